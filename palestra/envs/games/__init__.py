@@ -1,0 +1,1 @@
+"""Language games: short rules, many turns, an expert each."""

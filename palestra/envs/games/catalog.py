@@ -1,0 +1,77 @@
+"""The registered games: ids and parameters are GEM's, rates are measured by `benchmarks/rates.py`. Data only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palestra.spec import EnvSpec
+
+
+def _game(
+    env_id: str, entry: str, summary: str, expert: float, random: float, *, seeded: bool = True, **kwargs: Any
+) -> EnvSpec:
+    return EnvSpec(
+        id=f"game:{env_id}",
+        entry_point=f"palestra.envs.games.{entry}",
+        kwargs=kwargs,
+        summary=summary,
+        reward_range=(-0.1, 1.0),
+        expert_success=expert,
+        random_success=random,
+        seeded=seeded,
+    )
+
+
+_GUESS = ("guess_the_number:GuessTheNumber", "find a number from higher / lower hints")
+_MASTERMIND = ("mastermind:Mastermind", "find a code of digits from black and white pegs")
+_MINES = ("minesweeper:Minesweeper", "reveal every cell without a mine")
+_WORDLE = ("wordle:Wordle", "find a word from marked letters")
+_FIFTEEN = ("fifteen_puzzle:FifteenPuzzle", "slide the tiles into order")
+_HANGMAN = ("hangman:Hangman", "find a word letter by letter")
+_SUDOKU = ("sudoku:Sudoku", "fill the grid, one cell a turn")
+_HANOI = ("tower_of_hanoi:TowerofHanoi", "move the tower, never a larger disk on a smaller one")
+_2048 = ("game_2048:Game2048", "slide and merge tiles up to the target")
+_SOKOBAN = ("sokoban:Sokoban", "push every box onto a goal")
+_CROSS = ("crosswords:Crosswords", "fill a crossword, one letter a turn")
+_SEARCH = ("word_search:WordSearch", "find the listed words in a grid of letters")
+
+# A budget of None, and whatever else is None, is drawn for every episode.
+SPECS = [
+    _game("GuessTheNumber-v0-easy", *_GUESS, 1.0, 0.34, min_number=1, max_number=10, max_turns=4),
+    _game("GuessTheNumber-v0-hard", *_GUESS, 1.0, 0.13, min_number=1, max_number=50, max_turns=7),
+    _game("GuessTheNumber-v0-random", *_GUESS, 1.0, 0.2, min_number=None, max_number=None, max_turns=None),
+    _game("Mastermind-v0-easy", *_MASTERMIND, 1.0, 0.28, code_length=2, num_numbers=6, max_turns=10),
+    _game("Mastermind-v0-hard", *_MASTERMIND, 1.0, 0.02, code_length=4, num_numbers=8, max_turns=30),
+    _game("Mastermind-v0-random", *_MASTERMIND, 1.0, 0.2, code_length=None, num_numbers=None, max_turns=None),
+    _game("Minesweeper-v0-easy", *_MINES, 0.7, 0.0, rows=5, cols=5, num_mines=5, max_turns=25),
+    _game("Minesweeper-v0-hard", *_MINES, 0.7, 0.0, rows=8, cols=8, num_mines=12, max_turns=64),
+    _game("Minesweeper-v0-random", *_MINES, 0.7, 0.0, rows=None, cols=None, num_mines=None, max_turns=None),
+    _game("Wordle-v0-easy", *_WORDLE, 0.99, 0.0, word_length=3, max_turns=15),
+    _game("Wordle-v0-hard", *_WORDLE, 0.99, 0.0, word_length=5, max_turns=25),
+    _game("Wordle-v0-random", *_WORDLE, 0.99, 0.0, word_length=None, max_turns=None),
+    _game("FifteenPuzzle-v0-easy", *_FIFTEEN, 1.0, 0.1, num_rows=2, max_turns=10),
+    _game("FifteenPuzzle-v0-hard", *_FIFTEEN, 1.0, 0.0, num_rows=4, max_turns=50),
+    _game("FifteenPuzzle-v0-random", *_FIFTEEN, 1.0, 0.0, num_rows=None, max_turns=None),
+    _game("Hangman-v0-easy", *_HANGMAN, 0.9, 0.0, word_length=3, max_turns=10),
+    _game("Hangman-v0-hard", *_HANGMAN, 0.9, 0.0, word_length=7, max_turns=20),
+    _game("Hangman-v0-random", *_HANGMAN, 0.9, 0.0, word_length=None, max_turns=None),
+    _game("Sudoku-v0-easy", *_SUDOKU, 1.0, 0.0, scale=4, clues=10, max_turns=15),
+    _game("Sudoku-v0-hard", *_SUDOKU, 1.0, 0.0, scale=9, clues=50, max_turns=50),
+    _game("Sudoku-v0-random", *_SUDOKU, 1.0, 0.0, scale=None, clues=None, max_turns=None),
+    _game("TowerofHanoi-v0-easy", *_HANOI, 1.0, 0.0, seeded=False, num_disks=3, max_turns=10),
+    _game("TowerofHanoi-v0-hard", *_HANOI, 1.0, 0.0, seeded=False, num_disks=5, max_turns=35),
+    _game("TowerofHanoi-v0-random", *_HANOI, 1.0, 0.0, num_disks=None, max_turns=None),
+    _game("Game2048-v0-easy", *_2048, 0.99, 0.2, target_tile=64, max_turns=50),
+    _game("Game2048-v0-hard", *_2048, 0.9, 0.0, target_tile=512, max_turns=300),
+    _game("Game2048-v0-extreme-hard", *_2048, 0.5, 0.0, target_tile=2048, max_turns=1200),
+    _game("Game2048-v0-random", *_2048, 0.99, 0.2, target_tile=None, max_turns=None),
+    _game("Sokoban-v0-easy", *_SOKOBAN, 1.0, 0.0, dim_room=(6, 6), num_boxes=2, max_turns=20),
+    _game("Sokoban-v0-hard", *_SOKOBAN, 1.0, 0.0, dim_room=(8, 8), num_boxes=4, max_turns=50),
+    _game("Sokoban-v0-random", *_SOKOBAN, 1.0, 0.0, dim_room=None, num_boxes=None, max_turns=None),
+    _game("Crosswords-v0-easy", *_CROSS, 1.0, 0.0, num_words=3, hardcore=False, max_turns=30),
+    _game("Crosswords-v0-hard", *_CROSS, 1.0, 0.0, num_words=3, hardcore=True, max_turns=40),
+    _game("Crosswords-v0-random", *_CROSS, 1.0, 0.0, num_words=None, hardcore=None, max_turns=None),
+    _game("WordSearch-v0-easy", *_SEARCH, 1.0, 0.0, num_words=5, hardcore=False, max_turns=20),
+    _game("WordSearch-v0-hard", *_SEARCH, 1.0, 0.0, num_words=5, hardcore=True, max_turns=20),
+    _game("WordSearch-v0-random", *_SEARCH, 1.0, 0.0, num_words=None, hardcore=None, max_turns=None),
+]

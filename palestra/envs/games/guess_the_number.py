@@ -1,0 +1,100 @@
+"""Guess the Number: find a hidden number from higher / lower hints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, LanguageGame
+from palestra.errors import BadValue
+from palestra.parsing import read_int
+
+
+class GuessTheNumber(LanguageGame):
+    """A number from `min_number` to `max_number` is hidden; every guess is answered with higher or lower.
+
+    Differs from GEM: 0 is a readable guess, and closeness on the last turn earns nothing unless `partial_credit` is on.
+    The expert halves the interval; the budgets of the registered variants always let it win.
+    """
+
+    title = "Guess the Number"
+    move_name = "guess"
+
+    min_number: int
+    max_number: int
+    max_turns: int
+
+    def __init__(
+        self,
+        *,
+        min_number: int | None = 1,
+        max_number: int | None = 20,
+        max_turns: int | None = 20,
+        **options: Unpack[GameOptions],
+    ) -> None:
+        if min_number is not None and max_number is not None and min_number >= max_number:
+            raise BadValue(f"min_number must be below max_number, got {min_number} and {max_number}")
+        level = {"min_number": min_number, "max_number": max_number, "max_turns": max_turns}
+        super().__init__(level, **options)
+
+    def draw_level(self) -> Mapping[str, Any]:
+        low, high, turns = (self._level[name] for name in ("min_number", "max_number", "max_turns"))
+        if low is None:
+            low = self.rng.randint(1, 10) if high is None else high - self.rng.randint(5, 50)
+        if high is None:
+            high = low + self.rng.randint(5, 50)
+        if turns is None:
+            turns = math.ceil(math.sqrt(high - low)) + 1
+            turns = max(turns, (high - low + 1).bit_length())  # never fewer than halving needs
+        return {"min_number": low, "max_number": high, "max_turns": turns}
+
+    def setup(self) -> None:
+        self.hidden = self.rng.randint(self.min_number, self.max_number)
+        self.guesses: set[int] = set()
+        self.low = self.min_number  # the interval that the hints so far leave
+        self.high = self.max_number
+
+    def rules(self) -> str:
+        return (
+            f"A whole number from {self.min_number} to {self.max_number} (both included) has been chosen. Find it.\n"
+            "After every guess you are told whether the number is higher or lower than your guess."
+        )
+
+    def example_move(self) -> str:
+        return str(self.min_number)
+
+    def parse(self, text: str) -> int | None:
+        return read_int(text)
+
+    def play(self, move: int) -> tuple[int, str]:
+        if move == self.hidden:
+            self.low = self.high = move
+            return WON, f"{move} is the number. You win!"
+        if not self.min_number <= move <= self.max_number:
+            return INVALID, f"{move} lies outside {self.min_number} to {self.max_number}."
+        if move in self.guesses:
+            return INVALID, f"you guessed {move} before."
+        self.guesses.add(move)
+        if move < self.hidden:
+            if move >= self.low:
+                self.low = move + 1
+            return ONGOING, f"the number is higher than {move}."
+        if move <= self.high:
+            self.high = move - 1
+        return ONGOING, f"the number is lower than {move}."
+
+    def solution(self) -> str:
+        return f"The number was {self.hidden}."
+
+    def progress(self) -> float:
+        if not self.guesses:
+            return 0.0
+        nearest = min(abs(guess - self.hidden) for guess in self.guesses)
+        return 1.0 - nearest / (self.max_number - self.min_number)
+
+    def random_move(self) -> str:
+        return str(self.player_rng.randint(self.min_number, self.max_number))
+
+    def expert_move(self) -> str:
+        return str((self.low + self.high) // 2)
