@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from random import Random
 from types import BuiltinFunctionType, FunctionType, NoneType, TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from palestra.errors import BadValue, UnknownKeyword
 from palestra.seeding import check_seed, child_seed, copy_rng, fresh_seed
@@ -28,6 +28,7 @@ class Env(ABC):
     spec: EnvSpec | None = None  # set by `make`
     max_turns: int | None = None  # the task's own budget, told in the prompt
     reward_range: tuple[float, float] = (float("-inf"), float("inf"))  # of a single step
+    shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # attributes that never change, so forks need no copy
     inline: bool = False  # True: a step takes microseconds, so async callers need no thread
 
     seed: int  # of the running episode
@@ -98,9 +99,10 @@ class Env(ABC):
         twin = object.__new__(type(self))
         memo[id(self)] = twin
         state = twin.__dict__
+        shared = self.shared
         for name, value in self.__dict__.items():
             kind = type(value)
-            state[name] = value if kind in _ATOMS or name == "_call" else _copied(value, kind, memo)
+            state[name] = value if kind in _ATOMS or name in shared else _copied(value, kind, memo)
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -46,6 +46,7 @@ class LanguageGame(Env):
     levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # what `None` keywords are drawn from, each a whole set
 
     inline = True
+    shared = Env.shared | {"_level"}
 
     max_turns: int
     turn: int  # turns used
@@ -118,7 +119,7 @@ class LanguageGame(Env):
         return ""
 
     def progress(self) -> float:
-        """How much of the task is done, 0 to 1, for `partial_credit`."""
+        """How much of the task is done, from 0 at the start to 1, for `partial_credit`."""
         return 0.0
 
     # What every game gets.
@@ -134,12 +135,10 @@ class LanguageGame(Env):
         self.ending = None
         self._paid = 0.0  # partial credit given so far
         self.setup()
-        if self.partial_credit:
-            self._paid = self.progress()  # what the board starts with was not earned
         board = self.board()
         prompt = (
             f"You are playing {self.title}.\n{self.rules()}\n\n"
-            f"Write your {self.move_name} inside \\boxed{{}}, for example {self.example_action()}. You may think first; "
+            f"Write your {self.move_name} inside \\boxed{{}}, for example {self.example_action()}. You may think first: "
             f"only the last \\boxed{{}} of your reply counts, and a reply without a readable {self.move_name} ends the "
             f"game.\nYou have {self.max_turns} turns."
         )
@@ -150,6 +149,8 @@ class LanguageGame(Env):
     def step(self, action: str) -> Step:
         if self.ending is not None:
             self._refuse()
+        if not isinstance(action, str):
+            raise BadValue(f"an action is a string, got {type(action).__name__}")
         turn = self.turn = self.turn + 1
         text = last_boxed(action)
         move = None if text is None or len(text) > LONGEST_MOVE else self.parse(text)
@@ -168,9 +169,9 @@ class LanguageGame(Env):
             reward = 0.0
         if status == LOST:
             return self._end("lost", self.fail_reward + reward, message)
-        reward += self.internal_step_reward if status == ONGOING else self.invalid_action_reward
         if turn >= self.max_turns:
             return self._end("out_of_turns", self.fail_reward + reward, f"{message} That was the last turn.")
+        reward += self.internal_step_reward if status == ONGOING else self.invalid_action_reward
         board = self.board()
         observation = (
             f"Turn {turn} of {self.max_turns}: {message}\n{board}"
