@@ -1,0 +1,78 @@
+"""The `palestra` command: one file a verb. A user's mistake gets a sentence and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from palestra import __version__
+from palestra.errors import InfrastructureError, LawBroken, UsageError
+
+VERBS = {
+    "envs": "list the environments",
+    "play": "play one in the terminal, or watch the expert or the random player",
+    "check": "prove that environments are sound",
+}
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+_EPILOG = """\
+examples:
+  palestra envs                              what there is
+  palestra play game:Sudoku-v0-easy          play it yourself
+  palestra play game:Wordle-v0-hard --agent expert --seed 7
+  palestra check 'game:Sudoku-*'             prove the laws
+
+exit codes: 0 done, 1 a check failed, 2 a mistake in the command, 3 something outside failed, 130 interrupted
+`palestra VERB --help` explains a verb.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="palestra",
+        description="A gym where LLM agents gain experience.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"palestra {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, summary in VERBS.items():
+        verb = verbs.add_parser(
+            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module = importlib.import_module(f"palestra.cli.{name}")
+        module.add_arguments(verb)
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.verb is None:
+        parser.print_help()
+        return EXIT_USAGE
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except UsageError as err:
+        print(f"palestra: {err}", file=sys.stderr)
+        return EXIT_USAGE
+    except LawBroken as err:
+        print(f"palestra: {err}", file=sys.stderr)
+        return EXIT_FAILED
+    except InfrastructureError as err:
+        print(f"palestra: {err.boundary} failed: {err}", file=sys.stderr)
+        return EXIT_INFRASTRUCTURE
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` closed the pipe; nothing is wrong
+        return EXIT_OK

@@ -1,0 +1,7 @@
+"""`python -m palestra` is the `palestra` command."""
+
+import sys
+
+from palestra.cli import main
+
+sys.exit(main())

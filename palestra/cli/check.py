@@ -1,0 +1,47 @@
+"""`palestra check ID...`: prove the laws, or show which one is broken and how to see it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from palestra.checks import check_env
+from palestra.cli.options import add_keywords, keywords, matching
+from palestra.errors import BadValue, LawBroken
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="+", metavar="ID", help="an id, a family (`game:`) or a pattern (`'*-easy'`)")
+    parser.add_argument("--episodes", type=int, default=40, metavar="N", help="episodes of each player (40)")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="time for each player's episodes (10)")
+    parser.add_argument("--json", action="store_true", help="a JSON object an id, a line each")
+    add_keywords(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.episodes < 1:
+        raise BadValue(f"--episodes is at least 1, got {args.episodes}")
+    broken = 0
+    for env_id in matching(args.ids):
+        found: dict[str, Any] = {"id": env_id}
+        try:
+            report = check_env(env_id, kwargs=keywords(args.set), episodes=args.episodes, seconds=args.seconds)
+        except LawBroken as err:
+            broken += 1
+            text = f"{env_id}: BROKEN\n  {err}"
+            found |= {"sound": False, "law": err.law, "defect": err.defect, "reproduce": err.reproduce}
+        else:
+            text = str(report)
+            found |= {
+                "sound": True,
+                "passed": report.passed,
+                "notes": report.notes,
+                "expert": None if report.expert is None else report.expert.value,
+                "random": None if report.random is None else report.random.value,
+                "seconds": round(report.seconds, 3),
+            }
+        print(json.dumps(found) if args.json else text)
+        sys.stdout.flush()  # a long run shows as it goes
+    return 1 if broken else 0

@@ -1,0 +1,20 @@
+"""Wrappers change one thing about an environment each."""
+
+from palestra.wrappers.factory import get_wrapper_fns
+from palestra.wrappers.history import History
+from palestra.wrappers.horizon import Horizon
+from palestra.wrappers.record import Record
+from palestra.wrappers.rewards import ClipReward, ScaleReward, ShapeReward, TurnCost
+from palestra.wrappers.statistics import Statistics
+
+__all__ = [
+    "ClipReward",
+    "History",
+    "Horizon",
+    "Record",
+    "ScaleReward",
+    "ShapeReward",
+    "Statistics",
+    "TurnCost",
+    "get_wrapper_fns",
+]

@@ -1,0 +1,110 @@
+"""Observations that carry what came before, for agents without a memory of their own."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, get_args
+
+from palestra.core import Env, Reset, Wrapper
+from palestra.errors import BadValue
+from palestra.types import Message, Observation, Step, text_of
+
+Mode = Literal["observations", "actions", "messages", "template"]
+
+
+class ChatTokenizer(Protocol):
+    """What `template` needs: the part of a Hugging Face tokenizer that renders chats."""
+
+    def apply_chat_template(
+        self, conversation: Any, /, *, tokenize: bool = ..., add_generation_prompt: bool = ...
+    ) -> Any: ...
+
+
+class History(Wrapper):
+    """Each observation becomes the conversation so far, in one of four ways:
+
+    - `observations`: all observations, one after the other;
+    - `actions`: observations and actions, in turn;
+    - `messages`: a list of chat messages (the agent's own as `assistant`, a tool's answers as `tool`);
+    - `template`: those messages as `tokenizer` renders them, ready for the next reply.
+
+    `keep` is how many of the latest turns stay beside the first observation, which is the task; None keeps all. With
+    `latest_state`, the part of an observation that the next one replaces (`info["suffix"]`: a board) is shown only
+    once, at the end, as GEM does: that saves tokens, but a prompt no longer extends the one before it. `actions` with a
+    `tokenizer` puts the task alone through the template (GEM's `concat_chat_on_reset`).
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        mode: Mode = "observations",
+        *,
+        keep: int | None = None,
+        latest_state: bool = False,
+        tokenizer: ChatTokenizer | None = None,
+    ) -> None:
+        super().__init__(env)
+        if mode not in get_args(Mode):
+            raise BadValue(f"no history mode {mode!r}; there are {', '.join(get_args(Mode))}")
+        if mode == "template" and tokenizer is None:
+            raise BadValue("mode 'template' renders with a tokenizer: History(env, 'template', tokenizer=...)")
+        if keep is not None and keep < 1:
+            raise BadValue(f"keep is a number of turns from 1 up, or None, got {keep!r}")
+        self.mode = mode
+        self.keep = keep
+        self.latest_state = latest_state
+        self.tokenizer = tokenizer
+        self._task: Message | None = None
+        self._turns: list[tuple[str, Message]] = []
+        self._state = ""
+
+    def _copy(self, memo: dict[int, Any]) -> Any:
+        memo[id(self.tokenizer)] = self.tokenizer  # forks share it: it never changes, and may be large
+        return super()._copy(memo)
+
+    def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
+        self._turns.clear()
+        self._task = self._message(observation, info)
+        return self._render(), info
+
+    def after_step(self, action: str, step: Step) -> Step:
+        said = step.info.get("parsed_action", action)  # what the env took of it, where it took a part
+        self._turns.append((said, self._message(step.observation, step.info)))
+        return step._replace(observation=self._render())
+
+    def _message(self, observation: Observation, info: dict[str, Any]) -> Message:
+        self._state = str(info.get("suffix", ""))
+        if self.latest_state and self._state and isinstance(observation, str) and observation.endswith(self._state):
+            observation = observation[: -len(self._state)].rstrip("\n")
+        else:
+            self._state = ""
+        return {"role": "tool" if info.get("use_tool") else "user", "content": observation}
+
+    def _render(self) -> Any:
+        task = self._task
+        if task is None:
+            raise BadValue("History renders after reset()")
+        turns = self._turns if self.keep is None else self._turns[-self.keep :]
+        if self.mode in ("messages", "template"):
+            messages: list[Message] = [dict(task)]  # type: ignore[list-item]  # a copy: the last one may be changed below
+            for action, message in turns:
+                messages += [{"role": "assistant", "content": action}, dict(message)]  # type: ignore[list-item]
+            if self._state:
+                messages[-1]["content"] = _lines([text_of(messages[-1]["content"]), self._state])
+            return messages if self.mode == "messages" else self._templated(messages)
+        texts = [text_of(task["content"])]
+        if self.mode == "actions" and self.tokenizer is not None:
+            texts = [self._templated([task])]
+        for action, message in turns:
+            if self.mode == "actions":
+                texts.append(action)
+            texts.append(text_of(message["content"]))
+        return _lines([*texts, self._state])
+
+    def _templated(self, messages: list[Message]) -> str:
+        if self.tokenizer is None:
+            raise BadValue("a chat template needs a tokenizer")
+        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+def _lines(texts: list[str]) -> str:
+    return "\n".join(text.rstrip("\n") for text in texts if text)

@@ -1,0 +1,90 @@
+"""Write every episode to a JSONL file, a line each."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from palestra.core import Env, Reset, Wrapper
+from palestra.errors import EnvFailed
+from palestra.types import Observation, Step
+
+SCHEMA = 1
+
+
+class Record(Wrapper):
+    """Appends one JSON line to `path` when an episode ends, is given up (`reset`) or closed.
+
+    A line holds the env's id and keywords, the seed, the prompt, every action with its observation, reward, flags and
+    info, and the totals; seed and actions repeat the episode. Lines are written whole and under a lock, so that many
+    processes may share a file and a crash loses at most the episode that was running.
+    """
+
+    def __init__(self, env: Env, path: str | Path) -> None:
+        super().__init__(env)
+        self.path = Path(path)
+        self._episode: dict[str, Any] | None = None
+        self._turns: list[dict[str, Any]] = []
+
+    def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
+        self._write()
+        inner = self.env.unwrapped
+        self._turns = []
+        self._episode = {
+            "schema": SCHEMA,
+            "env": inner.spec.id if inner.spec is not None else repr(inner),
+            "kwargs": inner._call[1],
+            "seed": info.get("seed"),
+            "prompt": observation,
+            "info": info,
+        }
+        return observation, info
+
+    def after_step(self, action: str, step: Step) -> Step:
+        self._turns.append({"action": action, **step._asdict()})
+        if step.done:
+            self._write()
+        return step
+
+    def close(self) -> None:
+        self._write()
+        super().close()
+
+    def _write(self) -> None:
+        """The episode so far, if any turn was played."""
+        if self._episode is None or not self._turns:
+            return
+        last = self._turns[-1]
+        line = {
+            **self._episode,
+            "turns": self._turns,
+            "return": sum(turn["reward"] for turn in self._turns),
+            "finished": last["terminated"] or last["truncated"],
+            "success": bool(last["info"].get("success", False)),
+        }
+        data = json.dumps(line, default=_plain, ensure_ascii=True).encode() + b"\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)  # released with the handle
+                written = os.write(handle, data)
+                if written != len(data):
+                    os.ftruncate(handle, os.fstat(handle).st_size - written)  # no half lines
+                    raise OSError(f"only {written} of {len(data)} bytes could be written")
+            finally:
+                os.close(handle)
+        except OSError as err:
+            raise EnvFailed(f"the episode could not be recorded to {self.path}: {err}") from err
+        self._episode = None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    return repr(value)

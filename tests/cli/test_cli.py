@@ -1,0 +1,174 @@
+"""The command as a user types it, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import palestra
+from palestra.cli import VERBS
+
+
+def palestra_cli(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "palestra", *args], input=stdin, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_help_names_every_verb_and_each_verb_explains_itself() -> None:
+    text = palestra_cli("--help").stdout
+    for verb, summary in VERBS.items():
+        assert verb in text
+        page = palestra_cli(verb, "--help")
+        assert page.returncode == 0
+        assert summary in page.stdout.replace("\n", " ")
+
+
+def test_no_verb_shows_the_help() -> None:
+    done = palestra_cli()
+    assert done.returncode == 2
+    assert "usage: palestra" in done.stdout
+
+
+def test_version() -> None:
+    assert palestra_cli("--version").stdout.strip() == f"palestra {palestra.__version__}"
+
+
+def test_envs_lists_every_id() -> None:
+    table = palestra_cli("envs").stdout
+    for env_id in palestra.list_envs():
+        assert env_id in table
+
+
+def test_envs_as_json_and_by_pattern() -> None:
+    specs = json.loads(palestra_cli("envs", "--json").stdout)
+    assert [spec["id"] for spec in specs] == palestra.list_envs()
+    easy = json.loads(palestra_cli("envs", "game:*-easy", "--json").stdout)
+    assert len(easy) == 12
+    assert json.loads(palestra_cli("envs", "game:", "--json").stdout) == specs
+
+
+@pytest.mark.parametrize("agent", ["expert", "random"])
+def test_play_by_an_agent_is_repeatable(agent: str) -> None:
+    runs = [palestra_cli("play", "game:GuessTheNumber-v0-easy", "--agent", agent, "--seed", "4") for _ in range(2)]
+    assert runs[0].returncode == 0
+    assert runs[0].stdout == runs[1].stdout
+    assert "seed 4" in runs[0].stdout
+    assert "return" in runs[0].stdout
+
+
+def test_several_episodes_are_counted_and_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    args = ["--agent", "expert", "--episodes", "3", "--record", str(path), "--set", "max_turns=5"]
+    done = palestra_cli("play", "game:GuessTheNumber-v0-easy", *args)
+    assert "solved 3 of 3" in done.stdout
+    episodes = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [episode["kwargs"]["max_turns"] for episode in episodes] == [5, 5, 5]
+
+
+def test_a_person_plays_with_hints_and_without_typing_boxes() -> None:
+    env = palestra.make("game:GuessTheNumber-v0-easy")
+    env.reset(seed=4)
+    lines = [":hint", "", "99", str(env.hidden)]  # type: ignore[attr-defined]
+    done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--seed", "4", stdin="\n".join(lines) + "\n")
+    assert done.returncode == 0
+    assert "the expert would play \\boxed{5}" in done.stdout
+    assert "99 lies outside" in done.stdout
+    assert "solved, return 1" in done.stdout
+
+
+@pytest.mark.parametrize("stdin", ["", "3\n", ":quit\n"])
+def test_a_person_may_leave(stdin: str) -> None:
+    done = palestra_cli("play", "game:GuessTheNumber-v0-hard", "--seed", "4", stdin=stdin)
+    assert done.returncode == 0
+    assert done.stdout.endswith("Left the game.\n")
+
+
+def test_check_reports_and_says_json() -> None:
+    done = palestra_cli("check", "game:GuessTheNumber-v0-easy", "--episodes", "10")
+    assert done.returncode == 0
+    assert "sound" in done.stdout
+    found = json.loads(palestra_cli("check", "game:GuessTheNumber-v0-easy", "--json").stdout)
+    assert found["sound"]
+    assert found["expert"] == 1.0
+
+
+def test_check_shows_a_broken_law_and_fails() -> None:
+    args = ["check", "game:GuessTheNumber-v0-hard", "--set", "fail_reward=0.5"]
+    assert palestra_cli(*args).returncode == 0, "a lost game may earn something where asked"
+    code = (
+        "import sys, palestra\n"
+        "from palestra.cli import main\n"
+        "palestra.register('zoo:Clock-v0', 'tests.checks.zoo:Clock')\n"
+        "sys.exit(main(['check', 'zoo:Clock-v0']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "BROKEN" in done.stdout
+    assert "the clock" in done.stdout
+    assert "env = palestra.make('zoo:Clock-v0')" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["play", "game:Sudokku-v0-easy"], "Did you mean game:Sudoku-v0-easy"),
+        (["play", "sudoku"], "Ids read family:Name-vN"),
+        (["play", "game:Sudoku-v0-easy", "--set", "clus=3"], "Did you mean clues"),
+        (["play", "game:Sudoku-v0-easy", "--set", "clues"], "--set takes KEY=VALUE"),
+        (["play", "game:Sudoku-v0-easy", "--agent", "expert", "--episodes", "0"], "at least 1"),
+        (["play", "game:Sudoku-v0-easy", "--seed", "-4"], "a seed is a whole number"),
+        (["check", "game:Nothing*"], "no environment fits"),
+        (["check", "nothing:"], "no family 'nothing'"),
+        (["check"], "the following arguments are required"),
+        (["plya", "game:Sudoku-v0-easy"], "invalid choice: 'plya'"),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_exit_code_2(args: list[str], words: str) -> None:
+    done = palestra_cli(*args)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_infrastructure_has_a_code_of_its_own() -> None:
+    done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--agent", "expert", "--record", "/dev/full")
+    assert done.returncode == 3
+    assert "env failed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_is_no_traceback() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "palestra", "play", "game:GuessTheNumber-v0-easy"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while "Type your move" not in process.stdout.readline():
+        pass
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "palestra", "envs"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert done.returncode == 0
+    assert done.stderr == ""

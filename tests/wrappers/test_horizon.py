@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import palestra
+from palestra.errors import BadValue, EpisodeOver
+from palestra.wrappers import Horizon
+
+WRONG = r"\boxed{99}"  # outside the range: costs a turn, never wins
+
+
+def play(env: palestra.Env) -> list[palestra.Step]:
+    steps = [env.step(WRONG)]
+    while not steps[-1].done:
+        steps.append(env.step(WRONG))
+    return steps
+
+
+@given(turns=st.integers(1, 12))
+def test_the_shorter_of_horizon_and_budget_ends_the_episode(turns: int) -> None:
+    env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), turns)  # a budget of 7
+    env.reset(seed=1)
+    steps = play(env)
+    assert len(steps) == min(turns, 7)
+    last = steps[-1]
+    assert (last.terminated, last.truncated) == ((False, True) if turns < 7 else (True, False))
+    assert last.info["success"] is False
+    with pytest.raises(EpisodeOver):
+        env.step(WRONG)
+
+
+def test_a_win_on_the_last_turn_of_the_horizon_is_a_win() -> None:
+    env = Horizon(palestra.make("game:GuessTheNumber-v0-easy"), 4)
+    for seed in range(30):
+        env.reset(seed=seed)
+        step = env.step(env.expert_action() or "")
+        while not step.done:
+            step = env.step(env.expert_action() or "")
+        assert step.terminated
+        assert step.info["success"]
+
+
+def test_it_can_change_between_episodes_but_not_within_one() -> None:
+    env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3)
+    env.reset(seed=1)
+    env.turns = 5
+    assert len(play(env)) == 3
+    env.reset()
+    assert len(play(env)) == 5
+    _, info = env.reset(options={"horizon": 2})
+    assert info["horizon"] == 2
+    assert len(play(env)) == 2
+    env.reset()
+    assert len(play(env)) == 5
+
+
+def test_async_is_the_same() -> None:
+    async def run() -> int:
+        env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3)
+        await env.areset(seed=1)
+        taken = 1
+        while not (await env.astep(WRONG)).done:
+            taken += 1
+        return taken
+
+    assert asyncio.run(run()) == 3
+
+
+def test_forks_keep_their_own_count() -> None:
+    env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3)
+    env.reset(seed=1)
+    env.step(WRONG)
+    twin = env.fork()
+    assert len(play(env)) == 2
+    assert len(play(twin)) == 2
+
+
+def test_announce_tells_the_agent() -> None:
+    env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3, announce=True)
+    assert "ends after 3 turns" in str(env.reset(seed=1)[0])
+
+
+@pytest.mark.parametrize("turns", [0, -1, 2.5, True, "3"])
+def test_nonsense_is_refused(turns: object) -> None:
+    with pytest.raises(BadValue, match="a horizon is"):
+        Horizon(palestra.make("game:GuessTheNumber-v0-hard"), turns)  # type: ignore[arg-type]
+
+
+def test_a_wrapped_env_still_keeps_the_laws() -> None:
+    assert palestra.check_env(Horizon(palestra.make("game:GuessTheNumber-v0-easy"), 20)).passed
