@@ -56,7 +56,7 @@ class Env(ABC):
     def step(self, action: str) -> Step:
         """Take one action. Any string is allowed; a bad one gets a helpful observation and the documented penalty."""
 
-    def close(self) -> None:  # noqa: B027  # most envs hold nothing
+    def close(self) -> None:
         """Give back what the environment holds. May be called twice."""
 
     def sample_random_action(self) -> str:

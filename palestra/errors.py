@@ -12,7 +12,10 @@ PalestraError
 │   └── EpisodeOver            step after the last step                  (also a RuntimeError)
 ├── LawBroken                  check_env found an unsound environment    (also an AssertionError)
 └── InfrastructureError        something other than the agent failed: recorded, retried, never a reward
-    └── EnvFailed              an environment, or what it runs on, broke
+    ├── EnvFailed              an environment, or what it runs on, broke
+    ├── EngineFailed           a model, or the server that runs it, broke
+    ├── ToolFailed             a tool, or what it runs on, broke
+    └── ParsingFailed          what an outside system answered could not be read
 """
 
 from __future__ import annotations
@@ -81,3 +84,21 @@ class EnvFailed(InfrastructureError):
     """An environment, or what it runs on, broke."""
 
     boundary = "env"
+
+
+class EngineFailed(InfrastructureError):
+    """A model, or the server that runs it, broke."""
+
+    boundary = "engine"
+
+
+class ToolFailed(InfrastructureError):
+    """A tool, or what it runs on, broke."""
+
+    boundary = "tool"
+
+
+class ParsingFailed(InfrastructureError):
+    """What an outside system answered could not be read."""
+
+    boundary = "parsing"

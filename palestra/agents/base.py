@@ -1,0 +1,31 @@
+"""Agent: who plays. Session: one agent in one episode."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from palestra.core import Env
+from palestra.types import Action, Observation
+
+
+class Session(ABC):
+    """An agent's memory and voice in one episode."""
+
+    @abstractmethod
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
+        """The next action, given what the environment just showed."""
+
+    def close(self) -> None:
+        """The episode is over, however it ended. May be called twice."""
+
+
+class Agent(ABC):
+    """Plays any number of episodes at once, each in a session of its own."""
+
+    @abstractmethod
+    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+        """A session for the episode that `env` has just begun; `seed` makes the agent's own chance repeatable."""
+
+    async def aclose(self) -> None:
+        """Give back what the agent holds. May be called twice."""
