@@ -15,7 +15,9 @@ __all__ = [
     "Observation",
     "Step",
     "Wrapper",
+    "agents",
     "check_env",
+    "engines",
     "errors",
     "get_spec",
     "list_envs",
@@ -23,6 +25,7 @@ __all__ = [
     "print_envs",
     "register",
     "register_spec",
+    "rollout",
     "unregister",
     "wrappers",
 ]
@@ -43,10 +46,10 @@ _HOME = {
     "register_spec": "registry",
     "unregister": "registry",
 }
-_ROOMS = frozenset({"errors", "wrappers"})
+_ROOMS = frozenset({"agents", "engines", "errors", "rollout", "wrappers"})
 
 if TYPE_CHECKING:
-    from palestra import errors, wrappers
+    from palestra import agents, engines, errors, rollout, wrappers
     from palestra.checks import check_env
     from palestra.core import Env, Wrapper
     from palestra.registry import get_spec, list_envs, make, print_envs, register, register_spec, unregister

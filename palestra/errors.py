@@ -9,13 +9,15 @@ PalestraError
 │   ├── BadValue               a keyword or argument has a wrong value   (also a ValueError)
 │   ├── MissingExtra           an optional package is not installed      (also an ImportError)
 │   ├── ResetNeeded            step before the first reset               (also a RuntimeError)
-│   └── EpisodeOver            step after the last step                  (also a RuntimeError)
+│   ├── EpisodeOver            step after the last step                  (also a RuntimeError)
+│   └── ContextFull            a conversation outgrew the model's window (also a ValueError)
 ├── LawBroken                  check_env found an unsound environment    (also an AssertionError)
 └── InfrastructureError        something other than the agent failed: recorded, retried, never a reward
     ├── EnvFailed              an environment, or what it runs on, broke
     ├── EngineFailed           a model, or the server that runs it, broke
     ├── ToolFailed             a tool, or what it runs on, broke
-    └── ParsingFailed          what an outside system answered could not be read
+    ├── ParsingFailed          what an outside system answered could not be read
+    └── StoreFailed            a file could not be written
 """
 
 from __future__ import annotations
@@ -61,6 +63,10 @@ class EpisodeOver(UsageError, RuntimeError):
     """`step` was called after the last step of an episode."""
 
 
+class ContextFull(UsageError, ValueError):
+    """A conversation outgrew the model's window; a rollout records that as a truncation."""
+
+
 class LawBroken(PalestraError, AssertionError):
     """`check_env` found an unsound environment."""
 
@@ -102,3 +108,9 @@ class ParsingFailed(InfrastructureError):
     """What an outside system answered could not be read."""
 
     boundary = "parsing"
+
+
+class StoreFailed(InfrastructureError):
+    """A file could not be written."""
+
+    boundary = "store"

@@ -10,6 +10,19 @@ from palestra.types import Action, Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One episode to be played."""
+
+    env_id: str
+    seed: int
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # for `make`
+    options: Mapping[str, Any] = field(default_factory=dict)  # for `reset`
+    group: int = 0  # tasks of one group share the seed
+    member: int = 0
+    meta: Mapping[str, Any] = field(default_factory=dict)  # goes into the trajectory as it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Something other than the agent broke."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.core import Env, Reset, Wrapper
-from palestra.errors import EnvFailed
+from palestra.errors import StoreFailed
 from palestra.types import Observation, Step
 
 SCHEMA = 1
@@ -78,7 +78,7 @@ class Record(Wrapper):
             finally:
                 os.close(handle)
         except OSError as err:
-            raise EnvFailed(f"the episode could not be recorded to {self.path}: {err}") from err
+            raise StoreFailed(f"the episode could not be recorded to {self.path}: {err}") from err
         self._episode = None
 
 

@@ -141,7 +141,7 @@ def test_a_mistake_gets_a_sentence_and_exit_code_2(args: list[str], words: str) 
 def test_infrastructure_has_a_code_of_its_own() -> None:
     done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--agent", "expert", "--record", "/dev/full")
     assert done.returncode == 3
-    assert "env failed" in done.stderr
+    assert "store failed" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -1,0 +1,167 @@
+"""Trajectory <-> plain JSON data; a prompt that extends the call before it is stored as its new part alone."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from palestra.errors import ParsingFailed
+from palestra.rollout.types import Failure, Trajectory, Turn
+from palestra.types import Action, Call, Observation
+
+SCHEMA = 1
+
+
+def to_json(trajectory: Trajectory) -> dict[str, Any]:
+    """Plain data: dicts, lists, strings, numbers."""
+    before: list[int] = []  # prompt and reply of the call before
+    turns = []
+    for turn in trajectory.turns:
+        calls = []
+        for call in turn.action.calls:
+            calls.append(_call_to_json(call, before))
+            before = call.prompt_ids + call.ids
+        turns.append(
+            {
+                "observation": _observation_to_json(turn.observation),
+                "text": turn.action.text,
+                "calls": calls,
+                "tool_calls": list(turn.action.tool_calls),
+                "reward": turn.reward,
+                "terminated": turn.terminated,
+                "truncated": turn.truncated,
+                "info": _plain(turn.info),
+                "agent_seconds": turn.agent_seconds,
+                "env_seconds": turn.env_seconds,
+            }
+        )
+    return {
+        "schema": SCHEMA,
+        "env_id": trajectory.env_id,
+        "kwargs": _plain(trajectory.kwargs),
+        "seed": trajectory.seed,
+        "group": trajectory.group,
+        "member": trajectory.member,
+        "success": trajectory.success,
+        "return": trajectory.total_reward,
+        "turns": turns,
+        "final_observation": _observation_to_json(trajectory.final_observation),
+        "failure": None if trajectory.failure is None else asdict(trajectory.failure),
+        "attempts": trajectory.attempts,
+        "started": trajectory.started,
+        "seconds": trajectory.seconds,
+        "meta": _plain(trajectory.meta),
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> Trajectory:
+    """The trajectory again; ParsingFailed where `data` is not one, or of a later schema."""
+    try:
+        if data["schema"] != SCHEMA:
+            raise ParsingFailed(f"this trajectory is of schema {data['schema']!r}; this version reads {SCHEMA}")
+        before: list[int] = []
+        turns = []
+        for item in data["turns"]:
+            calls = []
+            for stored in item["calls"]:
+                call = _call_from_json(stored, before)
+                calls.append(call)
+                before = call.prompt_ids + call.ids
+            turns.append(
+                Turn(
+                    observation=_observation_from_json(item["observation"]),
+                    action=Action(text=item["text"], calls=tuple(calls), tool_calls=tuple(item["tool_calls"])),
+                    reward=item["reward"],
+                    terminated=item["terminated"],
+                    truncated=item["truncated"],
+                    info=item["info"],
+                    agent_seconds=item["agent_seconds"],
+                    env_seconds=item["env_seconds"],
+                )
+            )
+        failure = data["failure"]
+        return Trajectory(
+            env_id=data["env_id"],
+            kwargs=data["kwargs"],
+            seed=data["seed"],
+            group=data["group"],
+            member=data["member"],
+            turns=tuple(turns),
+            final_observation=_observation_from_json(data["final_observation"]),
+            success=data["success"],
+            failure=None if failure is None else Failure(**failure),
+            attempts=data["attempts"],
+            started=data["started"],
+            seconds=data["seconds"],
+            meta=data["meta"],
+        )
+    except (KeyError, TypeError, IndexError) as err:
+        raise ParsingFailed(f"this is no trajectory of schema {SCHEMA}: {type(err).__name__} {err}") from err
+
+
+def _call_to_json(call: Call, before: list[int]) -> dict[str, Any]:
+    kept = len(before) if before and call.prompt_ids[: len(before)] == before else 0
+    stored: dict[str, Any] = {
+        "kept": kept,  # of the call before; the rest of the prompt follows
+        "prompt_ids": call.prompt_ids[kept:],
+        "ids": call.ids,
+        "logprobs": call.logprobs,
+        "finish": call.finish,
+        "version": call.version,
+        "kind": call.kind,
+        "split": call.split,
+    }
+    if call.prompt is not None:
+        stored["prompt"] = [
+            {"role": message["role"], "content": _observation_to_json(message["content"])} for message in call.prompt
+        ]
+    return stored
+
+
+def _call_from_json(stored: Mapping[str, Any], before: list[int]) -> Call:
+    prompt = stored.get("prompt")
+    return Call(
+        prompt_ids=before[: stored["kept"]] + stored["prompt_ids"],
+        ids=stored["ids"],
+        logprobs=stored["logprobs"],
+        finish=stored["finish"],
+        version=stored["version"],
+        kind=stored["kind"],
+        split=stored["split"],
+        prompt=None
+        if prompt is None
+        else [{"role": m["role"], "content": _observation_from_json(m["content"])} for m in prompt],
+    )
+
+
+def _observation_to_json(observation: Observation) -> Any:
+    if isinstance(observation, str):
+        return observation
+    return [
+        {"type": "image", "base64": base64.b64encode(part["image"]).decode()} if part["type"] == "image" else part
+        for part in observation
+    ]
+
+
+def _observation_from_json(stored: Any) -> Observation:
+    if isinstance(stored, str):
+        return stored
+    return [
+        {"type": "image", "image": base64.b64decode(part["base64"])} if part["type"] == "image" else part
+        for part in stored
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON can hold it; what it cannot is kept as its repr."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(item) for item in value), key=repr)
+    return repr(value)

@@ -1,0 +1,53 @@
+"""Trajectories -> the figures one wants to see of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from palestra.checks.rates import Rate
+from palestra.rollout.types import Trajectory
+
+
+def summarise(trajectories: Sequence[Trajectory], failures: Sequence[Trajectory], seconds: float) -> dict[str, Any]:
+    """Success with its interval, return, turns, tokens, splits, truncations; failures apart, by boundary."""
+    everything = [*trajectories, *failures]
+    splits: Counter[str] = Counter()
+    for trajectory in trajectories:
+        splits.update(trajectory.splits)
+    turns = sum(len(t.turns) for t in trajectories)
+    tokens = sum(t.sampled_tokens for t in trajectories)
+    found: dict[str, Any] = {
+        "episodes": len(trajectories),
+        "failures": len(failures),
+        "failures_by_boundary": dict(Counter(t.failure.boundary for t in failures if t.failure is not None)),
+        "retries": sum(t.attempts - 1 for t in everything),
+        "seconds": seconds,
+        "episodes_per_second": len(trajectories) / seconds if seconds > 0 else 0.0,
+        "tokens": tokens,
+        "tokens_per_second": tokens / seconds if seconds > 0 else 0.0,
+        "turns": turns,
+        "splits": dict(splits),
+        "agent_seconds": sum(turn.agent_seconds for t in trajectories for turn in t.turns),
+        "env_seconds": sum(turn.env_seconds for t in trajectories for turn in t.turns),
+    }
+    if trajectories:
+        n = len(trajectories)
+        rate = Rate(sum(bool(t.success) for t in trajectories), n)
+        low, high = rate.interval()
+        found |= {
+            "success": rate.value,
+            "success_low": low,
+            "success_high": high,
+            "return": sum(t.total_reward for t in trajectories) / n,
+            "turns_per_episode": turns / n,
+            "tokens_per_episode": tokens / n,
+            "truncated": sum(t.truncated for t in trajectories) / n,
+            "invalid_actions": sum("invalid" in turn.info for t in trajectories for turn in t.turns) / max(turns, 1),
+            "cut_replies": sum(
+                call.finish == "length" for t in trajectories for turn in t.turns for call in turn.action.calls
+            )
+            / max(turns, 1),
+        }
+    return found

@@ -1,0 +1,65 @@
+"""How far a collection is: a live line in a terminal, a plain line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import TextIO
+
+from palestra.checks.rates import Rate
+from palestra.rollout.types import Trajectory
+
+LIVE_EVERY, LOG_EVERY = 0.1, 10.0  # seconds
+
+
+class Progress:
+    """Shows episodes, success so far with its interval, tokens a second and failures on `stream` (standard error)."""
+
+    def __init__(self, total: int, stream: TextIO | None = None, label: str = "") -> None:
+        self.total = total
+        self.stream = stream or sys.stderr
+        self.label = f"{label} " if label else ""
+        self.live = self.stream.isatty()
+        self.began = monotonic()
+        self.shown = self.began if not self.live else 0.0
+        self.finished = self.solved = self.failed = self.tokens = 0
+        self._width = 0
+
+    def update(self, trajectory: Trajectory) -> None:
+        if trajectory.failure is not None:
+            self.failed += 1
+        else:
+            self.finished += 1
+            self.solved += bool(trajectory.success)
+        self.tokens += trajectory.sampled_tokens
+        now = monotonic()
+        if now - self.shown >= (LIVE_EVERY if self.live else LOG_EVERY):
+            self.shown = now
+            self._write(last=False)
+
+    def close(self) -> None:
+        """The last word, with a line end."""
+        self._write(last=True)
+
+    def text(self) -> str:
+        seconds = max(monotonic() - self.began, 1e-9)
+        parts = [f"{self.label}{self.finished + self.failed}/{self.total} episodes"]
+        if self.finished:
+            rate = Rate(self.solved, self.finished)
+            low, high = rate.interval()
+            parts.append(f"success {rate.value:.1%} ({low:.1%} to {high:.1%})")
+        if self.tokens:
+            parts.append(f"{self.tokens / seconds:,.0f} tokens/s")
+        parts.append(f"{self.finished / seconds:,.1f} episodes/s")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        return ", ".join(parts)
+
+    def _write(self, *, last: bool) -> None:
+        text = self.text()
+        if self.live:
+            self.stream.write(f"\r{text:<{self._width}}" + ("\n" if last else ""))
+            self._width = len(text)
+        else:
+            self.stream.write(f"{text}\n")
+        self.stream.flush()

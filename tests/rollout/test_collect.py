@@ -1,0 +1,273 @@
+"""Collections: all there, grouped, repeatable, within budgets; every failure accounted for and nothing left open."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palestra
+from palestra.errors import BadValue, ContextFull, UnknownEnv
+from palestra.rollout import Budget, Progress, Task, Trajectory, collect, stream
+from palestra.types import Action, Observation
+from palestra.wrappers import Horizon
+from tests.rollout.players import Alive, Solver, SolverSession, Unreliable
+
+GAME = "game:GuessTheNumber-v0-easy"
+
+
+def run(*args: Any, **kwargs: Any) -> palestra.rollout.Result:
+    return asyncio.run(collect(*args, **kwargs))
+
+
+def transcript(trajectory: Trajectory) -> list[Any]:
+    return [trajectory.seed, [(turn.observation, turn.action.text, turn.reward) for turn in trajectory.turns]]
+
+
+def test_every_episode_is_played_once_and_groups_share_a_seed() -> None:
+    result = run(Solver(), GAME, episodes=64, group_size=4, concurrency=10, seed=1)
+    assert [(t.group, t.member) for t in result.trajectories] == [(g, m) for g in range(16) for m in range(4)]
+    assert all(t.success and t.failure is None for t in result.trajectories)
+    seeds = [t.seed for t in result.trajectories]
+    assert all(len(set(seeds[i : i + 4])) == 1 for i in range(0, 64, 4))
+    assert len(set(seeds)) == 16
+    assert result.failures == []
+    assert result.unstarted == 0
+    assert result.metrics["success"] == 1.0
+    assert result.metrics["episodes"] == 64
+    assert result.metrics["tokens"] == sum(t.sampled_tokens for t in result.trajectories) > 0
+
+
+def test_a_trajectory_holds_the_conversation() -> None:
+    (trajectory,) = run(Solver(), GAME, episodes=1, seed=5).trajectories
+    env = palestra.make(GAME)
+    observation, _ = env.reset(seed=trajectory.seed)
+    for turn in trajectory.turns:
+        assert turn.observation == observation
+        step = env.step(turn.action.text)
+        assert (turn.reward, turn.terminated, turn.truncated) == step[1:4]
+        observation = step.observation
+    assert trajectory.final_observation == observation
+    assert trajectory.total_reward == 1.0
+
+
+@given(concurrency=st.integers(1, 20))
+@settings(max_examples=8)
+def test_the_same_seed_gives_the_same_episodes_at_any_concurrency(concurrency: int) -> None:
+    results = [run(Solver(), GAME, episodes=12, concurrency=c, seed=9) for c in (3, concurrency)]
+    assert [transcript(t) for t in results[0].trajectories] == [transcript(t) for t in results[1].trajectories]
+
+
+def test_wrappers_and_keywords_reach_the_env() -> None:
+    result = run(
+        Solver(),
+        GAME,
+        episodes=8,
+        seed=2,
+        kwargs={"max_number": 1000, "max_turns": 12},
+        wrappers=[lambda e: Horizon(e, 2)],
+    )
+    assert all(len(t.turns) == 2 and t.truncated and t.success is False for t in result.trajectories)
+    assert result.metrics["truncated"] == 1.0
+
+
+def test_tasks_may_be_mixed() -> None:
+    tasks = [
+        Task(env_id=env_id, seed=i, group=i, meta={"level": i})
+        for i, env_id in enumerate([GAME, "game:TowerofHanoi-v0-easy", GAME])
+    ]
+    result = run(Solver(), tasks)
+    assert [t.env_id for t in result.trajectories] == [task.env_id for task in tasks]
+    assert [t.meta["level"] for t in result.trajectories] == [0, 1, 2]
+
+
+def test_two_thousand_episodes_with_faults_at_every_boundary() -> None:
+    Alive.living.clear()
+    agent = Unreliable(0.02)
+    seen: list[Trajectory] = []
+    result = run(
+        agent,
+        Alive,
+        episodes=2000,
+        group_size=4,
+        concurrency=100,
+        seed=3,
+        kwargs={"faults": 0.02},
+        retries=1,
+        on_trajectory=seen.append,
+    )
+    everyone = [*result.trajectories, *result.failures]
+    assert sorted((t.group, t.member) for t in everyone) == [(g, m) for g in range(500) for m in range(4)]
+    assert sorted(id(t) for t in seen) == sorted(id(t) for t in everyone)
+    assert all(t.success is not None and t.failure is None for t in result.trajectories)
+    assert all(t.success is None and t.failure is not None for t in result.failures)
+    boundaries = {t.failure.boundary for t in result.failures if t.failure is not None}
+    assert boundaries == {"env", "tool", "engine", "parsing"}
+    assert all(t.attempts == 2 for t in result.failures)
+    assert any(t.attempts == 2 for t in result.trajectories), "retries help"
+    assert result.metrics["failures"] == len(result.failures) == sum(result.metrics["failures_by_boundary"].values())
+    assert Alive.living["open"] == 0
+    assert agent.closed > 2000
+
+
+def test_an_unforeseen_exception_is_recorded_with_its_trace() -> None:
+    result = run(Solver(), Alive, episodes=1, seed=1, kwargs={"faults": 0.999}, retries=0)
+    (failed,) = result.failures
+    assert failed.failure is not None
+    assert failed.failure.boundary == "env"
+    assert failed.failure.kind in ("EnvFailed", "RuntimeError")
+    assert "tests/rollout/players.py" in failed.failure.trace
+
+
+def test_a_dead_engine_stops_the_run_and_says_so() -> None:
+    agent = Unreliable(1.0)
+    result = run(agent, GAME, episodes=5000, concurrency=8, seed=1, retries=0, give_up_after=20)
+    assert result.trajectories == []
+    assert 20 <= len(result.failures) < 40
+    assert result.unstarted == 5000 - len(result.failures)
+    assert "in a row failed; the last: EngineFailed: the model went away" in (result.stopped or "")
+
+
+def test_a_call_that_hangs_costs_its_episode() -> None:
+    Alive.living.clear()
+    result = run(Solver(), Alive, episodes=2, seed=1, kwargs={"hang": True}, retries=0, call_timeout=0.05)
+    assert [t.failure.message for t in result.failures if t.failure] == ["no answer within the time limit"] * 2
+    assert Alive.living["open"] == 0
+
+
+def test_budgets() -> None:
+    result = run(Solver(), GAME, episodes=1000, concurrency=4, seed=1, budget=Budget(episodes=10))
+    assert len(result.trajectories) == 10
+    assert result.stopped == "the budget of 10 episodes is spent"
+    assert result.unstarted == 990
+    result = run(Solver(), GAME, episodes=1000, concurrency=4, seed=1, budget=Budget(turns=30))
+    assert 30 <= result.metrics["turns"] <= 30 + 4 * 4
+    result = run(Solver(), GAME, episodes=1000, concurrency=4, seed=1, budget=Budget(tokens=300))
+    assert 300 <= result.metrics["tokens"] <= 300 + 4 * 50
+
+
+def test_when_the_time_is_up_what_runs_is_accounted_for() -> None:
+    Alive.living.clear()
+    result = run(Solver(), Alive, episodes=50, concurrency=5, seed=1, kwargs={"hang": True}, budget=Budget(seconds=0.1))
+    assert len(result.failures) == 5
+    assert {t.failure.boundary for t in result.failures if t.failure} == {"budget"}
+    assert result.unstarted == 45
+    assert Alive.living["open"] == 0
+
+
+def test_a_stream_can_be_left_early() -> None:
+    Alive.living.clear()
+
+    async def some() -> int:
+        count = 0
+        async with stream(Solver(), Alive, episodes=500, concurrency=20, seed=1) as trajectories:
+            async for _ in trajectories:
+                count += 1
+                if count == 30:
+                    break
+        return count
+
+    assert asyncio.run(some()) == 30
+    assert Alive.living["open"] == 0
+
+
+def test_cancelling_closes_every_env() -> None:
+    Alive.living.clear()
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(collect(Solver(), Alive, episodes=50, concurrency=10, seed=1, kwargs={"hang": True}))
+        await asyncio.sleep(0.05)
+        assert Alive.living["open"] == 10
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert Alive.living["open"] == 0
+
+
+def test_a_mistake_in_the_callback_surfaces_and_closes() -> None:
+    Alive.living.clear()
+    with pytest.raises(ZeroDivisionError):
+        run(Solver(), Alive, episodes=50, concurrency=10, seed=1, on_trajectory=lambda _: 1 / 0)
+    assert Alive.living["open"] == 0
+
+
+def test_ctrl_c_closes_every_env() -> None:
+    code = """
+        import asyncio, os, signal, threading
+        from palestra.rollout import collect
+        from tests.rollout.players import Alive, Solver
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            asyncio.run(collect(Solver(), Alive, episodes=50, concurrency=10, seed=1, kwargs={"hang": True}))
+        except KeyboardInterrupt:
+            print("open:", Alive.living["open"])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert done.stdout == "open: 0\n"
+    assert done.stderr == ""
+
+
+def test_a_full_context_truncates_and_is_no_failure() -> None:
+    class Session(SolverSession):
+        async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
+            if len(self.ids) > 8:
+                raise ContextFull("12 tokens, and room for 8")
+            return await super().act(observation, info)
+
+    class Small(Solver):
+        def begin(self, env: palestra.Env, *, seed: int | None = None) -> SolverSession:
+            return Session(self, env, seed or 0)
+
+    result = run(Small(), "game:GuessTheNumber-v0-hard", episodes=20, seed=1)
+    assert result.failures == []
+    cut = [t for t in result.trajectories if not t.success]
+    assert cut
+    assert all(t.truncated and t.turns[-1].info["ending"] == "context" for t in cut)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"episodes": 0}, "episodes is at least 1"),
+        ({}, "episodes is at least 1"),
+        ({"episodes": 10, "group_size": 4}, "multiple of group_size"),
+        ({"episodes": 4, "concurrency": 0}, "concurrency is at least 1"),
+    ],
+)
+def test_mistakes_are_named_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        run(Solver(), GAME, **options)
+
+
+def test_an_unknown_id_is_no_failure_but_a_mistake() -> None:
+    with pytest.raises(UnknownEnv, match="Did you mean"):
+        run(Solver(), "game:GuessTheNumbr-v0-easy", episodes=4)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_live_in_a_terminal_and_plain_in_a_log() -> None:
+    result = run(Solver(), GAME, episodes=6, seed=1)
+    terminal, log = Terminal(), io.StringIO()
+    for stream_ in (terminal, log):
+        line = Progress(6, stream_)
+        for trajectory in result.trajectories:
+            line.update(trajectory)
+        line.close()
+    assert terminal.getvalue().startswith("\r")
+    assert "6/6 episodes, success 100.0% (61.0% to 100.0%)" in terminal.getvalue()
+    assert "tokens/s" in terminal.getvalue()
+    assert log.getvalue().count("\n") == 1
+    assert "\r" not in log.getvalue()
