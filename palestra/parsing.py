@@ -11,20 +11,17 @@ _INT = re.compile(r"[+-]?[0-9]{1,9}")
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last closed `\boxed{...}`, or None."""
-    start = text.rfind(_BOX)
-    if start < 0:
+    _, found, rest = text.rpartition(_BOX)
+    if not found:
         return None
-    start += 7
-    end = text.find("}", start)
-    if end < 0:
-        return _last_closed(text)
-    if text.find("{", start, end) < 0:
-        return text[start:end]
+    content, closed, _ = rest.partition("}")
+    if closed and "{" not in content:
+        return content
     depth = 1
-    for brace in _BRACES.finditer(text, start):
+    for brace in _BRACES.finditer(rest):
         depth += -1 if brace[0] == "}" else 1
         if depth == 0:
-            return text[start : brace.start()]
+            return rest[: brace.start()]
     return _last_closed(text)
 
 

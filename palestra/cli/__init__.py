@@ -15,6 +15,7 @@ VERBS = {
     "envs": "list the environments",
     "play": "play one in the terminal, or watch the expert or the random player",
     "check": "prove that environments are sound",
+    "init-model": "write a model to start from, without a hub",
 }
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -25,6 +26,7 @@ examples:
   palestra play game:Sudoku-v0-easy          play it yourself
   palestra play game:Wordle-v0-hard --agent expert --seed 7
   palestra check 'game:Sudoku-*'             prove the laws
+  palestra init-model 1M --out models/tiny   an untrained model of a million parameters
 
 exit codes: 0 done, 1 a check failed, 2 a mistake in the command, 3 something outside failed, 130 interrupted
 `palestra VERB --help` explains a verb.
@@ -44,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         verb = verbs.add_parser(
             name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        module = importlib.import_module(f"palestra.cli.{name}")
+        module = importlib.import_module(f"palestra.cli.{name.replace('-', '_')}")
         module.add_arguments(verb)
         verb.set_defaults(run=module.run)
     return parser

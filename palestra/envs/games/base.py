@@ -138,9 +138,9 @@ class LanguageGame(Env):
         board = self.board()
         prompt = (
             f"You are playing {self.title}.\n{self.rules()}\n\n"
-            f"Write your {self.move_name} inside \\boxed{{}}, for example {self.example_action()}. You may think first: "
-            f"only the last \\boxed{{}} of your reply counts, and a reply without a readable {self.move_name} ends the "
-            f"game.\nYou have {self.max_turns} turns."
+            f"Write your {self.move_name} inside \\boxed{{}}, for example {self.example_action()}. You may think "
+            f"first; only the last \\boxed{{}} of your reply counts, and a reply without a readable {self.move_name} "
+            f"ends the game.\nYou have {self.max_turns} turns."
         )
         if board:
             prompt = f"{prompt}\n\n{board}"
@@ -173,15 +173,12 @@ class LanguageGame(Env):
             return self._end("out_of_turns", self.fail_reward + reward, f"{message} That was the last turn.")
         reward += self.internal_step_reward if status == ONGOING else self.invalid_action_reward
         board = self.board()
-        observation = (
-            f"Turn {turn} of {self.max_turns}: {message}\n{board}"
-            if board
-            else f"Turn {turn} of {self.max_turns}: {message}"
-        )
-        info: dict[str, Any] = {"turn": turn, "suffix": board}
+        shown = f"Turn {turn} of {self.max_turns}: {message}"
+        if board:
+            shown = f"{shown}\n{board}"
         if status == INVALID:
-            info["invalid"] = "rule"
-        return _step(Step, (observation, reward, False, False, info))
+            return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board, "invalid": "rule"}))
+        return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board}))
 
     def _end(self, ending: str, reward: float, message: str) -> Step:
         self.ending = ending

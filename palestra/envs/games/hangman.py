@@ -1,0 +1,186 @@
+"""Hangman: find a hidden word letter by letter, or say it outright."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from string import ascii_lowercase, ascii_uppercase
+from typing import Unpack
+
+from palestra.envs.games import words
+from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, LanguageGame
+from palestra.parsing import clip
+
+
+class Hangman(LanguageGame):
+    """A word of `word_length` letters (3 to 10) is hidden, an everyday one, or with `hardcore` a rare one.
+
+    Differs from GEM: showing the last letter wins (GEM goes on), a word said before is invalid, the board lists what
+    was tried, and shown letters earn nothing unless `partial_credit` is on.
+    The expert asks for the letter that leaves the fewest words to lose. Of the everyday words it finds all that have 5
+    or 7 letters within the registered budgets, and four in five of those with 3 letters, where ten turns are tight.
+    """
+
+    title = "Hangman"
+    move_name = "guess"
+    levels = tuple({"word_length": length, "max_turns": turns} for length, turns in ((3, 10), (5, 15), (7, 20)))
+
+    word_length: int
+    max_turns: int
+
+    def __init__(
+        self,
+        *,
+        word_length: int | None = 5,
+        hardcore: bool = False,
+        max_turns: int | None = 20,
+        **options: Unpack[GameOptions],
+    ) -> None:
+        words.check_length(word_length)
+        self.hardcore = hardcore
+        super().__init__({"word_length": word_length, "max_turns": max_turns}, **options)
+
+    def setup(self) -> None:
+        # All in upper case, and letters parted by blanks, ready for the board.
+        self.hidden = self.rng.choice(_secrets(self.word_length, self.hardcore)).upper()
+        self.pattern = " ".join("_" * self.word_length)  # the hidden word with _ for what is not shown yet
+        self.hits = ""  # letters tried
+        self.misses = ""
+        self.wrong: list[str] = []  # words tried
+
+    def rules(self) -> str:
+        n = self.word_length
+        kind = "A rare" if self.hardcore else "An everyday"
+        return (
+            f"{kind} English word of {n} letters has been chosen. Find it.\n"
+            f"A guess is either one letter or a whole word of {n} letters.\n"
+            "A letter that is in the word is shown in every place where it stands; _ is a place not shown yet. You win "
+            "when every letter is shown, or at once when you say the word.\n"
+            "A wrong letter or word costs its turn, nothing else. So does a guess made before or of another length. "
+            "Upper and lower case are the same."
+        )
+
+    def board(self) -> str:
+        board = f"Word: {self.pattern}\nIn the word:{self.hits}\nNot in the word:{self.misses}"
+        return f"{board}\nWords tried: {' '.join(self.wrong)}" if self.wrong else board
+
+    def example_move(self) -> str:
+        return "e"
+
+    def parse(self, text: str) -> str | None:
+        word = words.read_word(text)
+        return None if word is None else word.upper()
+
+    def play(self, move: str) -> tuple[int, str]:
+        if len(move) == 1:
+            if move in self.hits or move in self.misses:
+                return INVALID, f"you tried the letter {move} before."
+            if move not in self.hidden:
+                self.misses += f" {move}"
+                return ONGOING, f"{move} is not in the word."
+            hits = self.hits = f"{self.hits} {move}"
+            self.pattern = " ".join([letter if letter in hits else "_" for letter in self.hidden])
+            if "_" in self.pattern:
+                return ONGOING, f"{move} is in the word."
+            return WON, f"{move} completes the word {self.hidden}. You win!"
+        if len(move) != self.word_length:
+            n = self.word_length
+            return INVALID, f"{clip(move)} has {len(move)} letters. Guess one letter or a word of {n} letters."
+        if move in self.wrong:
+            return INVALID, f"you tried the word {move} before."
+        if move != self.hidden:
+            self.wrong.append(move)
+            return ONGOING, f"{move} is not the word."
+        self.pattern = " ".join(move)
+        return WON, f"{move} is the word. You win!"
+
+    def solution(self) -> str:
+        return f"The word was {self.hidden}."
+
+    def progress(self) -> float:
+        return 1.0 - self.pattern.count("_") / self.word_length
+
+    def random_move(self) -> str:
+        tried = self.hits + self.misses
+        untried = [letter for letter in ascii_uppercase if letter not in tried]
+        return self.player_rng.choice(untried or ascii_uppercase).lower()
+
+    def expert_move(self) -> str:
+        length, hardcore = self.word_length, self.hardcore
+        secrets, places = _secrets(length, hardcore), _places(length, hardcore)
+        left = (1 << len(secrets)) - 1
+        for letter in self.misses.lower().split():
+            left &= places[letter][0]
+        shown = self.pattern[::2].lower()
+        for letter in self.hits.lower().split():
+            left &= places[letter][_mask(letter, shown)]
+        for word in self.wrong:
+            if word.lower() in secrets:
+                left &= ~(1 << secrets.index(word.lower()))
+        return _best_guess(length, hardcore, left, self.max_turns - self.turn)
+
+
+def _secrets(length: int, hardcore: bool) -> tuple[str, ...]:
+    return words.rare(length) if hardcore else words.common(length)
+
+
+# The expert's arithmetic. A set of words is an int with a bit for each; what follows from it is shared by all games.
+
+
+def _mask(letter: str, word: str) -> int:
+    """A bit for every place of `word` where `letter` stands."""
+    return sum([1 << i for i, other in enumerate(word) if other == letter])
+
+
+@cache
+def _places(length: int, hardcore: bool) -> dict[str, dict[int, int]]:
+    """For each letter and each mask of places, the words that have the letter just there."""
+    secrets = _secrets(length, hardcore)
+    table: dict[str, dict[int, int]] = {letter: {} for letter in ascii_lowercase}
+    for number, word in enumerate(secrets):
+        for letter in sorted(set(word)):
+            where = _mask(letter, word)
+            table[letter][where] = table[letter].get(where, 0) | 1 << number
+    for groups in table.values():
+        groups[0] = (1 << len(secrets)) - 1 - sum(groups.values())
+    return table
+
+
+def _splits(length: int, hardcore: bool, left: int) -> list[tuple[float, str, list[int]]]:
+    """The letters that tell some of the words in `left` apart, best first, and the sets they leave."""
+    found = []
+    for letter, groups in _places(length, hardcore).items():
+        parts = [part for group in groups.values() if (part := left & group)]
+        if len(parts) > 1:
+            found.append((sum([part.bit_count() ** 1.5 for part in parts]), letter, parts))
+    return sorted(found)
+
+
+@lru_cache(maxsize=8192)
+def _losses(length: int, hardcore: bool, left: int, turns: int) -> int:
+    """How many of the words in `left` are not found in `turns` by taking the first of the splits every time."""
+    count = left.bit_count()
+    if count <= turns:
+        return 0  # say them one by one
+    if turns <= 1:
+        return count - turns
+    parts = _splits(length, hardcore, left)[0][2]
+    return min(count - turns, sum([_losses(length, hardcore, part, turns - 1) for part in parts]))
+
+
+@lru_cache(maxsize=1024)
+def _best_guess(length: int, hardcore: bool, left: int, turns: int) -> str:
+    count = left.bit_count()
+    word = _secrets(length, hardcore)[(left & -left).bit_length() - 1]
+    if count == 1:
+        return word
+    splits = _splits(length, hardcore, left)
+    if count <= turns:  # found in any case, so be quick about it
+        return splits[0][1] if splits[0][0] < (count - 1) ** 1.5 else word
+    best, guess = count - turns, word
+    for _, letter, parts in splits[:3]:
+        losses = sum([_losses(length, hardcore, part, turns - 1) for part in parts])
+        if losses < best:
+            best, guess = losses, letter
+        if not losses:
+            break
+    return guess
