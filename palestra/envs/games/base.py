@@ -211,6 +211,9 @@ class LanguageGame(Env):
         return [level for level in self.levels if all(level.get(name, value) == value for name, value in given.items())]
 
     def _check_level(self) -> None:
+        for name, value in self._level.items():
+            if isinstance(value, float):
+                raise BadValue(f"{name} is a whole number, got {value!r}")
         turns = self._level.get("max_turns")
         if turns is not None and turns < 1:
             raise BadValue(f"max_turns is at least 1, got {turns!r}")

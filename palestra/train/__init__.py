@@ -1,0 +1,1 @@
+"""Multi-turn RL in the gym's environments."""

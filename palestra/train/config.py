@@ -1,0 +1,200 @@
+"""One typed schema for command line, TOML recipe and Python. No torch here.
+
+Values come from the defaults below, then the recipe, then the flags. Unknown keys are refused with the nearest name; the
+resolved configuration is saved with the run.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from palestra.errors import BadValue
+from palestra.train.horizon import HorizonSchedule
+
+
+def _f(default: Any, text: str, *, group: str) -> Any:
+    return field(default=default, metadata={"help": text, "group": group})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """A training run. Every field is a flag of `palestra train` and a key of a recipe."""
+
+    # What is learned, by whom.
+    env: tuple[str, ...] = _f((), "environment id, or several as id=weight", group="task")
+    model: str = _f("default:0.3M", "folder, hub id, run folder, or default:SIZE for an untrained one", group="task")
+    out: str = _f("", "folder of the run; runs/<env>-<algo>-<seed> by default", group="task")
+    seed: int = _f(0, "everything random follows from it", group="task")
+    steps: int = _f(60, "iterations of sample and learn", group="task")
+
+    # Sampling.
+    episodes: int = _f(256, "episodes a step", group="rollout")
+    group_size: int = _f(8, "episodes that share a seed", group="rollout")
+    concurrency: int = _f(256, "conversations at once", group="rollout")
+    horizon: str = _f("none", "turn limit: 20, or stages 5,10,15@100", group="rollout")
+    max_tokens: int = _f(16, "tokens a reply", group="rollout")
+    temperature: float = _f(1.0, "of sampling while training", group="rollout")
+    top_p: float = _f(1.0, "nucleus", group="rollout")
+    system: str = _f("", "system prompt", group="rollout")
+    retries: int = _f(2, "tries for an episode whose environment or engine failed", group="rollout")
+
+    # Learning.
+    algo: str = _f("rebn", "reinforce, rebn, grpo, rloo, reinforce_pp, ppo", group="learning")
+    gamma: float = _f(1.0, "discount a turn", group="learning")
+    lam: float = _f(0.95, "GAE's lambda (ppo)", group="learning")
+    lr: float = _f(1e-3, "learning rate", group="learning")
+    lr_warmup: int = _f(5, "steps until the full learning rate", group="learning")
+    lr_final: float = _f(0.1, "fraction of the learning rate at the last step", group="learning")
+    weight_decay: float = _f(0.0, "of AdamW", group="learning")
+    max_grad_norm: float = _f(1.0, "gradients are clipped to it", group="learning")
+    epochs: int = _f(1, "passes over a step's samples", group="learning")
+    minibatches: int = _f(1, "updates a pass", group="learning")
+    clip_low: float = _f(0.2, "ratio clipping, below", group="learning")
+    clip_high: float = _f(0.2, "ratio clipping, above", group="learning")
+    aggregate: str = _f("token", "token, sequence or constant (Dr. GRPO)", group="learning")
+    normalise: str = _f("std", "grpo: std or none", group="learning")
+    kl: float = _f(0.0, "weight of the KL to the model at the start of RL", group="learning")
+    kl_estimator: str = _f("k3", "k1, k2 or k3", group="learning")
+    kl_in: str = _f("loss", "loss or reward", group="learning")
+    entropy: float = _f(0.0, "weight of the entropy bonus", group="learning")
+    value_lr: float = _f(1e-3, "learning rate of the critic's head", group="learning")
+    value_clip: float = _f(0.2, "clipping of the value loss; 0: off", group="learning")
+    token_budget: int = _f(16384, "tokens a micro-batch, padding included", group="learning")
+
+    # Before RL.
+    warm_start: int = _f(
+        -1, "episodes of the sloppy player to clone first; -1: 2000 for an untrained model", group="start"
+    )
+    warm_epochs: int = _f(2, "passes over them", group="start")
+    warm_lr: float = _f(3e-3, "learning rate of that", group="start")
+    warm_player: str = _f("random", "random (sloppy: format, not strategy) or expert", group="start")
+
+    # Keeping and showing.
+    eval_every: int = _f(10, "steps between evaluations on held-out seeds; 0: only at the end", group="run")
+    eval_episodes: int = _f(256, "episodes of an evaluation", group="run")
+    eval_seed: int = _f(900_000, "the held-out tasks follow from it", group="run")
+    save_every: int = _f(10, "steps between checkpoints", group="run")
+    keep: int = _f(2, "checkpoints kept beside the best", group="run")
+    store: bool = _f(True, "keep the trajectories of every step (runs/.../trajectories)", group="run")
+    device: str = _f("auto", "cpu, cuda or auto", group="run")
+    dtype: str = _f("auto", "float32, bfloat16 or auto (bfloat16 on a GPU for pretrained models)", group="run")
+    threads: int = _f(0, "torch threads; 0: as torch likes", group="run")
+    tensorboard: bool = _f(False, "write TensorBoard events too", group="run")
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            _check_type(item, getattr(self, item.name))
+        if not self.env:
+            raise BadValue("name at least one environment: --env game:GuessTheNumber-v0-easy")
+        for name, options in _CHOICES.items():
+            if getattr(self, name) not in options:
+                raise BadValue(f"{name} is one of {', '.join(options)}, got {getattr(self, name)!r}")
+        for name in (
+            "steps",
+            "episodes",
+            "group_size",
+            "concurrency",
+            "max_tokens",
+            "epochs",
+            "minibatches",
+            "token_budget",
+        ):
+            if getattr(self, name) < 1:
+                raise BadValue(f"{name} is at least 1, got {getattr(self, name)}")
+        if self.episodes % self.group_size:
+            raise BadValue(f"episodes ({self.episodes}) must be a multiple of group_size ({self.group_size})")
+        if not 0 <= self.gamma <= 1 or not 0 <= self.lam <= 1:
+            raise BadValue(f"gamma and lam lie in [0, 1], got {self.gamma} and {self.lam}")
+        if self.algo in ("grpo", "rloo") and self.group_size < 2:
+            raise BadValue(f"{self.algo} compares episodes of a group: group_size is at least 2")
+        HorizonSchedule.parse(self.horizon)
+
+    @property
+    def envs(self) -> dict[str, float]:
+        """Environment ids with their weights."""
+        weights: dict[str, float] = {}
+        for text in self.env:
+            env_id, equals, weight = text.partition("=")
+            try:
+                weights[env_id] = float(weight) if equals else 1.0
+            except ValueError as err:
+                raise BadValue(f"--env takes an id or id=weight, got {text!r}") from err
+            if weights[env_id] <= 0:
+                raise BadValue(f"a weight is above 0, got {text!r}")
+        return weights
+
+    @property
+    def folder(self) -> Path:
+        if self.out:
+            return Path(self.out)
+        name = "+".join(env_id.partition(":")[2] or env_id for env_id in self.envs)
+        return Path("runs") / f"{name}-{self.algo}-{self.seed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def changed(self, **values: Any) -> TrainConfig:
+        return replace(self, **values)
+
+
+_CHOICES = {
+    "algo": ("reinforce", "rebn", "grpo", "rloo", "reinforce_pp", "ppo"),
+    "aggregate": ("token", "sequence", "constant"),
+    "normalise": ("std", "none"),
+    "kl_estimator": ("k1", "k2", "k3"),
+    "kl_in": ("loss", "reward"),
+    "warm_player": ("random", "expert"),
+    "dtype": ("auto", "float32", "bfloat16"),
+}
+
+
+def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
+    """A config from plain data; unknown keys are refused with the nearest name."""
+    known = {item.name for item in fields(TrainConfig)}
+    for name in values:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise BadValue(f"no setting {name!r}.{hint} `palestra train --help` lists all.")
+    env = values.get("env", ())
+    given = {**values, "env": (env,) if isinstance(env, str) else tuple(env)}
+    for item in fields(TrainConfig):
+        if kind_of(item) is float and type(given.get(item.name)) is int:
+            given[item.name] = float(given[item.name])
+    return TrainConfig(**given)
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """The settings of a TOML recipe; tables only group them."""
+    path = Path(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as err:
+        raise BadValue(f"there is no recipe {path}") from err
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise BadValue(f"{path} is no TOML: {err}") from err
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        for key, inner in value.items() if isinstance(value, dict) else [(name, value)]:
+            if key in flat:
+                raise BadValue(f"{path} sets {key} twice")
+            flat[key] = inner
+    return flat
+
+
+def kind_of(item: Field[Any]) -> type:
+    """int, float, str, bool, or tuple (of strings)."""
+    hint = get_type_hints(TrainConfig)[item.name]
+    kind = get_origin(hint) or hint
+    return kind if isinstance(kind, type) else get_args(hint)[0]
+
+
+def _check_type(item: Field[Any], value: Any) -> None:
+    kind = kind_of(item)
+    if type(value) is not kind:
+        raise BadValue(f"{item.name} is a {kind.__name__}, got {value!r}")

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from palestra.parsing import boxed, clip, last_boxed, read_int, read_ints
+
+BOX = "\\boxed{"
+MEGA = 1 << 20
+
+pieces = st.lists(
+    st.sampled_from([BOX, BOX, "{", "}", "}", "\\", "boxed", "\\boxed", "7", "8", "\n", "é"]), max_size=40
+)
+
+
+def reference(text: str) -> str | None:
+    """The last box that closes, by the definition: from every start, the last first, count the braces."""
+    for start in reversed(range(len(text))):
+        if text.startswith(BOX, start):
+            begin = start + len(BOX)
+            depth = 1
+            for i in range(begin, len(text)):
+                depth += {"{": 1, "}": -1}.get(text[i], 0)
+                if depth == 0:
+                    return text[begin:i]
+    return None
+
+
+@given(pieces.map("".join))
+@example("\\boxed{1} or \\boxed{2")
+@example("\\boxed{1} or \\boxed{2} or \\boxed{3")
+@example("\\boxed{\\boxed{1} \\boxed{")
+@example("}}\\boxed{{}}{")
+def test_last_boxed_is_the_last_that_closes(text: str) -> None:
+    assert last_boxed(text) == reference(text)
+
+
+@given(st.text())
+def test_last_boxed_of_anything(text: str) -> None:
+    assert last_boxed(text) == reference(text)
+
+
+@given(st.text(), pieces.map("".join))
+def test_a_balanced_answer_comes_back(before: str, inside: str) -> None:
+    open_braces = 0
+    for char in inside:
+        open_braces += {"{": 1, "}": -1}.get(char, 0)
+        if open_braces < 0:
+            return
+    if open_braces == 0 and BOX not in inside:
+        assert last_boxed(f"{before}{boxed(inside)}.") == inside
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("", None),
+        ("boxed{1}", None),
+        ("\\boxed{}", ""),
+        ("\\boxed{1}", "1"),
+        ("\\boxed{1} no, \\boxed{2}!", "2"),
+        ("\\boxed{1} and then \\boxed{", "1"),
+        ("$\\boxed{\\text{A} {B}}$", "\\text{A} {B}"),
+        ("\\boxed{outer \\boxed{inner} }", "inner"),
+        ("\\boxed{ 3\n}", " 3\n"),
+    ],
+)
+def test_last_boxed(text: str, content: str | None) -> None:
+    assert last_boxed(text) == content
+
+
+# Each takes hours where the time grows with the square of the length.
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        (BOX * (MEGA // 7), None),
+        (BOX + "{" * MEGA, None),
+        (BOX + "}" * MEGA, 0),
+        (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2), None),
+        (BOX + "{" * 3_000 + "}" * 3_001, 6_000),
+        (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2 + 1), None),  # nested beyond TAIL: no answer looks like that
+        (BOX * (MEGA // 14) + "}" * (MEGA // 14), 0),
+        ((BOX + "{") * (MEGA // 16) + "}" * (MEGA // 16), 2),
+        ("\\boxed{1}" * (MEGA // 9) + BOX, 1),
+        (BOX + "x" * MEGA + "}", MEGA),
+        ("\\boxed" * (MEGA // 6), None),
+        ("\\" * MEGA, None),
+        ("{}" * (MEGA // 2), None),
+        ("}" * MEGA + "{" * MEGA, None),
+    ],
+    ids=range(14),
+)
+def test_a_megabyte_is_read_in_one_go(text: str, length: int | None) -> None:
+    found = last_boxed(text)
+    assert (None if found is None else len(found)) == length
+
+
+@given(st.integers(-999_999_999, 999_999_999), st.sampled_from(["{}", " {}", "{}\n", "\t{} "]))
+def test_read_int_reads_what_was_written(number: int, form: str) -> None:
+    assert read_int(form.format(number)) == number
+
+
+@given(st.text())
+@example("²")
+@example("\u0663")
+@example("9" * 10)
+@example("9" * 10_000)
+@example("1_0")
+@example("+-1")
+@example("")
+def test_read_int_reads_ascii_digits_only(text: str) -> None:
+    number = read_int(text)
+    digits = text.strip().lstrip("+-")
+    readable = digits.isascii() and digits.isdecimal() and len(digits) < 10 and len(text.strip()) - len(digits) < 2
+    assert (number is not None) == readable
+    if number is not None:
+        assert abs(number) == int(digits)
+
+
+@given(st.lists(st.integers(-99, 999), min_size=1, max_size=5), st.sampled_from([" ", ",", ", ", "  ", "\t", "\n"]))
+def test_read_ints_reads_what_was_written(numbers: list[int], between: str) -> None:
+    text = between.join(map(str, numbers))
+    for written in (text, f"[{text}]", f" ({text}) "):
+        assert read_ints(written, len(numbers)) == numbers
+        assert read_ints(written, len(numbers) + 1) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1 2 3", "1 x", "1;2", "1.0 2", "1 " + "2" * 10, "\u0661 2", "1 [2", "(1) (2)"]
+)
+def test_read_ints_refuses(text: str) -> None:
+    assert read_ints(text, 2) is None
+
+
+@given(st.text(st.characters()), st.integers(1, 50))
+@example("\x00\x1b[31m\ud800", 40)
+def test_clip_is_short_and_clean(text: str, limit: int) -> None:
+    clipped = clip(text, limit)
+    assert len(clipped) <= limit + 3
+    assert clipped.isprintable()
+    clipped.encode()  # no lone surrogates
+    if len(text) <= limit and text.isprintable():
+        assert clipped == text
