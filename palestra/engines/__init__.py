@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from palestra.engines.base import Completion, Engine, Sampling
+from palestra.engines.bytes_tokenizer import ByteTokenizer
 
 if TYPE_CHECKING:
     from palestra.engines.hf import HFEngine
     from palestra.engines.openai import OpenAIEngine
     from palestra.engines.scripted import ScriptedEngine
 
-__all__ = ["Completion", "Engine", "Sampling", "hf", "openai", "scripted"]
+__all__ = ["ByteTokenizer", "Completion", "Engine", "Sampling", "hf", "openai", "scripted"]
 
 
 def hf(model: Any, **options: Any) -> HFEngine:
@@ -33,3 +36,14 @@ def scripted(reply: Any, **options: Any) -> ScriptedEngine:
     from palestra.engines.scripted import ScriptedEngine
 
     return ScriptedEngine(reply, **options)
+
+
+class _Package(ModuleType):
+    """Loading `engines/hf.py` would put the module where the function `hf` is; the functions keep their names."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

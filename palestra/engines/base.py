@@ -92,6 +92,9 @@ class Engine(ABC):
         del messages, sampling, tools
         raise BadValue(f"{type(self).__name__} takes token ids; render the messages with its tokenizer")
 
+    async def ready(self) -> None:
+        """Find out what the engine can do; `tokenizer` and `max_context` hold from here on. Free the second time."""
+
     def forget(self, conversation: Hashable) -> None:
         """The conversation is over: what is cached for it may go."""
 
@@ -99,6 +102,7 @@ class Engine(ABC):
         """Give back what the engine holds. May be called twice."""
 
     async def __aenter__(self) -> Self:
+        await self.ready()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -170,7 +170,10 @@ class LanguageGame(Env):
         if status == LOST:
             return self._end("lost", self.fail_reward + reward, message)
         if turn >= self.max_turns:
-            return self._end("out_of_turns", self.fail_reward + reward, f"{message} That was the last turn.")
+            step = self._end("out_of_turns", self.fail_reward + reward, f"{message} That was the last turn.")
+            if status == INVALID:
+                step.info["invalid"] = "rule"
+            return step
         reward += self.internal_step_reward if status == ONGOING else self.invalid_action_reward
         board = self.board()
         shown = f"Turn {turn} of {self.max_turns}: {message}"
@@ -212,7 +215,7 @@ class LanguageGame(Env):
 
     def _check_level(self) -> None:
         for name, value in self._level.items():
-            if isinstance(value, float):
+            if isinstance(value, (float, str)):
                 raise BadValue(f"{name} is a whole number, got {value!r}")
         turns = self._level.get("max_turns")
         if turns is not None and turns < 1:

@@ -176,7 +176,8 @@ def test_play_follows_the_rules(seed: int, variant: str, played: list[str]) -> N
         after = slid(tiles, move)
         tiles = after or tiles
         assert tiles_of(env) == tiles
-        assert step.info.get("invalid") == (None if after else "rule")
+        if env.ending is None:
+            assert step.info.get("invalid") == (None if after else "rule")
         assert (env.ending == "solved") == (tiles == order)
         if after and env.ending is None:
             fork = env.fork()
@@ -186,7 +187,7 @@ def test_play_follows_the_rules(seed: int, variant: str, played: list[str]) -> N
 
 def test_the_expert_copes_with_boards_beyond_its_search() -> None:
     env = game()
-    env.grid = "15 14  8 12\n10 11  9 13\n 2  6  5  1\n 3  7  4 __"  # 80 moves away from order, as far as it gets
+    env.grid = "14 15 13 12\n11 10  9  8\n 7  6  5  4\n 3  2  1 __"
     for _ in range(10):
         assert "invalid" not in env.step(env.expert_action()).info
 

@@ -1,0 +1,348 @@
+"""Every log-probability the engine gives is the model's own, however the token came to be computed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from palestra.engines import Completion, Sampling, hf
+from palestra.engines.hf import HFEngine
+from tests.engines.tiny import VOCABULARY, error, qwen3, text, words
+
+TOLERANCE = 1e-4
+DECODERS = ["lean", "cached", "recomputing"]
+
+
+async def converse(
+    engine: HFEngine, key: Any, rng: random.Random, *, turns: int = 4, first: int = 90, more: int = 30, reply: int = 20
+) -> list[Completion]:
+    """A conversation of ragged turns; each prompt extends what was said before."""
+    said = []
+    ids = text(rng, rng.randint(1, first))
+    for _ in range(turns):
+        done = await engine.generate(ids, Sampling(max_tokens=rng.randint(1, reply)), conversation=key)
+        assert done.prompt_ids == ids
+        said.append(done)
+        ids = ids + done.ids + text(rng, rng.randint(1, more))
+    return said
+
+
+async def many(engine: HFEngine, count: int, **shape: int) -> list[Completion]:
+    said = await asyncio.gather(*(converse(engine, key, random.Random(key), **shape) for key in range(count)))
+    return [done for conversation in said for done in conversation]
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_ragged_conversations_at_once(decoder: str) -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            assert engine.decoder == decoder
+            said = await many(engine, 8, turns=3)
+            assert max(error(model, done) for done in said) < TOLERANCE
+            assert engine.stats.reused > 500
+            assert all(done.version == 0 and done.finish == "length" for done in said)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("decoder", ["lean", "cached"])
+def test_two_hundred_conversations_over_eight_slots(decoder: str) -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        # The cache has room for a few conversations, so most come back to find theirs gone.
+        async with hf(model, decoder=decoder, slots=8, cache_gb=0.0004, threads=1) as engine:
+            said = await many(engine, 200, turns=2, first=60, more=20, reply=4)
+            assert len(said) == 400
+            assert max(error(model, done) for done in said[::8]) < TOLERANCE
+            assert engine.stats.evicted > 100
+
+    asyncio.run(run())
+
+
+def test_replies_that_outgrow_the_cache_start_over() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, cache_gb=0.0003, threads=1) as engine:  # room for some 1,200 tokens
+            rng = random.Random(1)
+            prompts = [text(rng, 40) for _ in range(14)]
+            said = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=100)) for ids in prompts))
+            assert engine.stats.preempted > 0
+            assert all(len(done.ids) == 100 for done in said)
+            assert max(error(model, done) for done in said) < TOLERANCE
+
+    asyncio.run(run())
+
+
+def test_one_reply_may_fill_the_whole_cache() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, cache_gb=0.0001, threads=1) as engine:
+            assert engine.max_context == 256  # less than the model's 512: a longer text would not fit
+            ids = text(random.Random(2), 20)
+            both = await asyncio.gather(*(engine.generate(ids + [at], Sampling(max_tokens=400)) for at in range(2)))
+            assert all(len(done.ids) == 256 - 21 for done in both)
+            assert max(error(model, done) for done in both) < TOLERANCE
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("decoder", ["lean", "cached"])
+def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(decoder: str) -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            rng = random.Random(3)
+            ids = text(rng, 70)
+            first = await engine.generate(ids, Sampling(max_tokens=12), conversation="a")
+            said = [first]
+            for kept in (75, 50, 70, 1, 69, 0):  # in the reply, in the prompt, all of it, nearly nothing, nothing
+                prompt = (ids + first.ids)[:kept] + text(rng, 5)
+                said.append(await engine.generate(prompt, Sampling(max_tokens=3), conversation="a"))
+            same = await engine.generate(said[-1].prompt_ids, Sampling(max_tokens=3), conversation="a")
+            shorter = await engine.generate(same.prompt_ids[:2], Sampling(max_tokens=3), conversation="a")
+            assert max(error(model, done) for done in [*said, same, shorter]) < TOLERANCE
+            assert engine.stats.reused >= 75 + 50 + 50 + 1 + 1 + 0 + 4 + 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("decoder", ["lean", "cached"])
+def test_prompts_that_begin_alike_are_read_once(decoder: str) -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            rng = random.Random(4)
+            rules = text(rng, 100)
+            tasks = [rules + text(rng, 40) for _ in range(4)]
+            group = [(task, f"{task[-1]}-{member}") for task in tasks for member in range(8)]
+            said = await asyncio.gather(
+                *(engine.generate(ids, Sampling(max_tokens=5), conversation=key) for ids, key in group)
+            )
+            assert max(error(model, done) for done in said) < TOLERANCE
+            assert engine.stats.shared >= 3 * 96 + 28 * 128
+            assert engine.stats.fed <= 140 + 3 * 44 + 28 * 12 + 32 * 5
+            assert len({tuple(done.ids) for done in said}) > 8  # they share the prompt, not the chance
+
+    asyncio.run(run())
+
+
+def test_one_conversation_may_be_asked_twice_at_once() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, threads=1) as engine:
+            ids = text(random.Random(5), 80)
+            for _ in range(2):
+                said = await asyncio.gather(
+                    *(engine.generate(ids, Sampling(max_tokens=9), conversation="same") for _ in range(5))
+                )
+                assert max(error(model, done) for done in said) < TOLERANCE
+                ids = ids + said[0].ids + [1, 2, 3]
+
+    asyncio.run(run())
+
+
+def test_long_prompts_are_read_in_pieces() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, prefill=16, threads=1) as engine:
+            rng = random.Random(6)
+            prompts = [text(rng, length) for length in (200, 3, 75, 1, 33)]
+            said = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=8)) for ids in prompts))
+            assert max(error(model, done) for done in said) < TOLERANCE
+            assert engine.stats.steps >= 310 // 16
+
+    asyncio.run(run())
+
+
+def nudge(model: Any, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+
+
+@pytest.mark.parametrize("decoder", ["lean", "cached"])
+def test_nothing_stale_is_read_after_new_weights(decoder: str) -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            rng = random.Random(7)
+            ids = text(rng, 50)
+            for version in range(4):
+                done = await engine.generate(ids, Sampling(max_tokens=6), conversation="a")
+                assert done.version == version
+                assert error(model, done) < TOLERANCE
+                ids = ids + done.ids + text(rng, 4)
+                async with engine.paused():
+                    nudge(model, version)
+                engine.weights_changed()
+            assert engine.version == 4
+            assert engine.stats.reused == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("decoder", ["lean", "cached"])
+def test_replies_that_span_new_weights_are_read_anew(decoder: str) -> None:
+    old, new = qwen3(0), qwen3(0)
+    nudge(new, 1)
+    model = qwen3(0)
+
+    async def run() -> None:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            rng = random.Random(8)
+            prompts = [text(rng, rng.randint(1, 60)) for _ in range(6)]
+            asked = [asyncio.create_task(engine.generate(ids, Sampling(max_tokens=200))) for ids in prompts]
+            while engine.stats.sampled < 60:
+                await asyncio.sleep(0.001)
+            async with engine.paused():
+                at = engine.stats.sampled // 6
+                nudge(model, 1)
+                engine.weights_changed()
+            for done in await asyncio.gather(*asked):
+                assert done.version == 0  # that of its first token
+                before, after = done.logprobs[: at - 5], done.logprobs[at + 5 :]
+                reply = Completion(**{**_fields(done), "ids": done.ids[: at - 5], "logprobs": before})
+                assert error(old, reply) < TOLERANCE
+                prompt = done.prompt_ids + done.ids[: at + 5]
+                fields = {"prompt_ids": prompt, "ids": done.ids[at + 5 :], "logprobs": after}
+                assert error(new, Completion(**{**_fields(done), **fields})) < TOLERANCE
+            later = await engine.generate(prompts[0], Sampling(max_tokens=2))
+            assert later.version == 1
+
+    asyncio.run(run())
+
+
+def _fields(done: Completion) -> dict[str, Any]:
+    return {name: getattr(done, name) for name in ("ids", "logprobs", "text", "finish", "version", "prompt_ids")}
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_greedy_is_what_generate_says(decoder: str) -> None:
+    model = qwen3()
+    rng = random.Random(9)
+    prompts = [text(rng, length) for length in (1, 7, 30, 64)]
+
+    async def run() -> list[Completion]:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            greedy = Sampling(max_tokens=25, temperature=0.0)
+            return list(await asyncio.gather(*(engine.generate(ids, greedy) for ids in prompts)))
+
+    for ids, done in zip(prompts, asyncio.run(run()), strict=True):
+        alone = model.generate(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones((1, len(ids)), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=25,
+            pad_token_id=0,
+        )
+        assert done.ids == alone[0, len(ids) :].tolist()
+        assert error(model, done) < TOLERANCE
+
+
+def test_a_seed_gives_the_same_reply_in_any_company() -> None:
+    model = qwen3()
+    rng = random.Random(10)
+    ids = text(rng, 30)
+    asked = Sampling(max_tokens=40, seed=123, temperature=0.9, top_p=0.95)
+
+    async def run(company: int) -> list[int]:
+        async with hf(model, threads=1) as engine:
+            others = [
+                engine.generate(text(rng, rng.randint(1, 80)), Sampling(max_tokens=rng.randint(1, 60), top_k=at % 3))
+                for at in range(company)
+            ]
+            first, *_ = await asyncio.gather(engine.generate(ids, asked), *others)
+            return first.ids
+
+    alone = asyncio.run(run(0))
+    assert asyncio.run(run(1)) == alone
+    assert asyncio.run(run(25)) == alone
+    other = Sampling(max_tokens=40, seed=124, temperature=0.9, top_p=0.95)
+
+    async def two() -> None:
+        async with hf(model, threads=1) as engine:
+            a, b, c = await asyncio.gather(*(engine.generate(ids, how) for how in (asked, other, asked)))
+            assert a.ids == c.ids == alone
+            assert b.ids != alone
+
+    asyncio.run(two())
+
+
+def test_replies_follow_the_models_distribution() -> None:
+    model = qwen3(vocab_size=11)
+    ids = [3, 1, 4, 1, 5]
+    draws = 3_000
+
+    async def run(sampling: Sampling) -> list[int]:
+        async with hf(model, slots=512, threads=1) as engine:
+            said = await asyncio.gather(
+                *(engine.generate(ids, Sampling(**{**_how(sampling), "seed": at})) for at in range(draws))
+            )
+            return [done.ids[0] for done in said]
+
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double()
+    for sampling in (Sampling(max_tokens=1), Sampling(max_tokens=1, temperature=2.0, top_k=4)):
+        weights = (logits / sampling.temperature).softmax(-1)
+        if sampling.top_k:
+            weights[weights < weights.sort().values[-sampling.top_k]] = 0
+            weights /= weights.sum()
+        drawn = asyncio.run(run(sampling))
+        counts = [drawn.count(token) for token in range(11)]
+        expected = (weights * draws).tolist()
+        assert all(count == 0 for count, e in zip(counts, expected, strict=True) if e == 0)
+        chi = sum((count - e) ** 2 / e for count, e in zip(counts, expected, strict=True) if e > 0.5)
+        assert chi < 32  # well beyond one in a thousand at ten degrees of freedom; the seeds are fixed
+
+
+def _how(sampling: Sampling) -> dict[str, Any]:
+    return {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_k": sampling.top_k}
+
+
+def test_dropout_of_a_model_in_training_mode_is_off() -> None:
+    model = qwen3(attention_dropout=0.5).train()
+
+    async def run(decoder: str) -> None:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            assert engine.decoder == decoder
+            done = await engine.generate([1, 2, 3], Sampling(max_tokens=9))
+            assert model.training  # as the learner left it
+            model.eval()
+            assert error(model, done) < TOLERANCE
+            model.train()
+
+    for decoder in DECODERS:
+        asyncio.run(run(decoder))
+
+
+def test_text_is_what_the_ids_say() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, tokenizer=words(), threads=1) as engine:
+            done = await engine.generate([5, 6], Sampling(max_tokens=4))
+            assert done.text.split() == [f"w{token}" for token in done.ids]
+        async with hf(model, threads=1) as engine:
+            assert engine.tokenizer is None
+            assert (await engine.generate([5, 6], Sampling(max_tokens=4))).text == ""
+
+    asyncio.run(run())
+
+
+def test_the_vocabulary_is_the_models() -> None:
+    assert qwen3().config.vocab_size == VOCABULARY

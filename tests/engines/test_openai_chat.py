@@ -1,0 +1,185 @@
+"""Messages over the wire, and what a server may refuse of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from palestra.engines import Completion, Sampling
+from palestra.engines.openai import OpenAIEngine
+from palestra.errors import BadValue, EngineFailed, ParsingFailed
+from palestra.types import Message
+from tests.engines.stub_server import Stub, says
+
+HI: list[Message] = [{"role": "user", "content": "hi"}]
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+def plain() -> Iterator[Stub]:
+    with Stub("plain") as server:
+        yield server
+
+
+def chat(server: Stub, messages: list[Any] | None = None, tools: Any = (), **options: Any) -> Completion:
+    sampling = options.pop("sampling", Sampling(max_tokens=8))
+    engine = OpenAIEngine(server.url, **{"retries": 0} | options)
+    return asyncio.run(engine.chat(messages or HI, sampling, tools=tools))
+
+
+def test_a_reply_is_text(plain: Stub) -> None:
+    done = chat(plain, sampling=Sampling(max_tokens=4, temperature=0.0))
+    assert done.text
+    assert (done.ids, done.logprobs, done.prompt_ids, done.tool_calls) == ([], [], [], [])
+    assert done.finish == "length"
+
+
+def test_what_is_at_its_default_is_left_out(plain: Stub) -> None:
+    chat(plain)
+    assert plain.bodies(CHAT)[-1] == {"model": "toy", "messages": HI, "max_tokens": 8, "temperature": 1.0}
+
+
+def test_what_was_asked_for_is_sent(plain: Stub) -> None:
+    full = Sampling(
+        max_tokens=3, temperature=0.3, top_p=0.8, top_k=7, min_p=0.1, stop=("x",), stop_ids=(5,), seed=2**35
+    )
+    chat(plain, sampling=full, extra={"chat_template_kwargs": {"enable_thinking": False}, "temperature": 9})
+    body = plain.bodies(CHAT)[-1]
+    assert body == {
+        "model": "toy",
+        "messages": HI,
+        "max_tokens": 3,
+        "temperature": 0.3,
+        "top_p": 0.8,
+        "top_k": 7,
+        "min_p": 0.1,
+        "stop": ["x"],
+        "stop_token_ids": [5],
+        "seed": 2**35 % (2**31 - 1),
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+
+
+def test_a_server_with_defaults_of_its_own_is_told_everything() -> None:
+    with Stub("vllm") as server:
+        chat(server)
+        body = server.bodies(CHAT)[-1]
+        assert {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}.items() <= body.items()
+        chat(server, sampling=Sampling(max_tokens=10_000))
+        assert server.bodies(CHAT)[-1]["max_tokens"] == 255  # a wish beyond the context would be refused
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Unrecognized request argument supplied: top_k", "top_k: Extra inputs are not permitted", "Unknown field top_k"],
+)
+def test_a_field_the_server_does_not_know(plain: Stub, said: str) -> None:
+    plain.refused_fields["top_k"] = said
+    chat(plain)
+    with pytest.raises(BadValue, match="the server does not take top_k, so leave it at its default"):
+        chat(plain, sampling=Sampling(top_k=3))
+
+
+def test_the_newer_name_of_max_tokens_is_learnt(plain: Stub) -> None:
+    plain.refused_fields["max_tokens"] = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    engine = OpenAIEngine(plain.url, retries=0)
+
+    async def twice() -> None:
+        for _ in range(2):
+            await engine.chat(HI, Sampling(max_tokens=5))
+
+    asyncio.run(twice())
+    names = [next(name for name in body if "max_" in name) for body in plain.bodies(CHAT)]
+    assert names == ["max_tokens", "max_completion_tokens", "max_completion_tokens"]
+
+
+def test_tools_go_out_and_calls_come_back() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": 3}'}}
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    with Stub("plain", reply={"role": "assistant", "content": None, "tool_calls": [call]}) as server:
+        done = chat(server, tools=[tool])
+        assert (done.text, done.tool_calls, done.finish) == ("", [call], "stop")
+        assert server.bodies(CHAT)[-1]["tools"] == [tool]
+        earlier = [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "content": "a wall"}]
+        chat(server, [*HI, *earlier])
+        assert server.bodies(CHAT)[-1]["messages"][1:] == earlier
+
+
+def test_pictures_travel_as_data(plain: Stub) -> None:
+    png, jpeg = b"\x89PNG\r\n", b"\xff\xd8\xff\xe0"
+    parts = [{"type": "text", "text": "see"}, {"type": "image", "image": png}, {"type": "image", "image": jpeg}]
+    chat(plain, [{"role": "user", "content": parts}])
+    sent = plain.bodies(CHAT)[-1]["messages"][0]["content"]
+    assert sent[0] == {"type": "text", "text": "see"}
+    assert sent[1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0K"}}
+    assert sent[2]["image_url"]["url"].startswith("data:image/jpeg;base64,")
+
+
+def test_half_a_character_does_not_stop_a_conversation(plain: Stub) -> None:
+    chat(plain, [{"role": "user", "content": "odd \ud800 text \U0001f600"}])
+    assert plain.bodies(CHAT)[-1]["messages"][0]["content"] == "odd \ufffd text \U0001f600"
+
+
+def test_content_may_come_in_parts(plain: Stub) -> None:
+    plain.reply = {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    assert chat(plain).text == "ab"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "problem"),
+    [
+        ({"choices": []}, ParsingFailed, "not one choice"),
+        ({"choices": [{"finish_reason": "stop"}]}, ParsingFailed, "no message"),
+        ({"choices": [{"message": {"content": 5}}]}, ParsingFailed, "content is neither text nor parts but int"),
+        ({"choices": [{"message": {"tool_calls": [{"x": 1}]}}]}, ParsingFailed, "a tool call without"),
+        ({"choices": [{"message": {"tool_calls": 7}}]}, ParsingFailed, "a tool call without"),
+        ({"choices": [{"message": {}, "finish_reason": "content_filter"}]}, EngineFailed, "'content_filter'"),
+        ({"choices": [{"message": {}}]}, EngineFailed, "broke the reply off"),
+        ("<html>busy</html>", ParsingFailed, "something other than JSON .*<html>busy</html>"),
+        ("", ParsingFailed, "something other than JSON"),
+        (b"\xff\xfe{}", ParsingFailed, "something other than JSON"),
+    ],
+)
+def test_answers_that_cannot_be_read(plain: Stub, answer: Any, error: type[Exception], problem: str) -> None:
+    plain.faults[CHAT] = [says(answer)]
+    with pytest.raises(error, match=problem):
+        chat(plain)
+
+
+def test_the_model_is_asked_for(plain: Stub) -> None:
+    plain.models.append({"id": "toy-lora", "parent": "toy"})
+    chat(plain)
+    assert plain.bodies(CHAT)[-1]["model"] == "toy"
+    chat(plain, model="toy-lora")
+    assert plain.bodies(CHAT)[-1]["model"] == "toy-lora"
+    plain.models = [{"id": f"m{i}"} for i in range(10)]
+    with pytest.raises(BadValue, match="which model of .* Give model=; it has 'm0', .* and 2 more"):
+        chat(plain)
+    plain.models = []
+    with pytest.raises(BadValue, match="Give model=; it lists none"):
+        chat(plain)
+
+
+def test_a_model_that_is_not_there(plain: Stub) -> None:
+    plain.models = [{"id": "qwen3-8b"}, {"id": "qwen3-4b"}, {"id": "llama"}]
+    with pytest.raises(BadValue, match="has no model 'qwen3-b'. Did you mean 'qwen3-.b' or .* It has 'qwen3-8b'"):
+        chat(plain, model="qwen3-b")
+
+
+@pytest.mark.parametrize("answer", ["<html>", {"data": "none"}, [1]])
+def test_a_server_that_lists_no_models_serves_one_by_name(plain: Stub, answer: Any) -> None:
+    plain.faults["/v1/models"] = [says(answer)]
+    assert chat(plain, model="toy").finish in ("stop", "length")
+
+
+def test_a_conversation_beyond_the_context(plain: Stub) -> None:
+    with pytest.raises(BadValue, match=r"do not fit: .*maximum context length is 256 tokens.*contains 3\d\d input"):
+        chat(plain, [{"role": "user", "content": "x" * 300}])
+
+
+def test_it_takes_no_ids(plain: Stub) -> None:
+    with pytest.raises(BadValue, match="takes messages, not ids; call chat"):
+        asyncio.run(OpenAIEngine(plain.url).generate([1], Sampling()))

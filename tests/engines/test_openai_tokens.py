@@ -1,0 +1,311 @@
+"""Ids over the wire: exact, in full, and refused where they could not be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palestra.engines
+from palestra.engines import ByteTokenizer, Completion, Sampling
+from palestra.engines.openai import OpenAIEngine
+from palestra.errors import BadValue, EngineFailed, ParsingFailed
+from tests.engines.stub_server import EOS, TOKENIZER, Stub, distribution, refuses, says
+
+T = TypeVar("T")
+PROMPT = TOKENIZER.encode("What now?")
+COMPLETIONS = "/v1/completions"
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[Stub]:
+    with Stub() as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["vllm", "sglang"])
+def server(request: pytest.FixtureRequest) -> Iterator[Stub]:
+    with Stub(request.param) as server:
+        yield server
+
+
+def made(server: Stub, **options: Any) -> OpenAIEngine:
+    return OpenAIEngine(server.url, tokenizer=TOKENIZER, **{"retries": 0, "exact": True} | options)
+
+
+def generate(server: Stub, prompt: list[int] = PROMPT, options: Any = None, **sampling: Any) -> Completion:
+    return run(made(server, **(options or {})).generate(prompt, Sampling(**sampling)))
+
+
+def assert_exact(done: Completion) -> None:
+    whole = done.prompt_ids + done.ids
+    start = len(done.prompt_ids)
+    forced = [distribution(whole[at - 1])[whole[at]] for at in range(start, len(whole))]
+    assert done.logprobs == pytest.approx(forced, abs=1e-9)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.5, "top_k": 4}, {"temperature": 0.0}, {"seed": 9}])
+def test_ids_and_logprobs_are_the_models(server: Stub, sampling: Any) -> None:
+    done = generate(server, max_tokens=30, **sampling)
+    assert done.prompt_ids == PROMPT
+    assert done.text == TOKENIZER.decode(done.ids[:-1] if done.finish == "stop" else done.ids)
+    assert_exact(done)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**64), st.floats(0.1, 2.0), st.integers(1, 40))
+def test_every_reply_is_exact(vllm: Stub, seed: int, temperature: float, limit: int) -> None:
+    done = generate(vllm, seed=seed, temperature=temperature, max_tokens=limit)
+    assert len(done.ids) <= limit
+    assert (done.finish == "stop") == (done.ids[-1] == EOS)
+    assert_exact(done)
+
+
+def test_a_seed_repeats(server: Stub) -> None:
+    assert generate(server, seed=2**40).ids == generate(server, seed=2**40).ids
+
+
+def test_stops(server: Stub) -> None:
+    free = generate(server, temperature=0.0, max_tokens=12)
+    stop = free.ids[4]
+    done = generate(server, temperature=0.0, stop_ids=(stop,))
+    assert done.ids == free.ids[: free.ids.index(stop) + 1]
+    assert (done.text, done.finish) == (TOKENIZER.decode(done.ids[:-1]), "stop")
+    whole = TOKENIZER.decode(free.ids)
+    done = generate(server, temperature=0.0, stop=(whole[3:5],))
+    assert (done.text, done.finish) == (whole[: whole.index(whole[3:5])], "stop")
+
+
+def test_a_request_says_everything(server: Stub) -> None:
+    """What is left out a server would take from the model's generation_config.json."""
+    generate(server)
+    body = server.requests[-1][1]
+    params = body.get("sampling_params", body)
+    assert {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+    }.items() <= params.items()
+
+
+def test_what_a_server_can_do_is_found_out_once() -> None:
+    with Stub() as server:
+        engine = made(server)
+
+        async def many() -> None:
+            await asyncio.gather(*(engine.generate(PROMPT, Sampling(max_tokens=2)) for _ in range(20)))
+
+        run(many())
+        run(many())
+        assert server.count("/v1/models") == 1
+        assert server.count(COMPLETIONS) == 3 + 40
+    assert (engine.model, engine.max_context) == ("toy", 256)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_logprobs_after_the_temperature_are_noticed(kind: Literal["vllm", "sglang"]) -> None:
+    with Stub(kind, processed=True) as server:
+        assert_exact(generate(server, temperature=1.0))
+        assert_exact(generate(server, temperature=0.0))
+        for sampling in ({"temperature": 0.7}, {"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}):
+            with pytest.raises(BadValue, match="--logprobs-mode raw_logprobs .*SGLANG_RETURN_ORIGINAL_LOGPROB=1"):
+                generate(server, **sampling)
+
+
+def test_a_server_without_ids_is_chatted_with(caplog: pytest.LogCaptureFixture) -> None:
+    async def talk(engine: OpenAIEngine) -> Completion:
+        async with engine:
+            assert engine.tokenizer is None
+            return await engine.chat([{"role": "user", "content": "hi"}], Sampling(max_tokens=5, temperature=0.0))
+
+    with Stub("plain") as server, caplog.at_level(logging.WARNING):
+        done = run(talk(made(server, exact=False)))
+        assert "log-probabilities but no token ids" in caplog.text
+        assert "cannot be trained on" in caplog.text
+        assert done.ids == []
+        assert done.text
+
+        with pytest.raises(BadValue, match="takes messages, not ids: the server shows no token ids"):
+            run(made(server, exact=False).generate(PROMPT, Sampling()))
+        with pytest.raises(BadValue, match="no token ids .*vLLM from 0.10.2 on and SGLang show them"):
+            run(made(server, exact=True).ready())
+
+
+def test_an_engine_with_ids_does_not_chat(vllm: Stub) -> None:
+    with pytest.raises(BadValue, match="render the messages with its tokenizer"):
+        run(made(vllm).chat([], Sampling()))
+
+
+def test_a_foreign_tokenizer_is_noticed(vllm: Stub) -> None:
+    class Other(ByteTokenizer):
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            return [token ^ 1 for token in super().encode(text)]
+
+    with pytest.raises(BadValue, match="the tokenizer is not the one of 'toy'"):
+        run(OpenAIEngine(vllm.url, tokenizer=Other()).ready())
+
+
+def test_the_context_ends_a_reply(server: Stub) -> None:
+    prompt = (PROMPT * 40)[:250]
+    done = generate(server, prompt, max_tokens=1000, seed=1)
+    assert len(done.ids) <= 6
+    assert server.requests[-1][1].get("max_tokens", 6) == 6
+    own = generate(server, PROMPT, {"max_context": len(PROMPT) + 2}, max_tokens=50, temperature=0.0)
+    assert (len(own.ids), own.finish) == (2, "length")
+
+
+def test_a_prompt_beyond_the_context(server: Stub) -> None:
+    long = (PROMPT * 40)[:300]
+    with pytest.raises(BadValue, match="a prompt of 300 tokens leaves no room in a context of 256"):
+        generate(server, long)
+
+    async def told_by_the_server() -> None:
+        engine = made(server)
+        await engine.ready()
+        engine.max_context = None
+        await engine.generate(long, Sampling(max_tokens=7))
+
+    with pytest.raises(BadValue, match=r"max_tokens=7 do not fit: .*answered 400: .*256 tokens.* 300 input tokens"):
+        run(told_by_the_server())
+
+
+CHOICE = {
+    "text": "a",
+    "finish_reason": "stop",
+    "token_ids": [97, EOS],
+    "prompt_token_ids": PROMPT,
+    "logprobs": {"token_logprobs": [-1.0, -2.0]},
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "problem"),
+    [
+        ([], ParsingFailed, "not one choice"),
+        ({"choices": []}, ParsingFailed, "not one choice"),
+        ({"choices": [CHOICE, CHOICE]}, ParsingFailed, "not one choice"),
+        ({"choices": [{**CHOICE, "token_ids": None}]}, ParsingFailed, "log-probabilities but no token ids"),
+        ({"choices": [{**CHOICE, "token_ids": []}]}, ParsingFailed, "no list of whole numbers"),
+        ({"choices": [{**CHOICE, "token_ids": [97, "b"]}]}, ParsingFailed, "no list of whole numbers"),
+        ({"choices": [{**CHOICE, "token_ids": [97]}]}, ParsingFailed, "1 token ids and 2 log-prob"),
+        ({"choices": [{**CHOICE, "logprobs": None}]}, ParsingFailed, "no log-probabilities"),
+        ({"choices": [{**CHOICE, "logprobs": {"token_logprobs": [None, -1]}}]}, ParsingFailed, "no list of numbers"),
+        ({"choices": [{**CHOICE, "logprobs": {"token_logprobs": [3.5, -1]}}]}, EngineFailed, "they are logits"),
+        ({"choices": [{**CHOICE, "text": 5}]}, ParsingFailed, "text is int"),
+        ({"choices": [{**CHOICE, "prompt_token_ids": [1]}]}, EngineFailed, "read another prompt"),
+        ({"choices": [{**CHOICE, "finish_reason": "abort"}]}, EngineFailed, "broke the reply off.*'abort'"),
+        ({"choices": [{**CHOICE, "finish_reason": None}]}, EngineFailed, "broke the reply off"),
+    ],
+)
+def test_half_an_answer_is_no_reply(vllm: Stub, answer: Any, error: type[Exception], problem: str) -> None:
+    async def ask() -> None:
+        engine = made(vllm)
+        await engine.ready()
+        vllm.faults[COMPLETIONS] = [says(answer)]
+        await engine.generate(PROMPT, Sampling())
+
+    with pytest.raises(error, match=problem):
+        run(ask())
+
+
+@pytest.mark.parametrize(
+    ("meta", "error", "problem"),
+    [
+        (None, ParsingFailed, "no meta_info"),
+        ({}, ParsingFailed, "no output_token_logprobs"),
+        ({"output_token_logprobs": [[-1.0]]}, ParsingFailed, "no output_token_logprobs"),
+        ({"output_token_logprobs": [[-1.0, 5, None]], "prompt_tokens": 1}, EngineFailed, "read 1 tokens of the 9"),
+        ({"output_token_logprobs": [[-1.0, 5, None]]}, EngineFailed, "broke the reply off"),
+        ({"output_token_logprobs": [], "finish_reason": {"type": "stop"}}, ParsingFailed, "no list of whole numbers"),
+    ],
+)
+def test_half_an_answer_of_sglang(meta: Any, error: type[Exception], problem: str) -> None:
+    async def ask(server: Stub) -> None:
+        engine = made(server)
+        await engine.ready()
+        server.faults["/generate"] = [says({"text": "a", "meta_info": meta})]
+        await engine.generate(PROMPT, Sampling())
+
+    with Stub("sglang") as server, pytest.raises(error, match=problem):
+        run(ask(server))
+
+
+def test_a_probe_that_fails_is_not_remembered(vllm: Stub) -> None:
+    engine = made(vllm)
+    vllm.faults[COMPLETIONS] = [refuses(503)]
+    with pytest.raises(EngineFailed, match="503"):
+        run(engine.generate(PROMPT, Sampling()))
+    assert run(engine.generate(PROMPT, Sampling(max_tokens=3))).prompt_ids == PROMPT
+
+
+def test_a_dead_server_is_waited_for_once_by_all() -> None:
+    with Stub() as server:
+        server.faults["/v1/models"] = [refuses(500)] * 3
+        engine = made(server, retries=2, backoff=0.001)
+
+        async def many() -> list[Any]:
+            asked = [engine.generate(PROMPT, Sampling(max_tokens=1)) for _ in range(20)]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+        assert all(isinstance(outcome, EngineFailed) for outcome in run(many()))
+        assert server.count("/v1/models") == 3
+        assert all(isinstance(outcome, Completion) for outcome in run(many()))
+
+
+def test_versions_grow(vllm: Stub) -> None:
+    engine = made(vllm)
+    assert run(engine.generate(PROMPT, Sampling(max_tokens=1))).version == 0
+    assert engine.weights_changed() == 1
+    engine.set_version(5)
+    assert run(engine.generate(PROMPT, Sampling(max_tokens=1))).version == 5
+    with pytest.raises(BadValue, match="versions grow: 4 is below 5"):
+        engine.set_version(4)
+
+
+def test_a_reply_carries_the_version_it_was_asked_under(vllm: Stub) -> None:
+    async def change() -> Completion:
+        engine = made(vllm)
+        await engine.ready()
+        task = asyncio.create_task(engine.generate(PROMPT, Sampling(max_tokens=1)))
+        await asyncio.sleep(0)
+        engine.weights_changed()
+        return await task
+
+    assert run(change()).version == 0
+
+
+def test_a_tokenizer_by_its_folder(vllm: Stub, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    bytelevel: Any = Tokenizer(
+        models.BPE(vocab={char: i for i, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[])
+    )
+    bytelevel.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytelevel.decoder = decoders.ByteLevel()
+    fast: Any = PreTrainedTokenizerFast
+    fast(tokenizer_object=bytelevel).save_pretrained(tmp_path)
+    engine = palestra.engines.openai(vllm.url, tokenizer=tmp_path)
+    assert engine.tokenizer is not None
+    assert engine.tokenizer.decode(engine.tokenizer.encode("h\u00e9 you")) == "h\u00e9 you"
+    with pytest.raises(BadValue, match="the tokenizer is not the one"):  # other ids for the same bytes
+        run(engine.ready())
+    with pytest.raises(BadValue, match="no tokenizer at"):
+        OpenAIEngine(vllm.url, tokenizer=tmp_path / "nothing")
+
+
+def test_exact_needs_a_tokenizer(vllm: Stub) -> None:
+    with pytest.raises(BadValue, match="exact tokens need the server's tokenizer"):
+        OpenAIEngine(vllm.url, exact=True)

@@ -1,0 +1,389 @@
+"""What happens to a request on its way: retries, limits, cancelling, closing, and the key that nobody sees."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from palestra.engines import Completion, Sampling, transport
+from palestra.engines.openai import OpenAIEngine
+from palestra.errors import BadValue, EngineFailed, ParsingFailed
+from palestra.types import Message
+from tests.engines.stub_server import Fault, Stub, breaks_off, drops, refuses, says, sleeps
+
+T = TypeVar("T")
+HI: list[Message] = [{"role": "user", "content": "hi"}]
+SHORT = Sampling(max_tokens=2)
+CHAT = "/v1/chat/completions"
+SLEEPS = sleeps(30)
+
+
+@pytest.fixture
+def server() -> Iterator[Stub]:
+    with Stub("plain") as server:
+        yield server
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses the engine takes, without taking them."""
+    taken: list[float] = []
+    sleep = asyncio.sleep
+
+    class Asyncio:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(asyncio, name)
+
+        async def sleep(self, seconds: float) -> None:
+            taken.append(seconds)
+            await sleep(0)
+
+    monkeypatch.setattr(transport, "asyncio", Asyncio())
+    return taken
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def chat(server: Stub, **options: Any) -> Completion:
+    return run(OpenAIEngine(server.url, **{"backoff": 0.001} | options).chat(HI, SHORT))
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not true() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert true()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [drops, breaks_off, SLEEPS, *(refuses(status) for status in (408, 409, 429, 500, 502, 503, 504))],
+    ids=["drops", "breaks off", "is slow", "408", "409", "429", "500", "502", "503", "504"],
+)
+def test_passing_trouble_is_retried(server: Stub, fault: Fault) -> None:
+    server.faults[CHAT] = [fault, fault]
+    engine = OpenAIEngine(server.url, retries=2, backoff=0.001, timeout=0.5 if fault is SLEEPS else 60)
+    assert run(engine.chat(HI, SHORT)).text
+    assert server.count(CHAT) == 3
+    assert engine.retried == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        (refuses(503, "overloaded"), "POST .*/chat/completions failed 3 times; the last time: 503 overloaded"),
+        (drops, "failed 3 times; the last time: ServerDisconnectedError"),
+        (SLEEPS, "failed 3 times; the last time: TimeoutError: no answer in 0.5 s"),
+    ],
+)
+def test_lasting_trouble_is_the_engines_failure(server: Stub, fault: Fault, problem: str) -> None:
+    server.faults[CHAT] = [fault] * 3
+    with pytest.raises(EngineFailed, match=problem):
+        chat(server, retries=2, timeout=0.5)
+
+
+def test_nobody_there() -> None:
+    with Stub() as gone:
+        url = gone.url
+    with pytest.raises(EngineFailed, match="failed 2 times; the last time: ClientConnectorError"):
+        run(OpenAIEngine(url, retries=1, backoff=0.001).chat(HI, SHORT))
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "problem"),
+    [
+        (refuses(400, "bad stop"), BadValue, "answered 400: bad stop"),
+        (refuses(401, "no key"), BadValue, "Is the key right"),
+        (refuses(403, "not yours"), BadValue, "Is the key right"),
+        (refuses(404, "no route"), BadValue, "usually ends in /v1"),
+        (refuses(405, "not so"), BadValue, "usually ends in /v1"),
+        (refuses(413, "huge"), BadValue, "do not fit"),
+        (refuses(422, "odd"), BadValue, "answered 422: odd"),
+        (refuses(402, "pay"), EngineFailed, "answered 402: pay"),
+        (refuses(501, "never"), EngineFailed, "answered 501: never"),
+        (refuses(308, Location="http://elsewhere/v1"), BadValue, "308: moved to http://elsewhere/v1"),
+        (says({"detail": [{"msg": "field required"}]}, 422), BadValue, "field required"),
+        (says({"object": "error", "message": "old style"}, 400), BadValue, "400: old style"),
+        (says("plain words", 400), BadValue, "400: plain words"),
+        (says("x" * 10_000, 400), BadValue, r"x{400,600}\.\.\.$"),
+        (says("{", 200), ParsingFailed, "something other than JSON"),
+    ],
+)
+def test_a_refusal_is_not_retried(server: Stub, fault: Fault, error: type[Exception], problem: str) -> None:
+    server.faults[CHAT] = [fault]
+    with pytest.raises(error, match=problem):
+        chat(server)
+    assert server.count(CHAT) == 1
+
+
+def test_pauses_grow_and_differ(server: Stub, waits: list[float]) -> None:
+    server.faults[CHAT] = [refuses(500)] * 8
+    chat(server, retries=8, backoff=0.5)
+    assert len(waits) == 8
+    for attempt, pause in enumerate(waits):
+        whole = min(30.0, 0.5 * 2**attempt)
+        assert whole / 2 <= pause <= whole
+    assert len({pause / min(30.0, 0.5 * 2**i) for i, pause in enumerate(waits)}) == 8
+
+
+@pytest.mark.parametrize(
+    ("asked", "low", "high"),
+    [
+        ("3", 3, 3),
+        ("0.25", 0.25, 0.5),
+        ("99999", 20, 20),  # not beyond the time-out
+        (lambda: formatdate(time.time() + 9, usegmt=True), 7, 9),
+        (lambda: formatdate(time.time() - 60, usegmt=True), 0, 0.5),
+        ("soon", 0, 0.5),
+    ],
+)
+def test_retry_after_is_honoured(server: Stub, waits: list[float], asked: Any, low: float, high: float) -> None:
+    server.faults[CHAT] = [refuses(429, Retry_After=asked() if callable(asked) else asked)]
+    chat(server, backoff=0.5, timeout=20)
+    assert low <= waits[0] <= high
+
+
+def test_only_so_many_at_once(server: Stub) -> None:
+    server.pause = 0.005
+    engine = OpenAIEngine(server.url, concurrency=4)
+
+    async def many() -> None:
+        await asyncio.gather(*(engine.chat(HI, SHORT) for _ in range(40)))
+        assert server.open_connections <= 4
+
+    run(many())
+    assert server.peak == 4
+
+
+def test_waiting_for_a_place_is_not_a_time_out(server: Stub) -> None:
+    server.pause = 0.05
+    engine = OpenAIEngine(server.url, concurrency=1, timeout=1, retries=0)
+
+    async def many() -> list[Completion]:
+        return await asyncio.gather(*(engine.chat(HI, SHORT) for _ in range(24)))  # they take longer than that
+
+    assert len(run(many())) == 24
+
+
+def test_connections_are_kept(server: Stub) -> None:
+    engine = OpenAIEngine(server.url)
+
+    async def several() -> None:
+        for _ in range(5):
+            await engine.chat(HI, SHORT)
+        assert server.open_connections == 1
+
+    run(several())
+
+
+def test_cancelling_ends_the_request(server: Stub) -> None:
+    async def leave() -> None:
+        async with OpenAIEngine(server.url, concurrency=1) as engine:
+            server.pause = 30
+            tasks = [asyncio.create_task(engine.chat(HI, SHORT)) for _ in range(2)]
+            while not server.running:
+                await asyncio.sleep(0.001)
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+            server.pause = 0
+            await engine.chat(HI, SHORT)  # the places of the cancelled ones are free
+
+    run(leave())
+    wait_until(lambda: server.left == 1)
+    assert server.count(CHAT) == 2  # one of them was never sent
+
+
+def test_cancelling_during_a_pause(server: Stub) -> None:
+    server.faults[CHAT] = [refuses(500)]
+
+    async def leave() -> None:
+        engine = OpenAIEngine(server.url, backoff=30)
+        task = asyncio.create_task(engine.chat(HI, SHORT))
+        while not engine.retried:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(leave())
+
+
+def test_closing(server: Stub) -> None:
+    async def use() -> None:
+        engine = OpenAIEngine(server.url)
+        await engine.aclose()  # nothing is open yet
+        await engine.chat(HI, SHORT)
+        await engine.aclose()
+        await engine.aclose()
+        wait_until(lambda: server.open_connections == 0)
+        await engine.chat(HI, SHORT)  # opens again
+
+    run(use())
+    wait_until(lambda: server.open_connections == 0)
+
+
+def test_closing_under_a_request(server: Stub) -> None:
+    async def use() -> None:
+        engine = OpenAIEngine(server.url, backoff=0.001)
+        await engine.ready()
+        server.pause = 30
+        task = asyncio.create_task(engine.chat(HI, SHORT))
+        while not server.running:
+            await asyncio.sleep(0.001)
+        await engine.aclose()
+        with pytest.raises(EngineFailed, match="was closed while POST .* was under way"):
+            await task
+
+    run(use())
+
+
+def test_one_engine_in_many_loops(server: Stub) -> None:
+    engine = OpenAIEngine(server.url, concurrency=2)
+
+    async def some() -> None:
+        await asyncio.gather(*(engine.chat(HI, SHORT) for _ in range(5)))
+
+    for _ in range(3):
+        run(some())
+    threads = [threading.Thread(target=run, args=(some(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.count(CHAT) == 30
+    wait_until(lambda: server.open_connections == 0)
+
+
+def test_nothing_is_left_open(server: Stub) -> None:
+    """Loops that end, engines that are dropped, errors, cancelled tasks: no warning from aiohttp or asyncio."""
+    code = f"""
+import asyncio, gc
+from palestra.engines import Sampling
+from palestra.engines.openai import OpenAIEngine
+
+HI = [{{"role": "user", "content": "hi"}}]
+engine = OpenAIEngine({server.url!r}, retries=0)
+for _ in range(3):
+    asyncio.run(engine.chat(HI, Sampling(max_tokens=2)))
+
+async def drop():
+    for _ in range(3):
+        await OpenAIEngine({server.url!r}).chat(HI, Sampling(max_tokens=2))
+        gc.collect()
+
+async def fail():
+    await OpenAIEngine({server.url!r}, "none").chat(HI, Sampling(max_tokens=2))
+
+async def leave():
+    task = asyncio.create_task(engine.chat(HI, Sampling(max_tokens=200)))
+    await asyncio.sleep(0.001)
+    task.cancel()
+
+asyncio.run(drop())
+asyncio.run(leave())
+try:
+    asyncio.run(fail())
+except ValueError:
+    pass
+del engine
+gc.collect()
+"""
+    command = [sys.executable, "-W", "always", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    wait_until(lambda: server.open_connections == 0)
+
+
+KEY = "sk-very-secret-0123456789"
+
+
+def test_the_key_goes_to_the_server_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
+    with Stub("plain", key=KEY) as server, caplog.at_level(logging.DEBUG):
+        engine = OpenAIEngine(server.url, api_key=KEY, retries=1, backoff=0.001)
+        assert run(engine.chat(HI, SHORT)).text
+        assert server.requests[-1][2]["Authorization"] == f"Bearer {KEY}"
+        shown = [repr(engine), str(engine), str(vars(engine)), repr(engine._transport)]
+        for fault in (refuses(400, f"bad key {KEY}"), refuses(401, KEY), says(f"<{KEY}>"), says({"x": KEY})):
+            server.faults[CHAT] = [fault]
+            with pytest.raises((BadValue, ParsingFailed)) as caught:
+                run(engine.chat(HI, SHORT))
+            shown.append("".join(traceback.format_exception(caught.value)))
+        server.faults[CHAT] = [refuses(500, f"crash {KEY}")] * 2
+        with pytest.raises(EngineFailed, match="crash \\*\\*\\*") as failed:
+            run(engine.chat(HI, SHORT))
+        shown.append("".join(traceback.format_exception(failed.value)))
+    assert KEY not in "".join(shown) + caplog.text
+
+
+def test_a_wrong_key_is_told_to_everyone_at_once() -> None:
+    with Stub("plain", key=KEY) as server:
+        with pytest.raises(
+            BadValue, match="answered 401: Incorrect API key provided: Bearer \\*\\*\\*. Is the key right"
+        ):
+            chat(server, api_key="sk-wrong")
+        assert [path for path, *_ in server.requests] == ["/v1/models"]
+
+
+def test_where_the_key_comes_from(server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent() -> str | None:
+        return server.requests[-1][2].get("Authorization")
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    chat(server)
+    assert sent() is None
+    monkeypatch.setenv("OPENAI_API_KEY", "from-env")
+    chat(server)
+    assert sent() == "Bearer from-env"
+    file = tmp_path / "key"
+    file.write_text("from-file\n")
+    chat(server, api_key=file)
+    assert sent() == "Bearer from-file"
+    chat(server, api_key="")
+    assert sent() is None
+    with pytest.raises(BadValue, match="the key's file cannot be read"):
+        chat(server, api_key=tmp_path / "none")
+    chat(server, headers={"X-Team": "red"})
+    assert server.requests[-1][2]["X-Team"] == "red"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("localhost:8000", "base_url is an address such as http://"),
+        ("ftp://host/v1", "base_url is an address such as http://"),
+        ("http://", "base_url is an address such as http://"),
+        ("http://user:secret@host/v1", "a key goes into api_key="),
+        ("http://host/v1?key=secret", "a key goes into api_key="),
+    ],
+)
+def test_addresses_that_cannot_work(url: str, problem: str) -> None:
+    with pytest.raises(BadValue, match=problem) as caught:
+        OpenAIEngine(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_addresses_are_completed() -> None:
+    urls = ["http://host:8000", "http://host:8000/", "http://host:8000/v1/", "https://host/openai/v1"]
+    found = [OpenAIEngine(url).base_url for url in urls]
+    assert found == ["http://host:8000/v1"] * 3 + ["https://host/openai/v1"]
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"retries": -1}, {"backoff": -1}])
+def test_settings_that_cannot_work(options: Any) -> None:
+    with pytest.raises(BadValue, match="concurrency is at least 1"):
+        OpenAIEngine("http://host", **options)

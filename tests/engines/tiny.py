@@ -1,0 +1,81 @@
+"""Models and tokenizers small enough for tests, made here, and what a model itself says about a text."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import tokenizers
+import torch
+import transformers
+
+from palestra.engines.base import Completion
+
+VOCABULARY = 97
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    # Far from uniform, so that a wrong cache shows in the log-probabilities.
+    "initializer_range": 0.3,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def make(architecture: str, seed: int = 0, **changes: Any) -> Any:
+    """A random model, such as make("Qwen3"), in float32."""
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{architecture}Config")(**{**SHAPE, **changes})
+    kind = getattr(transformers, f"{architecture.removesuffix('Text')}ForCausalLM")
+    model = kind(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:  # norms and biases, which would start as ones and zeros
+                parameter.add_(0.3 * torch.randn(parameter.shape))
+            del name
+    return model
+
+
+def qwen3(seed: int = 0, **changes: Any) -> Any:
+    return make("Qwen3", seed, head_dim=8, **changes)
+
+
+def words(count: int = VOCABULARY) -> Any:
+    """A tokenizer with a token for each of w0, w1, ...; a text is the words with a space between."""
+    model = tokenizers.models.WordLevel({f"w{at}": at for at in range(count)}, unk_token="w0")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+
+
+def bytewise() -> Any:
+    """A tokenizer with a token for each byte, so that a character may be several tokens."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({letter: at for at, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+
+
+def text(rng: random.Random, length: int, vocabulary: int = VOCABULARY) -> list[int]:
+    return [rng.randrange(vocabulary) for _ in range(length)]
+
+
+@torch.no_grad()
+def forced(model: Any, prompt: list[int], ids: list[int]) -> list[float]:
+    """The log-probability of each id after the prompt and the ids before it, by one plain pass of the model."""
+    logits = model(input_ids=torch.tensor([prompt + ids], device=model.device), use_cache=False).logits[0]
+    after = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
+    return after.gather(1, torch.tensor(ids, device=model.device)[:, None])[:, 0].tolist()
+
+
+def error(model: Any, reply: Completion) -> float:
+    """How far the reply's log-probabilities are from the model's own, at most."""
+    assert len(reply.ids) == len(reply.logprobs) > 0
+    return max(abs(a - b) for a, b in zip(reply.logprobs, forced(model, reply.prompt_ids, reply.ids), strict=True))

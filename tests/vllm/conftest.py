@@ -1,0 +1,81 @@
+"""A real vLLM server for the tests of this folder, which `make test-vllm` alone collects."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SERVER_PYTHON = os.environ.get("PALESTRA_VLLM_PYTHON")  # of the virtual environment that holds vLLM
+collect_ignore_glob = [] if SERVER_PYTHON else ["test_*.py"]
+CONTEXT = 512
+START_SECONDS = 300
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.vllm.model import make_model  # loads torch, which a run without these tests need not
+
+    return make_model(tmp_path_factory.mktemp("model"), context=CONTEXT)
+
+
+@pytest.fixture(scope="session")
+def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the server; it is stopped however the tests end."""
+    assert SERVER_PYTHON is not None
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("log") / "vllm.log"
+    command = [
+        *(SERVER_PYTHON, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(model_folder), "--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"),
+        *("--max-model-len", str(CONTEXT), "--host", "127.0.0.1", "--port", str(port)),
+    ]
+    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **settings},
+            cwd=log.parent,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # its workers are stopped with it
+        )
+        try:
+            _await_health(process, f"http://127.0.0.1:{port}/health", log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            _stop(process)
+
+
+def _await_health(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    raise RuntimeError(f"vLLM did not start (exit {process.poll()}):\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, kind)
+        except ProcessLookupError:
+            break  # the whole group is gone
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            continue
+        time.sleep(0.5)  # the workers follow their parent; whoever does not is killed in the next round
