@@ -48,7 +48,7 @@ class Action:
 
     text: str
     calls: tuple[Call, ...] = ()  # in order; the last one sampled `text`. Empty for players without a model
-    tool_calls: tuple[dict[str, Any], ...] = ()  # native ones, as the server parsed them
+    tool_calls: tuple[dict[str, Any], ...] = ()  # native ones: "name", "arguments", "id" where a server gave one
 
     @property
     def prompt_ids(self) -> list[int]:

@@ -1,7 +1,7 @@
 """One typed schema for command line, TOML recipe and Python. No torch here.
 
-Values come from the defaults below, then the recipe, then the flags. Unknown keys are refused with the nearest name; the
-resolved configuration is saved with the run.
+Values come from the defaults below, then the recipe, then the flags. Unknown keys are refused with the nearest name;
+the resolved configuration is saved with the run.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TrainConfig:
     keep: int = _f(2, "checkpoints kept beside the best", group="run")
     store: bool = _f(True, "keep the trajectories of every step (runs/.../trajectories)", group="run")
     device: str = _f("auto", "cpu, cuda or auto", group="run")
-    dtype: str = _f("auto", "float32, bfloat16 or auto (bfloat16 on a GPU for pretrained models)", group="run")
+    dtype: str = _f("float32", "of the weights: float32 or bfloat16", group="run")
     threads: int = _f(0, "torch threads; 0: as torch likes", group="run")
     tensorboard: bool = _f(False, "write TensorBoard events too", group="run")
 
@@ -149,7 +149,7 @@ _CHOICES = {
     "kl_estimator": ("k1", "k2", "k3"),
     "kl_in": ("loss", "reward"),
     "warm_player": ("random", "expert"),
-    "dtype": ("auto", "float32", "bfloat16"),
+    "dtype": ("float32", "bfloat16"),
 }
 
 

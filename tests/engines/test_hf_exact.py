@@ -11,7 +11,7 @@ import torch
 
 from palestra.engines import Completion, Sampling, hf
 from palestra.engines.hf import HFEngine
-from tests.engines.tiny import VOCABULARY, error, qwen3, text, words
+from tests.engines.tiny import error, qwen3, text
 
 TOLERANCE = 1e-4
 DECODERS = ["lean", "cached", "recomputing"]
@@ -88,7 +88,7 @@ def test_one_reply_may_fill_the_whole_cache() -> None:
         async with hf(model, cache_gb=0.0001, threads=1) as engine:
             assert engine.max_context == 256  # less than the model's 512: a longer text would not fit
             ids = text(random.Random(2), 20)
-            both = await asyncio.gather(*(engine.generate(ids + [at], Sampling(max_tokens=400)) for at in range(2)))
+            both = await asyncio.gather(*(engine.generate([*ids, at], Sampling(max_tokens=400)) for at in range(2)))
             assert all(len(done.ids) == 256 - 21 for done in both)
             assert max(error(model, done) for done in both) < TOLERANCE
 
@@ -229,120 +229,3 @@ def test_replies_that_span_new_weights_are_read_anew(decoder: str) -> None:
 
 def _fields(done: Completion) -> dict[str, Any]:
     return {name: getattr(done, name) for name in ("ids", "logprobs", "text", "finish", "version", "prompt_ids")}
-
-
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_greedy_is_what_generate_says(decoder: str) -> None:
-    model = qwen3()
-    rng = random.Random(9)
-    prompts = [text(rng, length) for length in (1, 7, 30, 64)]
-
-    async def run() -> list[Completion]:
-        async with hf(model, decoder=decoder, threads=1) as engine:
-            greedy = Sampling(max_tokens=25, temperature=0.0)
-            return list(await asyncio.gather(*(engine.generate(ids, greedy) for ids in prompts)))
-
-    for ids, done in zip(prompts, asyncio.run(run()), strict=True):
-        alone = model.generate(
-            input_ids=torch.tensor([ids]),
-            attention_mask=torch.ones((1, len(ids)), dtype=torch.long),
-            do_sample=False,
-            max_new_tokens=25,
-            pad_token_id=0,
-        )
-        assert done.ids == alone[0, len(ids) :].tolist()
-        assert error(model, done) < TOLERANCE
-
-
-def test_a_seed_gives_the_same_reply_in_any_company() -> None:
-    model = qwen3()
-    rng = random.Random(10)
-    ids = text(rng, 30)
-    asked = Sampling(max_tokens=40, seed=123, temperature=0.9, top_p=0.95)
-
-    async def run(company: int) -> list[int]:
-        async with hf(model, threads=1) as engine:
-            others = [
-                engine.generate(text(rng, rng.randint(1, 80)), Sampling(max_tokens=rng.randint(1, 60), top_k=at % 3))
-                for at in range(company)
-            ]
-            first, *_ = await asyncio.gather(engine.generate(ids, asked), *others)
-            return first.ids
-
-    alone = asyncio.run(run(0))
-    assert asyncio.run(run(1)) == alone
-    assert asyncio.run(run(25)) == alone
-    other = Sampling(max_tokens=40, seed=124, temperature=0.9, top_p=0.95)
-
-    async def two() -> None:
-        async with hf(model, threads=1) as engine:
-            a, b, c = await asyncio.gather(*(engine.generate(ids, how) for how in (asked, other, asked)))
-            assert a.ids == c.ids == alone
-            assert b.ids != alone
-
-    asyncio.run(two())
-
-
-def test_replies_follow_the_models_distribution() -> None:
-    model = qwen3(vocab_size=11)
-    ids = [3, 1, 4, 1, 5]
-    draws = 3_000
-
-    async def run(sampling: Sampling) -> list[int]:
-        async with hf(model, slots=512, threads=1) as engine:
-            said = await asyncio.gather(
-                *(engine.generate(ids, Sampling(**{**_how(sampling), "seed": at})) for at in range(draws))
-            )
-            return [done.ids[0] for done in said]
-
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double()
-    for sampling in (Sampling(max_tokens=1), Sampling(max_tokens=1, temperature=2.0, top_k=4)):
-        weights = (logits / sampling.temperature).softmax(-1)
-        if sampling.top_k:
-            weights[weights < weights.sort().values[-sampling.top_k]] = 0
-            weights /= weights.sum()
-        drawn = asyncio.run(run(sampling))
-        counts = [drawn.count(token) for token in range(11)]
-        expected = (weights * draws).tolist()
-        assert all(count == 0 for count, e in zip(counts, expected, strict=True) if e == 0)
-        chi = sum((count - e) ** 2 / e for count, e in zip(counts, expected, strict=True) if e > 0.5)
-        assert chi < 32  # well beyond one in a thousand at ten degrees of freedom; the seeds are fixed
-
-
-def _how(sampling: Sampling) -> dict[str, Any]:
-    return {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_k": sampling.top_k}
-
-
-def test_dropout_of_a_model_in_training_mode_is_off() -> None:
-    model = qwen3(attention_dropout=0.5).train()
-
-    async def run(decoder: str) -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
-            assert engine.decoder == decoder
-            done = await engine.generate([1, 2, 3], Sampling(max_tokens=9))
-            assert model.training  # as the learner left it
-            model.eval()
-            assert error(model, done) < TOLERANCE
-            model.train()
-
-    for decoder in DECODERS:
-        asyncio.run(run(decoder))
-
-
-def test_text_is_what_the_ids_say() -> None:
-    model = qwen3()
-
-    async def run() -> None:
-        async with hf(model, tokenizer=words(), threads=1) as engine:
-            done = await engine.generate([5, 6], Sampling(max_tokens=4))
-            assert done.text.split() == [f"w{token}" for token in done.ids]
-        async with hf(model, threads=1) as engine:
-            assert engine.tokenizer is None
-            assert (await engine.generate([5, 6], Sampling(max_tokens=4))).text == ""
-
-    asyncio.run(run())
-
-
-def test_the_vocabulary_is_the_models() -> None:
-    assert qwen3().config.vocab_size == VOCABULARY

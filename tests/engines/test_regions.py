@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +39,7 @@ def test_what_is_taken_is_nobody_elses(length: int, moves: list[tuple[int, bool,
                 held.append((start_or_none, size))
         assert all(start % size == 0 and start + size <= regions.length for start, size in held)
         held.sort()
-        assert all(a + size <= b for (a, size), (b, _) in zip(held, held[1:], strict=False))
+        assert all(a + size <= b for (a, size), (b, _) in pairwise(held))
         assert regions.free == regions.length - sum(size for _, size in held)
     for start, size in held:
         regions.give(start, size)

@@ -17,6 +17,7 @@ from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.parsing import boxed, last_boxed
 from palestra.types import Step
 
+# Statuses in this order: those above INVALID end the game.
 ONGOING: Final = 0  # the move counted; the game goes on
 INVALID: Final = 1  # well-formed, but against the rules: it costs a turn and changes nothing
 WON: Final = 2
@@ -149,39 +150,44 @@ class LanguageGame(Env):
     def step(self, action: str) -> Step:
         if self.ending is not None:
             self._refuse()
-        if not isinstance(action, str):
-            raise BadValue(f"an action is a string, got {type(action).__name__}")
+        try:
+            text = last_boxed(action)
+        except (AttributeError, TypeError):
+            raise BadValue(f"an action is a string, got {type(action).__name__}") from None
         turn = self.turn = self.turn + 1
-        text = last_boxed(action)
         move = None if text is None or len(text) > LONGEST_MOVE else self.parse(text)
         if move is None:
-            return self._end(
-                "format", self.format_error_reward, f"no {self.move_name} could be read. {self._format_hint()}"
-            )
+            message = f"no {self.move_name} could be read. {self._format_hint()}"
+            return self._end("format", self.format_error_reward, message)
         status, message = self.play(move)
-        if status == WON:
-            return self._end("solved", self.success_reward - self._paid, message)
-        if self.partial_credit:
-            earned = self.progress() - self._paid
-            reward = 0.0 if earned < 0.0 else earned
-            self._paid += reward
-        else:
-            reward = 0.0
-        if status == LOST:
-            return self._end("lost", self.fail_reward + reward, message)
-        if turn >= self.max_turns:
-            step = self._end("out_of_turns", self.fail_reward + reward, f"{message} That was the last turn.")
-            if status == INVALID:
-                step.info["invalid"] = "rule"
-            return step
-        reward += self.internal_step_reward if status == ONGOING else self.invalid_action_reward
+        reward = self._gain() if self.partial_credit and status != WON else 0.0
+        if status > INVALID or turn >= self.max_turns:
+            return self._last(status, reward, message)
         board = self.board()
         shown = f"Turn {turn} of {self.max_turns}: {message}"
         if board:
             shown = f"{shown}\n{board}"
+        if status == ONGOING:
+            reward += self.internal_step_reward
+            return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board}))
+        reward += self.invalid_action_reward
+        return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board, "invalid": "rule"}))
+
+    def _gain(self) -> float:
+        """Partial credit: what was gained on the best progress so far."""
+        gained = max(0.0, self.progress() - self._paid)
+        self._paid += gained
+        return gained
+
+    def _last(self, status: int, gained: float, message: str) -> Step:
+        if status == WON:
+            return self._end("solved", self.success_reward - self._paid, message)
+        if status == LOST:
+            return self._end("lost", self.fail_reward + gained, message)
+        step = self._end("out_of_turns", self.fail_reward + gained, f"{message} That was the last turn.")
         if status == INVALID:
-            return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board, "invalid": "rule"}))
-        return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board}))
+            step.info["invalid"] = "rule"
+        return step
 
     def _end(self, ending: str, reward: float, message: str) -> Step:
         self.ending = ending

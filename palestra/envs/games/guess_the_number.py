@@ -64,8 +64,7 @@ class GuessTheNumber(LanguageGame):
     def example_move(self) -> str:
         return str(self.min_number)
 
-    def parse(self, text: str) -> int | None:
-        return read_int(text)
+    parse = staticmethod(read_int)
 
     def play(self, move: int) -> tuple[int, str]:
         if move == self.hidden:

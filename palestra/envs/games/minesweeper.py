@@ -13,7 +13,7 @@ from palestra.errors import BadValue
 HIDDEN, FLAG = ".", "F"
 MINE = 9  # in the numbers of a laid board
 SHOWN = "012345678*"  # how an open cell looks, by its number
-LARGEST = 30  # rows or columns; the expert stays quick up to here
+LARGEST = 30  # rows or columns: the expert stays quick
 
 _MOVE = re.compile(r"[\s(\[]*([a-z]+)[\s:,(\[]*([+-]?[0-9]{1,9})[\s,]+([+-]?[0-9]{1,9})[\s)\].]*", re.IGNORECASE)
 
@@ -48,6 +48,7 @@ class Minesweeper(LanguageGame):
         max_turns: int | None = 64,
         **options: Unpack[GameOptions],
     ) -> None:
+        super().__init__({"rows": rows, "cols": cols, "num_mines": num_mines, "max_turns": max_turns}, **options)
         for name, size in (("rows", rows), ("cols", cols)):
             if size is not None and not 2 <= size <= LARGEST:
                 raise BadValue(f"{name} must lie between 2 and {LARGEST}, got {size!r}")
@@ -55,7 +56,6 @@ class Minesweeper(LanguageGame):
             raise BadValue(f"num_mines is at least 1, got {num_mines!r}")
         if rows and cols and num_mines and num_mines >= rows * cols:
             raise BadValue(f"{rows} x {cols} cells take at most {rows * cols - 1} mines, got {num_mines}")
-        super().__init__({"rows": rows, "cols": cols, "num_mines": num_mines, "max_turns": max_turns}, **options)
 
     def setup(self) -> None:
         cells = self.rows * self.cols

@@ -1,0 +1,90 @@
+"""How often the expert and the random player solve every game, beside what its spec states.
+
+    python benchmarks/rates.py [--ids game:Sudoku-v0-easy] [--seeds 1000] [--seconds 60] [--json]
+
+Seeds are 0, 1, 2, ..., so that a run can be repeated. Intervals are Wilson's, 95%. Exits 1 where a stated rate lies
+outside: two decimals are stated, so half of the second one is granted; 1.0 promises every seed and is granted nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import palestra
+from palestra.checks import Rate, success_rate
+from palestra.checks.rates import Player
+
+ROUNDING = 0.005  # of a rate stated with two decimals
+PLAYERS: tuple[Player, ...] = ("expert", "random")
+
+
+def agrees(stated: float | None, rate: Rate) -> bool:
+    if stated is None:
+        return True
+    if stated == 1.0:
+        return rate.solved == rate.episodes
+    low, high = rate.interval()
+    return low - ROUNDING <= stated <= high + ROUNDING
+
+
+def measure(env_id: str, player: Player, *, seeds: int, seconds: float) -> dict[str, Any] | None:
+    """The player's rate; None where the env has no such player."""
+    spec = palestra.get_spec(env_id)
+    stated = spec.expert_success if player == "expert" else spec.random_success
+    with palestra.make(env_id) as env:
+        if player == "expert":
+            env.reset(seed=0)
+            if env.expert_action() is None:
+                return None
+        rate = success_rate(env, player, range(seeds), seconds=seconds)
+    return {
+        "id": env_id,
+        "player": player,
+        "solved": rate.solved,
+        "episodes": rate.episodes,
+        "interval": rate.interval(),
+        "stated": stated,
+        "agrees": agrees(stated, rate),
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    low, high = row["interval"]
+    stated = "  none" if row["stated"] is None else f"{row['stated']:6.2f}"
+    verdict = "" if row["agrees"] else "  OUTSIDE"
+    rate = row["solved"] / row["episodes"]
+    return f"{row['id']:30}{row['player']:8}{stated}{rate:9.4f}  {low:.4f} to {high:.4f}{row['episodes']:9}{verdict}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--ids", nargs="+", metavar="ID", help="ids or parts of them; all games by default")
+    parser.add_argument("--seeds", type=int, default=1000, help="episodes for every player (1000)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="the most for an id and player (60)")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    ids = [env_id for env_id in palestra.list_envs("game") if not args.ids or any(part in env_id for part in args.ids)]
+    rows = []
+    if not args.json:
+        print(f"{'':30}{'player':8}{'stated':>6}{'rate':>9}  {'95% interval':18}{'episodes':>7}")
+    for env_id in ids:
+        for player in PLAYERS:
+            row = measure(env_id, player, seeds=args.seeds, seconds=args.seconds)
+            if row is None:
+                continue
+            rows.append(row)
+            if not args.json:
+                print(line(row), flush=True)
+    outside = [row for row in rows if not row["agrees"]]
+    if args.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        print(f"{len(outside)} of {len(rows)} stated rates lie outside" if outside else "every stated rate agrees")
+    return 1 if outside else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

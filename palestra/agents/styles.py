@@ -1,0 +1,102 @@
+"""How an agent is told to answer, and what of its answer is the action: plain, ReAct, native tool calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from palestra.errors import BadValue
+from palestra.parsing import as_tool_call, react_action, tool_calls
+
+REACT = (
+    "Answer every message in two parts:\n"
+    "Thought: what you make of the situation and what to try next\n"
+    "Action: the action itself and nothing else, written as the task asks for it"
+)
+TOOLS = (
+    "You may call these functions:\n{tools}\n"
+    "To call one, write a JSON object with its name and arguments between tags:\n"
+    '<tool_call>{{"name": "...", "arguments": {{...}}}}</tool_call>'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a reply comes to."""
+
+    action: str  # for the environment
+    tool_calls: tuple[dict[str, Any], ...] = ()  # {"name", "arguments"}, and "id" where a server gave one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """The observation in, the reply out."""
+
+    takes_tools: ClassVar[bool] = False
+    instruction: str = ""
+
+    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> Reading:
+        """`native` are the tool calls a server parsed."""
+        del native
+        return Reading(action=text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReAct:
+    """A thought, then an action; the environment sees the action, or the whole reply where none can be read."""
+
+    takes_tools: ClassVar[bool] = False
+    instruction: str = REACT
+
+    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> Reading:
+        del native
+        action = react_action(text)
+        return Reading(action=text if action is None else action)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """Native tool calls, as the model's template or server writes them; the environment sees the reply as it is."""
+
+    takes_tools: ClassVar[bool] = True
+    instruction: str = ""
+
+    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> Reading:
+        calls = [call for given in native if (call := _from_server(given)) is not None] or tool_calls(text)
+        return Reading(action=text, tool_calls=tuple(calls))
+
+
+Style = Plain | ReAct | Tools
+_STYLES: dict[str, type[Style]] = {"plain": Plain, "react": ReAct, "tools": Tools}
+
+
+def as_style(style: str | Style) -> Style:
+    if isinstance(style, Style):
+        return style
+    if style not in _STYLES:
+        raise BadValue(f"no style {style!r}; there are {', '.join(_STYLES)}")
+    return _STYLES[style]()
+
+
+def as_schemas(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Tool schemas in OpenAI's form; a bare {"name", "description", "parameters"} is put into it."""
+    schemas = []
+    for tool in tools:
+        function = tool.get("function", tool)
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise BadValue(f'a tool is a JSON schema such as {{"name": ..., "parameters": ...}}, got {tool!r}')
+        schemas.append({"type": "function", "function": dict(function)})
+    return schemas
+
+
+def told(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The tools in words, for templates that do not take them."""
+    return TOOLS.format(tools="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
+
+
+def _from_server(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A tool call as an OpenAI server writes it, arguments still a string, in our plainer form."""
+    read = as_tool_call(dict(call))
+    return {**read, "id": str(call["id"])} if read and call.get("id") else read

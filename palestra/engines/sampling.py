@@ -1,0 +1,113 @@
+"""Turn the logits of many rows into one sampled token each, every row by its own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from palestra.engines.base import Sampling
+
+
+class Settings(NamedTuple):
+    """The settings of a batch, a row each."""
+
+    temperature: Tensor  # 1 where greedy
+    greedy: Tensor
+    top_k: Tensor  # the vocabulary's size where off
+    top_p: Tensor
+    min_p: Tensor
+    any_greedy: bool  # known without asking the device
+    any_top: bool
+    any_min: bool
+
+
+def is_plain(sampling: Sampling) -> bool:
+    """Whether it samples the model as it is."""
+    return sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
+
+
+def settings(rows: Sequence[Sampling], vocabulary: int, device: torch.device) -> Settings | None:
+    """The settings as tensors; None: every row samples the model as it is."""
+    if all(map(is_plain, rows)):
+        return None
+    numbers = torch.tensor(
+        [
+            [row.temperature or 1.0, float(row.temperature == 0), row.top_k or vocabulary, row.top_p, row.min_p]
+            for row in rows
+        ],
+        dtype=torch.float64,
+    ).to(device, non_blocking=True)
+    temperature, greedy, top_k, top_p, min_p = numbers.unbind(1)
+    return Settings(
+        temperature=temperature.float(),
+        greedy=greedy.bool(),
+        top_k=top_k.long().clamp_(max=vocabulary),
+        top_p=top_p,
+        min_p=min_p.float(),
+        any_greedy=any(row.temperature == 0 for row in rows),
+        any_top=any(row.temperature > 0 and (row.top_k > 0 or row.top_p < 1) for row in rows),
+        any_min=any(row.min_p > 0 for row in rows),
+    )
+
+
+def sample(logits: Tensor, uniforms: Tensor, by: Settings | None) -> tuple[Tensor, Tensor]:
+    """A token for each row and its log-probability under the model itself: temperature 1, no filter.
+
+    `uniforms` has a number in [0, 1) for each row; the same number and logits give the same token, whatever the other
+    rows are. The filters apply in the order top-k, top-p, min-p, each to what the one before left. Where a row's logits
+    are not finite its log-probability is NaN, and its token means nothing.
+    """
+    logits = logits.float()
+    best = logits.amax(-1, keepdim=True)
+    centred = logits - best
+    weights = centred.exp()
+    if by is None:
+        line = _line(weights)
+        ids = _first_above(line, uniforms)
+        total = line[:, -1]
+    else:
+        total = weights.sum(-1, dtype=torch.float64)
+        line = _line(_filtered((centred / by.temperature[:, None]).exp_(), by))
+        ids = _first_above(line, uniforms)
+        if by.any_greedy:
+            ids = torch.where(by.greedy, logits.argmax(-1), ids)
+    return ids, centred.gather(1, ids[:, None])[:, 0] - total.log().float()
+
+
+def _line(weights: Tensor) -> Tensor:
+    # float32 would lose the unlikely end of a large vocabulary
+    return weights.cumsum(-1, dtype=torch.float64)
+
+
+def _first_above(line: Tensor, uniforms: Tensor) -> Tensor:
+    """Inverse transform sampling: the first token whose sum of weights is above the row's share of the total."""
+    share = uniforms[:, None] * line[:, -1:]
+    found = torch.searchsorted(line, share, right=True)
+    return found[:, 0].clamp_(max=line.shape[1] - 1)  # beyond the end only where the weights are NaN
+
+
+def _filtered(weights: Tensor, by: Settings) -> Tensor:
+    """The weights, 0 for what the filters leave out. The largest weight of a row is 1."""
+    if by.any_top:
+        ordered = _descending(weights)
+        last = by.top_k[:, None] - 1
+        line = ordered.cumsum(-1, dtype=torch.float64)
+        # top-p counts what top-k left; a token stays if those before it do not reach the mass yet
+        mass = by.top_p[:, None] * line.gather(1, last)
+        reached = torch.searchsorted(line, mass)
+        floor = ordered.gather(1, torch.minimum(reached, last))
+        weights = weights.where(weights >= floor, 0.0)  # equals stay together, so that chance does not pick the set
+    if by.any_min:
+        weights = weights.where(weights >= by.min_p[:, None], 0.0)
+    return weights
+
+
+def _descending(weights: Tensor) -> Tensor:
+    if weights.device.type == "cpu":  # torch sorts indices along, which takes it ten times as long
+        ascending = weights.numpy().copy()
+        ascending.sort(axis=-1)
+        return torch.from_numpy(ascending).flip(-1)
+    return weights.sort(-1, descending=True).values

@@ -1,0 +1,309 @@
+"""FromGymnasium: a Gymnasium env as a Palestra env, so that an agent that writes text can play it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from palestra.core import Env, Reset
+from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded
+from palestra.integrations.gymnasium.actions import ActionFormat, format_of
+from palestra.optional import require
+from palestra.parsing import boxed, clip, last_boxed
+from palestra.types import Step
+
+if TYPE_CHECKING:
+    import gymnasium
+    import numpy as np
+    from gymnasium.envs.registration import EnvSpec as GymSpec
+else:
+    gymnasium = require("gymnasium", extra="gymnasium")
+    np = require("numpy", extra="gymnasium")
+    GymSpec = gymnasium.envs.registration.EnvSpec
+
+GymEnv: TypeAlias = "gymnasium.Env[Any, Any]"
+
+DEFAULT_TURNS = 1000  # where neither the caller nor the Gymnasium env sets a limit
+_HIGHLIGHT = re.compile(r"\x1b\[[0-9;]+m(.*?)\x1b\[0?m", re.DOTALL)
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_FOR_PROGRAMMERS = re.compile(
+    r"^\s*#+ *(?:Information|Arguments|References|Version|Vector).*", re.DOTALL | re.MULTILINE
+)
+
+
+class FromGymnasium(Env):
+    r"""A Gymnasium env, by id, by spec, itself, or by a function that makes it, as text.
+
+    An action that cannot be read costs a turn, earns 0 and leaves the world as it is. Rewards are Gymnasium's own.
+    The episode is cut (`truncated`) at `max_turns` or by the env itself. info["gymnasium"] is what the env reported.
+
+    Forks are deep copies where the env can be copied; elsewhere a fresh env replays the episode, and it is an error
+    if it does not arrive at the same observation. Env instances are taken over: step them through this one only.
+
+    Args:
+        env: what to play; ids are made with render_mode "ansi" where there is one.
+        describe: what the task is, for the prompt; by default the env's docstring, as far as it concerns a player.
+        parse: names for actions, such as {"left": 0}; or a function from the whole reply to an action or None, which
+            needs a `prompt`. By default numbers (or text) inside \boxed{}.
+        render: (observation, env) -> text. By default the number or array, and the "ansi" picture with [brackets]
+            around what it highlights.
+        prompt: everything that is said before the first observation, in place of the default.
+        success: (last step in Gymnasium's terms, sum of rewards) -> bool. By default info["success"] or
+            info["is_success"]; else: the env's reward threshold was reached, or it terminated on its best reward,
+            above 0.
+        max_turns: by default the env's own limit of steps, or 1000 where it has none.
+    """
+
+    shared = Env.shared | {"gym", "_source", "_format", "_parse", "_render", "_success"}
+
+    gym: GymEnv
+    max_turns: int
+    turn: int  # turns used
+    _ending: str | None = "reset"  # None while running
+
+    def __init__(
+        self,
+        env: GymEnv | GymSpec | str | Callable[[], GymEnv],
+        *,
+        describe: str | None = None,
+        parse: Mapping[str, Any] | Callable[[str], Any] | None = None,
+        render: Callable[[Any, GymEnv], str] | None = None,
+        prompt: str | None = None,
+        success: Callable[[Step, float], bool] | None = None,
+        max_turns: int | None = None,
+    ) -> None:
+        if max_turns is not None and max_turns < 1:
+            raise BadValue(f"max_turns is at least 1, got {max_turns!r}")
+        self._source: GymSpec | Callable[[], GymEnv] | None
+        if isinstance(env, gymnasium.Env):
+            self.gym, self._source = env, env.spec
+        elif isinstance(env, str):
+            self.gym = _make_with_text(env)
+            self._source = self.gym.spec
+        elif isinstance(env, GymSpec) or callable(env):
+            self._source = env
+            self.gym = self._fresh()
+        else:
+            raise BadValue(f"a Gymnasium env, its id, its spec, or a function that makes it; got {env!r}")
+        spec = self.gym.spec
+        self.max_turns = max_turns or (spec and spec.max_episode_steps) or DEFAULT_TURNS
+        self._name = type(self.gym.unwrapped).__name__ if spec is None else spec.id
+        self._format: ActionFormat | None = None
+        self._parse: Callable[[str], Any] | None = None
+        if parse is None or isinstance(parse, Mapping):
+            self._format = format_of(self.gym.action_space, parse)
+            self._prompt = self._opening(self._format, describe) if prompt is None else prompt
+        elif prompt is None:
+            raise BadValue("with a parse function of your own, say in prompt= how an action is written")
+        else:
+            self._parse = parse
+            self._prompt = prompt
+        self._render = render
+        self._success = success
+        options = {name: value for name, value in self._call[1].items() if name != "env"}
+        self._call = (() if self._source is None else (self._source,), options)  # without the world itself
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        seed = self.start_episode(seed)
+        self._options = options
+        self._observation, info = self._begin(self.gym)
+        self._actions: list[Any] = []
+        self.turn = 0
+        self._total = 0.0  # of the rewards so far
+        self._best = 0.0  # the largest of them, or 0
+        self._ending = None
+        self._seen = self._text(self._observation, self.gym)
+        return f"{self._prompt}\n\n{self._seen}", {"seed": seed, "max_turns": self.max_turns, "gymnasium": info}
+
+    def step(self, action: str) -> Step:
+        if self._ending == "reset":
+            raise ResetNeeded("call reset() before the first step()")
+        if self._ending is not None:
+            raise EpisodeOver(f"this episode is over ({self._ending}); call reset() for the next one")
+        if not isinstance(action, str):
+            raise BadValue(f"an action is a string, got {type(action).__name__}")
+        self.turn += 1
+        move, problem = self._read(action)
+        if problem:
+            raw = Step(self._observation, 0.0, False, False, {})
+            message = f" {problem} Nothing has changed."
+        else:
+            raw = self._act(move)
+            self._seen = self._text(self._observation, self.gym)
+            message = ""
+        cut = not raw.terminated and (raw.truncated or self.turn >= self.max_turns)
+        info: dict[str, Any] = {"turn": self.turn, "gymnasium": raw.info}
+        if problem:
+            info["invalid"] = "format"
+        if raw.terminated or cut:
+            self._ending = "terminated" if raw.terminated else "truncated"
+            info["success"] = self._succeeded(raw._replace(truncated=cut))
+            message += " The episode is over."
+        self._best = max(self._best, raw.reward)
+        text = f"Turn {self.turn} of {self.max_turns}:{message}\n{self._seen}"
+        return Step(text, raw.reward, raw.terminated, cut, info)
+
+    def close(self) -> None:
+        self.gym.close()
+
+    def sample_random_action(self) -> str:
+        return super().sample_random_action() if self._format is None else boxed(self._format.sample(self.player_rng))
+
+    def example_action(self) -> str:
+        return super().example_action() if self._format is None else boxed(self._format.example)
+
+    def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
+        if same_state:
+            return super().spawn(same_state=True, **kwargs)
+        twin = type(self)(self._fresh(), **{**self._call[1], **kwargs})
+        twin._source = self._source
+        if not kwargs:
+            twin.spec = self.spec
+        return twin
+
+    def __repr__(self) -> str:
+        return f"<FromGymnasium {self._name}>"
+
+    # The world inside.
+
+    def _begin(self, gym: GymEnv) -> tuple[Any, dict[str, Any]]:
+        try:
+            return gym.reset(seed=self.seed % 2**32, options=self._options)  # some envs take 32 bits only
+        except Exception as err:
+            raise EnvFailed(f"{self!r} broke in reset: {err!r}") from err
+
+    def _act(self, move: Any) -> Step:
+        self._actions.append(copy.copy(move))  # an env may change an array it was given
+        try:
+            self._observation, reward, terminated, truncated, info = self.gym.step(move)
+        except Exception as err:
+            self._ending = "failed"
+            raise EnvFailed(f"{self!r} broke in step: {err!r}") from err
+        self._total += float(reward)
+        return Step(self._observation, float(reward), bool(terminated), bool(truncated), info)
+
+    def _read(self, reply: str) -> tuple[Any, str]:
+        """The action in a reply, or what is wrong with it."""
+        if self._format is None:
+            move = None if self._parse is None else self._parse(reply)
+            return (move, "") if move is not None else (None, "No action could be read from your reply.")
+        text = last_boxed(reply)
+        if text is None:
+            return None, f"No action was found. Write it inside \\boxed{{}}, as in {self.example_action()}."
+        move = self._format.read(text)
+        return (move, "") if move is not None else (None, f"'{clip(text)}' is not {self._format.says}.")
+
+    def _succeeded(self, last: Step) -> bool:
+        if self._success is not None:
+            return bool(self._success(last, self._total))
+        for name in ("success", "is_success"):
+            if name in last.info:
+                return bool(last.info[name])
+        threshold = None if self.gym.spec is None else self.gym.spec.reward_threshold
+        if threshold is not None and self._total >= threshold:
+            return True
+        return last.terminated and last.reward > self._best  # not CartPole's 1 for every step until it falls
+
+    # What the player is told.
+
+    def _opening(self, actions: ActionFormat, describe: str | None) -> str:
+        about = _docstring(self.gym) if describe is None else describe
+        return (
+            f"You act in {self._name}.\n{about}\n\n"
+            f"An action is {actions.says}. Write it inside \\boxed{{}}, for example {boxed(actions.example)}. You may "
+            "think first: only the last \\boxed{} of your reply counts, and a reply without a readable action costs a "
+            f"turn and changes nothing.\nYou have {self.max_turns} turns."
+        )
+
+    def _text(self, observation: Any, gym: GymEnv) -> str:
+        if self._render is not None:
+            return self._render(observation, gym)
+        text = f"Observation: {_readable(observation)}"
+        picture = gym.render() if gym.render_mode == "ansi" else None
+        if isinstance(picture, str):
+            text += "\n" + _ESCAPE.sub("", _HIGHLIGHT.sub(r"[\1]", picture)).strip("\n")
+        return text
+
+    # Copies.
+
+    def _copy(self, memo: dict[int, Any]) -> Self:
+        twin = super()._copy(memo)
+        twin.gym = self._gym_twin()
+        return twin
+
+    def _gym_twin(self) -> GymEnv:
+        if _keeps_state(self.gym):
+            with suppress(Exception):  # whatever the innards of a foreign env raise when copied
+                return copy.deepcopy(self.gym)
+        return self._replayed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "gym": None}  # None: to be replayed
+        if _keeps_state(self.gym):
+            with suppress(Exception):
+                state["gym"] = pickle.dumps(self.gym)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        frozen = state["gym"]
+        self.gym = self._replayed() if frozen is None else pickle.loads(frozen)  # noqa: S301  # within our own pickle
+
+    def _fresh(self) -> GymEnv:
+        if self._source is None:
+            raise BadValue(
+                "this Gymnasium env has no spec to make another one from; give from_gymnasium a function that makes it"
+            )
+        if isinstance(self._source, GymSpec):
+            return gymnasium.make(self._source)
+        return self._source()
+
+    def _replayed(self) -> GymEnv:
+        gym = self._fresh()
+        if self._ending == "reset":
+            return gym
+        observation, _ = self._begin(gym)
+        for move in self._actions:
+            observation = gym.step(copy.copy(move))[0]
+        if self._text(observation, gym) != self._seen:
+            raise EnvFailed(f"{self!r} can neither be copied nor replayed: the same seed and actions led elsewhere")
+        return gym
+
+
+def _make_with_text(env_id: str) -> GymEnv:
+    env = gymnasium.make(env_id)
+    if "ansi" not in env.metadata.get("render_modes", ()):
+        return env
+    env.close()
+    return gymnasium.make(env_id, render_mode="ansi")
+
+
+def _keeps_state(env: GymEnv) -> bool:
+    """Whether copies hold the state: EzPickle copies what the constructor was given and nothing else."""
+    while not isinstance(env, gymnasium.utils.EzPickle):
+        if not isinstance(env, gymnasium.Wrapper):
+            return True
+        env = env.env
+    return False
+
+
+def _docstring(env: GymEnv) -> str:
+    return inspect.cleandoc(_FOR_PROGRAMMERS.sub("", env.unwrapped.__doc__ or "", count=1)).strip()
+
+
+def _readable(value: Any) -> str:
+    """An observation in words and numbers: arrays rounded to four decimals, long ones shortened."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_readable(item)}" for name, item in value.items())
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_readable, value))})"
+    if isinstance(value, np.ndarray):
+        return np.array2string(value, precision=4, suppress_small=True, separator=", ", threshold=1000)
+    if isinstance(value, float | np.floating):
+        return f"{float(value):.4g}"
+    return str(value)

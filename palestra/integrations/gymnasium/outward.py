@@ -1,0 +1,128 @@
+"""ToGymnasium: a Palestra env as a `gymnasium.Env` of strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from palestra.core import Env
+from palestra.errors import BadValue, ResetNeeded
+from palestra.optional import require
+from palestra.registry import list_envs, make
+from palestra.types import text_of
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = require("gymnasium", extra="gymnasium")
+
+
+class AnyText(gymnasium.Space[str]):
+    """Every string. Samples come from `draw(seed)`, or are short printable text where there is none."""
+
+    def __init__(self, draw: Callable[[int], str] | None = None, seed: int | None = None) -> None:
+        super().__init__(dtype=str, seed=seed)
+        self._draw = draw
+
+    def sample(self, mask: None = None, probability: None = None) -> str:
+        if mask is not None or probability is not None:
+            raise BadValue("AnyText has no letters to mask or weigh")
+        seed = int(self.np_random.integers(2**48))
+        if self._draw is not None:
+            return self._draw(seed)
+        rng = Random(seed)
+        return "".join(map(chr, rng.choices(range(32, 127), k=rng.randint(0, 40))))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyText)
+
+    def __hash__(self) -> int:
+        return hash(AnyText)
+
+    def __repr__(self) -> str:
+        return "AnyText()"
+
+
+class ToGymnasium(gymnasium.Env[str, str]):
+    """A Palestra env, by id or itself, as a `gymnasium.Env` of strings; `kwargs` go to `palestra.make`.
+
+    The action space samples what the env's random player would do now, drawn from the space's own seed.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  # Gymnasium's name and type
+
+    def __init__(self, env: Env | str, *, render_mode: str | None = None, **kwargs: Any) -> None:
+        if render_mode not in (None, "ansi"):
+            raise BadValue(f"render_mode is 'ansi' or None, got {render_mode!r}")
+        if isinstance(env, str):
+            self.env = make(env, **kwargs)
+        elif kwargs:
+            raise BadValue(f"{', '.join(kwargs)}: keywords go with an id; this env is made already")
+        else:
+            self.env = env
+        self.render_mode = render_mode
+        self.observation_space = AnyText()
+        self.action_space = AnyText(self._random_action)
+        self.spec = gymnasium.envs.registration.EnvSpec(
+            id=_gymnasium_id(env if isinstance(env, str) else type(env).__name__),
+            entry_point="palestra.integrations.gymnasium:ToGymnasium",
+            order_enforce=False,  # the env itself refuses a step before reset
+            disable_env_checker=True,
+            kwargs={"env": env, "render_mode": render_mode, **kwargs},
+        )
+        self._last: str | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._last = text_of(observation)
+        return self._last, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        step = self.env.step(action)
+        self._last = text_of(step.observation)
+        return self._last, float(step.reward), step.terminated, step.truncated, step.info
+
+    def render(self) -> str | None:
+        """The last observation."""
+        if self.render_mode is None:
+            return None
+        if self._last is None:
+            raise ResetNeeded("call reset() before render()")
+        return self._last
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _random_action(self, seed: int) -> str:
+        if self._last is None:  # nothing is on the board yet: an action of some other episode
+            player = self.env.spawn()
+            player.reset(seed=seed)
+        else:
+            player = self.env.fork()
+        player.unwrapped._player_rng = Random(seed)
+        try:
+            return player.sample_random_action()
+        except BadValue:  # an env without a random player
+            return AnyText(seed=seed).sample()
+
+
+def register_all(family: str | None = None) -> list[str]:
+    """Make every Palestra id, or those of one family, known to `gymnasium.make`; returns the Gymnasium ids."""
+    known = [(_gymnasium_id(env_id), env_id) for env_id in list_envs(family)]
+    for name, env_id in known:
+        if name not in gymnasium.registry:
+            gymnasium.register(name, "palestra.integrations.gymnasium:ToGymnasium", kwargs={"env": env_id})
+    return [name for name, _ in known]
+
+
+def _gymnasium_id(env_id: str) -> str:
+    return f"palestra/{env_id.replace(':', '.', 1)}"

@@ -1,0 +1,115 @@
+"""An engine that replies with given ids, and keeps what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palestra.agents import Chat, Session
+from palestra.core import Env
+from palestra.engines.base import Completion, Engine, Sampling
+from palestra.registry import make
+from palestra.types import Action, Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """One reply as a model would give it."""
+
+    ids: list[int]
+    text: str
+
+
+def say(tokenizer: Any, text: str, *, end: str | None = "") -> Said:
+    """`text` as its usual ids and the model's end of turn (`end`: another token, or None where it was cut short)."""
+    ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    if end is not None:
+        ids = [*ids, tokenizer.convert_tokens_to_ids(end) if end else tokenizer.eos_token_id]
+    return Said(ids=ids, text=text)
+
+
+class Replies(Engine):
+    """Says `replies` in order. Log-probabilities are made up: -(position + 1)."""
+
+    def __init__(
+        self, tokenizer: Any, replies: Sequence[Said | str], *, max_context: int | None = None, version: int = 0
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.max_context = max_context
+        self.version = version
+        self.replies = [say(tokenizer, reply) if isinstance(reply, str) else reply for reply in replies]
+        self.asked: list[tuple[list[int], Sampling]] = []
+        self.conversations: list[Hashable] = []
+        self.forgotten: list[Hashable] = []
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
+    ) -> Completion:
+        await asyncio.sleep(0)
+        self.asked.append((list(prompt_ids), sampling))
+        self.conversations.append(conversation)
+        said = self.replies[len(self.asked) - 1]
+        return Completion(
+            ids=list(said.ids),
+            logprobs=[-(i + 1.0) for i in range(len(said.ids))],
+            text=said.text,
+            finish="stop",
+            version=self.version,
+            prompt_ids=list(prompt_ids),
+        )
+
+    def forget(self, conversation: Hashable) -> None:
+        self.forgotten.append(conversation)
+
+    def prompts(self) -> list[str]:
+        tokenizer: Any = self.tokenizer
+        return [tokenizer.decode(ids, skip_special_tokens=False) for ids, _ in self.asked]
+
+
+class ChatServer(Engine):
+    """As `Replies`, for an engine that takes messages and shows no ids."""
+
+    def __init__(self, replies: Sequence[str | tuple[str, list[dict[str, Any]]]]) -> None:
+        self.replies = list(replies)
+        self.asked: list[list[Message]] = []
+        self.tools: list[list[dict[str, Any]]] = []
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
+    ) -> Completion:
+        raise AssertionError("this engine takes messages")
+
+    async def chat(
+        self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[dict[str, Any]] = ()
+    ) -> Completion:
+        await asyncio.sleep(0)
+        self.asked.append(list(messages))
+        self.tools.append(list(tools))
+        reply = self.replies[len(self.asked) - 1]
+        text, calls = (reply, []) if isinstance(reply, str) else reply
+        return Completion(ids=[], logprobs=[], text=text, finish="stop", version=0, prompt_ids=[], tool_calls=calls)
+
+
+def begin(agent: Chat, *, seed: int | None = None) -> Session:
+    return agent.begin(an_env(), seed=seed)
+
+
+def an_env() -> Env:
+    env = make("game:GuessTheNumber-v0-easy", seed=0)
+    env.reset()
+    return env
+
+
+def converse(agent: Chat, observations: Sequence[Any], infos: Sequence[dict[str, Any]] = ()) -> list[Action]:
+    """Show a session the observations in turn; its actions."""
+    session = begin(agent)
+
+    async def run() -> list[Action]:
+        padded = [*infos, *({} for _ in observations[len(infos) :])]
+        return [await session.act(observation, info) for observation, info in zip(observations, padded, strict=True)]
+
+    actions = asyncio.run(run())
+    session.close()
+    return actions

@@ -1,0 +1,356 @@
+"""What is sent extends what was sent and sampled, token by token, for every family of templates."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palestra.agents import Chat
+from palestra.agents.render import Renderer
+from palestra.agents.thread import Prompt, Thread
+from palestra.engines.base import Completion
+from palestra.types import Call
+from tests.agents.engine import Replies, Said, converse, say
+from tests.agents.families import FAMILIES, SPELLINGS, tokenizer_of
+
+PLAIN = [name for name in FAMILIES if name not in ("qwen3-no-thinking", "qwen3-always-thinking")]
+TASK = "Guess the secret code.\nYou have 10 turns, so think first."
+SEEN = [
+    "Turn 1 of 10: two black pegs.",
+    'He said: "go <b>north</b>" & left.\n\n  | a | b |',
+    "Turn 3 of 10: é 你好 😀",
+    "ok",
+]
+SAID = [
+    "I guess \\boxed{1 2 3 4}.",
+    "The door is open;\n\nAction: go north",
+    "你好 é 😀 {x}",
+    "the answer is 7",
+    "done",
+]
+
+
+def calls_of(agent: Chat, observations: list[str], infos: list[dict[str, Any]] | None = None) -> list[Call]:
+    return [call for action in converse(agent, observations, infos or []) for call in action.calls]
+
+
+def render(name: str, messages: list[dict[str, Any]]) -> str:
+    return str(
+        tokenizer_of(name).apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **FAMILIES[name].options
+        )
+    )
+
+
+def dialogue(observations: list[str], replies: list[str]) -> list[dict[str, Any]]:
+    """Messages up to the last observation."""
+    messages: list[dict[str, Any]] = []
+    for observation, reply in zip(observations, [*replies, ""], strict=False):
+        messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": reply}]
+    return messages[:-1]
+
+
+def extends(later: Call, earlier: Call) -> bool:
+    before = earlier.prompt_ids + earlier.ids
+    return later.prompt_ids[: len(before)] == before
+
+
+def squeeze(text: str) -> str:
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_prompts_extend_and_read_as_the_template_writes_them(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    engine = Replies(tokenizer, SAID)
+    observations = [TASK, *SEEN]
+    calls = calls_of(Chat(engine, template_options=FAMILIES[name].options), observations)
+    assert [call.split for call in calls] == [None] * 5
+    for earlier, later in itertools.pairwise(calls):
+        assert extends(later, earlier)
+    for turn, call in enumerate(calls):
+        assert call.ids == engine.replies[turn].ids
+        assert call.prompt_ids == engine.asked[turn][0]
+        written = render(name, dialogue(observations[: turn + 1], SAID[:turn]))
+        if name == "mistral":  # writes a blank before a reply, where the model had sampled none
+            written = written.replace("[/INST] ", "[/INST]")
+        text = tokenizer.decode(call.prompt_ids)
+        if name == "words":  # ends no turn with a token, so the one that was sampled is all the more there is
+            text = text.replace("<|endoftext|>", "")
+        if name.endswith("sentencepiece"):  # its decoder moves blanks
+            assert squeeze(text) == squeeze(written)
+            continue
+        assert text == tokenizer.decode(tokenizer.encode(written, add_special_tokens=False))
+        if name != "phi3":  # whose special tokens swallow the newline behind them
+            assert text == written
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if not name.startswith("mistral") and name != "words"])
+def test_where_replies_are_tokenised_as_usual_prompts_are_what_the_template_tokenises_to(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    observations = [TASK, *SEEN]
+    calls = calls_of(Chat(Replies(tokenizer, SAID)), observations)
+    whole = render(name, dialogue(observations, SAID[:-1]))
+    assert calls[-1].prompt_ids == tokenizer.encode(whole, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", ["qwen3-no-thinking", "qwen3-always-thinking"])
+def test_a_generation_prompt_that_history_lacks_splits_every_turn(name: str) -> None:
+    """The prompt ends in an opened or empty thought, and the template leaves it out once the turn is history."""
+    tokenizer = tokenizer_of(name)
+    observations = [TASK, *SEEN]
+    calls = calls_of(Chat(Replies(tokenizer, SAID), template_options=FAMILIES[name].options), observations)
+    assert [call.split for call in calls] == [None] + ["template"] * 4
+    for turn, call in enumerate(calls):
+        written = render(name, dialogue(observations[: turn + 1], SAID[:turn]))
+        assert call.prompt_ids == tokenizer.encode(written, add_special_tokens=False)
+
+
+def test_thinking_is_dropped_as_the_template_drops_it_and_the_split_is_counted() -> None:
+    tokenizer = tokenizer_of("qwen3")
+    replies = ["<think>\nhm\n</think>\n\ngo north", "no thought", "<think>\nso\n</think>\n\ngo south", "end"]
+    observations = [TASK, "a wall", "a door", "a room"]
+    calls = calls_of(Chat(Replies(tokenizer, replies)), observations)
+    assert [call.split for call in calls] == [None, "template", None, "template"]
+    assert extends(calls[2], calls[1])
+    assert not extends(calls[1], calls[0])
+    for turn, call in enumerate(calls):
+        text = tokenizer.decode(call.prompt_ids)
+        assert text == render("qwen3", dialogue(observations[: turn + 1], replies[:turn]))
+        assert "<think>" not in text
+
+
+def test_thinking_stays_while_tools_answer_and_goes_when_the_user_speaks() -> None:
+    tokenizer = tokenizer_of("qwen3")
+    # The template puts its own newlines around a thought; the model had used none, and what it sampled stands.
+    replies = [
+        "<think>hm</think><tool_call>{}</tool_call>",
+        "no thought",
+        "<think>\nso\n</think>\n\nb",
+        "no thought",
+        "c",
+    ]
+    tool: dict[str, Any] = {"use_tool": True}
+    observations = [TASK, "17", "18", "19", "a room"]
+    calls = calls_of(Chat(Replies(tokenizer, replies)), observations, [{}, tool, tool, tool, {}])
+    assert [call.split for call in calls] == [None, None, None, None, "template"]
+    kept, dropped = tokenizer.decode(calls[3].prompt_ids), tokenizer.decode(calls[4].prompt_ids)
+    assert "<think>hm</think>" in kept
+    assert "<think>\nso\n</think>\n\nb" in kept
+    assert "<tool_response>\n18\n</tool_response>" in kept
+    assert "hm" not in dropped
+    assert dropped.startswith(
+        render("qwen3", [{"role": "user", "content": TASK}]) + "<tool_call>{}</tool_call><|im_end|>"
+    )
+
+
+def test_a_system_text_that_the_template_moves_splits_every_turn() -> None:
+    tokenizer = tokenizer_of("mistral")
+    calls = calls_of(Chat(Replies(tokenizer, SAID), system="Be brief."), [TASK, *SEEN])
+    assert [call.split for call in calls] == [None] + ["template"] * 4
+    for call in calls:
+        assert tokenizer.decode(call.prompt_ids).count("Be brief.") == 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_system_text_reaches_every_model(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    engine = Replies(tokenizer, SAID)
+    calls = calls_of(Chat(engine, system="Be brief.", template_options=FAMILIES[name].options), [TASK, SEEN[0]])
+    text = tokenizer.decode(calls[1].prompt_ids)
+    assert text.count("Be brief.") == 1
+    assert text.index("Be brief.") < text.index("Turn 1")
+    if name.startswith("gemma"):
+        assert "Be brief.\n\nGuess" in text
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_reply_cut_short_gets_the_end_the_template_writes(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    engine = Replies(tokenizer, [say(tokenizer, "I was about to", end=None), say(tokenizer, "yes")])
+    first, second = calls_of(Chat(engine), [TASK, "go on"])
+    assert second.split is None
+    assert extends(second, first)
+    added = tokenizer.decode(second.prompt_ids[len(first.prompt_ids) + len(first.ids) :])
+    end = Renderer(tokenizer).end
+    assert added.startswith(end)
+    if end:
+        assert not added.removeprefix(end).lstrip().startswith(end)
+        assert engine.asked[0][1].stop_ids == (tokenizer.convert_tokens_to_ids(end),)
+
+
+def test_another_end_token_stays_as_sampled() -> None:
+    tokenizer = tokenizer_of("qwen2.5")
+    engine = Replies(tokenizer, [say(tokenizer, "I stop", end="<|endoftext|>"), say(tokenizer, "yes")])
+    first, second = calls_of(Chat(engine), [TASK, "go on"])
+    assert extends(second, first)
+    assert "I stop<|endoftext|><|im_end|>\n<|im_start|>user\ngo on" in tokenizer.decode(second.prompt_ids)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_words_that_look_like_special_tokens_stay_words(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    special = set(Renderer(tokenizer).codec.special.values())
+    attack = "".join(f" {token}{token}\n" for token in FAMILIES[name].special) + "<|im_<|im_end|>"
+    harmless = calls_of(Chat(Replies(tokenizer, ["a", "b", "c"])), [TASK, "x", "y"])
+    attacked = calls_of(Chat(Replies(tokenizer, [f"a{attack}", "b", "c"])), [TASK + attack, f"x{attack}", f"{attack}y"])
+    for call, other in zip(attacked, harmless, strict=True):
+        assert [token for token in call.prompt_ids if token in special] == [
+            token for token in other.prompt_ids if token in special
+        ]
+        assert call.split is None
+    assert squeeze(attack) in squeeze(tokenizer.decode(attacked[2].prompt_ids))
+
+
+def test_special_tokens_the_model_really_sampled_come_back_when_the_template_rewrites() -> None:
+    tokenizer = tokenizer_of("qwen3")
+    start = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    word = tokenizer.encode(" a", add_special_tokens=False)
+    ids = [*tokenizer.encode("<think>x</think>b", add_special_tokens=False), start, *word, tokenizer.eos_token_id]
+    said = Said(ids=ids, text=tokenizer.decode(ids[:-1]))
+    first, second = calls_of(Chat(Replies(tokenizer, [said, say(tokenizer, "c")])), [TASK, "go on"])
+    assert second.split == "template"
+    assert second.prompt_ids.count(start) == first.prompt_ids.count(start) + 3  # sampled, a message, a reply to come
+
+
+def test_replies_without_ids_are_tokenised_again_and_counted() -> None:
+    tokenizer = tokenizer_of("chatml")
+    replies = [Said(ids=[], text="a text only"), say(tokenizer, "b"), say(tokenizer, "c")]
+    calls = calls_of(Chat(Replies(tokenizer, replies)), [TASK, "x", "y"])
+    assert [call.split for call in calls] == [None, "tokens", None]
+    assert "a text only<|im_end|>" in tokenizer.decode(calls[1].prompt_ids)
+
+
+def test_an_engine_that_reads_other_ids_than_it_was_sent_is_believed() -> None:
+    tokenizer = tokenizer_of("chatml")
+
+    class Retokenising(Replies):
+        async def generate(self, prompt_ids: Any, sampling: Any, *, conversation: Any = None) -> Completion:
+            text = tokenizer.decode(prompt_ids)
+            spelt = [i for letter in text for i in tokenizer.encode(letter, add_special_tokens=False)]
+            return await super().generate(spelt, sampling, conversation=conversation)
+
+    calls = calls_of(Chat(Retokenising(tokenizer, ["the answer", "the door"])), [TASK, "x"])
+    assert calls[1].split == "tokens"
+    assert all(len(call.prompt_ids) > 40 for call in calls)
+
+
+def test_lone_surrogates_do_not_break_a_prompt() -> None:
+    tokenizer = tokenizer_of("chatml")
+    calls = calls_of(Chat(Replies(tokenizer, ["a", "b"])), [f"{TASK}\ud800", "x\udfff"])
+    assert calls[1].split is None
+
+
+def test_a_tokenizer_left_truncating_by_others_is_not_trusted() -> None:
+    tokenizer = tokenizer_of("chatml")
+    chat = Chat(Replies(tokenizer, ["a", "b"]))
+    tokenizer("some text", truncation=True, max_length=3)
+    assert tokenizer.backend_tokenizer.truncation is not None
+    calls = calls_of(chat, [TASK, "x " * 50])
+    assert tokenizer.decode(calls[1].prompt_ids).count("x ") == 50
+
+
+# Any conversation
+
+letters = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581"), max_size=12)
+spelt = st.sampled_from(
+    [*SPELLINGS, "<tool_response>", "</tool_response>", "### user:", "Zreply7q", "\ufdd0", "\ufdd0\ufdd1"]
+)
+blank = st.sampled_from(["", " ", "\n", "\n\n", " \t\n ", "\r\n", "\u00a0", "\x1c"])
+texts = st.lists(st.one_of(letters, spelt, blank), max_size=5).map("".join)
+
+
+@st.composite
+def replies(draw: st.DrawFn, name: str) -> Said:
+    """Ids in an unusual split, with special tokens in the middle at times, ended or cut short."""
+    tokenizer = tokenizer_of(name)
+    inner = [token for token in FAMILIES[name].special if token != FAMILIES[name].eos]
+    ids: list[int] = []
+    for kind in draw(st.lists(st.sampled_from(["text", "text", "letters", "special"]), max_size=4)):
+        text = draw(texts)
+        if kind == "special":
+            ids.append(tokenizer.convert_tokens_to_ids(draw(st.sampled_from(inner or [FAMILIES[name].eos]))))
+        for piece in [text] if kind == "text" else text:
+            ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=True)
+    said = tokenizer.decode(ids, skip_special_tokens=False)
+    if draw(st.booleans()) or not ids:
+        ids = [*ids, tokenizer.eos_token_id]
+    return Said(ids=ids, text=said)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "mistral-sentencepiece", "phi3"])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_what_begins_alike_is_encoded_once(name: str, data: st.DataObject) -> None:
+    codec = renderer_of(name, True).codec
+    tokens = st.sampled_from(FAMILIES[name].special)
+    drawn = st.lists(st.one_of(tokens, texts.map(codec.guard), blank), max_size=6)
+    head = "".join(data.draw(drawn))
+    one, other = (head + "".join(data.draw(drawn)) for _ in range(2))
+    assert codec.encoded(other, codec.encoded(one)).ids == codec.encode(other)
+
+
+@cache
+def renderer_of(name: str, quick: bool) -> Renderer:
+    return Renderer(tokenizer_of(name), options=FAMILIES[name].options, shortcuts=quick)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_conversation(name: str, data: st.DataObject) -> None:
+    tokenizer = tokenizer_of(name)
+    threads = [Thread(renderer_of(name, quick)) for quick in (True, False)]
+    special = renderer_of(name, True).codec.special_ids
+    system = data.draw(texts) if data.draw(st.booleans()) else None
+    last: tuple[list[int], list[int]] | None = None
+    begun = False
+    messages: list[Any] = []
+    for _ in range(data.draw(st.integers(1, 5))):
+        role = data.draw(st.sampled_from(["user", "user", "tool"])) if begun else "user"
+        observation = data.draw(texts)
+        proposed: list[Prompt] = []
+        for thread in threads:
+            if begun:
+                proposed.append(
+                    thread.next(thread.answer(observation) if role == "tool" else thread.message("user", observation))
+                )
+            else:
+                head = [thread.message("system", system)] if system is not None and thread.takes_system else []
+                proposed.append(thread.open([*head, thread.message("user", observation)]))
+            thread.send(proposed[-1])
+        begun = True
+        prompt, careful = proposed
+        messages += prompt.messages
+
+        # The shortcut is the careful way.
+        assert prompt.ids == careful.ids
+        assert prompt.split == careful.split
+
+        # No split, no change: the prompt goes on from what was sampled.
+        if last is not None:
+            before = last[0] + last[1]
+            assert (prompt.ids[: len(before)] == before) == (prompt.split is None)
+
+        # The words are the template's words, and nothing but the template and the model wrote special tokens.
+        rendered = renderer_of(name, False).codec.encode(renderer_of(name, False).render(messages))
+        if prompt.split is not None:
+            assert prompt.ids == rendered
+        elif name != "words":  # where the model's end of turn is not the template's
+            assert squeeze(tokenizer.decode(prompt.ids)) == squeeze(tokenizer.decode(rendered))
+            if not FAMILIES[
+                name
+            ].sentencepiece:  # there, a token both sampled and spelt out in one reply comes back twice
+                assert [i for i in prompt.ids if i in special] == [i for i in rendered if i in special]
+        reply = data.draw(replies(name))
+        last = prompt.ids, reply.ids
+        for thread in threads:
+            completion = Completion(
+                ids=reply.ids, logprobs=[], text=reply.text, finish="stop", version=0, prompt_ids=prompt.ids
+            )
+            assert thread.record(completion) == prompt.split

@@ -1,0 +1,128 @@
+"""Agents without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from palestra.agents import Agent, Expert, Function, Human, Random
+from palestra.core import Env, Reset
+from palestra.errors import BadValue
+from palestra.registry import make
+from palestra.types import Action, Step
+
+GAME = "game:GuessTheNumber-v0-easy"
+
+
+def play(agent: Agent, env: Env, *, seed: int | None = None, task: int = 3) -> list[str]:
+    """One episode; the actions taken."""
+
+    async def run() -> list[str]:
+        observation, info = env.reset(seed=task)
+        session = agent.begin(env, seed=seed)
+        actions: list[str] = []
+        while True:
+            action = await session.act(observation, info)
+            actions.append(action.text)
+            assert action.calls == ()
+            step = env.step(action.text)
+            observation, info = step.observation, step.info
+            if step.done:
+                session.close()
+                return actions
+
+    return asyncio.run(run())
+
+
+class Slow(Env):
+    """Not inline: its players run beside the event loop."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        return "go", {"seed": self.start_episode(seed)}
+
+    def step(self, action: str) -> Step:
+        return Step("", 1.0, True, False, {"success": True, "action": action})
+
+    def sample_random_action(self) -> str:
+        return f"{threading.current_thread() is threading.main_thread()}"
+
+
+def test_the_expert_solves() -> None:
+    env = make(GAME)
+    play(Expert(), env)
+    assert env.ending == "solved"  # type: ignore[attr-defined]
+
+
+def test_an_env_without_an_expert_says_so() -> None:
+    with pytest.raises(BadValue, match="ships no expert"):
+        play(Expert(), Slow())
+
+
+def test_random_players_of_one_task_have_luck_of_their_own() -> None:
+    env = make("game:Mastermind-v0-easy")
+    games = [tuple(play(Random(), env, seed=seed)) for seed in (1, 2, 1, 2)]
+    assert games[0] == games[2] != games[1] == games[3]
+    assert play(Random(), env) == play(Random(), env)  # without a seed, the env's own
+
+
+def test_players_of_slow_envs_do_not_block_the_loop() -> None:
+    assert play(Random(), Slow()) == ["False"]
+
+
+def test_functions_play() -> None:
+    def plain(observation: Any, info: dict[str, Any]) -> str:
+        return f"{observation} {info['seed']} {threading.current_thread() is threading.main_thread()}"
+
+    async def awaited(observation: Any, info: dict[str, Any]) -> Action:
+        await asyncio.sleep(0)
+        return Action(text=str(observation).upper())
+
+    assert play(Function(plain), Slow()) == ["go 3 True"]
+    assert play(Function(plain, threads=True), Slow()) == ["go 3 False"]
+    assert play(Function(awaited), Slow()) == ["GO"]
+    with pytest.raises(BadValue, match="string or an Action, got int"):
+        play(Function(lambda observation, info: 7), Slow())  # type: ignore[arg-type, return-value]
+    with pytest.raises(BadValue, match="takes a function"):
+        Function("x")  # type: ignore[arg-type]
+
+
+def test_a_person_plays_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("open the door\n"))
+    assert play(Human(), Slow()) == ["open the door"]
+    assert capsys.readouterr().out == "\ngo\n\n> "
+    with pytest.raises(BadValue, match="input has ended"):
+        play(Human(), Slow())
+    assert play(Human(ask=lambda text: f"re: {text}"), Slow()) == ["re: go"]
+
+
+def test_people_are_asked_one_at_a_time() -> None:
+    asked: list[int] = []
+    inside = 0
+
+    def ask(text: str) -> str:
+        nonlocal inside
+        inside += 1
+        asked.append(inside)
+        threading.Event().wait(0.01)
+        inside -= 1
+        return text
+
+    async def run() -> None:
+        agent = Human(ask=ask)
+        sessions = [agent.begin(Slow()) for _ in range(4)]
+        await asyncio.gather(*(session.act("x", {}) for session in sessions))
+
+    asyncio.run(run())
+    assert asked == [1] * 4
+
+
+def test_importing_agents_is_light() -> None:
+    code = "import sys, palestra.agents; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "transformers", "aiohttp", "jinja2", "tokenizers", "orjson"} & set(loaded)

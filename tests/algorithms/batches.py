@@ -1,0 +1,102 @@
+"""Ragged batches of episodes, and trajectories made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from palestra.algorithms import Episode
+from palestra.rollout.types import Failure, Trajectory, Turn
+from palestra.types import Action, Call
+
+numbers = st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 6))  # a spread is zero, or not near it
+units = st.floats(0, 1, allow_subnormal=False)
+
+
+@st.composite
+def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2) -> list[Episode]:
+    """A batch of 1 to 12 episodes of 1 to 6 turns, everything filled in; with `groups`, two or more of each task.
+
+    Sizes are drawn, so that failures shrink; the numbers follow from a seed, for drawing each takes ten times longer.
+    """
+    most_groups, most_turns = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    rng = Random(draw(st.integers(0, 2**32)))
+    sparse = rng.random() < 0.5  # rewards as games give them: mostly 0 and 1, many alike
+
+    def row(count: int) -> list[float]:
+        return [rng.choice((0.0, 0.0, 1.0)) if sparse else round(rng.uniform(-10, 10), 6) for _ in range(count)]
+
+    found = []
+    for group in range(rng.randint(1, most_groups)):
+        env_id = f"game:E{rng.randint(1, envs)}-v0"
+        for _ in range(rng.randint(2, 4) if groups else rng.randint(1, 3)):
+            turns = rng.randint(1, most_turns)
+            tokens = [turn for turn in range(turns) for _ in range(rng.randint(1, 3))]
+            found.append(
+                Episode(
+                    rewards=row(turns),
+                    group=group,
+                    env_id=env_id,
+                    seed=100 + group,
+                    truncated=rng.random() < 0.5,
+                    values=row(turns),
+                    last_value=round(rng.uniform(-10, 10), 6),
+                    kl=row(turns),
+                    token_turns=tokens,
+                    token_values=row(len(tokens)),
+                )
+            )
+    return found
+
+
+def close(found: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]], tolerance: float = 1e-9) -> bool:
+    return len(found) == len(wanted) and all(
+        len(a) == len(b) and all(abs(x - y) <= tolerance * max(1.0, abs(y)) for x, y in zip(a, b, strict=True))
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def trajectory(
+    rewards: Sequence[float],
+    *,
+    seed: int = 0,
+    member: int = 0,
+    success: bool | None = True,
+    failed: bool = False,
+    truncated: bool = False,
+    tokens: int = 3,
+    words: str = "",
+    **changes: Any,
+) -> Trajectory:
+    """As a rollout would leave it: `tokens` sampled at each turn."""
+    turns = []
+    for i, reward in enumerate(rewards):
+        last = i == len(rewards) - 1
+        ids = list(range(tokens))
+        call = Call(prompt_ids=[1, 2], ids=ids, logprobs=[-0.5] * tokens, finish="stop", version=0)
+        turns.append(
+            Turn(
+                observation="?",
+                action=Action(text=f"{words or member} {i}", calls=(call,)),
+                reward=reward,
+                terminated=last and not truncated and not failed,
+                truncated=last and truncated,
+                info={},
+                agent_seconds=0.0,
+                env_seconds=0.0,
+            )
+        )
+    return Trajectory(
+        env_id=changes.get("env_id", "game:GuessTheNumber-v0-easy"),
+        kwargs=changes.get("kwargs", {}),
+        seed=seed,
+        group=changes.get("group", seed),
+        member=member,
+        turns=tuple(turns),
+        final_observation="!",
+        success=None if failed else success,
+        failure=Failure(boundary="engine", kind="EngineFailed", message="gone") if failed else None,
+    )

@@ -1,0 +1,462 @@
+"""Every estimator against its definition, written out in plain loops that share nothing with the code under test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from math import isfinite, nan, sqrt
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from palestra.algorithms import (
+    ALGORITHMS,
+    GRPO,
+    PPO,
+    RLOO,
+    Algorithm,
+    Credit,
+    Episode,
+    ReBN,
+    Reinforce,
+    ReinforcePP,
+    TokenPPO,
+    explained_variance,
+    make_algorithm,
+    options_of,
+    returns_to_go,
+    to_tokens,
+    to_turns,
+    token_gae,
+    turn_gae,
+)
+from palestra.errors import BadValue
+from tests.algorithms.batches import close, episodes, numbers, trajectory, units
+
+Rows = list[list[float]]
+
+
+def defined_returns(batch: Sequence[Episode], gamma: float, beta: float) -> Rows:
+    """G_t = sum_{k>=t} gamma^{k-t} (r_k - beta KL_k), term by term."""
+    found = []
+    for episode in batch:
+        assert episode.kl is not None
+        n = len(episode.rewards)
+        found.append(
+            [sum(gamma ** (k - t) * (episode.rewards[k] - beta * episode.kl[k]) for k in range(t, n)) for t in range(n)]
+        )
+    return found
+
+
+def defined_standard(rows: Rows, keys: Sequence[Any], scale: bool = True) -> Rows:
+    found = []
+    for row, key in zip(rows, keys, strict=True):
+        pool = [x for other, its in zip(rows, keys, strict=True) if its == key for x in other]
+        m, s = mean(pool), stdev(pool) if len(pool) > 1 else 0.0
+        found.append([(x - m) / (s if scale else 1.0) if s > 1e-7 else 0.0 for x in row])
+    return found
+
+
+def clear_cut(rows: Rows, keys: Sequence[Any]) -> bool:
+    """No pool whose spread is near the line between rounding and signal, where two definitions may differ."""
+    for key in set(keys):
+        pool = [x for row, its in zip(rows, keys, strict=True) if its == key for x in row]
+        if len(pool) > 1 and 0 < stdev(pool) < 1e-5:
+            return False
+    return True
+
+
+def envs(batch: Sequence[Episode]) -> list[str]:
+    return [episode.env_id for episode in batch]
+
+
+@given(st.lists(numbers, max_size=8), units)
+def test_return_to_go(rewards: list[float], gamma: float) -> None:
+    wanted = [sum(gamma ** (k - t) * rewards[k] for k in range(t, len(rewards))) for t in range(len(rewards))]
+    assert close([returns_to_go(rewards, gamma)], [wanted])
+
+
+@given(episodes(), units, units)
+def test_reinforce(batch: list[Episode], gamma: float, beta: float) -> None:
+    returns = defined_returns(batch, gamma, beta)
+    assert close(Reinforce(gamma=gamma, beta=beta).credit(batch).advantages, returns)
+    for per_env, keys in ((True, envs(batch)), (False, [0] * len(batch))):
+        if clear_cut(returns, keys):
+            found = Reinforce(gamma=gamma, beta=beta, baseline=True, per_env=per_env).credit(batch)
+            assert close(found.advantages, defined_standard(returns, keys, scale=False), 1e-7)
+
+
+@given(episodes(), units, units)
+def test_rebn_and_reinforce_pp(batch: list[Episode], gamma: float, beta: float) -> None:
+    returns = defined_returns(batch, gamma, beta)
+    for per_env, keys in ((True, envs(batch)), (False, [0] * len(batch))):
+        assume(clear_cut(returns, keys))
+        wanted = defined_standard(returns, keys)
+        for kind in (ReBN, ReinforcePP):
+            found = kind(gamma=gamma, beta=beta, per_env=per_env).credit(batch)
+            assert close(found.advantages, wanted, 1e-6)
+            assert found.returns is None
+    assert ReBN().per_env
+    assert not ReinforcePP().per_env
+
+
+@given(episodes(envs=3))
+def test_rebn_has_mean_zero_and_deviation_one_in_every_environment(batch: list[Episode]) -> None:
+    assume(clear_cut(defined_returns(batch, 1.0, 0.0), envs(batch)))
+    credit = ReBN().credit(batch)
+    flat = 0
+    for env_id in set(envs(batch)):
+        pool = [a for row, e in zip(credit.advantages, batch, strict=True) if e.env_id == env_id for a in row]
+        flat += not any(pool)
+        assert abs(mean(pool)) < 1e-6
+        if any(pool):
+            assert stdev(pool) == pytest.approx(1, abs=1e-6)
+    assert credit.metrics["flat"] == pytest.approx(flat / len(set(envs(batch))))
+
+
+@given(episodes(groups=True), units, units)
+def test_grpo_and_rloo(batch: list[Episode], gamma: float, beta: float) -> None:
+    totals = [[row[0]] for row in defined_returns(batch, gamma, beta)]
+    groups = [(e.env_id, e.group) for e in batch]
+    assume(clear_cut(totals, groups))
+    lengths = [len(e.rewards) for e in batch]
+    for normalise in ("std", "none"):
+        wanted = defined_standard(totals, groups, scale=normalise == "std")
+        found = make_algorithm("grpo", normalise=normalise, gamma=gamma, beta=beta).credit(batch).advantages
+        assert close(found, [row * n for row, n in zip(wanted, lengths, strict=True)], 1e-6)
+    wanted = []
+    for i, own in enumerate(totals):
+        others = [totals[j][0] for j in range(len(batch)) if j != i and groups[j] == groups[i]]
+        wanted.append([own[0] - sum(others) / len(others)] * lengths[i])
+    assert close(RLOO(gamma=gamma, beta=beta).credit(batch).advantages, wanted, 1e-7)
+
+
+@given(episodes(groups=True))
+def test_group_advantages_are_centred(batch: list[Episode]) -> None:
+    for algorithm in (GRPO(), GRPO(normalise="none"), RLOO()):
+        advantages = algorithm.credit(batch).advantages
+        for group in {e.group for e in batch}:
+            assert abs(sum(row[0] for row, e in zip(advantages, batch, strict=True) if e.group == group)) < 1e-6
+        assert all(len(set(row)) == 1 for row in advantages), "every turn of an episode has the same advantage"
+
+
+def defined_gae(rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float, end: float) -> list[float]:
+    """A_t = (1 - lam) sum of n-step advantages, lam to the n: the definition GAE was derived from."""
+    n = len(rewards)
+    after = [*values, end]
+
+    def steps(t: int, count: int) -> float:
+        return sum(gamma**k * rewards[t + k] for k in range(count)) + gamma**count * after[t + count] - values[t]
+
+    return [
+        (1 - lam) * sum(lam ** (c - 1) * steps(t, c) for c in range(1, n - t)) + lam ** (n - t - 1) * steps(t, n - t)
+        for t in range(n)
+    ]
+
+
+@given(episodes(), units, units, units)
+def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> None:
+    credit = PPO(gamma=gamma, lam=lam, beta=beta, normalise=False).credit(batch)
+    wanted = []
+    for episode in batch:
+        assert episode.values is not None
+        assert episode.kl is not None
+        rewards = [r - beta * kl for r, kl in zip(episode.rewards, episode.kl, strict=True)]
+        end = episode.last_value if episode.truncated else 0.0
+        wanted.append(defined_gae(rewards, episode.values, gamma, lam, end))
+    assert close(credit.advantages, wanted, 1e-7)
+    values = [e.values or [] for e in batch]
+    targets = [[a + v for a, v in zip(row, said, strict=True)] for row, said in zip(wanted, values, strict=True)]
+    assert credit.returns is not None
+    assert close(credit.returns, targets, 1e-7)
+    for per_env, keys in ((True, envs(batch)), (False, [0] * len(batch))):
+        if clear_cut(wanted, keys):
+            normal = PPO(gamma=gamma, lam=lam, beta=beta, per_env=per_env).credit(batch)
+            assert close(normal.advantages, defined_standard(wanted, keys), 1e-5)
+            assert normal.returns == credit.returns, "what the critic learns is not normalised"
+
+
+@given(episodes(), units)
+def test_gae_between_its_two_ends(batch: list[Episode], gamma: float) -> None:
+    """lam = 1 is the return minus the value; lam = 0 is one step of it."""
+    for episode in batch:
+        assert episode.values is not None
+        values, rewards = episode.values, episode.rewards
+        whole = turn_gae(rewards, values, gamma=gamma, lam=1)
+        assert close([[a + v for a, v in zip(whole, values, strict=True)]], [returns_to_go(rewards, gamma)], 1e-7)
+        one = turn_gae(rewards, values, gamma=gamma, lam=0, last_value=5.0)
+        ahead = [*values[1:], 5.0]
+        steps = [r + gamma * v2 - v1 for r, v1, v2 in zip(rewards, values, ahead, strict=True)]
+        assert close([one], [steps], 1e-7)
+
+
+@given(episodes(), units, units)
+def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None:
+    """By the recursion's sum: A_i = sum_{j>=i} (product of the discounts between) lam^{j-i} d_j."""
+    credit = TokenPPO(gamma=gamma, lam=lam, normalise=False).credit(batch)
+    wanted, targets = [], []
+    for episode in batch:
+        turns, values = episode.token_turns, episode.token_values
+        assert turns is not None
+        assert values is not None
+        n = len(turns)
+        turn_ends = [i == n - 1 or turns[i + 1] != turns[i] for i in range(n)]
+        discounts = [gamma if end else 1.0 for end in turn_ends]
+        future = [*values[1:], episode.last_value if episode.truncated else 0.0]
+        rewards = [episode.rewards[turn] if end else 0.0 for turn, end in zip(turns, turn_ends, strict=True)]
+        deltas = [r + g * v2 - v1 for r, g, v1, v2 in zip(rewards, discounts, values, future, strict=True)]
+        row = []
+        for i in range(n):
+            total, factor = 0.0, 1.0
+            for j in range(i, n):
+                total += factor * deltas[j]
+                factor *= discounts[j] * lam
+            row.append(total)
+        wanted.append(row)
+        targets.append([a + v for a, v in zip(row, values, strict=True)])
+    assert close(credit.advantages, wanted, 1e-7)
+    assert credit.returns is not None
+    assert close(credit.returns, targets, 1e-7)
+
+
+@given(episodes(), units, units, st.data())
+def test_token_gae_steps_over_what_was_not_sampled(
+    batch: list[Episode], gamma: float, lam: float, data: st.DataObject
+) -> None:
+    """Observation tokens between the sampled ones change nothing, whatever numbers stand on them."""
+    for episode in batch[:2]:
+        values, turns = list(episode.token_values or ()), list(episode.token_turns or ())
+        rewards = data.draw(st.lists(numbers, min_size=len(values), max_size=len(values)))
+        gaps = data.draw(st.lists(st.integers(0, 2), min_size=len(values) + 1, max_size=len(values) + 1))
+        for with_turns in (True, False):
+            bare = token_gae(
+                rewards,
+                values,
+                [True] * len(values),
+                gamma=gamma,
+                lam=lam,
+                last_value=3.0,
+                turns=turns if with_turns else None,
+            )
+            if not with_turns:
+                assert close([bare], [turn_gae(rewards, values, gamma=gamma, lam=lam, last_value=3.0)])
+            wide: list[tuple[float, float, bool, int, float]] = []
+            for i, gap in enumerate(gaps):
+                wide += [(nan, nan, False, 99, 0.0)] * gap
+                if i < len(values):
+                    wide.append((rewards[i], values[i], True, turns[i], bare[i]))
+            r, v, mask, t, wanted = zip(*wide, strict=True)
+            found = token_gae(r, v, mask, gamma=gamma, lam=lam, last_value=3.0, turns=t if with_turns else None)
+            assert found == list(wanted)
+
+
+CAUSAL = [
+    Reinforce(gamma=0.9),
+    PPO(gamma=0.9, normalise=False),
+    TokenPPO(gamma=0.9, normalise=False),
+    Reinforce(gamma=0.9, beta=0.5),
+]
+
+
+@pytest.mark.parametrize("algorithm", CAUSAL, ids=lambda a: f"{a.name}-{a.beta}")
+@given(batch=episodes(), data=st.data())
+def test_a_reward_reaches_its_own_turn_and_earlier_ones_alone(
+    algorithm: Algorithm, batch: list[Episode], data: st.DataObject
+) -> None:
+    which = data.draw(st.integers(0, len(batch) - 1))
+    episode = batch[which]
+    turn = data.draw(st.integers(0, len(episode.rewards) - 1))
+    rewards = list(episode.rewards)
+    rewards[turn] += 1.0
+    changed = [*batch[:which], replace(episode, rewards=rewards), *batch[which + 1 :]]
+    before, after = algorithm.credit(batch).advantages, algorithm.credit(changed).advantages
+    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+        owners = episode.token_turns if algorithm.level == "token" else range(len(rewards))
+        reached = [j for j, (x, y) in enumerate(zip(old, new, strict=True)) if abs(x - y) > 1e-9]
+        if i != which:
+            assert reached == []
+        else:
+            assert owners is not None
+            assert reached == [j for j, owner in enumerate(owners) if owner <= turn]
+            assert all(new[j] > old[j] for j in reached)
+
+
+@pytest.mark.parametrize("last", [2.0, -3.0])
+def test_only_a_truncated_episode_has_a_future(last: float) -> None:
+    ended = Episode(rewards=[0, 1], values=[0.5, 0.25], last_value=last)
+    cut = replace(ended, truncated=True)
+    plain = PPO(gamma=0.5, lam=1.0, normalise=False)
+    assert plain.credit([ended]).advantages == [[0.5 - 0.5, 1 - 0.25]]
+    assert plain.credit([cut]).advantages == [[0.5 + 0.25 * last - 0.5, 1 + 0.5 * last - 0.25]]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1 + 0.2, 1e9 / 3])
+def test_a_batch_without_spread_teaches_nothing_and_says_so(name: str, reward: float) -> None:
+    kl = [0.25]
+    one = Episode(
+        rewards=[reward], seed=1, env_id="a", kl=kl, values=[0.1], token_turns=[0, 0], token_values=[reward, reward]
+    )
+    credit = make_algorithm(name, beta=0.0).credit([one, one, one])
+    if name == "reinforce" and reward:
+        assert credit.signal, "without a baseline a reward is a signal even where all are alike"
+        credit = Reinforce(baseline=True).credit([one, one, one])
+    assert credit.advantages == [[0.0] * len(row) for row in credit.advantages]
+    assert not credit.signal
+    if credit.metrics:
+        assert credit.metrics["flat"] == 1.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_rounding_is_no_spread(scale: float) -> None:
+    batch = [Episode(rewards=[scale * x], seed=0) for x in (0.3, 0.1 + 0.2, 0.3)]
+    assert batch[0].rewards != batch[1].rewards
+    for algorithm in (ReBN(), GRPO(), GRPO(normalise="none"), RLOO(), Reinforce(baseline=True)):
+        assert not algorithm.credit(batch).signal
+
+
+def test_small_rewards_are_a_signal() -> None:
+    batch = [Episode(rewards=[x], seed=0) for x in (0.0, 1e-6)]
+    assert GRPO().credit(batch).advantages == [[pytest.approx(-sqrt(0.5))], [pytest.approx(sqrt(0.5))]]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_empty_batch_is_an_empty_credit(name: str) -> None:
+    credit = make_algorithm(name).credit([])
+    assert credit.advantages == []
+    assert not credit.signal
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@given(batch=episodes(groups=True))
+def test_credit_has_the_shape_of_the_batch_and_is_finite(name: str, batch: list[Episode]) -> None:
+    algorithm = make_algorithm(name)
+    credit = algorithm.credit(batch)
+    wanted = [len((e.token_turns or ()) if algorithm.level == "token" else e.rewards) for e in batch]
+    assert [len(row) for row in credit.advantages] == wanted
+    assert all(isfinite(a) for row in credit.advantages for a in row)
+    assert (credit.returns is not None) == algorithm.needs_critic
+    assert credit == algorithm.credit(batch)
+
+
+@pytest.mark.parametrize("kind", [GRPO, RLOO])
+def test_groups_of_one(kind: Any) -> None:
+    pair = [Episode(rewards=[0.0], seed=7), Episode(rewards=[1.0, 0.0], seed=7)]
+    lone = Episode(rewards=[5.0], group=1, seed=8, env_id="game:Sudoku-v0")
+    with pytest.raises(BadValue, match=r"game:Sudoku-v0 \(group 1, seed 8\) is alone.*lone='zero'"):
+        kind().credit([*pair, lone])
+    credit = kind(lone="zero").credit([*pair, lone])
+    assert credit.advantages[2] == [0.0]
+    assert credit.advantages[:2] == kind().credit(pair).advantages
+    assert credit.metrics["lone"] == 0.5
+    assert kind.needs_groups
+
+
+def test_two_collections_that_both_count_from_zero_stay_apart() -> None:
+    batch = [Episode(rewards=[r], group=0, seed=s) for s, r in ((1, 0.0), (2, 10.0), (1, 1.0), (2, 11.0))]
+    assert RLOO().credit(batch).advantages == [[-1.0], [-1.0], [1.0], [1.0]]
+
+
+@given(episodes())
+def test_explained_variance(batch: list[Episode]) -> None:
+    returns = [list(e.rewards) for e in batch]
+    flat = [x for row in returns for x in row]
+    assume(len(flat) > 1)
+    assume(stdev(flat) > 1e-3)
+    assert explained_variance(returns, returns) == 1.0
+    assert explained_variance(returns, [[4.0] * len(row) for row in returns]) == pytest.approx(0, abs=1e-6)
+    values = [list(e.values or ()) for e in batch]
+    errors = [a - b for x, y in zip(returns, values, strict=True) for a, b in zip(x, y, strict=True)]
+    wanted = 1 - stdev(errors) ** 2 / stdev(flat) ** 2
+    assert explained_variance(returns, values) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+
+
+def test_turns_and_tokens() -> None:
+    index = [-1, 0, 0, -1, 1, -1]
+    assert to_tokens([2.0, -3.0], index) == [0, 2, 2, 0, -3, 0]
+    assert to_turns([nan, 1, 2, nan, 4, nan], index, 3) == [3, 4, 0]
+    with pytest.raises(BadValue, match="turn 1 of an episode with 1 turns"):
+        to_tokens([2.0], index)
+
+
+def test_an_episode_of_a_trajectory() -> None:
+    played = trajectory([0.0, 1.0], seed=5, truncated=True, success=False)
+    episode = Episode.of(played, values=[0.1, 0.2], last_value=0.3, kl=[0.0, 0.5], token_values=[0.0] * 6)
+    assert (episode.rewards, episode.seed, episode.group, episode.truncated) == ([0.0, 1.0], 5, 5, True)
+    assert episode.token_turns == [0, 0, 0, 1, 1, 1]
+    assert not Episode.of(trajectory([1.0])).truncated
+    with pytest.raises(BadValue, match=r"failed at the engine \(EngineFailed\).*leave the trajectory out"):
+        Episode.of(trajectory([0.0], failed=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rewards": []}, "no turn was played"),
+        ({"rewards": [1.0, nan]}, r"rewards\[1\] is nan"),
+        ({"values": [1.0]}, "values has 1 numbers where 2 are needed"),
+        ({"kl": [1.0, 2.0, 3.0]}, "kl has 3"),
+        ({"last_value": float("inf")}, "last_value"),
+        ({"token_turns": [0, 0]}, "none without a token"),
+        ({"token_turns": [1, 0]}, "in order"),
+        ({"token_turns": [0, 1], "token_values": [0.0]}, "token_values has 1"),
+    ],
+)
+def test_an_unsound_episode_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
+        Episode(**{"rewards": [0.0, 1.0], **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("rebm", {}, "no algorithm 'rebm'. Did you mean rebn"),
+        ("reinforce++", {}, "Did you mean reinforce_pp"),
+        ("GRPO", {}, "Did you mean grpo"),
+        ("zzz", {}, "There are: reinforce, rebn, grpo"),
+        ("rebn", {"gama": 0.9}, "rebn has no option 'gama'. Did you mean gamma"),
+        ("grpo", {"lam": 0.9}, "grpo has no option 'lam'"),
+        ("rebn", {"gamma": 1.5}, r"gamma lies in \[0, 1\], got 1.5"),
+        ("ppo", {"lam": nan}, "lam lies in"),
+        ("rebn", {"beta": -1.0}, "beta is 0 or more"),
+        ("grpo", {"normalise": "var"}, "normalise is one of std, none"),
+        ("rloo", {"lone": "drop"}, "lone is one of"),
+    ],
+)
+def test_make_algorithm_refuses(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
+        make_algorithm(name, **options)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_make_algorithm(name: str) -> None:
+    algorithm = make_algorithm(name, gamma=0.5)
+    assert (algorithm.name, algorithm.gamma) == (name, 0.5)
+    assert type(algorithm).__doc__
+    assert set(options_of(name)) == {f.name for f in fields(algorithm)} >= {"gamma", "beta"}
+    assert algorithm.needs_reference == (algorithm.beta > 0) == (name == "reinforce_pp")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_is_needed_and_missing_is_named(name: str) -> None:
+    bare = [Episode(rewards=[0.0], seed=0), Episode(rewards=[1.0], seed=0)]
+    with pytest.raises(BadValue, match="give kl="):
+        make_algorithm(name, beta=0.1).credit(
+            [replace(e, values=[0.0], token_turns=[0], token_values=[0.0]) for e in bare]
+        )
+    if make_algorithm(name).needs_critic:
+        with pytest.raises(BadValue, match="needs (token_)?values="):
+            make_algorithm(name).credit(bare)
+    else:
+        assert isinstance(make_algorithm(name, beta=0.0).credit(bare), Credit)
+
+
+def test_torch_stays_out() -> None:
+    code = "import sys, palestra.algorithms; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["False", "False"]

@@ -1,0 +1,327 @@
+"""Losses against their formulas in plain loops; masks, micro-batches, padding and packing change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, inf, nan
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from palestra.algorithms import LossOptions
+from palestra.algorithms.losses import (
+    Denominators,
+    LossInputs,
+    LossOutput,
+    aggregate,
+    combine,
+    policy_loss,
+    ratio,
+    value_loss,
+)
+from palestra.errors import BadValue
+from tests.algorithms.tensors import NAMES, batch, mapped, without
+
+seeds = st.integers(0, 2**32)
+OPTIONS = {
+    "ppo": LossOptions(),
+    "asymmetric": LossOptions(clip_low=0.2, clip_high=0.28),
+    "lower side": LossOptions(clip_low=0.1, clip_high=None),
+    "upper side": LossOptions(clip_low=None, clip_high=0.1),
+    "free": LossOptions(clip_low=None, clip_high=None),
+    "sequence": LossOptions(aggregate="sequence"),
+    "dr grpo": LossOptions(aggregate="constant"),
+    "kept": LossOptions(keep=(0.8, 1.25)),
+    "truncated": LossOptions(clip_low=None, clip_high=None, cap=1.1),
+    "k1": LossOptions(kl_coef=0.3, kl_estimator="k1", kl_straight_through=True),
+    "k2": LossOptions(kl_coef=0.3, kl_estimator="k2", aggregate="sequence"),
+    "k3": LossOptions(kl_coef=0.3),
+    "entropy": LossOptions(entropy_coef=0.2, aggregate="constant"),
+    "anchored": LossOptions(cap=1.2),
+    "anchored and kept": LossOptions(keep=(0.9, 1.1), clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
+}
+
+
+def inputs_for(name: str, seed: int) -> LossInputs:
+    made = batch(seed)
+    return made if name.startswith("anchored") else without(made, "anchor_logprobs")
+
+
+def count(inputs: LossInputs) -> Denominators:
+    return Denominators.of(inputs.mask, lengths=inputs.lengths, length=11.0)
+
+
+def in_loops(inputs: LossInputs, options: LossOptions) -> float:
+    """The formula of `policy_loss`, a token at a time, in Python's own floats."""
+    mask = inputs.mask.tolist()
+    columns: dict[str, Any] = {name: t.tolist() for name in NAMES if (t := getattr(inputs, name)) is not None}
+    tokens = sum(map(sum, mask))
+    sequences = sum(any(row) for row in mask)
+    total = 0.0
+    for b, row in enumerate(mask):
+        for t, sampled in enumerate(row):
+            if not sampled:
+                continue
+            at = {name: column[b][t] for name, column in columns.items()}
+            now, old, advantage = at["logprobs"], at["old_logprobs"], at["advantages"]
+            if "anchor_logprobs" in at:
+                origin = exp(at["anchor_logprobs"] - old)
+                r, weight = exp(now - at["anchor_logprobs"]), min(origin, options.cap or inf)
+            elif options.cap is not None:
+                origin = exp(now - old)
+                r, weight = 1.0, min(origin, options.cap)
+            else:
+                origin = r = exp(now - old)
+                weight = 1.0
+            if options.keep is not None and not options.keep[0] <= origin <= options.keep[1]:
+                weight = 0.0
+            low = -inf if options.clip_low is None else 1 - options.clip_low
+            high = inf if options.clip_high is None else 1 + options.clip_high
+            number = -weight * min(r * advantage, min(max(r, low), high) * advantage)
+            d = now - at["ref_logprobs"]
+            number += options.kl_coef * {"k1": d, "k2": d * d / 2, "k3": exp(-d) - 1 + d}[options.kl_estimator]
+            number -= options.entropy_coef * at["entropy"]
+            by = {"token": tokens, "sequence": sum(row) * sequences, "constant": 11.0 * sequences}[options.aggregate]
+            total += number / by
+    return total
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@settings(max_examples=12)
+@given(seed=seeds)
+def test_the_policy_loss_is_its_formula(name: str, seed: int) -> None:
+    inputs = inputs_for(name, seed)
+    found = policy_loss(inputs, count(inputs), OPTIONS[name])
+    assert found.loss.item() == pytest.approx(in_loops(inputs, OPTIONS[name]), rel=1e-10, abs=1e-12)
+    assert found.metrics["loss"].item() == found.loss.item()
+
+
+def gradients(loss: Tensor, inputs: LossInputs) -> list[Tensor]:
+    """By log-probabilities and by entropies."""
+    assert inputs.entropy is not None
+    return list(torch.autograd.grad(loss, [inputs.logprobs, inputs.entropy], allow_unused=True, materialize_grads=True))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@settings(max_examples=6)
+@given(seed=seeds, garbage=st.sampled_from([nan, inf, -inf, 1e30]))
+def test_no_masked_token_has_gradient_or_influence(name: str, seed: int, garbage: float) -> None:
+    inputs = inputs_for(name, seed)
+    outside = ~inputs.mask
+
+    def spoiled(tensor: Tensor, filler: object) -> Tensor:
+        if filler is False:
+            return tensor
+        return tensor.detach().masked_fill(outside, garbage).requires_grad_(tensor.requires_grad)
+
+    dirty = mapped(inputs, spoiled)
+    clean = policy_loss(inputs, count(inputs), OPTIONS[name])
+    found = policy_loss(dirty, count(dirty), OPTIONS[name])
+    assert found.loss.item() == clean.loss.item()
+    assert combine([found.metrics]) == combine([clean.metrics])
+    wanted = gradients(clean.loss, inputs)
+    for got, expected in zip(gradients(found.loss, dirty), wanted, strict=True):
+        assert torch.equal(got, expected)
+        assert (got[outside] == 0).all()
+
+
+def parts(inputs: LossInputs, cuts: list[int]) -> list[LossInputs]:
+    """The rows from cut to cut, each part only as wide as it must be."""
+    found = []
+    for start, end in zip([0, *cuts], [*cuts, inputs.mask.shape[0]], strict=True):
+        used = inputs.mask[start:end].any(0).nonzero()
+        width = max(1, int(used.max()) + 1) if len(used) else 1
+
+        def piece(tensor: Tensor, _: object, rows: slice = slice(start, end), width: int = width) -> Tensor:
+            return tensor[rows, :width]
+
+        found.append(mapped(inputs, piece))
+    return found
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@settings(max_examples=6)
+@given(seed=seeds, cuts=st.sets(st.integers(1, 3)), padding=st.integers(0, 5), extra_rows=st.integers(0, 2))
+def test_micro_batches_and_padding(name: str, seed: int, cuts: set[int], padding: int, extra_rows: int) -> None:
+    inputs = inputs_for(name, seed)
+    options = OPTIONS[name]
+    whole = policy_loss(inputs, count(inputs), options)
+    (wanted,) = torch.autograd.grad(whole.loss, inputs.logprobs)
+
+    def padded(tensor: Tensor, filler: Any) -> Tensor:
+        return torch.nn.functional.pad(tensor, (0, padding, 0, extra_rows), value=filler)
+
+    for pieces in (parts(inputs, sorted(cuts)), [mapped(inputs, padded)]):
+        counted = [count(piece) for piece in pieces]
+        denominators = counted[0]
+        for other in counted[1:]:
+            denominators = denominators + other
+        found = [policy_loss(piece, denominators, options) for piece in pieces]
+        loss = sum((part.loss for part in found), torch.zeros((), dtype=torch.float64))
+        assert abs(loss.item() - whole.loss.item()) < 1e-10
+        (gradient,) = torch.autograd.grad(loss, inputs.logprobs)
+        assert (gradient - wanted).abs().max() < 1e-10
+        assert combine(p.metrics for p in found) == pytest.approx(combine([whole.metrics]), abs=1e-10)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@settings(max_examples=6)
+@given(seed=seeds)
+def test_packing(name: str, seed: int) -> None:
+    """All sequences behind each other in one row; `lengths` says where each token belongs."""
+    inputs = inputs_for(name, seed)
+    options = OPTIONS[name]
+    whole = policy_loss(inputs, count(inputs), options).loss
+    packed = mapped(inputs, lambda tensor, _: tensor.reshape(1, -1))
+    lengths = inputs.mask.sum(1, keepdim=True).expand_as(inputs.mask).reshape(1, -1)
+    packed = replace(packed, lengths=lengths)
+    assert count(packed).sequences == pytest.approx(count(inputs).sequences)
+    assert policy_loss(packed, count(packed), options).loss.item() == pytest.approx(whole.item(), abs=1e-10)
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_a_sequence_may_lie_in_several_rows(seed: int) -> None:
+    inputs = without(batch(seed, rows=2), "anchor_logprobs")
+    one = mapped(inputs, lambda tensor, _: tensor.reshape(1, -1))
+    several = replace(inputs, lengths=inputs.mask.sum().expand_as(inputs.mask))
+    options = LossOptions(aggregate="sequence")
+    assert count(several).sequences == pytest.approx(1)
+    wanted = policy_loss(one, count(one), options).loss.item()
+    assert policy_loss(several, count(several), options).loss.item() == pytest.approx(wanted, abs=1e-10)
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_masks_of_any_type(seed: int) -> None:
+    inputs = without(batch(seed), "anchor_logprobs")
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        other = replace(inputs, mask=inputs.mask.to(dtype))
+        assert count(other) == count(inputs)
+        assert policy_loss(other, count(other)).loss.item() == policy_loss(inputs, count(inputs)).loss.item()
+
+
+def test_on_policy_the_gradient_is_reinforce() -> None:
+    """With p = p_old every form has the gradient of -A log p, clipped or not."""
+    inputs = batch(3)
+    inputs = replace(without(inputs, "anchor_logprobs"), old_logprobs=inputs.logprobs.detach())
+    wanted = -inputs.advantages.masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
+    for name in ("ppo", "asymmetric", "free", "truncated", "kept"):
+        (gradient,) = torch.autograd.grad(policy_loss(inputs, count(inputs), OPTIONS[name]).loss, inputs.logprobs)
+        assert torch.allclose(gradient, wanted, atol=1e-12), name
+
+
+@settings(max_examples=25)
+@given(seeds, st.floats(0.5, 3))
+def test_truncated_importance_weights(seed: int, cap: float) -> None:
+    """The gradient is -min(p / p_old, cap) A, whatever the loss's value."""
+    inputs = without(batch(seed), "anchor_logprobs")
+    options = LossOptions(clip_low=None, clip_high=None, cap=cap)
+    output = policy_loss(inputs, count(inputs), options)
+    (gradient,) = torch.autograd.grad(output.loss, inputs.logprobs)
+    weight = (inputs.logprobs - inputs.old_logprobs).exp().detach()
+    wanted = -(weight.clamp(max=cap) * inputs.advantages).masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
+    assert torch.allclose(gradient, wanted, atol=1e-12)
+    assert output.metrics["capped_fraction"].item() == pytest.approx(
+        (weight[inputs.mask] > cap).double().mean().item(), abs=1e-12
+    )
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_stale_tokens_outside_the_window_teach_nothing(seed: int) -> None:
+    inputs = without(batch(seed), "anchor_logprobs")
+    output = policy_loss(inputs, count(inputs), LossOptions(keep=(0.8, 1.3)))
+    (gradient,) = torch.autograd.grad(output.loss, inputs.logprobs)
+    r = (inputs.logprobs - inputs.old_logprobs).exp().detach()
+    out = ((r < 0.8) | (r > 1.3)) & inputs.mask
+    assert (gradient[out] == 0).all()
+    assert output.metrics["dropped_fraction"].item() == pytest.approx((out.sum() / inputs.mask.sum()).item(), abs=1e-6)
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_an_anchor_of_the_same_policy_changes_nothing(seed: int) -> None:
+    inputs = batch(seed)
+    same = replace(inputs, anchor_logprobs=inputs.old_logprobs)
+    bare = without(inputs, "anchor_logprobs")
+    assert policy_loss(same, count(same)).loss.item() == pytest.approx(policy_loss(bare, count(bare)).loss.item())
+
+
+@settings(max_examples=25)
+@given(seeds)
+def test_metrics(seed: int) -> None:
+    inputs = without(batch(seed), "anchor_logprobs")
+    found = combine([policy_loss(inputs, count(inputs), LossOptions(clip_low=0.1, clip_high=0.2)).metrics])
+    now, old = inputs.logprobs.detach()[inputs.mask], inputs.old_logprobs[inputs.mask]
+    r, a = (now - old).exp(), inputs.advantages[inputs.mask]
+    clipped = ((r > 1.2) & (a > 0)) | ((r < 0.9) & (a < 0))
+    assert inputs.entropy is not None
+    wanted = {
+        "clip_fraction": clipped.double().mean(),
+        "ratio_mean": r.mean(),
+        "ratio_max": r.max(),
+        "ratio_min": r.min(),
+        "approx_kl": (r - 1 - (now - old)).mean(),
+        "surprise": -now.mean(),
+        "entropy": inputs.entropy.detach()[inputs.mask].mean(),
+    }
+    for name, number in wanted.items():
+        assert found[name] == pytest.approx(number.item(), abs=1e-10), name
+
+
+def test_ratios_far_away_stay_finite() -> None:
+    logprobs = torch.tensor([[0.0, -500.0, -1e4]], dtype=torch.float32, requires_grad=True)
+    inputs = LossInputs(
+        logprobs=logprobs,
+        old_logprobs=torch.tensor([[-1e4, 0.0, -inf]]),
+        advantages=torch.tensor([[-1.0, 1.0, 0.0]]),
+        ref_logprobs=torch.tensor([[-500.0, 0.0, 0.0]]),
+        mask=torch.ones(1, 3),
+    )
+    output = policy_loss(inputs, Denominators.of(inputs.mask), LossOptions(kl_coef=0.1))
+    (gradient,) = torch.autograd.grad(output.loss, logprobs)
+    assert gradient.isfinite().all()
+    assert output.loss.isfinite()
+    assert ratio(torch.zeros(1), torch.full((1,), -inf)).isfinite()
+
+
+def refuse(message: str, call: Any) -> None:
+    with pytest.raises(BadValue, match=message):
+        call()
+
+
+def test_refusals() -> None:
+    made = batch(0)
+    bare = without(made, "anchor_logprobs", "ref_logprobs", "entropy")
+    counted = count(made)
+    refuse("cap and clip together need anchor_logprobs", lambda: policy_loss(bare, counted, LossOptions(cap=2.0)))
+    refuse("kl_coef needs ref_logprobs", lambda: policy_loss(bare, counted, LossOptions(kl_coef=0.1)))
+    refuse("entropy_coef needs entropy", lambda: policy_loss(bare, counted, LossOptions(entropy_coef=0.1)))
+    refuse("advantages has shape", lambda: replace(bare, advantages=made.advantages[:, :1]))
+    refuse("returns has shape", lambda: value_loss(made.logprobs, made.advantages[:1], made.mask, denominator=1))
+    three = made.logprobs, made.advantages, made.mask
+    refuse("clip needs old_values", lambda: value_loss(*three, denominator=1.0, clip=0.2))
+    nobody = Denominators.of(torch.zeros(2, 3))
+    refuse("no sampled token", lambda: aggregate(torch.zeros(2, 3), torch.zeros(2, 3), nobody))
+    refuse("one constant length", lambda: counted + nobody)
+    for options in ({"clip_low": 1.5}, {"clip_high": -1.0}, {"aggregate": "mean"}, {"cap": 0.0}, {"keep": (2.0, 1.0)}):
+        refuse(next(iter(options)), lambda options=options: LossOptions(**options))
+    for options in ({"kl_estimator": "k4"}, {"kl_coef": nan}):
+        refuse(next(iter(options)), lambda options=options: LossOptions(**options))
+
+
+def test_an_empty_micro_batch_adds_nothing() -> None:
+    """A rank without work still takes part in the backward pass."""
+    made = without(batch(0), "anchor_logprobs")
+    empty = replace(made, mask=torch.zeros_like(made.mask))
+    output: LossOutput = policy_loss(empty, count(made))
+    (gradient,) = torch.autograd.grad(output.loss, empty.logprobs)
+    assert output.loss.item() == 0
+    assert (gradient == 0).all()
+    full = policy_loss(made, count(made))
+    assert combine([full.metrics, output.metrics]) == combine([full.metrics])

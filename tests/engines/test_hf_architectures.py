@@ -1,0 +1,170 @@
+"""The engine gives each architecture's own log-probabilities, by whichever way of running it was chosen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from palestra.engines import Completion, Sampling, hf
+from tests.engines.tiny import error, make, text
+
+TOLERANCE = 1e-4
+
+# name, changes to the shape, the way it is run
+ARCHITECTURES: list[tuple[str, dict[str, Any], str]] = [
+    ("Llama", {}, "lean"),
+    ("Llama", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4}, "lean"),
+    ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "lean"),
+    (
+        "Llama",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 1e4,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+        "lean",
+    ),
+    ("Mistral", {"sliding_window": None}, "lean"),
+    ("Mistral", {"sliding_window": 20}, "lean"),
+    ("Qwen2", {}, "lean"),
+    ("Qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}, "lean"),
+    ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}, "lean"),
+    ("Qwen3", {"head_dim": 8, "use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}, "lean"),
+    ("Gemma", {"head_dim": 8}, "cached"),
+    (
+        "Gemma2",
+        {"head_dim": 8, "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"]},
+        "cached",
+    ),
+    (
+        "Gemma3Text",
+        {"head_dim": 8, "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"]},
+        "cached",
+    ),
+    ("Phi3", {"sliding_window": None}, "cached"),
+    ("Phi3", {"sliding_window": 20}, "cached"),
+    ("GPTNeoX", {}, "cached"),
+    ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}, "cached"),
+    ("OPT", {"ffn_dim": 48, "word_embed_proj_dim": 32}, "cached"),
+    ("Mamba", {"state_size": 4, "num_hidden_layers": 1}, "recomputing"),
+    ("Bloom", {"n_head": 4}, "recomputing"),
+    ("Lfm2", {"layer_types": ["conv", "full_attention"]}, "recomputing"),
+]
+
+
+async def converse(engine: Any, key: int) -> list[Completion]:
+    rng = random.Random(key)
+    ids = text(rng, rng.randint(1, 50))
+    said = []
+    for _ in range(3):
+        said.append(await engine.generate(ids, Sampling(max_tokens=rng.randint(1, 9)), conversation=key))
+        ids = ids + said[-1].ids + text(rng, rng.randint(1, 12))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "decoder"), ARCHITECTURES, ids=[f"{at}-{row[0]}" for at, row in enumerate(ARCHITECTURES)]
+)
+def test_log_probabilities_are_the_models(
+    name: str, changes: dict[str, Any], decoder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make(name, **changes)
+
+    async def run() -> list[Completion]:
+        async with hf(model, eos_ids=(), threads=1) as engine:
+            assert engine.decoder == decoder
+            talks = await asyncio.gather(*(converse(engine, key) for key in range(5)))
+            assert engine.stats.reused > 0
+            return [done for talk in talks for done in talk]
+
+    with caplog.at_level(logging.WARNING, "palestra"):
+        said = asyncio.run(run())
+    assert max(error(model, done) for done in said) < TOLERANCE
+    warned = [record.getMessage() for record in caplog.records if record.name.startswith("palestra")]
+    assert len(warned) == (decoder == "recomputing")
+    assert all("slow" in message and type(model).__name__ in message for message in warned)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_both_kinds_of_attention_take_the_masks(attention: str) -> None:
+    model = make("Gemma3Text", head_dim=8, sliding_window=9, attn_implementation=attention)
+    assert model.config._attn_implementation == attention
+
+    async def run() -> list[Completion]:
+        async with hf(model, eos_ids=(), threads=1) as engine:
+            assert engine.decoder == "cached"
+            return await converse(engine, 1)
+
+    assert max(error(model, done) for done in asyncio.run(run())) < TOLERANCE
+
+
+def test_a_model_with_hooks_or_adapters_is_run_by_transformers() -> None:
+    class Adapter(torch.nn.Module):  # as a LoRA would sit there
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+            self.extra = torch.nn.Parameter(0.1 * torch.randn(inner.weight.shape))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) + x @ self.extra.T
+
+    wrapped = make("Qwen3", head_dim=8)
+    attention = wrapped.model.layers[0].self_attn
+    attention.q_proj = Adapter(attention.q_proj)
+    hooked = make("Llama")
+    hooked.model.layers[1].mlp.register_forward_hook(lambda module, given, out: out * 1.5)
+    for model in (wrapped, hooked):
+
+        async def run(model: Any = model) -> list[Completion]:
+            async with hf(model, eos_ids=(), threads=1) as engine:
+                assert engine.decoder == "cached"
+                return await converse(engine, 2)
+
+        assert max(error(model, done) for done in asyncio.run(run())) < TOLERANCE
+
+
+def test_an_adapter_that_comes_with_new_weights_changes_how_the_model_is_run() -> None:
+    model = make("Qwen3", head_dim=8)
+
+    class Twice(torch.nn.Module):
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * self.inner(x)
+
+    async def run() -> None:
+        async with hf(model, eos_ids=(), threads=1) as engine:
+            assert error(model, (await converse(engine, 3))[0]) < TOLERANCE
+            assert engine.decoder == "lean"
+            async with engine.paused():
+                mlp = model.model.layers[0].mlp
+                mlp.up_proj = Twice(mlp.up_proj)
+                engine.weights_changed()
+            said = await converse(engine, 4)
+            assert engine.decoder == "cached"
+            assert max(error(model, done) for done in said) < TOLERANCE
+
+    asyncio.run(run())
+
+
+def test_bfloat16_is_close() -> None:
+    model = make("Llama").to(torch.bfloat16)
+
+    async def run() -> list[Completion]:
+        async with hf(model, eos_ids=(), threads=1) as engine:
+            assert engine.decoder == "lean"
+            return await converse(engine, 5)
+
+    assert max(error(model, done) for done in asyncio.run(run())) < 0.5

@@ -1,0 +1,255 @@
+"""The engine's replies are drawn as asked: greedily, by seed, by the model's distribution, until a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from palestra.engines import Completion, Sampling, hf
+from palestra.errors import BadValue
+from tests.engines.tiny import VOCABULARY, bytewise, error, qwen3, text, words
+
+TOLERANCE = 1e-4
+DECODERS = ["lean", "cached", "recomputing"]
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_greedy_is_what_generate_says(decoder: str) -> None:
+    model = qwen3()
+    rng = random.Random(9)
+    prompts = [text(rng, length) for length in (1, 7, 30, 64)]
+
+    async def run() -> list[Completion]:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            greedy = Sampling(max_tokens=25, temperature=0.0)
+            return list(await asyncio.gather(*(engine.generate(ids, greedy) for ids in prompts)))
+
+    for ids, done in zip(prompts, asyncio.run(run()), strict=True):
+        alone = model.generate(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones((1, len(ids)), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=25,
+            pad_token_id=0,
+        )
+        assert done.ids == alone[0, len(ids) :].tolist()
+        assert error(model, done) < TOLERANCE
+
+
+def test_a_seed_gives_the_same_reply_in_any_company() -> None:
+    model = qwen3()
+    rng = random.Random(10)
+    ids = text(rng, 30)
+    asked = Sampling(max_tokens=40, seed=123, temperature=0.9, top_p=0.95)
+
+    async def run(company: int) -> list[int]:
+        async with hf(model, threads=1) as engine:
+            others = [
+                engine.generate(text(rng, rng.randint(1, 80)), Sampling(max_tokens=rng.randint(1, 60), top_k=at % 3))
+                for at in range(company)
+            ]
+            first, *_ = await asyncio.gather(engine.generate(ids, asked), *others)
+            return first.ids
+
+    alone = asyncio.run(run(0))
+    assert asyncio.run(run(1)) == alone
+    assert asyncio.run(run(25)) == alone
+    other = Sampling(max_tokens=40, seed=124, temperature=0.9, top_p=0.95)
+
+    async def two() -> None:
+        async with hf(model, threads=1) as engine:
+            a, b, c = await asyncio.gather(*(engine.generate(ids, how) for how in (asked, other, asked)))
+            assert a.ids == c.ids == alone
+            assert b.ids != alone
+
+    asyncio.run(two())
+
+
+def test_replies_follow_the_models_distribution() -> None:
+    model = qwen3(vocab_size=11)
+    ids = [3, 1, 4, 1, 5]
+    draws = 3_000
+
+    async def run(sampling: Sampling) -> list[int]:
+        async with hf(model, slots=512, threads=1) as engine:
+            said = await asyncio.gather(
+                *(engine.generate(ids, Sampling(**{**_how(sampling), "seed": at})) for at in range(draws))
+            )
+            return [done.ids[0] for done in said]
+
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double()
+    for sampling in (Sampling(max_tokens=1), Sampling(max_tokens=1, temperature=2.0, top_k=4)):
+        weights = (logits / sampling.temperature).softmax(-1)
+        if sampling.top_k:
+            weights[weights < weights.sort().values[-sampling.top_k]] = 0
+            weights /= weights.sum()
+        drawn = asyncio.run(run(sampling))
+        counts = [drawn.count(token) for token in range(11)]
+        expected = (weights * draws).tolist()
+        assert all(count == 0 for count, e in zip(counts, expected, strict=True) if e == 0)
+        chi = sum((count - e) ** 2 / e for count, e in zip(counts, expected, strict=True) if e > 0.5)
+        assert chi < 32  # well beyond one in a thousand at ten degrees of freedom; the seeds are fixed
+
+
+def _how(sampling: Sampling) -> dict[str, Any]:
+    return {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_k": sampling.top_k}
+
+
+def test_dropout_of_a_model_in_training_mode_is_off() -> None:
+    model = qwen3(attention_dropout=0.5).train()
+
+    async def run(decoder: str) -> None:
+        async with hf(model, decoder=decoder, threads=1) as engine:
+            assert engine.decoder == decoder
+            done = await engine.generate([1, 2, 3], Sampling(max_tokens=9))
+            assert model.training  # as the learner left it
+            model.eval()
+            assert error(model, done) < TOLERANCE
+            model.train()
+
+    for decoder in DECODERS:
+        asyncio.run(run(decoder))
+
+
+def test_text_is_what_the_ids_say() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, tokenizer=words(), threads=1) as engine:
+            done = await engine.generate([5, 6], Sampling(max_tokens=4))
+            assert done.text.split() == [f"w{token}" for token in done.ids]
+        async with hf(model, threads=1) as engine:
+            assert engine.tokenizer is None
+            assert (await engine.generate([5, 6], Sampling(max_tokens=4))).text == ""
+
+    asyncio.run(run())
+
+
+def reply(model: Any, tokenizer: Any, prompt: list[int], sampling: Sampling, **options: Any) -> Completion:
+    async def run() -> Completion:
+        async with hf(model, tokenizer=tokenizer, threads=1, **options) as engine:
+            return await engine.generate(prompt, sampling)
+
+    return asyncio.run(run())
+
+
+def test_a_stop_id_ends_the_reply_and_is_in_it() -> None:
+    model = qwen3()
+    free = reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5))
+    stop = free.ids[12]
+    cut_at = free.ids.index(stop)
+    for done in (
+        reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5, stop_ids=(stop,))),
+        reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5), eos_ids=[stop]),
+    ):
+        assert done.ids == free.ids[: cut_at + 1]
+        assert len(done.logprobs) == cut_at + 1
+        assert done.finish == "stop"
+        assert done.text.split() == [f"w{token}" for token in done.ids[:-1]]
+    assert free.finish == "length"
+
+
+def test_the_models_own_stop_ids_are_known_wherever_they_stand() -> None:
+    tokenizer = words()
+    tokenizer.eos_token = "w7"
+    model = qwen3(eos_token_id=5)
+    model.generation_config.eos_token_id = [5, 6]
+
+    async def run() -> None:
+        async with hf(model, tokenizer=tokenizer, threads=1) as engine:
+            said = await asyncio.gather(*(engine.generate([at], Sampling(max_tokens=400, seed=at)) for at in range(12)))
+            ended = [done for done in said if done.finish == "stop"]
+            assert {done.ids[-1] for done in ended} == {5, 6, 7}
+            assert not any({5, 6, 7} & set(done.ids[:-1]) for done in said)
+
+    asyncio.run(run())
+
+
+def test_a_stop_string_ends_the_reply_before_it() -> None:
+    model = qwen3()
+    free = reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5))
+    said = free.text.split()
+    stop = " ".join(said[9:11])  # spans two tokens
+    done = reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5, stop=("nothing like it", stop)))
+    assert done.finish == "stop"
+    assert done.ids == free.ids[: len(done.ids)]
+    assert stop in " ".join(said[: len(done.ids)])
+    assert stop not in " ".join(said[: len(done.ids) - 1])
+    assert done.text + stop == " ".join(said[: len(done.ids)])[: len(done.text + stop)]
+
+
+def test_a_stop_string_may_be_characters_of_several_tokens() -> None:
+    tokenizer = bytewise()
+    model = qwen3(vocab_size=256)
+    wanted = "né→🏛x"
+    ids = tokenizer.encode("ab" + wanted + "yz")
+    assert len(ids) == 2 + len(wanted.encode()) + 2
+
+    class Says(torch.nn.Module):  # the next of `ids`, for certain
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = model.lm_head.weight
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            self.said = getattr(self, "said", -1) + 1
+            logits = torch.full((*hidden.shape[:-1], 256), -50.0)
+            logits[..., ids[self.said]] = 50.0
+            return logits
+
+    async def run(stop: str) -> Completion:
+        async with hf(model, tokenizer=tokenizer, decoder="cached", threads=1) as engine:
+            model.lm_head = Says()
+            return await engine.generate([0], Sampling(max_tokens=len(ids), stop=(stop,)))
+
+    head = model.lm_head
+    for stop, before in (("🏛", "abné→"), ("é→🏛x", "abn"), ("y", "ab" + wanted)):
+        model.lm_head = head
+        done = asyncio.run(run(stop))
+        assert (done.text, done.finish) == (before, "stop")
+        assert done.ids == ids[: len((before + stop).encode())]
+    model.lm_head = head
+    done = asyncio.run(run("→🏛→"))
+    assert (done.text, done.finish) == ("ab" + wanted + "yz", "length")
+
+
+def test_requests_that_cannot_work_are_refused() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, max_context=40, threads=1) as engine:
+            assert engine.max_context == 40
+            with pytest.raises(BadValue, match="empty"):
+                await engine.generate([], Sampling())
+            with pytest.raises(BadValue, match="has 40 tokens.* 40 at most"):
+                await engine.generate([1] * 40, Sampling())
+            with pytest.raises(BadValue, match=f"0..{VOCABULARY - 1}"):
+                await engine.generate([1, VOCABULARY], Sampling())
+            with pytest.raises(BadValue, match=f"0..{VOCABULARY - 1}"):
+                await engine.generate([-1], Sampling())
+            with pytest.raises(BadValue, match="tokenizer"):
+                await engine.generate([1], Sampling(stop=("x",)))
+            full = await engine.generate([1] * 39, Sampling())
+            assert (len(full.ids), full.finish) == (1, "length")
+            cut_short = await engine.generate([1] * 30, Sampling(max_tokens=20))
+            assert (len(cut_short.ids), cut_short.finish) == (10, "length")
+
+    asyncio.run(run())
+    for options, said in (
+        ({"slots": 0}, "slots"),
+        ({"prefill": 0}, "prefill"),
+        ({"threads": 0}, "threads"),
+        ({"cache_gb": 0}, "cache_gb"),
+        ({"cache_gb": 1e-9}, "raise cache_gb"),
+        ({"max_context": 1}, "max_context"),
+        ({"max_context": 513}, "reads 512 tokens"),
+        ({"decoder": "leen"}, "decoder"),
+        ({"device": "gpu"}, "device"),
+        ({"dtype": "int8"}, "dtype"),
+    ):
+        with pytest.raises(BadValue, match=said):
+            hf(model, **options)

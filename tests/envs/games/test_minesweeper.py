@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palestra
+from palestra.envs.games import minesweeper_solver
+from palestra.envs.games.minesweeper import MINE, Minesweeper
+from palestra.envs.games.minesweeper_solver import best_cell, neighbours
+from palestra.errors import BadValue
+from palestra.types import Step
+
+
+def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> Minesweeper:
+    env = palestra.make(f"game:Minesweeper-v0-{variant}", **kwargs)
+    assert isinstance(env, Minesweeper)
+    env.reset(seed=seed)
+    return env
+
+
+def say(env: Minesweeper, *move: object) -> Step:
+    return env.step(f"\\boxed{{{' '.join(map(str, move))}}}")
+
+
+def reveal(env: Minesweeper, cell: int) -> Step:
+    return say(env, "reveal", cell // env.cols, cell % env.cols)
+
+
+def shown(board: object) -> list[str]:
+    """The cells as a player reads them off the board."""
+    return [cell for line in str(board).splitlines()[1:] for cell in line.split()[1:]]
+
+
+def mines(env: Minesweeper) -> set[int]:
+    return {cell for cell, number in enumerate(env.numbers) if number == MINE}
+
+
+sizes = st.tuples(st.integers(2, 9), st.integers(2, 9))
+seeds = st.integers(0, 2**48)
+
+
+@given(size=sizes, share=st.floats(0, 1), first=st.integers(0, 80), seed=seeds)
+def test_the_first_reveal_and_where_there_is_room_its_neighbours_are_free(
+    size: tuple[int, int], share: float, first: int, seed: int
+) -> None:
+    rows, cols = size
+    count = 1 + int(share * (rows * cols - 2))
+    env = game(seed=seed, rows=rows, cols=cols, num_mines=count)
+    first %= rows * cols
+    reveal(env, first)
+    beside = neighbours(rows, cols)[first]
+    laid = mines(env)
+    assert len(laid) == count
+    assert first not in laid
+    assert len(laid & set(beside)) == max(0, count - (rows * cols - 1 - len(beside)))
+
+
+@given(seed=seeds, first=st.integers(0, 63))
+def test_numbers_count_the_mines_around(seed: int, first: int) -> None:
+    env = game(seed=seed)
+    reveal(env, first)
+    laid = {divmod(cell, 8) for cell in mines(env)}
+    for cell, number in enumerate(env.numbers):
+        row, col = divmod(cell, 8)
+        near = {(row + y, col + x) for y in (-1, 0, 1) for x in (-1, 0, 1)} - {(row, col)}
+        assert number == (MINE if (row, col) in laid else len(near & laid))
+
+
+@given(seed=seeds, moves=st.lists(st.tuples(st.sampled_from(["reveal", "flag"]), st.integers(0, 63)), max_size=40))
+def test_the_board_shows_what_was_opened_and_nothing_else(seed: int, moves: list[tuple[str, int]]) -> None:
+    env = game(seed=seed)
+    for verb, cell in moves:
+        before = shown(env.board())
+        step = say(env, verb, cell // 8, cell % 8)
+        after = shown(env.board())
+        changed = {i for i in range(64) if before[i] != after[i]}
+        if step.info.get("invalid"):
+            assert not changed
+            assert before[cell] != "."
+        elif verb == "flag":
+            assert changed == {cell}
+            assert {before[cell], after[cell]} == {".", "F"}
+        else:
+            assert all(before[i] == "." and after[i] == "012345678*"[env.numbers[i]] for i in changed)
+            assert cell in changed
+            # What opened is the cell and what it reaches over zeros; flags stay.
+            for zero in (i for i in range(64) if after[i] == "0"):
+                assert all(after[near] != "." for near in neighbours(8, 8)[zero])
+            assert len(changed) == 1 or after[cell] == "0"
+        if step.terminated:
+            hit = after[cell] == "*"
+            opened = sum(seen.isdigit() for seen in after)
+            assert step.info["success"] == (opened == 52)
+            assert step.info["ending"] == ("lost" if hit else "solved")
+            return
+
+
+def test_opening_the_last_free_cell_wins_without_a_flag() -> None:
+    env = game("easy", seed=3)
+    step = say(env, "reveal", 2, 2)
+    free = [cell for cell in range(25) if cell not in mines(env)]
+    for cell in free:
+        if shown(env.board())[cell] == ".":
+            assert not step.terminated
+            step = reveal(env, cell)
+    assert (step.terminated, step.reward, step.info["success"]) == (True, 1.0, True)
+
+
+def test_a_mine_loses_and_the_mines_are_told() -> None:
+    env = game("easy", seed=3)
+    say(env, "reveal", 2, 2)
+    cell = min(mines(env))
+    step = reveal(env, cell)
+    assert (step.terminated, step.reward, step.info["ending"]) == (True, 0.0, "lost")
+    for mine in mines(env):
+        assert f"({mine // 5}, {mine % 5})" in str(step.observation)
+
+
+def test_flags_protect_a_cell_and_can_be_taken_off() -> None:
+    env = game(seed=1)
+    assert not say(env, "flag", 3, 3).info.get("invalid")
+    step = say(env, "reveal", 3, 3)  # the first reveal, refused: no mine may be laid yet
+    assert step.info["invalid"] == "rule"
+    assert not env.numbers
+    say(env, "reveal", 2, 2)
+    assert shown(env.board())[27] == "F"  # beside a 0, and still not opened
+    assert not say(env, "flag", 3, 3).info.get("invalid")
+    assert shown(env.board())[27] == "."
+    assert not say(env, "reveal", 3, 3).info.get("invalid")
+    assert say(env, "flag", 3, 3).info["invalid"] == "rule"
+    assert say(env, "reveal", 3, 3).info["invalid"] == "rule"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["reveal 4 5", "REVEAL 4 5", " Reveal  4,5 ", "reveal (4, 5)", "reveal: [4, 5]", "(reveal 4 5)", "reveal 4 5."],
+)
+def test_moves_may_be_written_loosely(text: str) -> None:
+    assert game().parse(text) == ("reveal", 4, 5)
+
+
+@pytest.mark.parametrize("text", ["", "reveal", "reveal 4", "4 5", "reveal 4 5 6", "reveal a b", "reveal 1234567890 1"])
+def test_what_is_no_move_ends_the_game(text: str) -> None:
+    step = say(game(), text)
+    assert (step.terminated, step.reward, step.info["ending"]) == (True, -0.1, "format")
+
+
+@pytest.mark.parametrize("text", ["reveal 8 0", "reveal 0 8", "reveal -1 0", "flag 99 99", "dig 1 1"])
+def test_moves_against_the_rules_cost_a_turn_only(text: str) -> None:
+    env = game()
+    step = say(env, text)
+    assert (step.terminated, step.info["invalid"], env.turn) == (False, "rule", 1)
+    assert set(shown(env.board())) == {"."}
+
+
+def test_rows_and_columns_are_labelled() -> None:
+    env = game(rows=3, cols=12, num_mines=3)
+    say(env, "flag", 1, 10)
+    lines = env.board().splitlines()
+    assert lines[0].split() == [str(col) for col in range(12)]
+    assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2"]
+    assert lines[2].index("F") == lines[0].index("10") + 1
+
+
+def test_random_levels() -> None:
+    env = game("random")
+    drawn = set()
+    for seed in range(40):
+        _, info = env.reset(seed=seed)
+        drawn.add((env.rows, env.cols, env.num_mines, info["max_turns"]))
+    assert drawn == {(n, n, n * n // 5, n * n) for n in (5, 6, 7, 8)}
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"rows": 1}, {"cols": 31}, {"num_mines": 0}, {"num_mines": 64}, {"rows": 9.0}, {"num_mines": "3"}]
+)
+def test_impossible_boards_are_refused(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(BadValue):
+        game(**kwargs)
+
+
+def test_partial_credit_sums_to_one() -> None:
+    env = game("easy", partial_credit=True)
+    wins = 0
+    for seed in range(20):
+        env.reset(seed=seed)
+        rewards = []
+        while env.ending is None:
+            rewards.append(env.step(env.expert_action()).reward)
+        assert min(rewards) >= 0
+        if env.ending == "solved":
+            wins += 1
+            assert sum(rewards) == pytest.approx(1.0)
+        else:
+            assert sum(rewards) == pytest.approx(env.progress())
+    assert wins
+
+
+# The expert, against every board that fits what is seen.
+
+
+def fitting_boards(env: Minesweeper) -> list[set[int]]:
+    seen = shown(env.board())
+    hidden = [cell for cell, look in enumerate(seen) if not look.isdigit()]
+    around = neighbours(env.rows, env.cols)
+    numbers = [(set(around[cell]), int(look)) for cell, look in enumerate(seen) if look.isdigit()]
+    boards = [set(chosen) for chosen in combinations(hidden, env.num_mines)]
+    return [board for board in boards if all(len(board & near) == number for near, number in numbers)]
+
+
+def played(seed: int, reveals: list[int]) -> Minesweeper:
+    """A 4 x 4 board, some free cells of it open."""
+    env = game(seed=seed, rows=4, cols=4, num_mines=4)
+    for cell in reveals:
+        if env.ending is None and cell not in mines(env) and shown(env.board())[cell] == ".":
+            reveal(env, cell)
+    return env
+
+
+some_reveals = st.lists(st.integers(0, 15), min_size=1, max_size=6)
+
+
+@given(seed=seeds, reveals=some_reveals)
+def test_the_experts_count_is_the_count_of_all_boards(seed: int, reveals: list[int]) -> None:
+    env = played(seed, reveals)
+    if env.ending is not None:
+        return
+    boards = fitting_boards(env)
+    seen = shown(env.board())
+    unknown = sum(1 << cell for cell, look in enumerate(seen) if look == ".")
+    clues = [
+        (sum(1 << near for near in neighbours(4, 4)[cell] if seen[near] == "."), int(look))
+        for cell, look in enumerate(seen)
+        if look.isdigit()
+    ]
+    odds = minesweeper_solver._Odds(unknown, clues, 4, 17)
+    assert odds.total == len(boards)
+    assert odds.risk == {cell: sum(cell in board for board in boards) for cell in range(16) if seen[cell] == "."}
+    assert sorted(odds.boards()) == sorted(sum(1 << cell for cell in board) for board in boards)
+
+
+@given(seed=seeds, reveals=some_reveals)
+def test_the_expert_never_guesses_where_a_cell_is_certainly_free(seed: int, reveals: list[int]) -> None:
+    env = played(seed, reveals)
+    if env.ending is not None:
+        return
+    boards = fitting_boards(env)
+    hidden = [cell for cell, look in enumerate(shown(env.board())) if look == "."]
+    choice = best_cell(env.view, 4, 4, 4)
+    assert choice in hidden
+    if any(all(cell not in board for board in boards) for cell in hidden):
+        assert all(choice not in board for board in boards)
+
+
+@settings(max_examples=30)
+@given(seed=seeds, reveals=some_reveals)
+def test_with_few_boards_left_the_expert_plays_for_the_most_wins(seed: int, reveals: list[int]) -> None:
+    env = played(seed, reveals)
+    boards = fitting_boards(env) if env.ending is None else []
+    if not 2 <= len(boards) <= 8:
+        return
+    hidden = [cell for cell, look in enumerate(shown(env.board())) if look == "."]
+    around = [set(nears) for nears in neighbours(4, 4)]
+
+    def wins(fitting: list[set[int]], cells: list[int], only: int | None = None) -> int:
+        """By plain search: on how many boards the best play wins, or the best that begins with `only`."""
+        best = 0
+        for cell in cells if only is None else [only]:
+            alive = [board for board in fitting if cell not in board]
+            rest = [other for other in cells if other != cell]
+            total = 0
+            for number in range(9):
+                part = [board for board in alive if len(board & around[cell]) == number]
+                if part:
+                    total += len(part) if len(rest) == 4 or len(part) == 1 else wins(part, rest)
+            best = max(best, total)
+            if len(alive) == len(fitting):
+                break  # a free cell costs nothing, so opening it first is as good as anything
+        return best
+
+    assert wins(boards, hidden, best_cell(env.view, 4, 4, 4)) == wins(boards, hidden)
+
+
+def test_the_expert_takes_flags_off_that_are_in_its_way() -> None:
+    env = game("easy", seed=5)
+    env.max_turns = 200
+    for cell in range(20):
+        say(env, "flag", cell // 5, cell % 5)
+    while env.ending is None:
+        step = env.step(env.expert_action())
+        assert "invalid" not in step.info
+    assert env.ending in ("solved", "lost")
+
+
+@pytest.mark.parametrize(("variant", "least"), [("easy", 0.7), ("hard", 0.7), ("random", 0.75)])
+def test_the_expert_wins_most_games(variant: str, least: float) -> None:
+    env = game(variant)
+    won = 0
+    for seed in range(150):
+        env.reset(seed=seed)
+        while env.ending is None:
+            assert "invalid" not in env.step(env.expert_action()).info
+        won += env.ending == "solved"
+    assert won >= least * 150
+
+
+def test_the_expert_copes_with_boards_too_wide_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minesweeper_solver, "MOST_STATES", 3)
+    env = game(rows=10, cols=10, num_mines=20, max_turns=100)
+    for seed in range(10):
+        env.reset(seed=seed)
+        while env.ending is None:
+            assert "invalid" not in env.step(env.expert_action()).info
+
+
+def test_forks_go_their_own_way() -> None:
+    env = game(seed=4)
+    twin = env.fork()  # before the mines are laid
+    reveal(env, 0)
+    reveal(twin, 0)
+    assert env.board() == twin.board()
+    reveal(twin, min(mines(twin)))
+    assert env.ending is None
+    assert "*" not in env.board()

@@ -1,0 +1,190 @@
+"""Trajectory to token samples: nothing sampled is lost, nothing read is trained on, every reward has its token."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palestra.agents import Chat, Expert, Reflect, TokenBudget
+from palestra.engines import ByteTokenizer, scripted
+from palestra.errors import BadValue
+from palestra.registry import make
+from palestra.rollout.episode import play
+from palestra.rollout.samples import Sample, to_samples
+from palestra.rollout.types import Failure, Task, Trajectory, Turn
+from palestra.types import Action, Call
+
+
+def call(prompt: list[int], ids: list[int], kind: str = "act") -> Call:
+    return Call(
+        prompt_ids=prompt, ids=ids, logprobs=[-0.5 - i for i in ids], finish="stop", version=1, kind=kind, split=None
+    )
+
+
+def turn(reward: float, *calls: Call) -> Turn:
+    return Turn(
+        observation="o",
+        action=Action(text="a", calls=calls),
+        reward=reward,
+        terminated=False,
+        truncated=False,
+        info={},
+        agent_seconds=0.0,
+        env_seconds=0.0,
+    )
+
+
+def trajectory(*turns: Turn) -> Trajectory:
+    return Trajectory(
+        env_id="game:X-v0", kwargs={}, seed=3, group=0, member=1, turns=turns, final_observation="", success=True
+    )
+
+
+def test_turns_merge_while_prompts_go_on_and_part_where_they_do_not() -> None:
+    samples = to_samples(
+        trajectory(
+            turn(0.25, call([1, 2], [3, 4])),
+            turn(0.5, call([1, 2, 3, 4, 5], [6], "reflect"), call([1, 2, 3, 4, 5, 6, 7], [8, 9])),
+            turn(1.0, call([1, 5, 9], [10])),
+        )
+    )
+    assert samples == [
+        Sample(
+            ids=[1, 2, 3, 4, 5, 6, 7, 8, 9],
+            mask=[0, 0, 1, 1, 0, 1, 0, 1, 1],
+            logprobs=[0, 0, -3.5, -4.5, 0, -6.5, 0, -8.5, -9.5],
+            turn_index=[-1, -1, 0, 0, -1, 1, -1, 1, 1],
+            rewards=[0, 0, 0, 0.25, 0, 0, 0, 0, 0.5],
+        ),
+        Sample(
+            ids=[1, 5, 9, 10],
+            mask=[0, 0, 0, 1],
+            logprobs=[0, 0, 0, -10.5],
+            turn_index=[-1, -1, -1, 2],
+            rewards=[0, 0, 0, 1.0],
+        ),
+    ]
+
+
+def test_a_prompt_that_is_shorter_than_what_was_read_begins_a_new_sample() -> None:
+    samples = to_samples(trajectory(turn(0, call([1, 2], [3, 4])), turn(1, call([1, 2, 3], [4]))))
+    assert [sample.ids for sample in samples] == [[1, 2, 3, 4], [1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (trajectory(turn(1.0)), "no model was asked in turn 0"),
+        (trajectory(turn(1.0, call([], []))), "no token ids"),
+        (trajectory(turn(0.0, call([1], [2])), turn(1.0, call([1, 2], []))), "turn 1.*no token ids"),
+        (trajectory(turn(1.0, replace(call([1], [2, 3]), logprobs=[0.0]))), "2 tokens came with 1 log-prob"),
+        (
+            replace(
+                trajectory(turn(1.0, call([1], [2]))),
+                failure=Failure(boundary="env", kind="EnvFailed", message="broke"),
+            ),
+            "failed .EnvFailed.; failures are kept out",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(bad: Trajectory, why: str) -> None:
+    with pytest.raises(BadValue, match=why):
+        to_samples(bad)
+
+
+small = st.lists(st.integers(0, 3), max_size=4)
+
+
+@st.composite
+def trajectories(draw: st.DrawFn) -> Trajectory:
+    """Calls whose prompts go on from the last, or start over, or only seem to go on."""
+    turns = []
+    context: list[int] = []
+    for _ in range(draw(st.integers(1, 5))):
+        calls = []
+        kinds = draw(st.lists(st.sampled_from(["reflect", "summary"]), max_size=2))
+        for kind in [*kinds, "act"]:
+            way = draw(st.sampled_from(["go on", "go on", "anew", "shortened"]))
+            prompt = {"go on": context, "anew": [], "shortened": context[:-1]}[way] + draw(small)
+            prompt = prompt or [0]
+            ids = draw(small) or [1]
+            calls.append(call(prompt, ids, kind))
+            context = prompt + ids
+        turns.append(turn(draw(st.integers(-4, 4)) / 4, *calls))
+    return trajectory(*turns)
+
+
+@given(trajectories())
+def test_laws(played: Trajectory) -> None:
+    samples = to_samples(played)
+    calls = [call for turn in played.turns for call in turn.action.calls]
+    cells = [
+        cell
+        for sample in samples
+        for cell in zip(sample.ids, sample.mask, sample.logprobs, sample.turn_index, sample.rewards, strict=True)
+    ]
+    sampled = [cell for cell in cells if cell[1]]
+    assert [cell[0] for cell in sampled] == [token for call in calls for token in call.ids]
+    assert [cell[2] for cell in sampled] == [logprob for call in calls for logprob in call.logprobs]
+    assert [cell[3] for cell in sampled] == [
+        index for index, turn in enumerate(played.turns) for call in turn.action.calls for _ in call.ids
+    ]
+    assert all(cell[2:] == (0.0, -1, 0.0) for cell in cells if not cell[1])
+    assert sum(cell[4] for cell in cells) == played.total_reward
+    for index, turn in enumerate(played.turns):
+        of_turn = [cell[4] for cell in sampled if cell[3] == index]
+        assert of_turn[-1] == turn.reward
+        assert not any(of_turn[:-1])
+    # Each call is read in one sample, right behind its prompt.
+    place = [(n, i) for n, sample in enumerate(samples) for i in range(len(sample)) if sample.mask[i]]
+    done = 0
+    for each in calls:
+        n, start = place[done]
+        done += len(each.ids)
+        assert samples[n].ids[:start] == each.prompt_ids
+        assert samples[n].ids[start : start + len(each.ids)] == each.ids
+
+
+async def _play(agent: Chat | Expert) -> Trajectory:
+    env = make("game:GuessTheNumber-v0-easy")
+    task = Task(env_id="game:GuessTheNumber-v0-easy", kwargs={}, seed=5, group=0, member=0)
+    return await play(env, agent, task)
+
+
+def _guesses() -> list[str]:
+    return [f"I will try \\boxed{{{number}}}." for number in range(1, 40)]
+
+
+def test_a_played_episode_is_one_sample() -> None:
+    tokenizer = ByteTokenizer()
+    agent = Chat(scripted(_guesses(), tokenizer=tokenizer), system="Play.")
+    played = asyncio.run(_play(agent))
+    assert played.failure is None
+    (sample,) = to_samples(played)
+    said = bytes(token for token, on in zip(sample.ids, sample.mask, strict=True) if on and token < 256).decode()
+    assert said == "".join(turn.action.text for turn in played.turns)
+    assert sum(sample.rewards) == played.total_reward
+    assert tokenizer.decode(sample.ids).startswith("<|im_start|>system\nPlay.<|im_end|>\n<|im_start|>user\n")
+
+
+def test_cuts_and_reflections_are_all_there() -> None:
+    agent = Chat(
+        scripted(_guesses(), tokenizer=ByteTokenizer()),
+        context=TokenBudget(800),
+        reflect=Reflect(when=None, every=2),
+    )
+    played = asyncio.run(_play(agent))
+    assert played.failure is None
+    samples = to_samples(played)
+    assert len(samples) == 1 + sum(played.splits.values()) > 1
+    assert sum(map(sum, (sample.rewards for sample in samples))) == played.total_reward
+    assert sum(map(sum, (sample.mask for sample in samples))) == played.sampled_tokens
+
+
+def test_players_without_a_model_leave_no_samples() -> None:
+    with pytest.raises(BadValue, match="no model was asked"):
+        to_samples(asyncio.run(_play(Expert())))
