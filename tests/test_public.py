@@ -12,7 +12,15 @@ import pytest
 import palestra
 from palestra import errors
 
-PACKAGES = ["palestra", "palestra.checks", "palestra.wrappers"]
+PACKAGES = [
+    "palestra",
+    "palestra.agents",
+    "palestra.algorithms",
+    "palestra.checks",
+    "palestra.engines",
+    "palestra.rollout",
+    "palestra.wrappers",
+]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -4,6 +4,7 @@ from palestra.rollout.collect import Result, collect
 from palestra.rollout.episode import play
 from palestra.rollout.metrics import summarise
 from palestra.rollout.progress import Progress
+from palestra.rollout.samples import Sample, to_samples
 from palestra.rollout.store import Writer, read
 from palestra.rollout.stream import Budget, Stream, stream
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
@@ -13,6 +14,7 @@ __all__ = [
     "Failure",
     "Progress",
     "Result",
+    "Sample",
     "Stream",
     "Task",
     "Trajectory",
@@ -23,4 +25,5 @@ __all__ = [
     "read",
     "stream",
     "summarise",
+    "to_samples",
 ]

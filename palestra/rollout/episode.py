@@ -84,7 +84,8 @@ async def play(
                     env_seconds=acted - thought,
                 )
             )
-            observation, info, clock = step.observation, step.info, acted
+            observation, clock = step.observation, acted
+            info = {**step.info, "reward": step.reward}  # an agent that reflects may look at it
             if step.terminated or step.truncated:
                 success = bool(info["success"])
         failure = None

@@ -183,9 +183,9 @@ class _Training:
         policy = self.learner.policy
         player = Demonstrator(
             policy.tokenizer,
-            config.warm_player,
+            "expert" if config.warm_player == "expert" else "random",
             max_tokens=config.max_tokens,
-            system=config.system or None,  # type: ignore[arg-type]
+            system=config.system or None,
         )
         ids, weights = list(config.envs), list(config.envs.values())
         rng = Random(child_seed(config.seed, "warm"))

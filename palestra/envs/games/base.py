@@ -194,13 +194,15 @@ class LanguageGame(Env):
         won = ending == "solved"
         solution = "" if won else self.solution()
         board = self.board()
-        lines = [f"Turn {self.turn} of {self.max_turns}: {message}{' ' if solution else ''}{solution}"]
+        shown = f"Turn {self.turn} of {self.max_turns}: {message}"
+        if solution:
+            shown = f"{shown} {solution}"
         if board:
-            lines.append(board)
+            shown = f"{shown}\n{board}"
         info: dict[str, Any] = {"turn": self.turn, "suffix": board, "success": won, "ending": ending}
         if ending == "format":
             info["invalid"] = "format"
-        return Step("\n".join(lines), reward, True, False, info)
+        return _step(Step, (shown, reward, True, False, info))
 
     def sample_random_action(self) -> str:
         return boxed(self.random_move())
