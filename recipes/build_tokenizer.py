@@ -14,6 +14,7 @@ VOCABULARY = 1024
 TARGET = Path(palestra.__file__).parent / "engines" / "data" / "tokenizer.json"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WHOLE = ["\\boxed{", "<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>"]
+ROLES = ["system", "user", "assistant", "tool"]  # whole words of the template
 PIECES = r"[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}0-9]|\s+"  # numbers apart from their blanks: 7 is 7 wherever it stands
 
 
@@ -46,13 +47,14 @@ def main() -> None:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(WHOLE),
+        vocab_size=VOCABULARY - len(WHOLE) - len(ROLES),
         special_tokens=SPECIAL,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts(), trainer)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in WHOLE])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, single_word=True) for text in ROLES])
     TARGET.parent.mkdir(exist_ok=True)
     tokenizer.save(str(TARGET), pretty=False)
     missing = [n for n in range(100) if len(tokenizer.encode(str(n)).ids) != 1]

@@ -13,6 +13,7 @@ import transformers
 
 from palestra.errors import BadValue
 
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
 BROKEN_FILES = (OSError, ValueError, KeyError, RuntimeError, ImportError)  # what transformers raises for bad folders
 
 
@@ -38,7 +39,7 @@ def load(
         place = model.device
         model.eval()
     if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = _read(transformers.AutoTokenizer, _name(tokenizer), {})
+        tokenizer = _tokenizer(os.fspath(tokenizer))
     config = model.config
     if getattr(config, "is_encoder_decoder", False):
         raise BadValue(f"{type(model).__name__} reads with an encoder; the hf engine runs decoder-only models")
@@ -136,6 +137,14 @@ def _read(kind: Any, name: str, options: Mapping[str, Any]) -> Any:
             f"the {part} of {name!r} could not be fetched from the hub ({_first_line(err)}). Without network access, "
             "give the path of a folder that holds it; `palestra init-model` makes a model that needs no download."
         ) from err
+
+
+def _tokenizer(name: str) -> Any:
+    folder = Path(name).expanduser()
+    if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
+        # transformers would make an empty one up
+        raise BadValue(f"{name} holds no tokenizer ({', '.join(TOKENIZER_FILES[:2])} ...); give one with tokenizer=")
+    return _read(transformers.AutoTokenizer, str(folder) if folder.is_dir() else name, {})
 
 
 def _first_line(err: Exception) -> str:

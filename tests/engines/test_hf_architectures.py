@@ -115,7 +115,7 @@ def test_a_model_with_hooks_or_adapters_is_run_by_transformers() -> None:
             self.inner = inner
             self.extra = torch.nn.Parameter(0.1 * torch.randn(inner.weight.shape))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             return self.inner(x) + x @ self.extra.T
 
     wrapped = make("Qwen3", head_dim=8)
@@ -141,7 +141,7 @@ def test_an_adapter_that_comes_with_new_weights_changes_how_the_model_is_run() -
             super().__init__()
             self.inner = inner
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             return 2 * self.inner(x)
 
     async def run() -> None:

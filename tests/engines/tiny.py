@@ -35,7 +35,8 @@ def make(architecture: str, seed: int = 0, **changes: Any) -> Any:
     torch.manual_seed(seed)
     config = getattr(transformers, f"{architecture}Config")(**{**SHAPE, **changes})
     attention = {"attn_implementation": config._attn_implementation} if "attn_implementation" in changes else {}
-    model = transformers.AutoModelForCausalLM.from_config(config, **attention).eval()
+    auto: Any = transformers.AutoModelForCausalLM  # untyped
+    model = auto.from_config(config, **attention).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:  # norms and biases, which would start as ones and zeros
@@ -52,7 +53,7 @@ def words(count: int = VOCABULARY) -> Any:
     model = tokenizers.models.WordLevel({f"w{at}": at for at in range(count)}, unk_token="w0")
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+    return _wrapped(tokenizer)
 
 
 def bytewise() -> Any:
@@ -61,7 +62,12 @@ def bytewise() -> Any:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({letter: at for at, letter in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+    return _wrapped(tokenizer)
+
+
+def _wrapped(tokenizer: tokenizers.Tokenizer) -> Any:
+    fast: Any = transformers.PreTrainedTokenizerFast  # untyped
+    return fast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
 
 
 def text(rng: random.Random, length: int, vocabulary: int = VOCABULARY) -> list[int]:
@@ -73,7 +79,8 @@ def forced(model: Any, prompt: list[int], ids: list[int]) -> list[float]:
     """The log-probability of each id after the prompt and the ids before it, by one plain pass of the model."""
     logits = model(input_ids=torch.tensor([prompt + ids], device=model.device), use_cache=False).logits[0]
     after = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
-    return after.gather(1, torch.tensor(ids, device=model.device)[:, None])[:, 0].tolist()
+    found: list[float] = after.gather(1, torch.tensor(ids, device=model.device)[:, None])[:, 0].tolist()
+    return found
 
 
 def error(model: Any, reply: Completion) -> float:

@@ -1,0 +1,128 @@
+"""Models to start from: the default one, its tokenizer and template, SmolLM2, and the command that writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import palestra
+from palestra.engines.default_model import SIZES, count_parameters, default_model, default_tokenizer, save
+from palestra.errors import BadValue, StoreFailed
+
+TOKENIZER = default_tokenizer()
+
+
+@pytest.mark.parametrize("size", ["0.1M", "0.3M", "1M", "3M", "10M"])
+def test_sizes_are_what_they_say(size: str) -> None:
+    model, _ = default_model(size)
+    assert abs(count_parameters(model) / (float(size[:-1]) * 1e6) - 1) < 0.08
+    assert model.config.model_type == "qwen3"
+
+
+def test_the_largest_is_what_it_says_without_making_it() -> None:
+    shape = SIZES["100M"]
+    layer = 4 * shape.hidden**2 + 3 * shape.hidden * shape.intermediate
+    assert abs((shape.layers * layer + 1024 * shape.hidden) / 1e8 - 1) < 0.08
+
+
+def test_the_seed_decides_the_weights_and_the_callers_chance_is_left_alone() -> None:
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    one, two, other = (default_model("0.1M", seed=seed)[0].state_dict() for seed in (5, 5, 6))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+@given(st.text(max_size=60))
+def test_any_text_comes_back(text: str) -> None:
+    assert TOKENIZER.decode(TOKENIZER.encode(text, add_special_tokens=False)) == text
+
+
+def test_small_numbers_and_the_box_are_whole() -> None:
+    for text in [*map(str, range(100)), "\\boxed{", "<|im_start|>", "<|im_end|>"]:
+        assert len(TOKENIZER.encode(text, add_special_tokens=False)) == 1
+    five = TOKENIZER.encode("5", add_special_tokens=False)[0]
+    assert five in TOKENIZER.encode("lower than 5.", add_special_tokens=False)
+    assert five in TOKENIZER.encode("\\boxed{5}", add_special_tokens=False)
+
+
+def test_the_template_extends_its_own_prefix() -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    first = TOKENIZER.apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
+    whole = TOKENIZER.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert whole.startswith(f"{first}b<|im_end|>")
+    tools = TOKENIZER.apply_chat_template(messages, tools=[{"name": "f"}], tokenize=False)
+    assert '"name": "f"' in tools
+
+
+def test_the_command_writes_what_every_engine_takes(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny"
+    command = [sys.executable, "-m", "palestra", "init-model", "0.1M", "--seed", "4", "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "104,752 parameters" in done.stdout
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    expected, _ = default_model("0.1M", seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected.parameters(), strict=True))
+    assert AutoTokenizer.from_pretrained(folder).chat_template == TOKENIZER.chat_template
+
+    async def play() -> palestra.rollout.Result:
+        async with palestra.engines.hf(folder, device="cpu") as engine:
+            agent = palestra.agents.Chat(engine, max_tokens=8)
+            return await palestra.rollout.collect(
+                agent, "game:GuessTheNumber-v0-easy", episodes=16, group_size=4, concurrency=8, seed=1
+            )
+
+    result = asyncio.run(play())
+    assert len(result.trajectories) == 16
+    assert result.metrics["tokens"] > 0
+    assert palestra.rollout.to_samples(result.trajectories[0])
+
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert subprocess.run([*command, "--force"], capture_output=True, check=False).returncode == 0
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match=r"no model size '2M'; there are 0.1M"):
+        default_model("2M")
+    model, tokenizer = default_model("0.1M")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BadValue, match="is there already"):
+        save(model, tokenizer, tmp_path / "file")
+    with pytest.raises(StoreFailed, match="could not be written"):
+        save(model, tokenizer, "/proc/nowhere/model")
+
+
+@pytest.mark.slow
+def test_a_pretrained_model_without_a_hub(tmp_path: Path) -> None:
+    folder = tmp_path / "smollm2"
+    command = [sys.executable, "-m", "palestra", "init-model", "smollm2", "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "134,515,008 parameters" in done.stdout
+
+    async def ask() -> str:
+        async with palestra.engines.hf(folder, device="cpu") as engine:
+            assert engine.tokenizer is not None
+            messages = [{"role": "user", "content": "What is the capital of France?"}]
+            text = engine.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            prompt = engine.tokenizer.encode(text, add_special_tokens=False)
+            reply = await engine.generate(prompt, palestra.engines.Sampling(temperature=0.0, max_tokens=12))
+            return reply.text
+
+    assert "Paris" in asyncio.run(ask())

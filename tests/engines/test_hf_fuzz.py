@@ -1,0 +1,104 @@
+"""Whatever conversations do, in whatever order, every token is exact and every block is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from palestra.engines import Completion, Sampling, hf
+from palestra.engines.hf import HFEngine
+from tests.engines.tiny import error, qwen3, text
+
+
+async def wander(engine: HFEngine, key: int, rng: random.Random, rules: list[list[int]]) -> list[Completion]:
+    """A conversation that goes on, goes back, starts over, is asked twice, gives up, or is forgotten and returns."""
+    said: list[Completion] = []
+    history = rng.choice(rules) + text(rng, rng.randint(1, 60))
+    for _ in range(rng.randint(1, 6)):
+        asked = Sampling(
+            max_tokens=rng.randint(1, 40), temperature=rng.choice([0.0, 0.7, 1.0]), top_k=rng.choice([0, 5])
+        )
+        move = rng.random()
+        if move < 0.1:
+            history = history[: rng.randint(1, len(history))]
+        elif move < 0.15:
+            history = rng.choice(rules) + text(rng, rng.randint(1, 20))
+        elif move < 0.25:
+            task = asyncio.create_task(engine.generate(history, asked, conversation=key))
+            await asyncio.sleep(rng.random() * 0.01)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            continue
+        elif move < 0.3:
+            engine.forget(key)
+        if move > 0.9:
+            both = await asyncio.gather(*(engine.generate(history, asked, conversation=key) for _ in range(2)))
+            said += both
+        else:
+            said.append(await engine.generate(history, asked, conversation=rng.choice([key, key, key, None])))
+        history = (history + said[-1].ids + text(rng, rng.randint(1, 30)))[:200]
+        if rng.random() < 0.2:
+            await asyncio.sleep(rng.random() * 0.01)
+    return said
+
+
+@pytest.mark.parametrize("decoder", ["lean", "cached"])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_token_is_exact(decoder: str, seed: int) -> None:
+    model = qwen3(seed)
+    rng = random.Random(seed)
+    # Rooms from plenty to hardly enough, so that slots are kept, evicted and given up in mid-reply.
+    options: dict[str, Any] = {"cache_gb": [0.01, 0.0004, 0.00015][seed], "slots": [64, 12, 7][seed], "prefill": 37}
+
+    async def run() -> None:
+        async with hf(model, decoder=decoder, threads=1, **options) as engine:
+            rules = [text(rng, length) for length in (3, 40, 90)]
+            keys = range(24)
+            talks = await asyncio.gather(*(wander(engine, key, random.Random(f"{seed}-{key}"), rules) for key in keys))
+            said = [done for talk in talks for done in talk]
+            assert max(error(model, done) for done in said[::2]) < 1e-4
+            for key in keys:
+                engine.forget(key)
+            await engine.generate([1], Sampling(max_tokens=1))
+            regions = engine._batcher.arena.regions
+            assert regions.free == regions.length
+            assert engine.stats.reused > 0
+            assert engine.stats.shared > 0
+            assert seed == 0 or engine.stats.evicted > 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("decoder", ["lean", "cached"])
+def test_weights_may_change_at_any_time(decoder: str) -> None:
+    """Replies that lie between two changes are exact under the weights they were sampled with."""
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, decoder=decoder, slots=6, cache_gb=0.0004, threads=1) as engine:
+            rng = random.Random(0)
+            for version in range(5):
+                spanning = [
+                    asyncio.create_task(
+                        engine.generate(text(rng, 9), Sampling(max_tokens=60), conversation=(version, at))
+                    )
+                    for at in range(4)
+                ]
+                rules = [text(rng, length) for length in (3, 60)]
+                talks = await asyncio.gather(*(wander(engine, key, random.Random(key), rules) for key in range(6)))
+                said = [done for talk in talks for done in talk]
+                assert {done.version for done in said} == {version}
+                assert max(error(model, done) for done in said[::2]) < 1e-4
+                async with engine.paused():
+                    with torch.no_grad():
+                        for parameter in model.parameters():
+                            parameter.mul_(1.03)
+                    engine.weights_changed()
+                for done in await asyncio.gather(*spanning):
+                    assert len(done.ids) == 60
+
+    asyncio.run(run())

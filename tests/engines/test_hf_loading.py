@@ -1,0 +1,158 @@
+"""Models come from folders, from loaded models, or with a message that says what to do instead."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from palestra.engines import Completion, Sampling, hf
+from palestra.errors import BadValue, MissingExtra
+from tests.engines.tiny import error, make, qwen3, words
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    qwen3(tie_word_embeddings=True).save_pretrained(path)
+    words().save_pretrained(path)
+    return path
+
+
+def one_reply(model: Any, **options: Any) -> tuple[Completion, Any]:
+    async def run() -> tuple[Completion, Any]:
+        async with hf(model, threads=1, **options) as engine:
+            return await engine.generate([1, 2, 3], Sampling(max_tokens=5, seed=1)), engine
+
+    return asyncio.run(run())
+
+
+def test_a_folder_brings_its_tokenizer(folder: Path) -> None:
+    for given in (folder, str(folder)):
+        done, engine = one_reply(given, device="cpu")
+        assert engine.model.dtype == torch.float32
+        assert not engine.model.training
+        assert done.text.split() == [f"w{token}" for token in done.ids]
+        assert error(engine.model, done) < 1e-4
+        assert engine.max_context == 512
+
+
+def test_a_tokenizer_may_be_given_as_a_folder(folder: Path) -> None:
+    done, engine = one_reply(qwen3(), tokenizer=folder)
+    assert isinstance(engine.tokenizer, transformers.PreTrainedTokenizerBase)
+    assert done.text
+
+
+def test_a_loaded_model_is_used_as_it_is() -> None:
+    model = qwen3().train()
+    _, engine = one_reply(model)
+    assert engine.model is model
+    assert model.training
+    _, engine = one_reply(model.eval(), dtype="bfloat16", device="cpu")
+    assert engine.model is model
+    assert model.dtype == torch.bfloat16
+
+
+def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="no folder .*init-model"):
+        hf(tmp_path / "missing")
+    with pytest.raises(BadValue, match="no folder"):
+        hf("./missing")
+    with pytest.raises(BadValue, match="no folder"):
+        hf("models/org/name")
+    with pytest.raises(BadValue, match="config.json is missing"):
+        hf(tmp_path)
+    with pytest.raises(BadValue, match="got int"):
+        hf(3)
+    with pytest.raises(BadValue, match="no folder"):
+        hf(folder / "config.json")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BadValue, match=f"cannot read a model from {tmp_path}"):
+        hf(tmp_path)
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(BadValue, match=f"cannot read a model from {tmp_path}"):
+        hf(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    qwen3().save_pretrained(tmp_path)
+    with pytest.raises(BadValue, match="holds no tokenizer"):
+        hf(tmp_path)
+    done, _ = one_reply(tmp_path, tokenizer=words())
+    assert done.text
+
+
+def test_without_network_the_hub_is_named_and_the_folder_offered() -> None:
+    with pytest.raises(BadValue, match=r"'nobody/no-such-model'.*folder"):
+        hf("nobody/no-such-model")
+
+
+def test_models_that_write_no_text_are_refused() -> None:
+    config = transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    with pytest.raises(BadValue, match="decoder-only"):
+        hf(transformers.T5ForConditionalGeneration(config))
+    with pytest.raises(BadValue, match="causal"):
+        hf(qwen3().model)
+
+
+def test_positions_that_turn_with_the_length_limit_the_context() -> None:
+    model = make(
+        "Phi3",
+        sliding_window=None,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 1e4,
+            "short_factor": [1.0] * 4,
+            "long_factor": [2.0] * 4,
+            "original_max_position_embeddings": 48,
+        },
+        original_max_position_embeddings=48,
+    )
+    done, engine = one_reply(model, eos_ids=())
+    assert engine.max_context == 48
+    assert error(model, done) < 1e-4
+    with pytest.raises(BadValue, match="48 tokens at most"):
+        hf(model, max_context=100)
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(BadValue, match="no GPU"):
+            hf(qwen3(), device="cuda")
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_nothing_heavy_is_imported_before_an_engine_is_made() -> None:
+    said = run("import sys, palestra.engines, palestra.engines.hf; print(*sys.modules)").split()
+    assert not {"torch", "transformers", "numpy"} & set(said)
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_missing_packages_are_named_with_the_line_that_gets_them(package: str) -> None:
+    code = f"""
+import sys
+class Hide:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition('.')[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hide)
+from palestra.engines import hf
+try:
+    hf("anything")
+except ImportError as err:
+    print(type(err).__name__, err)
+"""
+    said = run(code)
+    assert said.startswith(MissingExtra.__name__)
+    assert f"{package} is not installed" in said
+    assert "pip install 'palestra[hf]'" in said
