@@ -30,11 +30,15 @@ class Watch:
 
     def __enter__(self) -> Self:
         self._state = _shared_states()
+        self._collects = gc.isenabled()
+        gc.disable()  # other people's callbacks on collections are not the env's doing
         sys.setprofile(self._see)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
+        if self._collects:
+            gc.enable()
         for name, state in _shared_states().items():
             if name in self._state and state != self._state[name]:
                 self.found.setdefault(f"the process-wide generator of {name}", "somewhere in the episode")

@@ -208,6 +208,13 @@ def test_the_expert_takes_a_win_at_hand(cells: list[int], goal: int) -> None:
     assert say(env, env.expert_move()).info["success"]
 
 
+@given(st.lists(st.integers(0, 10), min_size=4, max_size=4))
+def test_the_expert_values_a_line_whichever_way_it_is_read(line: list[int]) -> None:
+    worth = expert(4, 11).lines._worth
+    assert worth(tuple(line)) == worth(tuple(line[::-1]))
+    assert worth(tuple(sorted(line))) >= worth(tuple(line))  # an ordered one is worth most
+
+
 def packed(cells: list[int]) -> tuple[int, int]:
     columns = [cells[4 * j + i] for i in range(4) for j in range(4)]
     one, other = (sum(rank << 5 * i for i, rank in enumerate(board)) for board in (cells, columns))

@@ -1,0 +1,47 @@
+"""The rollout benchmark runs, and its exit code says what it prints. No figure is asserted: this machine may be busy."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "rollout.py"
+
+
+@pytest.mark.slow
+def test_it_measures_our_side_and_the_bare_one() -> None:
+    options = ["--quick", "--no-peer", "--json"]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    report = json.loads(done.stdout)
+    assert done.returncode == bool(report["missed"])
+    assert list(report["concurrent"]) == ["64", "256"]
+    for figures in report["concurrent"].values():
+        assert figures["ours"]["rate"] > 0
+        assert figures["bare"]["rate"] > 0
+        assert list(figures["ratios"]) == ["bare"]
+    assert report["slow"]["ratio"] > 0
+
+
+def test_bars_are_bars() -> None:
+    missed = runpy.run_path(str(SCRIPT))["missed"]
+
+    def report(peer: float = 10.0, bare: float = 0.4, slow: float = 0.8) -> dict[str, Any]:
+        return {"concurrent": {"256": {"ratios": {"verifiers": peer, "bare": bare}}}, "slow": {"ratio": slow}}
+
+    assert missed(report()) == []
+    assert len(missed(report(peer=9.9))) == 1
+    assert len(missed(report(bare=0.39))) == 1
+    assert len(missed(report(slow=0.79))) == 1
+    assert len(missed(report(9.0, 0.3, 0.7))) == 3
+    without = report()
+    del without["concurrent"]["256"]["ratios"]["verifiers"]
+    assert missed(without) == []
