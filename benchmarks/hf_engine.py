@@ -184,7 +184,8 @@ def main() -> int:
                 figures = report[name]
                 print(
                     f"{name:12}{figures['tokens']:8} tokens in {figures['seconds']:7.2f} s: "
-                    f"{figures['per_second']:8.0f} a second; {figures['fed']:7} read; {figures['cpu_seconds']:7.2f} s of CPU"
+                    f"{figures['per_second']:8.0f} a second; {figures['fed']:7} read; "
+                    f"{figures['cpu_seconds']:7.2f} s of CPU"
                 )
         if "ratio" in report:
             print(

@@ -14,13 +14,18 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from importlib import import_module
 from time import perf_counter, process_time
 from typing import Any
 
 TURNS = 5
 GAME = "game:GuessTheNumber-v0-easy"
-LEVEL = {"min_number": 1, "max_number": 10**9, "max_turns": TURNS}  # the guesses 1 to 5 are all but never right
-SAMPLING = {"temperature": 1.0, "max_tokens": 64}
+LEVEL: dict[str, Any] = {
+    "min_number": 1,
+    "max_number": 10**9,
+    "max_turns": TURNS,
+}  # the guesses 1 to 5 are all but never right
+SAMPLING: dict[str, Any] = {"temperature": 1.0, "max_tokens": 64}
 NAP = 0.2  # seconds that a slow env sleeps a step
 ONE_IN = 32  # envs that do
 REPLY = 0.1  # seconds, where replies take time
@@ -150,7 +155,8 @@ class Ours(Side):
         import palestra
 
         env = palestra.make(GAME, **LEVEL)
-        return [env.reset(seed=0)[0], *(env.step(guess(turn)).observation for turn in range(TURNS))]
+        prompt, _ = env.reset(seed=0)
+        return [str(prompt), *(str(env.step(guess(turn)).observation) for turn in range(TURNS))]
 
     async def play(self, episodes: int, concurrency: int) -> int:
         return await self._collect(self.agent, GAME, episodes=episodes, concurrency=concurrency, kwargs=LEVEL)
@@ -176,9 +182,7 @@ class Verifiers(Side):
     """Its MultiTurnEnv, its client and its `generate`; scored one by one, which is the quicker of its two ways."""
 
     def load(self, url: str, said: list[str]) -> None:
-        import verifiers
-        from datasets import Dataset
-        from verifiers.types import ClientConfig
+        verifiers: Any = import_module("verifiers")
 
         class Guesses(verifiers.MultiTurnEnv):  # type: ignore[misc]
             async def env_response(self, messages: Any, state: Any, **_: Any) -> Any:
@@ -190,9 +194,9 @@ class Verifiers(Side):
 
         super().load(url, said)
         self.prompt = [{"role": "user", "content": said[0]}]
-        dataset = Dataset.from_list([{"prompt": self.prompt, "answer": ""}])
+        dataset = import_module("datasets").Dataset.from_list([{"prompt": self.prompt, "answer": ""}])
         self.env = Guesses(dataset=dataset, rubric=verifiers.Rubric(funcs=[reward]), max_turns=TURNS)
-        self.client = ClientConfig(api_base_url=url, api_key_var="NO_KEY")
+        self.client = import_module("verifiers.types").ClientConfig(api_base_url=url, api_key_var="NO_KEY")
 
     async def play(self, episodes: int, concurrency: int) -> int:
         inputs = [{"prompt": self.prompt, "answer": "", "example_id": number} for number in range(episodes)]
@@ -216,7 +220,8 @@ def main() -> None:
         if name == "server":
             asyncio.run(serve(answers))
             return
-        side = {"bare": Bare, "ours": Ours, "verifiers": Verifiers}[name]()
+        sides: dict[str, type[Bare | Ours | Verifiers]] = {"bare": Bare, "ours": Ours, "verifiers": Verifiers}
+        side = sides[name]()
         for line in sys.stdin:
             command = json.loads(line)
             try:

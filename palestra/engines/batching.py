@@ -110,6 +110,8 @@ class Batcher:
             self._admit(version)
             feeds, rows = self._feeds()
             return self._run(feeds, rows) if feeds else []
+        except EngineFailed as err:
+            return self._fail(str(err))
         except Exception as err:  # noqa: BLE001  whatever a model raises must not end the worker
             return self._fail(f"the model failed: {type(err).__name__}: {err}")
 
@@ -189,7 +191,12 @@ class Batcher:
                 return None  # the next step copies what this one computes
         size = block_for(min(len(ids) + HEADROOM, request.limit))
         offset = self._take(size, spared=source)
+        if offset is None and source is not None and not source.busy:
+            source = None  # there is no room beside it
+            offset = self._take(size)
         if offset is None:
+            if not self._running:
+                raise EngineFailed(f"the cache has no room for {len(ids)} tokens; raise cache_gb")
             return False
         slot = Slot(ids, request.key, offset, size)
         if source is not None and shared >= BLOCK:

@@ -122,6 +122,8 @@ class LeanRunner:
         self._embedding: Tensor = body.embed_tokens.weight.detach()
         self._norm: Tensor = body.norm.weight.detach()
         self._head = _linear(self._model.lm_head)
+        self._nothing = self._embedding.new_zeros(())
+        self._minus_infinity = self._embedding.new_full((), float("-inf"))
         self._act = body.layers[0].mlp.act_fn
         self._cos = self._sin = self._embedding.new_empty((0, 1, self._width))
         return True
@@ -258,10 +260,10 @@ class LeanRunner:
         until = self._put(lengths)[:, None]
         masks = {}
         for window in self._windows:
-            hidden = seen >= until
+            shown = seen < until
             if window is not None:
-                hidden |= seen < until - window
-            masks[window] = self._mask(hidden)[:, None, None]
+                shown &= seen >= until - window
+            masks[window] = self._mask(shown)[:, None, None]
         found = []
         first = block = 0
         for segment, inverse in zip(cuts, inverses, strict=True):
@@ -292,14 +294,15 @@ class LeanRunner:
                 continue
             seen = torch.arange(feed.stop, device=self._device)
             at = seen[feed.start :, None]
-            hidden = seen > at
+            shown = seen <= at
             if window is not None:
-                hidden |= seen <= at - window
-            masks[window] = self._mask(hidden).repeat(self._heads // self._kv_heads, 1)
+                shown &= seen > at - window
+            masks[window] = self._mask(shown).repeat(self._heads // self._kv_heads, 1)
         return Long(feed.slot.offset, first, first + count, feed.stop, masks)
 
-    def _mask(self, hidden: Tensor) -> Tensor:
-        return self._embedding.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+    def _mask(self, shown: Tensor) -> Tensor:
+        """What is added to the scores: attention would turn a mask of truth values into this anew in every layer."""
+        return torch.where(shown, self._nothing, self._minus_infinity)
 
     def _rotation(self, furthest: int) -> tuple[Tensor, Tensor]:
         """Cosine and sine for every position; the sine with the signs of a rotated half."""

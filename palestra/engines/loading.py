@@ -63,8 +63,8 @@ def context_of(model: Any, asked: int | None) -> int | None:
     known: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     if _rope_type(config) == "longrope":
         # Past this length every key changes its rotation, so what is cached would be wrong.
-        rope = config.rope_parameters
-        known = rope.get("original_max_position_embeddings") or known
+        short = _rope(config).get("original_max_position_embeddings")
+        known = short or getattr(config, "original_max_position_embeddings", None) or known
     if asked is None:
         return known
     if asked < 2:
@@ -106,8 +106,12 @@ def _text_config(model: Any) -> Any:
 
 
 def _rope_type(config: Any) -> str:
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    return str(rope.get("rope_type", "default"))
+    return str(_rope(config).get("rope_type", "default"))
+
+
+def _rope(config: Any) -> Mapping[str, Any]:
+    """How positions are rotated; the name of it changed with transformers 5."""
+    return getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
 
 
 def _name(model: Any) -> str:

@@ -150,7 +150,7 @@ class Transport:
             headers=self._headers,
             timeout=http.ClientTimeout(total=self._timeout),
             cookie_jar=http.DummyCookieJar(),
-            trust_env=bool(getproxies()),  # looked up for every request, so only where there is one
+            trust_env=bool(getproxies().keys() - {"no"}),  # looked up for every request, so only where there is one
         )
         return session
 

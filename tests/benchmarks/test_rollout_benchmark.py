@@ -1,4 +1,4 @@
-"""The rollout benchmark runs, and its exit code says what it prints. No figure is asserted: this machine may be busy."""
+"""The rollout benchmark runs, and its exit code says what it prints. No figure is asserted: machines are busy."""
 
 from __future__ import annotations
 

@@ -95,6 +95,20 @@ def test_one_reply_may_fill_the_whole_cache() -> None:
     asyncio.run(run())
 
 
+def test_a_slot_that_fills_the_cache_makes_room_even_for_one_like_it() -> None:
+    model = qwen3()
+
+    async def run() -> None:
+        async with hf(model, cache_gb=0.0001, threads=1) as engine:
+            ids = text(random.Random(2), 200)
+            for key in range(3):  # each begins like the one before, whose slot leaves no room for it
+                done = await engine.generate([*ids, key], Sampling(max_tokens=5), conversation=key)
+                assert error(model, done) < TOLERANCE
+            assert engine.stats.evicted == 2
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
 def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(decoder: str) -> None:
     model = qwen3()

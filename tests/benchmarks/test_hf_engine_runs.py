@@ -1,0 +1,28 @@
+"""The engine's benchmark runs, and plays the same conversations on both sides. No figure is asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "hf_engine.py"
+
+
+@pytest.mark.slow
+def test_both_sides_play_the_same_conversations() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--quick", "--json", "--decoders", "lean", "cached"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    report = json.loads(done.stdout)
+    assert done.returncode == (report["ratio"] < 3), done.stderr
+    assert report["lean"]["tokens"] == report["cached"]["tokens"] == report["generate"]["tokens"] > 300
+    assert report["lean"]["fed"] == report["cached"]["fed"] < report["generate"]["fed"]
+    assert report["lean"]["reused"] > 0
