@@ -12,6 +12,7 @@ TAIL = 8_000  # characters within which braces are matched: enough for any answe
 _BOX = "\\boxed{"
 _BRACES = re.compile(r"\\boxed\{|[{}]")
 _INT = re.compile(r"[+-]?[0-9]{1,9}")
+_SMALL = {str(number): number for number in range(100)}  # what moves are made of: found, not parsed
 _LABEL = re.compile(
     r"^[ \t]*[*#_]{0,4}(thought|action|observation)(?:[ \t]?[0-9]{1,3})?[*_]{0,2}[ \t]*:[*_]{0,2}", re.I | re.M
 )
@@ -57,8 +58,9 @@ def boxed(answer: object) -> str:
 
 def read_int(text: str) -> int | None:
     """A whole number of at most nine ASCII digits, or None."""
-    if text.isdigit() and text.isascii() and len(text) < 10:
-        return int(text)
+    number = _SMALL.get(text)
+    if number is not None:
+        return number
     text = text.strip()
     return int(text) if _INT.fullmatch(text) else None
 

@@ -71,6 +71,7 @@ class TrainConfig:
         -1, "episodes of the sloppy player to clone first; -1: 2000 for an untrained model", group="start"
     )
     warm_epochs: int = _f(2, "passes over them", group="start")
+    warm_batch: int = _f(32, "episodes an update of that", group="start")
     warm_lr: float = _f(3e-3, "learning rate of that", group="start")
     warm_player: str = _f("random", "random (sloppy: format, not strategy) or expert", group="start")
 

@@ -197,13 +197,13 @@ class _Training:
         if not result.trajectories:
             raise BadValue("the player whose transcripts were to be cloned finished no episode")
         loss = 0.0
-        total = config.warm_epochs * -(-len(result.trajectories) // 64)
+        total = config.warm_epochs * -(-len(result.trajectories) // config.warm_batch)
         done = 0
         for _ in range(config.warm_epochs):
             order = list(range(len(result.trajectories)))
             rng.shuffle(order)
-            for start in range(0, len(order), 64):
-                part = [result.trajectories[i] for i in order[start : start + 64]]
+            for start in range(0, len(order), config.warm_batch):
+                part = [result.trajectories[i] for i in order[start : start + config.warm_batch]]
                 lr = config.warm_lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
                 loss = self.learner.clone(part, lr)
                 done += 1

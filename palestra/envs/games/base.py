@@ -44,6 +44,7 @@ class LanguageGame(Env):
 
     title: ClassVar[str]  # "Guess the Number"
     move_name: ClassVar[str] = "move"  # what goes in the box
+    has_board: ClassVar[bool] = True  # False: the messages say it all
     levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # what `None` keywords are drawn from, each a whole set
 
     inline = True
@@ -112,7 +113,7 @@ class LanguageGame(Env):
         """The expert's move, from what the player may know. Deterministic; changes nothing the player can notice."""
 
     def board(self) -> str:
-        """What the player may see now, where there is something to see beyond the last message."""
+        """What the player may see now, beyond the last message."""
         return ""
 
     def solution(self) -> str:
@@ -160,18 +161,21 @@ class LanguageGame(Env):
             message = f"no {self.move_name} could be read. {self._format_hint()}"
             return self._end("format", self.format_error_reward, message)
         status, message = self.play(move)
-        reward = self._gain() if self.partial_credit and status != WON else 0.0
         if status > INVALID or turn >= self.max_turns:
-            return self._last(status, reward, message)
-        board = self.board()
+            return self._last(status, message)
         shown = f"Turn {turn} of {self.max_turns}: {message}"
-        if board:
-            shown = f"{shown}\n{board}"
+        board = ""
+        if self.has_board:
+            board = self.board()
+            if board:
+                shown = f"{shown}\n{board}"
         if status == ONGOING:
-            reward += self.internal_step_reward
-            return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board}))
-        reward += self.invalid_action_reward
-        return _step(Step, (shown, reward, False, False, {"turn": turn, "suffix": board, "invalid": "rule"}))
+            reward, info = self.internal_step_reward, {"turn": turn, "suffix": board}
+        else:
+            reward, info = self.invalid_action_reward, {"turn": turn, "suffix": board, "invalid": "rule"}
+        if self.partial_credit:
+            reward += self._gain()
+        return _step(Step, (shown, reward, False, False, info))
 
     def _gain(self) -> float:
         """Partial credit: what was gained on the best progress so far."""
@@ -179,12 +183,13 @@ class LanguageGame(Env):
         self._paid += gained
         return gained
 
-    def _last(self, status: int, gained: float, message: str) -> Step:
+    def _last(self, status: int, message: str) -> Step:
         if status == WON:
             return self._end("solved", self.success_reward - self._paid, message)
+        reward = self.fail_reward + (self._gain() if self.partial_credit else 0.0)
         if status == LOST:
-            return self._end("lost", self.fail_reward + gained, message)
-        step = self._end("out_of_turns", self.fail_reward + gained, f"{message} That was the last turn.")
+            return self._end("lost", reward, message)
+        step = self._end("out_of_turns", reward, f"{message} That was the last turn.")
         if status == INVALID:
             step.info["invalid"] = "rule"
         return step

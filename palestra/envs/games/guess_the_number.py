@@ -20,6 +20,7 @@ class GuessTheNumber(LanguageGame):
 
     title = "Guess the Number"
     move_name = "guess"
+    has_board = False
 
     min_number: int
     max_number: int
@@ -67,15 +68,16 @@ class GuessTheNumber(LanguageGame):
     parse = staticmethod(read_int)
 
     def play(self, move: int) -> tuple[int, str]:
-        if move == self.hidden:
+        hidden, guesses = self.hidden, self.guesses
+        if move == hidden:
             self.low = self.high = move
             return WON, f"{move} is the number. You win!"
+        if move in guesses:
+            return INVALID, f"you guessed {move} before."
         if not self.min_number <= move <= self.max_number:
             return INVALID, f"{move} lies outside {self.min_number} to {self.max_number}."
-        if move in self.guesses:
-            return INVALID, f"you guessed {move} before."
-        self.guesses.add(move)
-        if move < self.hidden:
+        guesses.add(move)
+        if move < hidden:
             if move >= self.low:
                 self.low = move + 1
             return ONGOING, f"the number is higher than {move}."
