@@ -30,6 +30,8 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/env_step.py
+	$(BIN)/python benchmarks/hf_engine.py
+	$(BIN)/python benchmarks/rollout.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -62,7 +62,7 @@ SPECS = [
     _game("TowerofHanoi-v0-hard", *_HANOI, 1.0, 0.0, seeded=False, num_disks=5, max_turns=35),
     _game("TowerofHanoi-v0-random", *_HANOI, 1.0, 0.002, num_disks=None, max_turns=None),
     _game("Game2048-v0-easy", *_2048, 0.999, 0.393, target_tile=64, max_turns=50),
-    _game("Game2048-v0-hard", *_2048, 0.97, 0.0, target_tile=512, max_turns=300),
+    _game("Game2048-v0-hard", *_2048, 0.983, 0.0, target_tile=512, max_turns=300),
     _game("Game2048-v0-extreme-hard", *_2048, 0.967, 0.0, target_tile=2048, max_turns=1200),
     _game("Game2048-v0-random", *_2048, 0.999, 0.64, target_tile=None, max_turns=None),
     _game("Sokoban-v0-easy", *_SOKOBAN, 1.0, 0.013, dim_room=(6, 6), num_boxes=2, max_turns=20),
