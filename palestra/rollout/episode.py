@@ -32,19 +32,7 @@ async def play(
     trajectory with a `failure` and keeps the turns so far; it is never a reward. Cancelling passes through, unless
     `out_of_time` gives a reason to record instead.
     """
-    trajectory = Trajectory(
-        env_id=task.env_id,
-        kwargs=task.kwargs,
-        seed=task.seed,
-        group=task.group,
-        member=task.member,
-        turns=(),
-        final_observation="",
-        success=None,
-        attempts=attempt,
-        started=time(),
-        meta=task.meta,
-    )
+    trajectory = Trajectory.of(task, attempt=attempt, started=time())
     turns: list[Turn] = []
     began = perf_counter()
     session = None

@@ -154,7 +154,8 @@ class Stream:
         try:
             env = pool.pop() if pool else self._build(task)
         except InfrastructureError as err:
-            return _unplayed(task, attempt, Failure(boundary=err.boundary, kind=type(err).__name__, message=str(err)))
+            failure = Failure(boundary=err.boundary, kind=type(err).__name__, message=str(err))
+            return Trajectory.of(task, attempt=attempt, failure=failure)
         good = False
         try:
             trajectory = await play(
@@ -217,22 +218,6 @@ def _tasks(env: EnvSource, options: Options) -> list[Task]:
         for group in range(episodes // group_size)
         for member in range(group_size)
     ]
-
-
-def _unplayed(task: Task, attempt: int, failure: Failure) -> Trajectory:
-    return Trajectory(
-        env_id=task.env_id,
-        kwargs=task.kwargs,
-        seed=task.seed,
-        group=task.group,
-        member=task.member,
-        turns=(),
-        final_observation="",
-        success=None,
-        failure=failure,
-        attempts=attempt,
-        meta=task.meta,
-    )
 
 
 async def _close(env: Env) -> None:

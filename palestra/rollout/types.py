@@ -64,6 +64,24 @@ class Trajectory:
     seconds: float = 0.0
     meta: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, task: Task, *, attempt: int = 1, started: float = 0.0, failure: Failure | None = None) -> Trajectory:
+        """The trajectory of `task` before its first turn."""
+        return cls(
+            env_id=task.env_id,
+            kwargs=task.kwargs,
+            seed=task.seed,
+            group=task.group,
+            member=task.member,
+            turns=(),
+            final_observation="",
+            success=None,
+            failure=failure,
+            attempts=attempt,
+            started=started,
+            meta=task.meta,
+        )
+
     @property
     def rewards(self) -> list[float]:
         return [turn.reward for turn in self.turns]
