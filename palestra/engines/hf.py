@@ -20,6 +20,7 @@ from palestra.optional import require
 if TYPE_CHECKING:
     from palestra.engines.batching import Request, Stats
 
+SMALL = 20_000_000  # parameters; below, threads of torch wait for each other longer than they compute
 _SETTLED = 4  # rounds of the event loop without a new request, after which all that can act have acted
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
@@ -34,12 +35,14 @@ class HFEngine(Engine):
     only what is new. Prompts that begin alike share what they have in common. A step reads at most `prefill` tokens of
     prompts beside the tokens it decodes.
 
-    The steps run in a thread of their own (with `threads` torch threads, where given), so the event loop stays free;
-    event loops may come and go. Models of the Llama family (Llama, Mistral, Qwen2, Qwen3) run through a lean decoder on
-    the model's own parameters; others through their forward pass in transformers; those that keep more than keys and
-    values are computed without a cache. `decoder` says which ("lean", "cached", "recomputing") and may be given.
+    The steps run in a thread of their own, so the event loop stays free; event loops may come and go. There torch uses
+    `threads` threads: by default one for a small model on a CPU, and else what torch is set to.
 
-    With `lockstep` the steps run in the event loop itself, each when everybody who can act has acted. Nothing else
+    Models of the Llama family (Llama, Mistral, Qwen2, Qwen3) run through a lean decoder on the model's own parameters;
+    others through their forward pass in transformers; those that keep more than keys and values are computed without a
+    cache. `decoder` says which ("lean", "cached", "recomputing") and may be given.
+
+    With `lockstep` the event loop waits for each step, which is made when everybody who can act has acted. Nothing else
     moves meanwhile, but batches do not depend on which thread was faster: where environments answer at once and
     requests carry seeds, a run repeats bit for bit.
 
@@ -106,10 +109,10 @@ class HFEngine(Engine):
         self._waiters: list[Waiter] = []  # for the worker to leave its loop
         self._seen_version = 0
         self._lockstep = lockstep
-        if lockstep:
-            _set_threads(threads)
         self._submitted = 0
         self._driver: asyncio.Task[None] | None = None
+        if threads is None and on_cpu and self.model.num_parameters() < SMALL:
+            threads = 1
         self._worker = ThreadPoolExecutor(1, "palestra-hf", _set_threads, (threads,))
 
     @property
@@ -291,7 +294,7 @@ class HFEngine(Engine):
                     before = self._submitted
                     await asyncio.sleep(0)
                     quiet = quiet + 1 if self._submitted == before else 0
-                going = self._step()
+                going = self._worker.submit(self._step).result()  # nothing else moves meanwhile, as promised
         except asyncio.CancelledError:
             with self._lock:
                 self._leave()  # the event loop ends; another one may come
@@ -355,10 +358,15 @@ def _resolve(futures: list[asyncio.Future[None]]) -> None:
 
 
 def _set_threads(threads: int | None) -> None:
+    """Have torch use so many threads for what this one computes, and for nobody else."""
     if threads is not None:
         import torch
 
+        usual = torch.get_num_threads()
         torch.set_num_threads(threads)
+        other = threading.Thread(target=torch.set_num_threads, args=(usual,))  # for threads that start from here on
+        other.start()
+        other.join()
 
 
 def _room(cache_gb: float | None, device: Any, bytes_per_token: int) -> int:

@@ -101,6 +101,31 @@ def test_the_event_loop_stays_free(model: Any) -> None:
     asyncio.run(run())
 
 
+def test_threads_are_set_for_the_engine_alone(model: Any) -> None:
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(torch.get_num_threads())
+
+    async def run(threads: int | None) -> int:
+        async with hf(model, threads=threads) as engine:
+            await engine.generate([1], SHORT)
+            return engine._worker.submit(torch.get_num_threads).result()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert asyncio.run(run(2)) == 2
+        assert asyncio.run(run(None)) == 1  # the model is small
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        look()
+        assert seen == [3, 3]
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_cancelled_request_frees_its_row(model: Any) -> None:
     async def run() -> None:
         async with hf(model, slots=1, threads=1) as engine:
