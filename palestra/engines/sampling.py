@@ -98,6 +98,7 @@ def _filtered(weights: Tensor, by: Settings) -> Tensor:
         # top-p counts what top-k left; a token stays if those before it do not reach the mass yet
         mass = by.top_p[:, None] * line.gather(1, last)
         reached = torch.searchsorted(line, mass)
+        reached = torch.where(by.top_p[:, None] < 1, reached, last)  # off: also what is too small to move the sum stays
         floor = ordered.gather(1, torch.minimum(reached, last))
         weights = weights.where(weights >= floor, 0.0)  # equals stay together, so that chance does not pick the set
     if by.any_min:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palestra.engines.base import Sampling
@@ -28,7 +28,7 @@ def by_hand(logits: list[float], sampling: Sampling) -> list[float]:
     total = sum(weights[at] for at in order)
     kept, mass = [], 0.0
     for at in order:
-        if mass < sampling.top_p * total:
+        if sampling.top_p == 1 or mass < sampling.top_p * total:
             kept.append(at)
             mass += weights[at]
     kept = [at for at in kept if weights[at] >= sampling.min_p * weights[order[0]]]
@@ -84,6 +84,8 @@ SAMPLINGS = st.builds(
 )
 
 
+@example([(Sampling(temperature=0.3, top_p=0.05), 0.0, 0), (Sampling(temperature=0.3), 0.0, 883)])
+@example([(Sampling(temperature=0.0, top_p=0.05), 0.0, 0), (Sampling(temperature=0.3), 0.0, 883)])
 @given(st.lists(st.tuples(SAMPLINGS, st.floats(0, 0.999_999), st.integers(0, 1000)), min_size=1, max_size=6))
 def test_a_row_does_not_depend_on_the_others(rows: list[tuple[Sampling, float, int]]) -> None:
     logits = torch.stack([torch.randn(23, generator=torch.Generator().manual_seed(seed)) * 3 for *_, seed in rows])
