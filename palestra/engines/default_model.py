@@ -94,7 +94,8 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
             if parameter.dim() == 1:
                 parameter.fill_(1.0)  # norms
             else:
-                spread = 0.02 if "embed" in name else parameter.shape[1] ** -0.5
+                # Embeddings too: at 0.02 a token's own vector drowns in what the first layer adds to it.
+                spread = parameter.shape[1] ** -0.5
                 if name.endswith(("o_proj.weight", "down_proj.weight")):
                     spread /= (2 * shape.layers) ** 0.5  # the residual stream keeps its size
                 parameter.normal_(0.0, spread, generator=generator)

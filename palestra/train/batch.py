@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import torch
@@ -43,8 +43,9 @@ class Micro:
     rows: list[Row]
     ids: Tensor
     attention: Tensor  # bool; False on padding
-    mask: Tensor  # bool; True where the policy sampled
+    mask: Tensor  # bool; True on the tokens that count: those the policy sampled
     old_logprobs: Tensor
+    shared: int = 0  # that many first tokens are the same in every row, and nothing is asked of them
 
     def fill(self, per_row: Sequence[Sequence[float]]) -> Tensor:
         """A number a token of each row -> [B, T]."""
@@ -67,6 +68,18 @@ class Micro:
 def rows_of(trajectories: Sequence[Trajectory]) -> list[Row]:
     """Every token sample of every trajectory."""
     return [Row.of(sample, i) for i, trajectory in enumerate(trajectories) for sample in to_samples(trajectory)]
+
+
+def everything(rows: Sequence[Row]) -> list[Row]:
+    """The same rows with what was read counted too, but for what all begin with: there is nothing to learn in it."""
+    same = max(1, shared_prefix(rows))
+    return [replace(row, mask=[*row.mask[:same], *[1] * (len(row.ids) - same)]) for row in rows]
+
+
+def shared_prefix(rows: Sequence[Row]) -> int:
+    """How many first tokens all rows share."""
+    first, last = min(row.ids for row in rows), max(row.ids for row in rows)  # no other two differ earlier
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
 
 def micro_batches(rows: Sequence[Row], token_budget: int, device: torch.device) -> list[Micro]:
@@ -103,7 +116,14 @@ def _micro(rows: list[Row], device: torch.device) -> Micro:
         attention=_padded([[1] * len(row.ids) for row in rows], width, 0, torch.bool, device),
         mask=_padded([row.mask for row in rows], width, 0, torch.bool, device),
         old_logprobs=_padded([row.logprobs for row in rows], width, 0.0, torch.float32, device),
+        shared=_shared(rows),
     )
+
+
+def _shared(rows: list[Row]) -> int:
+    """The prefix that may be read once for all rows; what is predicted must still be predicted row by row."""
+    asked = min((row.mask.index(1) for row in rows if 1 in row.mask), default=1)
+    return max(0, min(shared_prefix(rows), asked - 1))
 
 
 def _padded(

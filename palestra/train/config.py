@@ -50,6 +50,7 @@ class TrainConfig:
     lr: float = _f(1e-3, "learning rate", group="learning")
     lr_warmup: int = _f(5, "steps until the full learning rate", group="learning")
     lr_final: float = _f(0.1, "fraction of the learning rate at the last step", group="learning")
+    optimiser: str = _f("adamw", "adamw, or muon for the matrices and adamw for the rest", group="learning")
     weight_decay: float = _f(0.0, "of AdamW", group="learning")
     max_grad_norm: float = _f(1.0, "gradients are clipped to it", group="learning")
     epochs: int = _f(1, "passes over a step's samples", group="learning")
@@ -73,6 +74,9 @@ class TrainConfig:
     warm_epochs: int = _f(2, "passes over them", group="start")
     warm_batch: int = _f(32, "episodes an update of that", group="start")
     warm_lr: float = _f(3e-3, "learning rate of that", group="start")
+    warm_observations: bool = _f(
+        True, "learn to foresee the environment's words too, not only to write the player's", group="start"
+    )
     warm_player: str = _f("random", "random (sloppy: format, not strategy) or expert", group="start")
 
     # Keeping and showing.
@@ -86,6 +90,7 @@ class TrainConfig:
     dtype: str = _f("float32", "of the weights: float32 or bfloat16", group="run")
     threads: int = _f(0, "torch threads; 0: as torch likes", group="run")
     tensorboard: bool = _f(False, "write TensorBoard events too", group="run")
+    wandb: bool = _f(False, "write to Weights & Biases too; offline unless logged in", group="run")
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -145,6 +150,7 @@ class TrainConfig:
 
 _CHOICES = {
     "algo": ("reinforce", "rebn", "grpo", "rloo", "reinforce_pp", "ppo"),
+    "optimiser": ("adamw", "muon"),
     "aggregate": ("token", "sequence", "constant"),
     "normalise": ("std", "none"),
     "kl_estimator": ("k1", "k2", "k3"),

@@ -15,9 +15,10 @@ from palestra.algorithms.losses import Denominators, LossInputs, combine, kl_rew
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
-from palestra.train.batch import Micro, Row, micro_batches, minibatches, rows_of
+from palestra.train.batch import Micro, Row, everything, micro_batches, minibatches, rows_of
 from palestra.train.config import TrainConfig
 from palestra.train.model import Policy
+from palestra.train.optim import Optimiser
 
 
 class Diverged(BadValue):
@@ -52,10 +53,7 @@ class Learner:
         self.config = config
         self.algorithm = algorithm_of(config)
         self.reference = reference
-        groups: list[dict[str, Any]] = [{"params": list(policy.model.parameters()), "lr": config.lr}]
-        if policy.critic is not None:
-            groups.append({"params": list(policy.critic.parameters()), "lr": config.value_lr})
-        self.optimiser = torch.optim.AdamW(groups, weight_decay=config.weight_decay, betas=(0.9, 0.95))
+        self.optimiser = Optimiser(config.optimiser, policy.model, policy.critic, weight_decay=config.weight_decay)
         in_loss = config.kl if config.kl_in == "loss" else 0.0
         self.options = LossOptions(
             clip_low=config.clip_low,
@@ -83,7 +81,7 @@ class Learner:
             metrics["explained_variance"] = explained_variance(credit.returns, before.turn_values)
         if not credit.signal:
             return metrics  # nothing to learn from: the weights stay as they are
-        self.optimiser.param_groups[0]["lr"] = metrics["lr"]
+        self.optimiser.rates(metrics["lr"], config.value_lr)
         found: list[dict[str, float]] = []
         rng = Random(child_seed(config.seed, "minibatches", step))
         for _ in range(config.epochs):
@@ -94,13 +92,15 @@ class Learner:
             metrics[name] = sum(item[name] for item in found) / len(found)
         return metrics
 
-    def clone(self, trajectories: Sequence[Trajectory], lr: float) -> float:
-        """One supervised update on everything the player in `trajectories` wrote; the loss."""
+    def clone(self, trajectories: Sequence[Trajectory], lr: float, *, observations: bool = False) -> float:
+        """One supervised update on transcripts, on what the player wrote or also on what it was told; the loss."""
         rows = rows_of(trajectories)
-        self.optimiser.param_groups[0]["lr"] = lr
+        if observations:
+            rows = everything(rows)
+        self.optimiser.rates(lr, 0.0)
         micros = micro_batches(rows, self.config.token_budget, self.policy.device)
         denominators = _denominators(micros, 1.0)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         total = 0.0
         for micro in micros:
             scores = self.policy.score(micro)
@@ -116,7 +116,7 @@ class Learner:
         denominators = _denominators(micros, float(config.max_tokens))
         turns = sum(int(micro.turn_starts.sum()) for micro in micros)
         critic = self.policy.critic is not None
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         parts: list[dict[str, Tensor]] = []
         for micro in micros:
             scores = self.policy.score(micro, entropy=True, values=critic)
@@ -148,8 +148,7 @@ class Learner:
         return metrics
 
     def _apply(self) -> float:
-        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.optimiser.parameters, self.config.max_grad_norm))
         if not math.isfinite(norm):
             raise Diverged(
                 "the gradient is no longer a number. Lower lr or raise clipping; the last checkpoint is still good"

@@ -205,10 +205,10 @@ class _Training:
             for start in range(0, len(order), config.warm_batch):
                 part = [result.trajectories[i] for i in order[start : start + config.warm_batch]]
                 lr = config.warm_lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
-                loss = self.learner.clone(part, lr)
+                loss = self.learner.clone(part, lr, observations=config.warm_observations)
                 done += 1
         self.engine.weights_changed()
-        self.learner.optimiser.state.clear()  # RL starts with a clean optimiser
+        self.learner.optimiser.forget()  # RL starts with clean averages
         self.say(f"warm start: {len(result.trajectories)} episodes of the {config.warm_player} player, loss {loss:.3f}")
 
     # Keeping

@@ -15,6 +15,9 @@ from palestra.train.batch import Micro
 from palestra.train.config import TrainConfig
 
 
+WORTH_SHARING = 256  # tokens saved, from which a second call of the model pays
+
+
 class Scores(NamedTuple):
     """All [B, T], zero where the policy did not sample."""
 
@@ -40,10 +43,9 @@ class Policy(nn.Module):
 
     def score(self, micro: Micro, *, entropy: bool = False, values: bool = False) -> Scores:
         """One forward pass; the output layer sees only the places that count."""
-        body = getattr(self.model, self.model.base_model_prefix)
-        hidden = body(input_ids=micro.ids, attention_mask=micro.attention.long(), use_cache=False).last_hidden_state
+        hidden, shared = self._hidden(micro)
         row, column = micro.mask.nonzero(as_tuple=True)
-        picked = hidden[row, column - 1]  # token t is predicted from what stands before it
+        picked = hidden[row, column - shared - 1]  # token t is predicted from what stands before it
         logits = self.model.get_output_embeddings()(picked).float()
         cap = getattr(self.model.config.get_text_config(), "final_logit_softcapping", None)
         if cap is not None:
@@ -62,13 +64,34 @@ class Policy(nn.Module):
                 raise ValueError("this policy has no critic")
             r, c = micro.turn_starts.nonzero(as_tuple=True)
             # The critic reads the policy's features and leaves them alone.
-            judged = blank.index_put((r, c), self.critic(hidden[r, c - 1].detach().float())[:, 0])
+            judged = blank.index_put((r, c), self.critic(hidden[r, c - shared - 1].detach().float())[:, 0])
         return Scores(blank.index_put((row, column), chosen), spread, judged)
+
+    def _hidden(self, micro: Micro) -> tuple[Tensor, int]:
+        """[B, T - shared, width], and how many first tokens were read once for all rows and left out."""
+        body = getattr(self.model, self.model.base_model_prefix)
+        attention = micro.attention.long()
+        shared = micro.shared
+        if shared * (len(micro.rows) - 1) >= WORTH_SHARING:
+            cache = body(input_ids=micro.ids[:1, :shared], use_cache=True).past_key_values
+            if _plain(cache):
+                for layer in cache.layers:
+                    layer.keys = layer.keys.expand(len(micro.rows), -1, -1, -1)
+                    layer.values = layer.values.expand(len(micro.rows), -1, -1, -1)
+                rest = body(input_ids=micro.ids[:, shared:], attention_mask=attention, past_key_values=cache)
+                return rest.last_hidden_state, shared
+        return body(input_ids=micro.ids, attention_mask=attention, use_cache=False).last_hidden_state, 0
 
     def frozen(self) -> Policy:
         """A copy as it is now, for a reference."""
         twin = Policy(copy.deepcopy(self.model), self.tokenizer, temperature=self.temperature)
         return twin.eval().requires_grad_(False)
+
+
+def _plain(cache: Any) -> bool:
+    """Whether a cache holds every token's keys and values, and so can be handed to several rows."""
+    layers = getattr(cache, "layers", None)
+    return bool(layers) and all(type(layer).__name__ == "DynamicLayer" for layer in layers)
 
 
 def _critic(width: int) -> nn.Module:
