@@ -14,7 +14,6 @@ from palestra.engines.default_model import default_model
 from palestra.train.batch import Micro
 from palestra.train.config import TrainConfig
 
-
 WORTH_SHARING = 256  # tokens saved, from which a second call of the model pays
 
 
@@ -90,7 +89,7 @@ class Policy(nn.Module):
 
 def _plain(cache: Any) -> bool:
     """Whether a cache holds every token's keys and values, and so can be handed to several rows."""
-    layers = getattr(cache, "layers", None)
+    layers = getattr(cache, "layers", None) or []
     return bool(layers) and all(type(layer).__name__ == "DynamicLayer" for layer in layers)
 
 

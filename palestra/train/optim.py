@@ -29,7 +29,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(list(params), {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ARG002  # torch's signature
         for group in self.param_groups:
             alike: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
             for p in group["params"]:
@@ -59,7 +59,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
     for _ in range(NS_STEPS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    found: Tensor = x.mT if tall else x
+    return found
 
 
 class Optimiser:
