@@ -62,6 +62,11 @@ class TrainConfig:
     kl: float = _f(0.0, "weight of the KL to the model at the start of RL", group="learning")
     kl_estimator: str = _f("k3", "k1, k2 or k3", group="learning")
     kl_in: str = _f("loss", "loss or reward", group="learning")
+    kl_stop: float = _f(
+        0.1,
+        "a step ends early where the policy has moved this far (KL) from the one that sampled; 0: off",
+        group="learning",
+    )
     entropy: float = _f(0.0, "weight of the entropy bonus", group="learning")
     value_lr: float = _f(1e-3, "learning rate of the critic's head", group="learning")
     value_clip: float = _f(0.2, "clipping of the value loss; 0: off", group="learning")

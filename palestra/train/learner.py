@@ -84,10 +84,13 @@ class Learner:
         self.optimiser.rates(metrics["lr"], config.value_lr)
         found: list[dict[str, float]] = []
         rng = Random(child_seed(config.seed, "minibatches", step))
-        for _ in range(config.epochs):
-            for part in minibatches(len(trajectories), config.minibatches, rng):
-                chosen = set(part)
-                found.append(self._update([row for row in rows if row.episode in chosen], credit, before))
+        parts = [part for _ in range(config.epochs) for part in minibatches(len(trajectories), config.minibatches, rng)]
+        for part in parts:
+            chosen = set(part)
+            found.append(self._update([row for row in rows if row.episode in chosen], credit, before))
+            if found[-1]["approx_kl"] > config.kl_stop > 0:
+                break  # the policy has left the one that sampled: the rest of the step would be learned from hearsay
+        metrics["updates"] = len(found)
         for name in found[0]:
             metrics[name] = sum(item[name] for item in found) / len(found)
         return metrics
