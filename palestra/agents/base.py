@@ -16,6 +16,14 @@ class Session(ABC):
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         """The next action, given what the environment just showed."""
 
+    def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
+        """What a model would be given if it went on from `observation`; empty where no tokens are known.
+
+        Asked once, of an episode that was cut short, for a critic to say what the rest would have been worth.
+        """
+        del observation, info
+        return []
+
     def close(self) -> None:
         """The episode is over, however it ended. May be called twice."""
 

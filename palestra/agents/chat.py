@@ -161,6 +161,12 @@ class _ChatSession(Session):
         self._acted += 1
         return Action(text=reading.action, calls=tuple(calls), tool_calls=reading.tool_calls)
 
+    def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
+        if self._thread is None:
+            return []
+        ids = self._thread.next(self._observed(self._thread, observation, info)).ids
+        return ids if self._chat.window is None or len(ids) <= self._chat.window else []
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -37,6 +37,7 @@ async def play(
     began = perf_counter()
     session = None
     observation: Any = ""
+    final_prompt: list[int] = []
     side = "env"  # who is busy, for failures that do not say so themselves
     try:
         async with _limit(call_timeout):
@@ -76,6 +77,8 @@ async def play(
             info = {**step.info, "reward": step.reward}  # an agent that reflects may look at it
             if step.terminated or step.truncated:
                 success = bool(info["success"])
+                if not step.terminated:
+                    final_prompt = session.next_prompt(observation, info)
         failure = None
     except Exception as err:  # noqa: BLE001  # the record of it is the point
         success, failure = None, _failure(err, side)
@@ -91,6 +94,7 @@ async def play(
         trajectory,
         turns=tuple(turns),
         final_observation=observation,
+        final_prompt=tuple(final_prompt),
         success=success,
         failure=failure,
         seconds=perf_counter() - began,

@@ -58,6 +58,7 @@ class Trajectory:
     turns: tuple[Turn, ...]
     final_observation: Observation  # after the last action; the first one where no action was taken
     success: bool | None  # None: not played to the end
+    final_prompt: tuple[int, ...] = ()  # where it was cut short: what the model would have been given next
     failure: Failure | None = None  # kept out of every loss and statistic
     attempts: int = 1  # how many times it was tried, this one included
     started: float = 0.0  # seconds since the epoch

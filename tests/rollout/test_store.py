@@ -68,6 +68,7 @@ trajectories = st.builds(
     member=st.integers(0, 9),
     turns=st.lists(turns, max_size=3).map(tuple),
     final_observation=observations,
+    final_prompt=st.lists(st.integers(0, 99), max_size=3).map(tuple),
     success=st.none() | st.booleans(),
     failure=st.none() | st.builds(Failure, boundary=texts, kind=texts, message=texts, trace=texts),
     attempts=st.integers(1, 3),
