@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict, Unpack
@@ -16,7 +16,8 @@ from palestra.rollout.episode import play
 from palestra.rollout.types import Failure, Task, Trajectory
 from palestra.seeding import child_seed, fresh_seed
 
-EnvSource = str | Callable[..., Env] | list[Task]  # an id, what makes an env, or tasks that name their ids
+# An id, what makes an env, or tasks that name their ids: a list, or one after another as they come to be known.
+EnvSource = str | Callable[..., Env] | list[Task] | AsyncIterator[Task]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ class Stream:
 
     def __init__(self, agent: Agent, env: EnvSource, options: Options) -> None:
         self.agent = agent
-        self.tasks = _tasks(env, options)
+        self._coming = env if isinstance(env, AsyncIterator) else None
+        self.tasks = [] if isinstance(env, AsyncIterator) else _tasks(env, options)  # those known from the start
         self.concurrency = options.get("concurrency", 64)
         if self.concurrency < 1:
             raise BadValue(f"concurrency is at least 1, got {self.concurrency}")
@@ -65,6 +67,7 @@ class Stream:
         self.call_timeout = options.get("call_timeout")
         self.stopped: str | None = None  # why not all tasks were started
         self._source = env if callable(env) else None
+        self._turnstile = asyncio.Lock()  # a source of tasks is asked by one worker at a time
         self._wrappers = options.get("wrappers", ())
         self._todo: Iterator[Task] = iter(self.tasks)
         self._idle: dict[str, list[Env]] = {}  # envs that finished well and may play again
@@ -88,7 +91,8 @@ class Stream:
 
     async def _run(self) -> AsyncGenerator[Trajectory, None]:
         done: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue()
-        workers = [asyncio.create_task(self._work(done)) for _ in range(min(self.concurrency, len(self.tasks)))]
+        count = self.concurrency if self._coming is not None else min(self.concurrency, len(self.tasks))
+        workers = [asyncio.create_task(self._work(done)) for _ in range(count)]
         clock = asyncio.create_task(self._clock(workers)) if self.budget.seconds is not None else None
         running = len(workers)
         try:
@@ -112,20 +116,26 @@ class Stream:
     async def _work(self, done: asyncio.Queue[Trajectory | BaseException | None]) -> None:
         """Take tasks until there are none; the last thing put is None, or what went wrong."""
         try:
-            while (task := self._next()) is not None:
+            while (task := await self._next()) is not None:
                 done.put_nowait(await self._play(task))
         except BaseException as err:  # noqa: BLE001  # raised again in the caller's task
             done.put_nowait(None if isinstance(err, asyncio.CancelledError) else err)
             return
         done.put_nowait(None)
 
-    def _next(self) -> Task | None:
+    async def _next(self) -> Task | None:
         if self.stopped is None:
             for what, spent in self._spent.items():
                 limit = getattr(self.budget, what)
                 if limit is not None and spent >= limit:
                     self.stopped = f"the budget of {limit} {what} is spent"
-        task = None if self.stopped is not None else next(self._todo, None)
+        if self.stopped is not None:
+            return None
+        if self._coming is None:
+            task = next(self._todo, None)
+        else:
+            async with self._turnstile:
+                task = await anext(self._coming, None)
         if task is not None:
             self._spent["episodes"] += 1
         return task
