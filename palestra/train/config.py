@@ -6,6 +6,7 @@ the resolved configuration is saved with the run.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
@@ -27,10 +28,16 @@ class TrainConfig:
 
     # What is learned, by whom.
     env: tuple[str, ...] = _f((), "environment id, or several as id=weight", group="task")
+    env_kwargs: str = _f("", 'keywords for every environment, as JSON: {"max_turns": 12}', group="task")
+    curriculum: float = _f(
+        0.0, "several --env are levels, easiest first; this success rate opens the next; 0: all are open", group="task"
+    )
     model: str = _f("default:0.3M", "folder, hub id, run folder, or default:SIZE for an untrained one", group="task")
     out: str = _f("", "folder of the run; runs/<env>-<algo>-<seed> by default", group="task")
     seed: int = _f(0, "everything random follows from it", group="task")
-    steps: int = _f(60, "iterations of sample and learn", group="task")
+    steps: int = _f(
+        60, "iterations of sample and learn; updates of sft and dpo, 0: what --epochs passes take", group="task"
+    )
 
     # Sampling.
     episodes: int = _f(256, "episodes a step", group="rollout")
@@ -41,10 +48,14 @@ class TrainConfig:
     temperature: float = _f(1.0, "of sampling while training", group="rollout")
     top_p: float = _f(1.0, "nucleus", group="rollout")
     system: str = _f("", "system prompt", group="rollout")
+    asynchronous: bool = _f(False, "collection goes on while the learner updates", group="rollout")
+    staleness: int = _f(1, "with asynchronous: steps an episode may be behind when it is learned from", group="rollout")
     retries: int = _f(2, "tries for an episode whose environment or engine failed", group="rollout")
 
     # Learning.
-    algo: str = _f("rebn", "reinforce, rebn, grpo, rloo, reinforce_pp, ppo", group="learning")
+    algo: str = _f(
+        "rebn", "reinforce, rebn, grpo, rloo, reinforce_pp, ppo; agentevol; sft or dpo on --data", group="learning"
+    )
     gamma: float = _f(1.0, "discount a turn", group="learning")
     lam: float = _f(0.95, "GAE's lambda (ppo)", group="learning")
     lr: float = _f(1e-3, "learning rate", group="learning")
@@ -53,7 +64,7 @@ class TrainConfig:
     optimiser: str = _f("adamw", "adamw, or muon for the matrices and adamw for the rest", group="learning")
     weight_decay: float = _f(0.0, "of AdamW", group="learning")
     max_grad_norm: float = _f(1.0, "gradients are clipped to it", group="learning")
-    epochs: int = _f(1, "passes over a step's samples", group="learning")
+    epochs: int = _f(1, "passes over a step's samples; over --data", group="learning")
     minibatches: int = _f(1, "updates a pass", group="learning")
     clip_low: float = _f(0.2, "ratio clipping, below", group="learning")
     clip_high: float = _f(0.2, "ratio clipping, above", group="learning")
@@ -84,7 +95,25 @@ class TrainConfig:
     )
     warm_player: str = _f("random", "random (sloppy: format, not strategy) or expert", group="start")
 
+    # Cloning and preferences.
+    data: tuple[str, ...] = _f(
+        (), "trajectories for sft and dpo, or agentevol's base set: a file, a folder or a quoted glob", group="data"
+    )
+    batch: int = _f(32, "trajectories an update of sft and agentevol, pairs of dpo", group="data")
+    data_keep: str = _f("success", "success or all: which trajectories sft clones", group="data")
+    data_observations: bool = _f(False, "sft: learn to foresee the environment's words too", group="data")
+    skip_invalid: bool = _f(False, "do not clone turns whose action the environment could not take", group="data")
+    dpo_beta: float = _f(0.1, "how dearly dpo pays for leaving the model it starts from", group="data")
+    dpo_margin: float = _f(1e-6, "by how much the returns of a pair differ at least", group="data")
+    dpo_pairs: int = _f(1, "pairs of a task, the widest first; 0: all", group="data")
+    dpo_smoothing: float = _f(0.0, "share of pairs believed to be the wrong way round", group="data")
+    evolve_from: str = _f("start", "start or current: the model each round of agentevol clones into", group="data")
+    evolve_weight: str = _f("return", "return, equal or task: what a success of agentevol weighs", group="data")
+    evolve_base: float = _f(1.0, "what a trajectory of agentevol's base set weighs; 0: leave them out", group="data")
+    evolve_rounds: int = _f(1, "rounds whose successes agentevol clones; 0: all so far", group="data")
+
     # Keeping and showing.
+    target: float = _f(0.0, "stop where success on held-out seeds has reached this; 0: play all steps", group="run")
     eval_every: int = _f(10, "steps between evaluations on held-out seeds; 0: only at the end", group="run")
     eval_episodes: int = _f(256, "episodes of an evaluation", group="run")
     eval_seed: int = _f(900_000, "the held-out tasks follow from it", group="run")
@@ -100,13 +129,14 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for item in fields(self):
             _check_type(item, getattr(self, item.name))
-        if not self.env:
+        if not self.env and self.algo not in OFFLINE:
             raise BadValue("name at least one environment: --env game:GuessTheNumber-v0-easy")
         for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise BadValue(f"{name} is one of {', '.join(options)}, got {getattr(self, name)!r}")
         for name in (
-            "steps",
+            *(() if self.algo in OFFLINE else ("steps",)),  # where 0 stands for what `epochs` passes take
+            "batch",
             "episodes",
             "group_size",
             "concurrency",
@@ -124,6 +154,23 @@ class TrainConfig:
         if self.algo in ("grpo", "rloo") and self.group_size < 2:
             raise BadValue(f"{self.algo} compares episodes of a group: group_size is at least 2")
         HorizonSchedule.parse(self.horizon)
+        self._check_data()
+
+    def _check_data(self) -> None:
+        """What cloning and preferences need."""
+        if self.algo in OFFLINE and not self.data:
+            raise BadValue(f"{self.algo} learns from stored trajectories: --data runs/a/trajectories")
+        if self.data and self.algo not in (*OFFLINE, "agentevol"):
+            raise BadValue(f"{self.algo} plays its own episodes; --data is for {', '.join(OFFLINE)} and agentevol")
+        if not self.dpo_beta > 0 or not self.dpo_margin > 0:
+            raise BadValue(f"dpo_beta and dpo_margin are above 0, got {self.dpo_beta} and {self.dpo_margin}")
+        if not 0 <= self.dpo_smoothing < 0.5:
+            raise BadValue(f"dpo_smoothing lies in [0, 0.5), got {self.dpo_smoothing}")
+        for name in ("steps", "dpo_pairs", "evolve_rounds", "evolve_base"):
+            if getattr(self, name) < 0:
+                raise BadValue(f"{name} is 0 or more, got {getattr(self, name)}")
+        if self.algo == "agentevol" and self.evolve_rounds != 1 and not self.store:
+            raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds: leave store on")
 
     @property
     def envs(self) -> dict[str, float]:
@@ -140,11 +187,22 @@ class TrainConfig:
         return weights
 
     @property
+    def env_keywords(self) -> dict[str, Any]:
+        """What every environment is made with."""
+        try:
+            found = json.loads(self.env_kwargs or "{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise BadValue(f'env_kwargs is a JSON object such as {{"max_turns": 12}}, got {self.env_kwargs!r}')
+        return found
+
+    @property
     def folder(self) -> Path:
         if self.out:
             return Path(self.out)
         name = "+".join(env_id.partition(":")[2] or env_id for env_id in self.envs)
-        return Path("runs") / f"{name}-{self.algo}-{self.seed}"
+        return Path("runs") / "-".join(part for part in (name, self.algo, str(self.seed)) if part)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -153,8 +211,20 @@ class TrainConfig:
         return replace(self, **values)
 
 
+OFFLINE = ("sft", "dpo")  # learn from stored trajectories; environments serve evaluation only
+
+# Where an algorithm is best served by other defaults than RL.
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "sft": {"steps": 0, "epochs": 2},
+    "dpo": {"steps": 0, "epochs": 1, "lr": 1e-4},
+    "agentevol": {"steps": 5, "epochs": 2, "episodes": 512, "eval_every": 1, "save_every": 1},
+}
+
 _CHOICES = {
-    "algo": ("reinforce", "rebn", "grpo", "rloo", "reinforce_pp", "ppo"),
+    "algo": ("reinforce", "rebn", "grpo", "rloo", "reinforce_pp", "ppo", "agentevol", *OFFLINE),
+    "data_keep": ("success", "all"),
+    "evolve_from": ("start", "current"),
+    "evolve_weight": ("return", "equal", "task"),
     "optimiser": ("adamw", "muon"),
     "aggregate": ("token", "sequence", "constant"),
     "normalise": ("std", "none"),
@@ -173,8 +243,10 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
             near = get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise BadValue(f"no setting {name!r}.{hint} `palestra train --help` lists all.")
-    env = values.get("env", ())
-    given = {**values, "env": (env,) if isinstance(env, str) else tuple(env)}
+    given = {**_DEFAULTS.get(str(values.get("algo")), {}), **values}
+    for name in ("env", "data"):
+        several = given.get(name, ())
+        given[name] = (several,) if isinstance(several, str) else tuple(several)
     for item in fields(TrainConfig):
         if kind_of(item) is float and type(given.get(item.name)) is int:
             given[item.name] = float(given[item.name])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -48,10 +50,11 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
 class Learner:
     """Holds the policy, its optimiser and, where asked, a frozen reference."""
 
+    hold: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)  # around every write of the weights
+
     def __init__(self, policy: Policy, config: TrainConfig, reference: Policy | None = None) -> None:
         self.policy = policy
         self.config = config
-        self.algorithm = algorithm_of(config)
         self.reference = reference
         self.optimiser = Optimiser(config.optimiser, policy.model, policy.critic, weight_decay=config.weight_decay)
         in_loss = config.kl if config.kl_in == "loss" else 0.0
@@ -63,6 +66,11 @@ class Learner:
             kl_estimator=config.kl_estimator,  # type: ignore[arg-type]
             entropy_coef=config.entropy,
         )
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """How turns get their credit; cloning and preferences have no such thing."""
+        return algorithm_of(self.config)
 
     def learn(self, trajectories: Sequence[Trajectory], step: int) -> dict[str, float]:
         """Credit, then `epochs` times `minibatches` updates."""
@@ -156,7 +164,8 @@ class Learner:
             raise Diverged(
                 "the gradient is no longer a number. Lower lr or raise clipping; the last checkpoint is still good"
             )
-        self.optimiser.step()
+        with self.hold():
+            self.optimiser.step()
         return norm
 
     @torch.no_grad()

@@ -1,52 +1,155 @@
-"""What a run says about itself: a JSON line a step, TensorBoard where asked, a line for the terminal."""
+"""What a run says about itself: a JSON line a step, and the same figures to TensorBoard and Weights & Biases.
+
+`metrics.jsonl` is the record; the others follow from it. On resume the lines of steps that will be played again are
+dropped, TensorBoard's events are written anew from what is left, and Weights & Biases is sent only what it has not had.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from palestra.errors import StoreFailed
+from palestra.errors import BadValue, StoreFailed
 from palestra.optional import require
 
+FILE = "metrics.jsonl"
 BARS = "▁▂▃▄▅▆▇█"
 
 
-class Metrics:
-    """Appends to `metrics.jsonl` of a run; on resume, lines of steps that will be played again are dropped."""
+class Sink(Protocol):
+    """Takes the figures of a step to somewhere else."""
 
-    def __init__(self, folder: Path, *, tensorboard: bool = False, from_step: int = 0) -> None:
-        self.path = folder / "metrics.jsonl"
+    def add(self, row: Mapping[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Metrics:
+    """Appends to `metrics.jsonl` of a run, and to what else was asked for; only rows before `from_step` are kept."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tensorboard: bool = False,
+        wandb: bool = False,
+        config: Mapping[str, Any] | None = None,
+        from_step: int = 0,
+    ) -> None:
+        self.path = folder / FILE
         self.rows = [row for row in read(self.path) if row["step"] < from_step]
-        text = "".join(json.dumps(row) + "\n" for row in self.rows)
         part = self.path.with_suffix(".part")
-        part.write_text(text)
-        part.replace(self.path)
-        self._board: Any = None
+        try:
+            part.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
+            part.replace(self.path)
+        except OSError as err:
+            raise StoreFailed(f"{self.path} could not be written: {err}") from err
+        self._sinks: list[Sink] = []
         if tensorboard:
-            self._board = require("torch.utils.tensorboard", extra="train").SummaryWriter(str(folder / "tensorboard"))
+            self._sinks.append(TensorBoard(folder / "tensorboard", self.rows))
+        if wandb:
+            self._sinks.append(WandB(folder, self.rows, config or {}))
 
     def add(self, row: Mapping[str, Any]) -> None:
         """One step's figures."""
         self.rows.append(dict(row))
         try:
-            with self.path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(_line(row))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as err:
             raise StoreFailed(f"{self.path} could not be written: {err}") from err
-        if self._board is not None:
-            for name, value in row.items():
-                if isinstance(value, (int, float)) and not isinstance(value, bool):
-                    self._board.add_scalar(name, value, row["step"])
+        for sink in self._sinks:
+            sink.add(row)
 
     def close(self) -> None:
-        if self._board is not None:
-            self._board.close()
-            self._board = None
+        """May be called twice."""
+        while self._sinks:
+            self._sinks.pop().close()
+
+
+class TensorBoard:
+    """Events in `folder`, written anew from `rows`; the x axis counts updates made."""
+
+    def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]] = ()) -> None:
+        writer = require("tensorboard.summary.writer.event_file_writer", extra="train").EventFileWriter
+        self._protos = (
+            require("tensorboard.compat.proto.event_pb2", extra="train").Event,
+            require("tensorboard.compat.proto.summary_pb2", extra="train").Summary,
+        )
+        shutil.rmtree(folder, ignore_errors=True)  # a killed process leaves events that are cut or will come again
+        try:
+            self._writer: Any = writer(str(folder))
+            for row in rows:
+                self.add(row)
+        except OSError as err:
+            raise StoreFailed(f"{folder} could not be written: {err}") from err
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        event, summary = self._protos
+        values = [summary.Value(tag=name, simple_value=value) for name, value in numbers(row).items()]
+        self._writer.add_event(event(step=row["step"] + 1, summary=summary(value=values)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases: online for who is logged in, else offline in `folder/wandb` for `wandb sync`."""
+
+    def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
+        wandb = require("wandb", extra="wandb")
+        self._mark = folder / "wandb.json"  # which run, and the last step it was told of
+        state = _json(self._mark) or {"id": secrets.token_hex(4), "sent": -2}
+        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+        self._id: str = state["id"]
+        self._sent: int = state["sent"]
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", "palestra"),
+                name=folder.name,
+                id=self._id,
+                resume="allow",
+                mode=mode,
+                dir=str(folder),
+                config=dict(config),
+                settings=wandb.Settings(silent=True, console="off", disable_git=True),
+            )
+        except wandb.errors.Error as err:
+            raise BadValue(f"Weights & Biases did not start: {err}. WANDB_MODE=offline needs no network") from err
+        self._run.define_metric("update")
+        self._run.define_metric("*", step_metric="update")
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if row["step"] <= self._sent:
+            return  # it had this step before the run was stopped
+        self._run.log({"update": row["step"] + 1, **numbers(row)})
+        self._sent = row["step"]
+        part = self._mark.with_suffix(".part")
+        try:
+            part.write_text(json.dumps({"id": self._id, "sent": self._sent}) + "\n", encoding="utf-8")
+            part.replace(self._mark)
+        except OSError as err:
+            raise StoreFailed(f"{self._mark} could not be written: {err}") from err
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """What of a row can be drawn over steps."""
+    plain = {k: v for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool) and k != "step"}
+    return {name: value for name, value in plain.items() if math.isfinite(value)}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -54,7 +157,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         try:
             rows.append(json.loads(line))
         except ValueError:
@@ -62,6 +165,26 @@ def read(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def sparkline(values: list[float], width: int = 30) -> str:
-    """The last `width` values between 0 and 1 as a row of bars."""
-    return "".join(BARS[min(len(BARS) - 1, int(max(0.0, value) * len(BARS)))] for value in values[-width:])
+def sparkline(values: Sequence[float], width: int = 30) -> str:
+    """Values between 0 and 1 as a row of at most `width` bars; where there are more, a bar is the mean of several."""
+    shown = [sum(part) / len(part) for part in _parts(values, width)]
+    return "".join(BARS[min(len(BARS) - 1, int(max(0.0, value) * len(BARS)))] for value in shown)
+
+
+def _parts(values: Sequence[float], count: int) -> list[Sequence[float]]:
+    """`values` in at most `count` runs of about equal length, none empty."""
+    count = min(count, len(values))
+    bounds = [len(values) * i // count for i in range(count + 1)] if count else [0]
+    return [values[start:end] for start, end in pairwise(bounds)]
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row) + "\n"
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"id", "sent"} <= set(found) else None
