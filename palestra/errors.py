@@ -10,6 +10,7 @@ PalestraError
 │   ├── MissingExtra           an optional package is not installed      (also an ImportError)
 │   ├── ResetNeeded            step before the first reset               (also a RuntimeError)
 │   ├── EpisodeOver            step after the last step                  (also a RuntimeError)
+│   ├── NoSandbox              this machine cannot isolate programs      (also a RuntimeError)
 │   └── ContextFull            a conversation outgrew the model's window (also a ValueError)
 ├── LawBroken                  check_env found an unsound environment    (also an AssertionError)
 └── InfrastructureError        something other than the agent failed: recorded, retried, never a reward
@@ -61,6 +62,10 @@ class ResetNeeded(UsageError, RuntimeError):
 
 class EpisodeOver(UsageError, RuntimeError):
     """`step` was called after the last step of an episode."""
+
+
+class NoSandbox(UsageError, RuntimeError):
+    """This machine cannot isolate programs; the message says what is missing."""
 
 
 class ContextFull(UsageError, ValueError):

@@ -7,6 +7,8 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NoReturn
 
 from palestra import __version__
 from palestra.errors import InfrastructureError, LawBroken, UsageError
@@ -16,6 +18,8 @@ VERBS = {
     "play": "play one in the terminal, or watch the expert or the random player",
     "check": "prove that environments are sound",
     "init-model": "write a model to start from, without a hub",
+    "train": "train an agent by RL, from an untrained or a pretrained model",
+    "doctor": "tell what works on this machine, and how to get what does not",
 }
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -27,6 +31,7 @@ examples:
   palestra play game:Wordle-v0-hard --agent expert --seed 7
   palestra check 'game:Sudoku-*'             prove the laws
   palestra init-model 1M --out models/tiny   an untrained model of a million parameters
+  palestra train --env game:GuessTheNumber-v0-easy   an agent learns, on the CPU, in minutes
 
 exit codes: 0 done, 1 a check failed, 2 a mistake in the command, 3 something outside failed, 130 interrupted
 `palestra VERB --help` explains a verb.
@@ -48,14 +53,16 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module = importlib.import_module(f"palestra.cli.{name.replace('-', '_')}")
         module.add_arguments(verb)
-        verb.set_defaults(run=module.run)
+        verb.set_defaults(run=module.run, parser=verb)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     parser = build_parser()
-    args = parser.parse_args(argv)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        _refuse(unknown, getattr(args, "parser", parser))
     if args.verb is None:
         parser.print_help()
         return EXIT_USAGE
@@ -78,3 +85,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` closed the pipe; nothing is wrong
         return EXIT_OK
+
+
+def _refuse(unknown: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
+    """Name what is not known, and the nearest flag that is."""
+    known = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+    flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
+    near = get_close_matches(flag, known, n=1)
+    hint = f". Did you mean {near[0]}?" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")

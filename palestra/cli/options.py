@@ -1,14 +1,17 @@
-"""What several verbs take: ids by pattern, keywords for an environment."""
+"""What several verbs take: ids by pattern, keywords for an environment, silence of the libraries beneath."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
+import sys
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
 from palestra.errors import BadValue, UnknownEnv
+from palestra.optional import require
 from palestra.registry import get_spec, list_envs
 
 
@@ -53,3 +56,13 @@ def matching(patterns: Iterable[str]) -> list[str]:
         else:
             chosen.add(get_spec(pattern).id)
     return [env_id for env_id in list_envs() if env_id in chosen]
+
+
+def quiet_libraries() -> None:
+    """No progress bar for each file that transformers reads or writes, no talk of retries and font caches."""
+    bars = require("huggingface_hub.utils", extra="hf")
+    require("transformers.utils.logging", extra="hf").disable_progress_bar()
+    if sys.stderr.isatty():
+        bars.enable_progress_bars()  # of downloads, which take minutes
+    for name in ("huggingface_hub", "matplotlib"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -45,12 +45,14 @@ def load_lora(model: Any, folder: Path) -> None:
         raise BadValue(f"{folder} holds an adapter of another shape ({outcome.unexpected_keys[0]}); set lora_* alike")
 
 
-def save_lora(model: Any, folder: Path) -> None:
-    """The adapter in peft's format; where the model is cut up, every process must call and the first one writes."""
+def save_lora(model: Any, folder: Path, *, write: bool = True) -> None:
+    """The adapter in peft's format; where the model is cut up, every process must call and one of them writes."""
     peft = require("peft", extra="train")
     from safetensors.torch import save_file
 
     state = {name: whole(p.detach()) for name, p in model.named_parameters() if is_lora(name)}
+    if not write:
+        return
     state = peft.get_peft_model_state_dict(model, state_dict=state, adapter_name=NAME)
     folder.mkdir(parents=True, exist_ok=True)
     save_file({name: p.contiguous().cpu() for name, p in state.items()}, folder / "adapter_model.safetensors")

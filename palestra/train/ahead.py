@@ -34,6 +34,7 @@ class AsyncLoop(Loop):
     """Like `Loop`, with rollout and learning at the same time."""
 
     lockstep = False  # nobody waits for anybody
+    shared = False
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         super().__init__(config, **options)
@@ -57,7 +58,9 @@ class AsyncLoop(Loop):
         result = await self._batch(step)
         waited = perf_counter()
         with self._hold_engine():
-            learned = await asyncio.to_thread(self.learner.learn, result.trajectories, step)
+            learned = await asyncio.to_thread(
+                self.learner.learn, result.trajectories, step, version=self.engine.version
+            )
         self.engine.weights_changed()
         done = perf_counter()
         self.curriculum = self.curriculum.after(result.trajectories)

@@ -4,46 +4,83 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from palestra.errors import StoreFailed
+from palestra.train.distributed import cut_like, whole
 from palestra.train.learner import Learner
 
 STATE = "trainer.pt"
 
 
 def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
-    """Write `folder` beside its old self, then swap: a kill at any moment leaves one whole checkpoint."""
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
+    """Write `folder` beside its old self, then swap: a kill at any moment, or a full disk, leaves one whole checkpoint.
+
+    Where there are several processes all must call; the first one writes.
+    """
+    critic = learner.policy.critic
+    everything = {
+        **state,
+        "optimiser": learner.optimiser.state_dict(),
+        "critic": None if critic is None else {name: whole(p.detach()) for name, p in critic.named_parameters()},
+    }
+
+    def fill(part: Path) -> None:
+        learner.policy.save(part, write=learner.world.first)
+        if learner.world.first:
+            torch.save(everything, part / STATE)
+
+    _swapped(learner, folder, fill)
+
+
+def save_model(learner: Learner, folder: Path) -> None:
+    """The model alone, for every command that takes one; else as `save`."""
+    _swapped(learner, folder, lambda part: learner.policy.save(part, write=learner.world.first))
+
+
+def _swapped(learner: Learner, folder: Path, fill: Callable[[Path], None]) -> None:
+    """Have `fill` write a folder beside `folder`, and put it in its place."""
+    part, old = _aside(folder, "part"), _aside(folder, "old")
+    first = learner.world.first
+    mend(folder)
+    failure: Exception | None = None
     try:
-        part.mkdir(parents=True)
-        learner.policy.model.save_pretrained(part)
-        learner.policy.tokenizer.save_pretrained(part)
-        critic = learner.policy.critic
-        torch.save(
-            {
-                **state,
-                "optimiser": learner.optimiser.state_dict(),
-                "critic": None if critic is None else critic.state_dict(),
-            },
-            part / STATE,
-        )
-        for file in part.iterdir():
-            _synced(file)
-        old = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if folder.exists():
-            folder.rename(old)
-        part.rename(folder)
-        _synced(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as err:
+        if first:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+        fill(part)
+        if first:
+            for file in part.rglob("*"):
+                _synced(file)
+            if folder.exists():
+                folder.rename(old)
+            part.rename(folder)
+            _synced(folder.parent)
+            shutil.rmtree(old, ignore_errors=True)
+    except (OSError, RuntimeError, SafetensorError) as err:  # torch and safetensors say a full disk in their own words
+        failure = err
         shutil.rmtree(part, ignore_errors=True)
-        raise StoreFailed(f"the checkpoint {folder} could not be written: {err}. The one before it is whole.") from err
+        mend(folder)
+    if any(learner.world.gather(failure is not None)):
+        raise StoreFailed(
+            f"the checkpoint {folder} could not be written: {failure}. The one before it is whole"
+        ) from failure
+
+
+def mend(folder: Path) -> None:
+    """Undo what a kill in the middle of a swap left: the old folder is aside, the new one not yet in its place."""
+    old = _aside(folder, "old")
+    if not old.exists():
+        return
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        old.rename(folder)
 
 
 def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
@@ -52,7 +89,9 @@ def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
     learner.optimiser.load_state_dict(state.pop("optimiser"))
     critic = state.pop("critic")
     if critic is not None and learner.policy.critic is not None:
-        learner.policy.critic.load_state_dict(critic)
+        with torch.no_grad():
+            for name, p in learner.policy.critic.named_parameters():
+                p.copy_(cut_like(critic[name], p))
     return state
 
 
@@ -63,9 +102,13 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Leave the newest `keep`."""
+    """Leave the newest `keep`; the best model has a folder of its own."""
     for path in checkpoints(folder)[: -keep or None]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _aside(folder: Path, kind: str) -> Path:
+    return folder.with_name(f".{folder.name}.{kind}")
 
 
 def _synced(path: Path) -> None:

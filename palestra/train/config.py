@@ -22,6 +22,11 @@ def _f(default: Any, text: str, *, group: str) -> Any:
     return field(default=default, metadata={"help": text, "group": group})
 
 
+def _auto(text: str, *, group: str) -> Any:
+    """A setting whose default follows from the model, see `auto`."""
+    return field(default=None, metadata={"help": text, "group": group, "auto": True})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """A training run. Every field is a flag of `palestra train` and a key of a recipe."""
@@ -32,19 +37,19 @@ class TrainConfig:
     curriculum: float = _f(
         0.0, "several --env are levels, easiest first; this success rate opens the next; 0: all are open", group="task"
     )
-    model: str = _f("default:0.3M", "folder, hub id, run folder, or default:SIZE for an untrained one", group="task")
+    model: str = _f("default:0.1M", "folder, hub id, run folder, or default:SIZE for an untrained one", group="task")
     out: str = _f("", "folder of the run; runs/<env>-<algo>-<seed> by default", group="task")
     seed: int = _f(0, "everything random follows from it", group="task")
     steps: int = _f(
-        60, "iterations of sample and learn; updates of sft and dpo, 0: what --epochs passes take", group="task"
+        80, "iterations of sample and learn; updates of sft and dpo, 0: what --epochs passes take", group="task"
     )
 
     # Sampling.
-    episodes: int = _f(256, "episodes a step", group="rollout")
-    group_size: int = _f(8, "episodes that share a seed", group="rollout")
-    concurrency: int = _f(256, "conversations at once", group="rollout")
+    episodes: int = _auto("episodes a step", group="rollout")
+    group_size: int = _auto("episodes that share a seed", group="rollout")
+    concurrency: int = _auto("conversations at once", group="rollout")
     horizon: str = _f("none", "turn limit: 20, or stages 5,10,15@100", group="rollout")
-    max_tokens: int = _f(16, "tokens a reply", group="rollout")
+    max_tokens: int = _auto("tokens a reply", group="rollout")
     temperature: float = _f(1.0, "of sampling while training", group="rollout")
     top_p: float = _f(1.0, "nucleus", group="rollout")
     system: str = _f("", "system prompt", group="rollout")
@@ -54,42 +59,59 @@ class TrainConfig:
 
     # Learning.
     algo: str = _f(
-        "rebn", "reinforce, rebn, grpo, rloo, reinforce_pp, ppo; agentevol; sft or dpo on --data", group="learning"
+        "rebn",
+        "reinforce, rebn, grpo, rloo, reinforce_pp, ppo (a value a turn), ppo_token; agentevol; sft or dpo on --data",
+        group="learning",
     )
     gamma: float = _f(1.0, "discount a turn", group="learning")
     lam: float = _f(0.95, "GAE's lambda (ppo)", group="learning")
-    lr: float = _f(1e-3, "learning rate", group="learning")
-    lr_warmup: int = _f(5, "steps until the full learning rate", group="learning")
-    lr_final: float = _f(0.1, "fraction of the learning rate at the last step", group="learning")
-    optimiser: str = _f("adamw", "adamw, or muon for the matrices and adamw for the rest", group="learning")
+    lr: float = _auto("learning rate", group="learning")
+    lr_warmup: int = _f(8, "steps until the full learning rate", group="learning")
+    lr_final: float = _f(0.2, "fraction of the learning rate at the last step", group="learning")
+    optimiser: str = _auto("adamw, or muon for the matrices and adamw for the rest", group="learning")
     weight_decay: float = _f(0.0, "of AdamW", group="learning")
-    max_grad_norm: float = _f(1.0, "gradients are clipped to it", group="learning")
+    max_grad_norm: float = _auto("gradients are clipped to it", group="learning")
     epochs: int = _f(1, "passes over a step's samples; over --data", group="learning")
-    minibatches: int = _f(1, "updates a pass", group="learning")
+    minibatches: int = _auto("updates a pass", group="learning")
     clip_low: float = _f(0.2, "ratio clipping, below", group="learning")
     clip_high: float = _f(0.2, "ratio clipping, above", group="learning")
     aggregate: str = _f("token", "token, sequence or constant (Dr. GRPO)", group="learning")
     normalise: str = _f("std", "grpo: std or none", group="learning")
+    normalise_per_env: bool = _f(
+        True, "means and deviations within each environment; off: over the whole batch", group="learning"
+    )
     kl: float = _f(0.0, "weight of the KL to the model at the start of RL", group="learning")
     kl_estimator: str = _f("k3", "k1, k2 or k3", group="learning")
     kl_in: str = _f("loss", "loss or reward", group="learning")
     kl_stop: float = _f(
-        0.1,
+        0.03,
         "a step ends early where the policy has moved this far (KL) from the one that sampled; 0: off",
         group="learning",
     )
-    entropy: float = _f(0.0, "weight of the entropy bonus", group="learning")
+    entropy: float = _auto("weight of the entropy bonus", group="learning")
     value_lr: float = _f(1e-3, "learning rate of the critic's head", group="learning")
     value_clip: float = _f(0.2, "clipping of the value loss; 0: off", group="learning")
+    stale_cap: float = _f(
+        2.0, "importance weights of samples older than the weights end here; 0: never", group="learning"
+    )
+    stale_keep_low: float = _f(0.0, "stale tokens with a weight below teach nothing", group="learning")
+    stale_keep_high: float = _f(0.0, "and those above; 0: both are off", group="learning")
     token_budget: int = _f(16384, "tokens a micro-batch, padding included", group="learning")
+    packing: bool = _f(False, "several short rows in a line, instead of padding", group="learning")
+    gradient_checkpointing: str = _f(
+        "auto", "compute layers again in the backward pass, which saves memory: on, off, auto", group="learning"
+    )
+    lora_rank: int = _f(0, "train low-rank additions of this rank instead of the weights; 0: off", group="learning")
+    lora_alpha: float = _f(0.0, "their size; 0: twice the rank", group="learning")
+    lora_targets: str = _f("", "layers they are added to (q_proj,v_proj); all linear ones by default", group="learning")
 
     # Before RL.
     warm_start: int = _f(
-        -1, "episodes of the sloppy player to clone first; -1: 2000 for an untrained model", group="start"
+        -1, "episodes of the sloppy player to clone first; -1: 3000 for an untrained model", group="start"
     )
-    warm_epochs: int = _f(2, "passes over them", group="start")
+    warm_epochs: int = _f(3, "passes over them", group="start")
     warm_batch: int = _f(32, "episodes an update of that", group="start")
-    warm_lr: float = _f(3e-3, "learning rate of that", group="start")
+    warm_lr: float = _f(1.2e-2, "learning rate of that", group="start")
     warm_observations: bool = _f(
         True, "learn to foresee the environment's words too, not only to write the player's", group="start"
     )
@@ -128,6 +150,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for item in fields(self):
+            if item.metadata.get("auto") and getattr(self, item.name) is None:
+                object.__setattr__(self, item.name, auto(item.name, self.algo, trained=self.trained))
             _check_type(item, getattr(self, item.name))
         if not self.env and self.algo not in OFFLINE:
             raise BadValue("name at least one environment: --env game:GuessTheNumber-v0-easy")
@@ -151,9 +175,21 @@ class TrainConfig:
             raise BadValue(f"episodes ({self.episodes}) must be a multiple of group_size ({self.group_size})")
         if not 0 <= self.gamma <= 1 or not 0 <= self.lam <= 1:
             raise BadValue(f"gamma and lam lie in [0, 1], got {self.gamma} and {self.lam}")
-        if self.algo in ("grpo", "rloo") and self.group_size < 2:
+        if self.algo in _IN_GROUPS and self.group_size < 2:
             raise BadValue(f"{self.algo} compares episodes of a group: group_size is at least 2")
+        if self.lora_rank < 0 or self.lora_alpha < 0:
+            raise BadValue(f"lora_rank and lora_alpha are 0 or more, got {self.lora_rank} and {self.lora_alpha}")
+        if self.stale_cap < 0:
+            raise BadValue(f"stale_cap is 0 or more, got {self.stale_cap}")
+        if self.stale_keep_high and not 0 <= self.stale_keep_low < self.stale_keep_high:
+            raise BadValue(f"0 <= stale_keep_low < stale_keep_high, got {self.stale_keep_low}, {self.stale_keep_high}")
+        for name in ("target", "curriculum"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadValue(f"{name} is a success rate in [0, 1], got {getattr(self, name)}")
+        if self.staleness < 0:
+            raise BadValue(f"staleness is 0 or more, got {self.staleness}")
         HorizonSchedule.parse(self.horizon)
+        _ = self.env_keywords
         self._check_data()
 
     def _check_data(self) -> None:
@@ -162,6 +198,8 @@ class TrainConfig:
             raise BadValue(f"{self.algo} learns from stored trajectories: --data runs/a/trajectories")
         if self.data and self.algo not in (*OFFLINE, "agentevol"):
             raise BadValue(f"{self.algo} plays its own episodes; --data is for {', '.join(OFFLINE)} and agentevol")
+        if self.asynchronous and self.algo in (*OFFLINE, "agentevol"):
+            raise BadValue(f"{self.algo} does not learn while it plays; asynchronous is for RL")
         if not self.dpo_beta > 0 or not self.dpo_margin > 0:
             raise BadValue(f"dpo_beta and dpo_margin are above 0, got {self.dpo_beta} and {self.dpo_margin}")
         if not 0 <= self.dpo_smoothing < 0.5:
@@ -171,6 +209,11 @@ class TrainConfig:
                 raise BadValue(f"{name} is 0 or more, got {getattr(self, name)}")
         if self.algo == "agentevol" and self.evolve_rounds != 1 and not self.store:
             raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds: leave store on")
+
+    @property
+    def trained(self) -> bool:
+        """Does the model know something already?"""
+        return not self.model.startswith("default:")
 
     @property
     def envs(self) -> dict[str, float]:
@@ -213,15 +256,44 @@ class TrainConfig:
 
 OFFLINE = ("sft", "dpo")  # learn from stored trajectories; environments serve evaluation only
 
+# What suits a small model that knows nothing, and one that was trained.
+_AUTO: Mapping[str, tuple[Any, Any]] = {
+    "episodes": (512, 256),
+    "group_size": (1, 8),
+    "concurrency": (512, 256),
+    "max_tokens": (16, 512),
+    "optimiser": ("muon", "adamw"),
+    "lr": (5e-3, 1e-6),
+    "max_grad_norm": (0.3, 1.0),
+    "minibatches": (8, 1),
+    "entropy": (0.003, 0.0),
+}
+_IN_GROUPS = ("grpo", "rloo")
+_CLONING: Mapping[str, Any] = {"optimiser": "adamw", "minibatches": 1, "entropy": 0.0}  # of sft, dpo and agentevol
+_CLONING_LR = (1e-3, 1e-5)
+
+
+def auto(name: str, algo: str, *, trained: bool) -> Any:
+    """The default of a setting that depends on what is trained."""
+    if algo in (*OFFLINE, "agentevol"):
+        if name == "lr":
+            return _CLONING_LR[trained]
+        if name in _CLONING:
+            return _CLONING[name]
+    if name == "group_size" and algo in _IN_GROUPS:
+        return 8
+    return _AUTO[name][trained]
+
+
 # Where an algorithm is best served by other defaults than RL.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 0, "epochs": 2},
-    "dpo": {"steps": 0, "epochs": 1, "lr": 1e-4},
+    "dpo": {"steps": 0, "epochs": 1},
     "agentevol": {"steps": 5, "epochs": 2, "episodes": 512, "eval_every": 1, "save_every": 1},
 }
 
 _CHOICES = {
-    "algo": ("reinforce", "rebn", "grpo", "rloo", "reinforce_pp", "ppo", "agentevol", *OFFLINE),
+    "algo": ("reinforce", "rebn", "grpo", "rloo", "reinforce_pp", "ppo", "ppo_token", "agentevol", *OFFLINE),
     "data_keep": ("success", "all"),
     "evolve_from": ("start", "current"),
     "evolve_weight": ("return", "equal", "task"),
@@ -232,6 +304,7 @@ _CHOICES = {
     "kl_in": ("loss", "reward"),
     "warm_player": ("random", "expert"),
     "dtype": ("float32", "bfloat16"),
+    "gradient_checkpointing": ("auto", "on", "off"),
 }
 
 
@@ -250,6 +323,8 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
     for item in fields(TrainConfig):
         if kind_of(item) is float and type(given.get(item.name)) is int:
             given[item.name] = float(given[item.name])
+    if type(given.get("horizon")) is int:
+        given["horizon"] = str(given["horizon"])
     return TrainConfig(**given)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from random import Random
 from typing import Any
@@ -12,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from palestra.algorithms import Algorithm, Credit, Episode, LossOptions, explained_variance, make_algorithm, to_turns
-from palestra.algorithms.losses import Denominators, LossInputs, combine, kl_reward, policy_loss, sft_loss, value_loss
+from palestra.algorithms import Algorithm, Credit, LossOptions, make_algorithm
+from palestra.algorithms.losses import Denominators, LossInputs, combine, policy_loss, sft_loss, value_loss
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
-from palestra.train.batch import Micro, Row, everything, micro_batches, minibatches, rows_of
+from palestra.train.batch import Micro, Row, blank, everything, micro_batches, minibatches, rows_of, staleness
+from palestra.train.before import Before
 from palestra.train.config import TrainConfig
+from palestra.train.distributed import World
 from palestra.train.model import Policy
 from palestra.train.optim import Optimiser
 
@@ -40,22 +43,35 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
     options: dict[str, Any] = {"gamma": config.gamma}
     if config.kl and config.kl_in == "reward":
         options["beta"] = config.kl
+    elif config.algo == "reinforce_pp":
+        options["beta"] = 0.0
     if config.algo == "grpo":
         options["normalise"] = config.normalise
-    if config.algo == "ppo":
+    if config.algo in ("grpo", "rloo"):
+        options["lone"] = "zero"  # a failure may leave one of a group alone
+    else:
+        options["per_env"] = config.normalise_per_env
+    if config.algo in ("ppo", "ppo_token"):
         options["lam"] = config.lam
     return make_algorithm(config.algo, **options)
 
 
 class Learner:
-    """Holds the policy, its optimiser and, where asked, a frozen reference."""
+    """Holds the policy, its optimiser and, where asked, a frozen reference.
+
+    Where there are several processes each calls every method, with its own share of the trajectories unless said
+    otherwise; the numbers that come back are those of all.
+    """
 
     hold: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)  # around every write of the weights
 
-    def __init__(self, policy: Policy, config: TrainConfig, reference: Policy | None = None) -> None:
+    def __init__(
+        self, policy: Policy, config: TrainConfig, reference: Policy | None = None, world: World | None = None
+    ) -> None:
         self.policy = policy
         self.config = config
         self.reference = reference
+        self.world = world or World()
         self.optimiser = Optimiser(config.optimiser, policy.model, policy.critic, weight_decay=config.weight_decay)
         in_loss = config.kl if config.kl_in == "loss" else 0.0
         self.options = LossOptions(
@@ -72,30 +88,42 @@ class Learner:
         """How turns get their credit; cloning and preferences have no such thing."""
         return algorithm_of(self.config)
 
-    def learn(self, trajectories: Sequence[Trajectory], step: int) -> dict[str, float]:
-        """Credit, then `epochs` times `minibatches` updates."""
+    def learn(self, trajectories: Sequence[Trajectory], step: int, *, version: int | None = None) -> dict[str, float]:
+        """Credit, then `epochs` times `minibatches` updates.
+
+        `version` is that of the weights before; where some samples are older, the loss corrects for it.
+        """
         config = self.config
+        metrics: dict[str, float] = {}
+        options = self.options
+        if version is not None:
+            ages = self.world.gather(staleness(trajectories, version))
+            metrics["stale_mean"] = sum(mean for mean, _ in ages) / len(ages)
+            metrics["stale_max"] = max(most for _, most in ages)
+            if metrics["stale_max"]:
+                options = self._for_stale()
         rows = rows_of(trajectories)
-        before = self._before(rows)
-        episodes = [
-            Episode.of(t, values=before.values(i, len(t.turns)), kl=before.kl(i, len(t.turns)))
-            for i, t in enumerate(trajectories)
-        ]
-        credit = self.algorithm.credit(episodes)
-        metrics: dict[str, float] = {f"credit_{name}": value for name, value in credit.metrics.items()}
+        before = self._before(rows, trajectories, anchor=options is not self.options)
+        shares = self.world.gather([before.episode(i, t) for i, t in enumerate(trajectories)])
+        first = sum(len(share) for share in shares[: self.world.rank])
+        count = sum(len(share) for share in shares)
+        credit = self.algorithm.credit([episode for share in shares for episode in share])
+        metrics |= {f"credit_{name}": value for name, value in credit.metrics.items()}
+        if "credit_explained_variance" in metrics:
+            metrics["explained_variance"] = metrics.pop("credit_explained_variance")
         metrics["signal"] = float(credit.signal)
         metrics["lr"] = learning_rate(config, step)
-        if credit.returns is not None and before.turn_values is not None:
-            metrics["explained_variance"] = explained_variance(credit.returns, before.turn_values)
         if not credit.signal:
             return metrics  # nothing to learn from: the weights stay as they are
+        mine = _part(credit, first, first + len(trajectories))
         self.optimiser.rates(metrics["lr"], config.value_lr)
         found: list[dict[str, float]] = []
         rng = Random(child_seed(config.seed, "minibatches", step))
-        parts = [part for _ in range(config.epochs) for part in minibatches(len(trajectories), config.minibatches, rng)]
+        parts = [part for _ in range(config.epochs) for part in minibatches(count, config.minibatches, rng)]
         for part in parts:
             chosen = set(part)
-            found.append(self._update([row for row in rows if row.episode in chosen], credit, before))
+            chosen_rows = [row for row in rows if first + row.episode in chosen]
+            found.append(self._update(chosen_rows, mine, before, options))
             if found[-1]["approx_kl"] > config.kl_stop > 0:
                 break  # the policy has left the one that sampled: the rest of the step would be learned from hearsay
         metrics["updates"] = len(found)
@@ -104,145 +132,147 @@ class Learner:
         return metrics
 
     def clone(self, trajectories: Sequence[Trajectory], lr: float, *, observations: bool = False) -> float:
-        """One supervised update on transcripts, on what the player wrote or also on what it was told; the loss."""
+        """One supervised update on transcripts, on what the player wrote or also on what it was told; the loss.
+
+        Every process is given all transcripts, and reads its share.
+        """
         rows = rows_of(trajectories)
         if observations:
             rows = everything(rows)
         self.optimiser.rates(lr, 0.0)
-        micros = micro_batches(rows, self.config.token_budget, self.policy.device)
-        denominators = _denominators(micros, 1.0)
+        micros = self.micros(self.world.share(rows))
+        denominators = self._denominators(micros, 1.0)
         self.optimiser.zero_grad()
         total = 0.0
         for micro in micros:
             scores = self.policy.score(micro)
-            loss = sft_loss(scores.logprobs, torch.ones_like(scores.logprobs), micro.mask, denominators).loss
-            loss.backward()  # type: ignore[no-untyped-call]
+            weights = torch.ones_like(scores.logprobs)
+            loss = sft_loss(scores.logprobs, weights, micro.mask, denominators, lengths=micro.lengths).loss
+            self.backward(loss)
             total += loss.item()
-        self._apply()
-        return total
+        self.apply()
+        return self.world.total([total])[0]
 
-    def _update(self, rows: list[Row], credit: Credit, before: _Before) -> dict[str, float]:
-        config = self.config
-        micros = micro_batches(rows, config.token_budget, self.policy.device)
-        denominators = _denominators(micros, float(config.max_tokens))
-        turns = sum(int(micro.turn_starts.sum()) for micro in micros)
-        critic = self.policy.critic is not None
-        self.optimiser.zero_grad()
-        parts: list[dict[str, Tensor]] = []
-        for micro in micros:
-            scores = self.policy.score(micro, entropy=True, values=critic)
-            inputs = LossInputs(
-                logprobs=scores.logprobs,
-                old_logprobs=before.old_logprobs(micro),
-                advantages=micro.from_turns(credit.advantages),
-                mask=micro.mask,
-                ref_logprobs=before.ref_logprobs(micro),
-                entropy=scores.entropy,
-            )
-            output = policy_loss(inputs, denominators, self.options)
-            loss = output.loss
-            if critic and scores.values is not None and credit.returns is not None:
-                judged = value_loss(
-                    scores.values,
-                    micro.from_turns(credit.returns),
-                    micro.turn_starts,
-                    denominator=turns,
-                    old_values=micro.from_turns(before.turn_values or []),
-                    clip=config.value_clip or None,
-                )
-                loss = loss + judged.loss
-                output.metrics.update(judged.metrics)
-            loss.backward()  # type: ignore[no-untyped-call]
-            parts.append(output.metrics)
-        metrics = combine(parts)
-        metrics["grad_norm"] = self._apply()
-        return metrics
+    # The parts, which other ways to learn use too
 
-    def _apply(self) -> float:
-        norm = float(torch.nn.utils.clip_grad_norm_(self.optimiser.parameters, self.config.max_grad_norm))
+    def micros(self, rows: Sequence[Row]) -> list[Micro]:
+        """The rows in micro-batches, as many as every other process has."""
+        config, device = self.config, self.policy.device
+        # Cut-up weights come together for a layer's output; the keys of a prefix leave by a side door.
+        share = self.policy.separate is None and self.world.size == 1
+        found = micro_batches(rows, config.token_budget, device, share=share, pack=config.packing)
+        return found + [blank(device)] * (self.world.most(len(found)) - len(found))
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a micro-batch's share of the loss."""
+        # Gradients are averaged over processes; the loss is a sum over them.
+        (loss * self.world.size if self.world.size > 1 else loss).backward()  # type: ignore[no-untyped-call]
+        self.optimiser.collect()
+
+    def apply(self) -> float:
+        """Move the weights, also those that are sampled from; the gradient's norm before it was clipped."""
+        self.optimiser.collect()
+        norm = self.optimiser.clip(self.config.max_grad_norm)
         if not math.isfinite(norm):
             raise Diverged(
                 "the gradient is no longer a number. Lower lr or raise clipping; the last checkpoint is still good"
             )
         with self.hold():
             self.optimiser.step()
+            self.policy.publish()
         return norm
 
+    def _update(self, rows: list[Row], credit: Credit, before: Before, options: LossOptions) -> dict[str, float]:
+        config = self.config
+        micros = self.micros(rows)
+        denominators = self._denominators(micros, float(config.max_tokens))
+        critic = self.policy.critic is not None
+        asked = self.world.total([float(sum(int(self._judged(micro).sum()) for micro in micros))])[0] if critic else 0.0
+        self.optimiser.zero_grad()
+        parts: list[dict[str, Tensor]] = []
+        for micro in micros:
+            spread = micro.from_turns if self.algorithm.level == "turn" else micro.from_sampled
+            places = self._judged(micro) if critic else None
+            scores = self.policy.score(micro, entropy=True, entropy_gradient=config.entropy > 0, values=places)
+            inputs = LossInputs(
+                logprobs=scores.logprobs,
+                old_logprobs=before.old_logprobs(micro),
+                advantages=spread(credit.advantages),
+                mask=micro.mask,
+                anchor_logprobs=before.anchor_logprobs(micro),
+                ref_logprobs=before.ref_logprobs(micro),
+                entropy=scores.entropy,
+                lengths=micro.lengths,
+            )
+            output = policy_loss(inputs, denominators, options)
+            loss = output.loss
+            if places is not None and scores.values is not None and credit.returns is not None:
+                judged = value_loss(
+                    scores.values,
+                    spread(credit.returns),
+                    places,
+                    denominator=asked,
+                    old_values=before.old_values(micro),
+                    clip=config.value_clip or None,
+                )
+                loss = loss + judged.loss
+                output.metrics.update(judged.metrics)
+            self.backward(loss)
+            parts.append(output.metrics)
+        metrics = self._combined(parts)
+        metrics["grad_norm"] = self.apply()
+        return metrics
+
+    def _judged(self, micro: Micro) -> Tensor:
+        """Where the critic is asked."""
+        return micro.turn_starts if self.algorithm.level == "turn" else micro.mask
+
+    def _for_stale(self) -> LossOptions:
+        config = self.config
+        if config.temperature != 1.0 or config.top_p != 1.0:
+            raise BadValue(
+                "samples of older weights can be corrected only where they were drawn from the model as it is: "
+                "asynchronous collection needs temperature 1 and top_p 1"
+            )
+        keep = (config.stale_keep_low, config.stale_keep_high) if config.stale_keep_high else None
+        return replace(self.options, cap=config.stale_cap or None, keep=keep)
+
     @torch.no_grad()
-    def _before(self, rows: list[Row]) -> _Before:
+    def _before(self, rows: list[Row], trajectories: Sequence[Trajectory], *, anchor: bool) -> Before:
         """What must be known of the samples before the first update: values, the reference's view, the KL."""
         config = self.config
         again = config.temperature != 1.0 or config.top_p != 1.0  # the engine's are of the model at temperature 1
-        found = _Before(again)
-        if not (again or self.policy.critic is not None or self.reference is not None):
-            return found
-        for micro in micro_batches(rows, config.token_budget, self.policy.device):
-            scores = ref = None
-            if again or self.policy.critic is not None:
-                scores = self.policy.score(micro, values=self.policy.critic is not None)
-            if self.reference is not None:
-                ref = self.reference.score(micro).logprobs
-            found.note(micro, scores.logprobs if scores else None, scores.values if scores else None, ref)
-        found.settle(rows)
+        critic = self.policy.critic is not None
+        found = Before(rows, level=self.algorithm.level)
+        if again or anchor or critic or self.reference is not None:
+            for micro in self.micros(rows):
+                if again or anchor or critic:
+                    scores = self.policy.score(micro, values=self._judged(micro) if critic else None)
+                    if again or anchor:
+                        found.note("anchor" if anchor else "old", micro, scores.logprobs)
+                    if scores.values is not None:
+                        found.note("values", micro, scores.values)
+                if self.reference is not None:
+                    found.note("ref", micro, self.reference.score(micro).logprobs)
+        if critic:
+            prompts = [Row.prompt(t.final_prompt, i) for i, t in enumerate(trajectories) if t.final_prompt]
+            for micro in self.micros(prompts):
+                found.note_last(micro, self.policy.score(micro, values=micro.ends).values)
         return found
 
+    def _denominators(self, micros: Sequence[Micro], length: float) -> Denominators:
+        parts = [Denominators.of(micro.mask, lengths=micro.lengths, length=length) for micro in micros]
+        tokens, sequences = self.world.total([sum(d.tokens for d in parts), sum(d.sequences for d in parts)])
+        return Denominators(tokens=tokens, sequences=sequences, length=length)
 
-class _Before:
-    """Per row and episode: log-probabilities, reference log-probabilities and values from before the update."""
-
-    def __init__(self, again: bool) -> None:
-        self._again = again
-        self._old: dict[int, list[float]] = {}
-        self._ref: dict[int, list[float]] = {}
-        self._values: dict[int, dict[int, float]] = {}
-        self._kl: dict[int, dict[int, float]] = {}
-        self.turn_values: list[list[float]] | None = None
-
-    def note(self, micro: Micro, logprobs: Tensor | None, values: Tensor | None, ref: Tensor | None) -> None:
-        for i, row in enumerate(micro.rows):
-            size = len(row.ids)
-            if logprobs is not None and self._again:
-                self._old[id(row)] = logprobs[i, :size].tolist()
-            if values is not None:
-                of_turn = self._values.setdefault(row.episode, {})
-                for turn, value, start in zip(
-                    row.turn_index, values[i, :size].tolist(), micro.turn_starts[i, :size].tolist(), strict=True
-                ):
-                    if start:
-                        of_turn.setdefault(turn, value)
-            if ref is not None:
-                self._ref[id(row)] = ref[i, :size].tolist()
-                old = torch.tensor(self._old.get(id(row), row.logprobs))
-                mask = torch.tensor(row.mask, dtype=torch.bool)
-                penalty = kl_reward(old[None], ref[i, :size].cpu()[None], mask[None])[0].tolist()
-                turns = max(row.turn_index) + 1
-                for turn, value in enumerate(to_turns(penalty, row.turn_index, turns)):
-                    sums = self._kl.setdefault(row.episode, {})
-                    sums[turn] = sums.get(turn, 0.0) + value
-
-    def settle(self, rows: list[Row]) -> None:
-        if self._values:
-            count = max(row.episode for row in rows) + 1
-            self.turn_values = [[v for _, v in sorted(self._values.get(i, {}).items())] for i in range(count)]
-
-    def values(self, episode: int, turns: int) -> list[float] | None:
-        del turns
-        return None if self.turn_values is None else self.turn_values[episode]
-
-    def kl(self, episode: int, turns: int) -> list[float] | None:
-        if not self._kl:
-            return None
-        return [self._kl[episode].get(turn, 0.0) for turn in range(turns)]
-
-    def old_logprobs(self, micro: Micro) -> Tensor:
-        return micro.fill([self._old[id(row)] for row in micro.rows]) if self._again else micro.old_logprobs
-
-    def ref_logprobs(self, micro: Micro) -> Tensor | None:
-        return micro.fill([self._ref[id(row)] for row in micro.rows]) if self._ref else None
+    def _combined(self, parts: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+        if self.world.size == 1:
+            return combine(parts)
+        shares = self.world.gather(combine(parts))
+        return combine([{name: torch.tensor(value, dtype=torch.float64) for name, value in s.items()} for s in shares])
 
 
-def _denominators(micros: Sequence[Micro], length: float) -> Denominators:
-    total = Denominators(tokens=0.0, sequences=0.0, length=length)
-    for micro in micros:
-        total = total + Denominators.of(micro.mask, length=length)
-    return total
+def _part(credit: Credit, start: int, stop: int) -> Credit:
+    """The credit of some of the episodes."""
+    returns = None if credit.returns is None else credit.returns[start:stop]
+    return replace(credit, advantages=credit.advantages[start:stop], returns=returns)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
-from palestra.train.metrics import BARS, sparkline
+from palestra.train.metrics import sparkline
 
 Row = Mapping[str, Any]
 RECENT = 20  # steps that say how long the rest will take
@@ -105,11 +105,16 @@ class Live:
 def line(row: Row, steps: int, *, left: float | None = None) -> str:
     """One row in one line."""
     if row["step"] < 0:
-        return f"before RL: success {_rate(row, 'eval_success')} on held-out seeds"
-    parts = [f"step {row['step'] + 1}/{steps}", f"success {_rate(row, 'success')}"]
+        known = f"success {_rate(row, 'eval_success')} on held-out seeds" if "eval_success" in row else "not evaluated"
+        return f"at the start: {known}"
+    parts = [f"step {_of(row['step'] + 1, steps)}"]
+    if "success" in row:
+        parts.append(f"success {_rate(row, 'success')}")
     for name, key, form in (
+        ("loss", "loss" if "success" not in row else "", ".4f"),
         ("return", "return", ".3f"),
         ("turns", "turns_per_episode", ".1f"),
+        ("level", "level", "d"),
         ("horizon", "horizon", "d"),
         ("entropy", "entropy", ".2f"),
         ("KL", "kl", ".4f"),
@@ -136,15 +141,16 @@ def block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80) -> li
     trained = [row for row in rows if row["step"] >= 0]
     judged = [row for row in rows if "eval_success" in row]
     found = [_headline(rows, config, steps, width)]
-    if trained:
-        curve = sparkline([row["success"] for row in trained], SPARK)
-        found.append(f"training  {_rate(trained[-1], 'success'):<21} {curve}")
+    played = [row for row in trained if "success" in row]
+    if played:
+        curve = sparkline([row["success"] for row in played], SPARK)
+        found.append(f"training  {_rate(played[-1], 'success'):<21} {curve}")
     if judged:
         found.append(_held_out(judged))
     if trained:
         last = trained[-1]
-        found.append(f"episodes  {_figures(last, _EPISODES)}")
-        found.append(f"learning  {_figures(last, _LEARNING)}")
+        found += [f"episodes  {_figures(last, _EPISODES)}"] if played else []
+        found.append(f"learning  {_figures(last, _LEARNING if played else (_LOSS, *_LEARNING))}")
     found += _time(rows, steps)
     found += _warnings(trained)
     return [text[:width].rstrip() for text in found]
@@ -153,7 +159,7 @@ def block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80) -> li
 def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
     """What the recent steps, and the evaluations so far, say about the rest; None before the first step."""
     trained = [row for row in rows if row["step"] >= 0]
-    if not trained:
+    if not trained or not steps:
         return None
     rest: int = steps - trained[-1]["step"] - 1
     recent: list[float] = [
@@ -179,7 +185,9 @@ _EPISODES = (
     ("truncated", "truncated", "{:.1%}"),
     ("invalid", "invalid_actions", "{:.1%}"),
     ("horizon", "horizon", "{}"),
+    ("level", "level", "{}"),
 )
+_LOSS = ("loss", "loss", "{:.4f}")
 _LEARNING = (
     ("entropy", "entropy", "{:.2f}"),
     ("KL", "kl", "{:.4f}"),
@@ -196,12 +204,16 @@ def _figures(row: Row, wanted: Sequence[tuple[str, str, str]]) -> str:
 
 def _headline(rows: Sequence[Row], config: Mapping[str, Any], steps: int, width: int) -> str:
     envs = [str(env).partition("=")[0] for env in config["env"]]
-    name = envs[0] + (f" and {len(envs) - 1} more" if len(envs) > 1 else "")
+    name = (envs[0] + (f" and {len(envs) - 1} more" if len(envs) > 1 else "")) if envs else "stored trajectories"
     left = f"{name}  {config['algo']}  {config['model']}"
     done = rows[-1]["step"] + 1 if rows else 0
-    right = f"step {done}/{steps} {_bar(done / steps, 12)}"
+    right = f"step {_of(done, steps)}" + (f" {_bar(done / steps, 12)}" if steps else "")
     room = max(0, width - len(right) - 2)
     return f"{left[:room]:<{room}}  {right}"
+
+
+def _of(done: int, steps: int) -> str:
+    return f"{done}/{steps}" if steps else str(done)  # 0: as many as the data asks for
 
 
 def _bar(share: float, width: int) -> str:
@@ -215,7 +227,7 @@ def _held_out(judged: Sequence[Row]) -> str:
     if len(judged) > 1:
         best = max(judged, key=lambda row: float(row["eval_success"]))
         start = f"{judged[0]['eval_success']:.1%} at first" if judged[0]["step"] >= 0 else ""
-        start = start or f"{judged[0]['eval_success']:.1%} before RL"
+        start = start or f"{judged[0]['eval_success']:.1%} before"
         text += f"  {start}, best {best['eval_success']:.1%}"
     return text
 
@@ -227,10 +239,10 @@ def _time(rows: Sequence[Row], steps: int) -> list[str]:
         return []
     shares = ", ".join(f"{name.removeprefix('seconds_')} {part / total:.0%}" for name, part in spent.items())
     left = seconds_left(rows, steps)
-    end = "done" if not left else f"about {clock(left)} left"
+    end = "" if left is None else ", done" if not left else f", about {clock(left)} left"
     speed = rows[-1].get("tokens_per_second")
     rate = "" if speed is None else f"   {_short(speed)} tokens/s"
-    return [f"time      {clock(total)}, {end}   {shares}{rate}"]
+    return [f"time      {clock(total)}{end}   {shares}{rate}"]
 
 
 def _warnings(trained: Sequence[Row]) -> list[str]:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
+from palestra.train.by_env import by_env
 from palestra.train.config import TrainConfig
 from palestra.train.horizon import HorizonSchedule
+from palestra.train.pooled import pooled
 from palestra.train.run import Run as Run
 from palestra.train.run import Say, Training, Watch, figures
 from palestra.train.tasks import Curriculum, training_tasks
@@ -20,16 +22,34 @@ def train(config: TrainConfig, *, resume: bool = True, say: Say = lambda _: None
 
     `say` is told what happens, a line each; with `watch`, which sees the rows of metrics, only what is not in them.
     """
-    kind: type[Training] = Loop
+    return asyncio.run(kind_of(config)(config, resume=resume, say=say, watch=watch).run())
+
+
+def kind_of(config: TrainConfig) -> type[Training]:
+    """What runs a config; the kinds other than plain RL are loaded when asked for."""
+    if config.algo == "sft":
+        from palestra.train.offline import SFT
+
+        return SFT
+    if config.algo == "dpo":
+        from palestra.train.offline import DPO
+
+        return DPO
+    if config.algo == "agentevol":
+        from palestra.train.evolve import Evolve
+
+        return Evolve
     if config.asynchronous:
         from palestra.train.ahead import AsyncLoop
 
-        kind = AsyncLoop
-    return asyncio.run(kind(config, resume=resume, say=say, watch=watch).run())
+        return AsyncLoop
+    return Loop
 
 
 class Loop(Training):
     """On-policy RL: the model plays, every turn gets its credit, the model learns, and again."""
+
+    shared = True
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         self.curriculum = Curriculum.of(config)
@@ -46,14 +66,16 @@ class Loop(Training):
         result = await self.play(training_tasks(self.config, step, self.curriculum))
         sampled = perf_counter()
         async with self.engine.paused():
-            learned = self.learner.learn(result.trajectories, step)
+            learned = self.learner.learn(result.trajectories, step, version=self.engine.version)
             self.engine.weights_changed()
         done = perf_counter()
-        self.curriculum = self.curriculum.after(result.trajectories)
         self.store(step, result)
+        result = pooled(result, self.world)
+        self.curriculum = self.curriculum.after(result.trajectories)
         return {
             **self.described(step),
             **figures(result),
+            **(by_env(result.trajectories) if len(self.config.envs) > 1 else {}),
             **learned,
             "seconds_sampling": sampled - began,
             "seconds_learning": done - sampled,

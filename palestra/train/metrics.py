@@ -76,7 +76,7 @@ class Metrics:
 
 
 class TensorBoard:
-    """Events in `folder`, written anew from `rows`; the x axis counts updates made."""
+    """Events in `folder`, written anew from `rows`; the x axis counts steps made."""
 
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]] = ()) -> None:
         writer = require("tensorboard.summary.writer.event_file_writer", extra="train").EventFileWriter
@@ -125,15 +125,15 @@ class WandB:
             )
         except wandb.errors.Error as err:
             raise BadValue(f"Weights & Biases did not start: {err}. WANDB_MODE=offline needs no network") from err
-        self._run.define_metric("update")
-        self._run.define_metric("*", step_metric="update")
+        self._run.define_metric("steps")
+        self._run.define_metric("*", step_metric="steps")
         for row in rows:
             self.add(row)
 
     def add(self, row: Mapping[str, Any]) -> None:
         if row["step"] <= self._sent:
             return  # it had this step before the run was stopped
-        self._run.log({"update": row["step"] + 1, **numbers(row)})
+        self._run.log({"steps": row["step"] + 1, **numbers(row)})
         self._sent = row["step"]
         part = self._mark.with_suffix(".part")
         try:

@@ -1,96 +1,239 @@
-"""A model to be trained: loading it, and what the losses need of it - log-probabilities, entropy, values."""
+"""A model to be trained: loading it, and what the losses need of it - log-probabilities, entropy, values.
+
+The weights that are trained and those that are sampled from are the same, in one process. They are two sets where the
+former are cut up among processes, have LoRA beside them, or may change while the latter are in use: then `sampler` is a
+plain whole model, and `publish` brings it up to date.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from palestra.engines import loading
+from palestra.engines.cached import CachedRunner
 from palestra.engines.default_model import default_model
+from palestra.errors import BadValue
+from palestra.train import adapters, distributed, memory
 from palestra.train.batch import Micro
 from palestra.train.config import TrainConfig
+from palestra.train.prefix import Prefix, Recorder, visible
 
-WORTH_SHARING = 256  # tokens saved, from which a second call of the model pays
+CHUNK = 1 << 25  # numbers of one block of logits; more are computed block by block, and again in the backward pass
+ADAPTER = "adapter"  # folder of a saved model with the LoRA it was merged from
+CRITICS = ("ppo", "ppo_token")
 
 
 class Scores(NamedTuple):
-    """All [B, T], zero where the policy did not sample."""
+    """All [B, T], zero where nothing was asked."""
 
     logprobs: Tensor
     entropy: Tensor | None
-    values: Tensor | None  # at the first token of each turn: what the critic says of the observation before it
+    values: Tensor | None  # what the critic says of everything before a token
 
 
 class Policy(nn.Module):
     """A causal language model, and where asked a critic on its hidden states."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, critic: bool = False, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        critic: bool = False,
+        temperature: float = 1.0,
+        recompute: str = "auto",
+        sampler: Any = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.tokenizer = tokenizer
         self.temperature = temperature if temperature > 0 else 1.0
+        self.recompute = recompute
+        self._sampler = [sampler]  # in a list, for it is no part of this module
         width = model.config.get_text_config().hidden_size
         self.critic = _critic(width).to(model.device) if critic else None
+        if recompute != "off":
+            memory.make_recomputable(model)
+        # Why rows cannot share keys and values or stand in one line; None: they can.
+        self.separate: str | None = CachedRunner.refusal(model)
 
     @property
     def device(self) -> torch.device:
         return torch.device(self.model.device)
 
-    def score(self, micro: Micro, *, entropy: bool = False, values: bool = False) -> Scores:
-        """One forward pass; the output layer sees only the places that count."""
-        hidden, shared = self._hidden(micro)
+    @property
+    def has_lora(self) -> bool:
+        return bool(getattr(self.model, "peft_config", None))
+
+    @property
+    def sampler(self) -> Any:
+        """The model to sample from: whole, plain, in transformers' form."""
+        return self.model if self._sampler[0] is None else self._sampler[0]
+
+    def split(self) -> None:
+        """From now on what is sampled from changes only with `publish`: it may be in use while the learner learns."""
+        if self._sampler[0] is None:
+            self._sampler[0] = copy.deepcopy(self.model).requires_grad_(False)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Sample with the weights as they are now; no step of an engine may run, and every process must call."""
+        twin = self._sampler[0]
+        if twin is None:
+            return
+        known = dict(twin.named_parameters())
+        for name, tensor in adapters.merged(self.model):
+            known[name].copy_(tensor)
+
+    def score(
+        self, micro: Micro, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
+    ) -> Scores:
+        """One forward pass; the output layer sees only the places that count. `values` [B, T]: where to ask the critic.
+
+        Every process must call as often, where there are several.
+        """
+        found: Scores = self(micro, entropy=entropy, entropy_gradient=entropy_gradient, values=values)
+        return found
+
+    def forward(
+        self, micro: Micro, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
+    ) -> Scores:
+        """As `score`; through the module's own call, so that its weights are whole meanwhile."""
+        with memory.recomputing(self._recomputes(micro)):
+            hidden = self._hidden(micro)
         row, column = micro.mask.nonzero(as_tuple=True)
-        picked = hidden[row, column - shared - 1]  # token t is predicted from what stands before it
-        logits = self.model.get_output_embeddings()(picked).float()
-        cap = getattr(self.model.config.get_text_config(), "final_logit_softcapping", None)
-        if cap is not None:
-            logits = torch.tanh(logits / cap) * cap
-        if self.temperature != 1.0:
-            logits = logits / self.temperature
-        every = logits.log_softmax(-1)
-        chosen = every.gather(-1, micro.ids[row, column][:, None])[:, 0]
-        blank = torch.zeros(micro.ids.shape, device=hidden.device)
-        spread = None
-        if entropy:
-            spread = blank.index_put((row, column), -(every.exp() * every).sum(-1))
+        # A token is predicted from what stands before it.
+        chosen, spread = self._predicted(
+            hidden[row, column - 1], micro.ids[row, column], entropy=entropy, entropy_gradient=entropy_gradient
+        )
+        empty = torch.zeros(micro.ids.shape, device=hidden.device)
         judged = None
-        if values:
+        if values is not None:
             if self.critic is None:
                 raise ValueError("this policy has no critic")
-            r, c = micro.turn_starts.nonzero(as_tuple=True)
+            r, c = values.nonzero(as_tuple=True)
             # The critic reads the policy's features and leaves them alone.
-            judged = blank.index_put((r, c), self.critic(hidden[r, c - shared - 1].detach().float())[:, 0])
-        return Scores(blank.index_put((row, column), chosen), spread, judged)
+            judged = empty.index_put((r, c), self.critic(hidden[r, c - 1].detach().float())[:, 0])
+        return Scores(
+            empty.index_put((row, column), chosen),
+            None if spread is None else empty.index_put((row, column), spread),
+            judged,
+        )
 
-    def _hidden(self, micro: Micro) -> tuple[Tensor, int]:
-        """[B, T - shared, width], and how many first tokens were read once for all rows and left out."""
+    def _predicted(
+        self, hidden: Tensor, ids: Tensor, *, entropy: bool, entropy_gradient: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """[N, width] and the tokens that followed, [N] -> their log-probabilities and the entropies, [N]."""
+        config = self.model.config.get_text_config()
+        cap = getattr(config, "final_logit_softcapping", None)
+        head = self.model.get_output_embeddings()
+
+        def block(hidden: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+            logits = head(hidden).float()
+            if cap is not None:
+                logits = torch.tanh(logits / cap) * cap
+            if self.temperature != 1.0:
+                logits = logits / self.temperature
+            every = logits.log_softmax(-1)
+            chosen = every.gather(-1, ids[:, None])[:, 0]
+            if not entropy:
+                return chosen, None
+            every = every if entropy_gradient else every.detach()
+            return chosen, -(every.exp() * every).sum(-1)
+
+        size = max(1, CHUNK // config.vocab_size)
+        if len(ids) <= size:
+            return block(hidden, ids)
+        parts = [
+            checkpoint(block, *part, use_reentrant=False, preserve_rng_state=False)
+            for part in zip(torch.split(hidden, size), torch.split(ids, size), strict=True)
+        ]
+        chosen = torch.cat([part[0] for part in parts])
+        return chosen, torch.cat([part[1] for part in parts]) if entropy else None
+
+    def _hidden(self, micro: Micro) -> Tensor:
+        """[B, T, width]"""
         body = getattr(self.model, self.model.base_model_prefix)
-        attention = micro.attention.long()
-        shared = micro.shared
-        if shared * (len(micro.rows) - 1) >= WORTH_SHARING:
-            cache = body(input_ids=micro.ids[:1, :shared], use_cache=True).past_key_values
-            if _plain(cache):
-                for layer in cache.layers:
-                    layer.keys = layer.keys.expand(len(micro.rows), -1, -1, -1)
-                    layer.values = layer.values.expand(len(micro.rows), -1, -1, -1)
-                rest = body(input_ids=micro.ids[:, shared:], attention_mask=attention, past_key_values=cache)
-                return rest.last_hidden_state, shared
-        return body(input_ids=micro.ids, attention_mask=attention, use_cache=False).last_hidden_state, 0
+        if not (micro.shared or micro.packed):
+            attention = micro.attention.long()
+            plain: Tensor = body(input_ids=micro.ids, attention_mask=attention, use_cache=False).last_hidden_state
+            return plain
+        if self.separate is not None:
+            raise BadValue(f"the rows of {type(self.model).__name__} must stand apart: {self.separate}")
+        cache = None
+        if micro.shared:
+            recorder = Recorder()
+            with memory.recomputing(False):  # it is short, and its keys are kept anyway
+                body(input_ids=micro.prefix, past_key_values=recorder, use_cache=True)
+            cache = Prefix(recorder, micro.shared)
+        windows = loading.layer_windows(self.model) or {}
+        masks = {kind: self._mask(visible(micro, window)) for kind, window in windows.items()}
+        hidden: Tensor = body(
+            input_ids=micro.ids,
+            attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
+            position_ids=micro.positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+        return hidden
+
+    def _mask(self, shown: Tensor) -> Tensor:
+        """As the model's attention takes it: true where seen, or a number to be added to the scores."""
+        if self.model.config.get_text_config(decoder=True)._attn_implementation == "sdpa":
+            return shown
+        low = torch.finfo(self.model.dtype).min
+        return torch.zeros(shown.shape, dtype=self.model.dtype, device=shown.device).masked_fill_(~shown, low)
+
+    def _recomputes(self, micro: Micro) -> bool:
+        if self.recompute == "auto":
+            return memory.is_too_much(self.model, micro.ids.numel())
+        return self.recompute == "on"
 
     def frozen(self) -> Policy:
         """A copy as it is now, for a reference."""
-        twin = Policy(copy.deepcopy(self.model), self.tokenizer, temperature=self.temperature)
+        if distributed.is_cut(next(self.model.parameters())):
+            self.publish()
+            model = self.sampler
+        else:
+            model = self.model
+        twin = Policy(copy.deepcopy(model), self.tokenizer, temperature=self.temperature, recompute="off")
         return twin.eval().requires_grad_(False)
 
+    def save(self, folder: Path, *, write: bool = True) -> None:
+        """A whole model with its tokenizer, as every command takes it; LoRA is merged, and kept apart beside it.
 
-def _plain(cache: Any) -> bool:
-    """Whether a cache holds every token's keys and values, and so can be handed to several rows."""
-    layers = getattr(cache, "layers", None) or []
-    return bool(layers) and all(type(layer).__name__ == "DynamicLayer" for layer in layers)
+        Every process must call; those without `write` only help.
+        """
+        self.publish()
+        if self.has_lora:
+            adapters.save_lora(self.model, folder / ADAPTER, write=write)
+        if write:
+            with quiet():
+                self.sampler.save_pretrained(folder)
+                self.tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars of transformers."""
+    from transformers.utils import logging as verbosity
+
+    logging: Any = verbosity
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _critic(width: int) -> nn.Module:
@@ -103,9 +246,41 @@ def _critic(width: int) -> nn.Module:
     return head
 
 
-def load_policy(config: TrainConfig, model: str | None = None) -> Policy:
-    """The model a config names (or the folder `model`), on its device, in its type."""
-    name = model or config.model
+def load_policy(config: TrainConfig, model: str | None = None, world: distributed.World | None = None) -> Policy:
+    """The model a config names (or the checkpoint `model`), on its device, in its type, cut up where asked."""
+    adapter = None if model is None else Path(model) / ADAPTER
+    if not config.lora_rank or adapter is None or not adapter.exists():
+        adapter = None
+    loaded, tokenizer = _loaded(config, model if adapter is None and model is not None else config.model)
+    several = world is not None and world.size > 1
+    twin = None
+    if config.lora_rank or several:
+        twin = copy.deepcopy(loaded).requires_grad_(False)
+    if config.lora_rank:
+        adapters.add_lora(
+            loaded, rank=config.lora_rank, alpha=config.lora_alpha, targets=config.lora_targets, seed=config.seed
+        )
+        if adapter is not None:
+            adapters.load_lora(loaded, adapter)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)  # a critic's first weights follow from the seed, whatever was drawn before
+        policy = Policy(
+            loaded,
+            tokenizer,
+            critic=config.algo in CRITICS,
+            temperature=config.temperature,
+            recompute=config.gradient_checkpointing,
+            sampler=twin,
+        )
+    if config.packing and policy.separate is not None:
+        raise BadValue(f"packing does not work with {type(loaded).__name__}: {policy.separate}; leave it off")
+    if world is not None and several:
+        distributed.shard(policy, memory.layers_of(loaded), policy.device, world)
+    policy.publish()
+    return policy
+
+
+def _loaded(config: TrainConfig, name: str) -> tuple[Any, Any]:
     kind, _, size = name.partition(":")
     device = config.device
     if device == "auto":
@@ -114,11 +289,10 @@ def load_policy(config: TrainConfig, model: str | None = None) -> Policy:
         source, tokenizer = default_model(size or "0.3M", seed=config.seed)
     else:
         source, tokenizer = _resolved(name), None
-    # Float32 unless asked: an optimiser's small steps are lost in bfloat16.
-    loaded, tokenizer, _ = loading.load(source, tokenizer=tokenizer, device=device, dtype=config.dtype, options={})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)  # a critic's first weights follow from the seed, whatever was drawn before
-        return Policy(loaded, tokenizer, critic=config.algo == "ppo", temperature=config.temperature)
+    with quiet():
+        # Where the weights are bfloat16 the optimiser keeps them in float32 beside: its small steps would be lost.
+        loaded, tokenizer, _ = loading.load(source, tokenizer=tokenizer, device=device, dtype=config.dtype, options={})
+    return loaded, tokenizer
 
 
 def _resolved(name: str) -> str:

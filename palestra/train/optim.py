@@ -7,11 +7,13 @@ move as far as common ones. A small model on a CPU learns to read an environment
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from palestra.train.distributed import cut_like, is_cut, whole
 
 NS_STEPS = 5
 NS = (3.4445, -4.775, 2.0315)  # of the quintic iteration: steep at 0, and it leaves [0.7, 1.2] to itself
@@ -25,23 +27,24 @@ class Muon(torch.optim.Optimizer):
     (torch's own computes in bfloat16, which some CPUs only emulate.) Matrices of one shape are done together.
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
         super().__init__(list(params), {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ARG002  # torch's signature
         for group in self.param_groups:
-            alike: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
+            alike: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
             for p in group["params"]:
                 if p.grad is not None:
                     alike[tuple(p.shape)].append(p)
             for (rows, columns), params in alike.items():
-                updates = torch.stack([self._momentum(p) for p in params])
+                # The whole matrix is needed: where it is cut up, every process puts it together for itself.
+                updates = torch.stack([whole(self._momentum(p)) for p in params])
                 size = group["lr"] * MATRIX_SCALE * max(rows, columns) ** 0.5
                 for p, update in zip(params, orthogonal(updates), strict=True):
-                    p.add_(update.to(p.dtype), alpha=-size)
+                    p.add_(cut_like(update.to(p.dtype), p), alpha=-size)
 
-    def _momentum(self, p: nn.Parameter) -> Tensor:
+    def _momentum(self, p: Tensor) -> Tensor:
         state = self.state[p]
         grad = p.grad.float()  # type: ignore[union-attr]  # asked for those with one
         if "momentum" not in state:
@@ -64,26 +67,41 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 class Optimiser:
-    """One or two torch optimisers as one; each group keeps its learning rate as a multiple of the run's."""
+    """One or two torch optimisers as one; each group keeps its learning rate as a multiple of the run's.
+
+    Weights in a coarser type than float32 are kept in float32 beside (`masters`), where small steps add up; so are the
+    gradients of a batch's micro-batches.
+    """
 
     def __init__(self, kind: str, model: nn.Module, critic: nn.Module | None, *, weight_decay: float) -> None:
-        matrices: list[nn.Parameter] = []
-        rest: list[nn.Parameter] = []
+        matrices: list[Tensor] = []
+        rest: list[Tensor] = []
         outside = {id(p) for name in ("get_input_embeddings", "get_output_embeddings") for p in _of(model, name)}
+        self._pairs: list[tuple[nn.Parameter, Tensor]] = []  # a coarse weight and its master
         for p in model.parameters():
             if p.requires_grad:
-                (matrices if kind == "muon" and p.dim() == 2 and id(p) not in outside else rest).append(p)
+                is_matrix = kind == "muon" and p.dim() == 2 and id(p) not in outside
+                (matrices if is_matrix else rest).append(self._master(p))
         self.model_parameters = matrices + rest
-        self.critic_parameters = [] if critic is None else list(critic.parameters())
+        self.critic_parameters: list[Tensor] = [] if critic is None else list(critic.parameters())
         self.parts: list[torch.optim.Optimizer] = []
         if matrices:
             self.parts.append(Muon(matrices, 0.0))
         groups = [{"params": rest, "critic": False}, {"params": self.critic_parameters, "critic": True}]
         adam = [group for group in groups if group["params"]]
-        self.parts.append(torch.optim.AdamW(adam, lr=0.0, weight_decay=weight_decay, betas=(0.9, 0.95)))
+        if adam:
+            self.parts.append(torch.optim.AdamW(adam, lr=0.0, weight_decay=weight_decay, betas=(0.9, 0.95)))
+
+    def _master(self, p: nn.Parameter) -> Tensor:
+        if p.dtype == torch.float32:
+            return p
+        master = p.detach().float().requires_grad_(True)
+        self._pairs.append((p, master))
+        return master
 
     @property
-    def parameters(self) -> list[nn.Parameter]:
+    def parameters(self) -> list[Tensor]:
+        """What is moved."""
         return self.model_parameters + self.critic_parameters
 
     def rates(self, lr: float, critic_lr: float) -> None:
@@ -95,22 +113,77 @@ class Optimiser:
     def zero_grad(self) -> None:
         for part in self.parts:
             part.zero_grad(set_to_none=True)
+        for p, _ in self._pairs:
+            p.grad = None
+
+    def collect(self) -> None:
+        """Take the gradients of a micro-batch over to the masters."""
+        for p, master in self._pairs:
+            if p.grad is not None:
+                master.grad = p.grad.float() if master.grad is None else master.grad.add_(p.grad)
+                p.grad = None
+
+    def clip(self, most: float) -> float:
+        """Scale the gradient down to the norm `most`; the norm it had."""
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        torch.nn.utils.clip_grads_with_norm_(self.parameters, most, norm)
+        return float(whole(norm))
 
     def step(self) -> None:
         for part in self.parts:
             part.step()
+        with torch.no_grad():
+            for p, master in self._pairs:
+                p.copy_(master)
 
     def forget(self) -> None:
         """Start with clean averages."""
         for part in self.parts:
             part.state.clear()
 
-    def state_dict(self) -> list[dict[str, Any]]:
-        return [part.state_dict() for part in self.parts]
+    def snapshot(self) -> list[Tensor]:
+        """The model's trained weights as they are, put together, on the CPU; every process must call."""
+        return [whole(p.detach()).cpu().clone() for p in self.model_parameters]
 
-    def load_state_dict(self, states: list[dict[str, Any]]) -> None:
-        for part, state in zip(self.parts, states, strict=True):
-            part.load_state_dict(state)
+    @torch.no_grad()
+    def restore(self, snapshot: Sequence[Tensor]) -> None:
+        """The weights as they were, and clean averages."""
+        for p, was in zip(self.model_parameters, snapshot, strict=True):
+            p.copy_(cut_like(was.to(p.device), p))
+        for coarse, master in self._pairs:
+            coarse.copy_(master)
+        self.forget()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, put together; every process must call."""
+        return {
+            "parts": [_put_together(part.state_dict()) for part in self.parts],
+            "masters": [whole(master.detach()).cpu() for _, master in self._pairs],
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            params = [p for group in part.param_groups for p in group["params"]]
+            cut = {i: {k: _cut_up(v, params[i]) for k, v in item.items()} for i, item in saved["state"].items()}
+            part.load_state_dict({**saved, "state": cut})
+        for (_, master), saved in zip(self._pairs, state["masters"], strict=True):
+            master.copy_(cut_like(saved.to(master.device), master))
+
+
+def _put_together(state: dict[str, Any]) -> dict[str, Any]:
+    def one(value: Any) -> Any:
+        return whole(value) if isinstance(value, Tensor) and is_cut(value) else value
+
+    numbers = {i: {name: one(value) for name, value in item.items()} for i, item in state["state"].items()}
+    return {**state, "state": numbers}
+
+
+def _cut_up(value: Any, like: Tensor) -> Any:
+    if isinstance(value, Tensor) and is_cut(like) and value.shape == like.shape:
+        return cut_like(value.to(like.device), like)
+    return value
 
 
 def _of(model: nn.Module, getter: str) -> list[nn.Parameter]:

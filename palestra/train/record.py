@@ -28,7 +28,7 @@ class RunRecord:
     config: Mapping[str, Any]
     versions: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()
-    rows: Sequence[Row] = ()  # metrics; step -1 is the evaluation before RL
+    rows: Sequence[Row] = ()  # metrics; step -1 is the evaluation at the start
 
     @property
     def steps(self) -> list[Row]:
@@ -50,9 +50,20 @@ class RunRecord:
         return int(self.config["steps"])
 
     @property
+    def finished(self) -> bool:
+        """All steps were made, or the success that was asked for was reached."""
+        target = self.config.get("target") or 2.0
+        reached = any(row["eval_success"] >= target for row in self.evaluations)
+        return reached or self.done >= self.planned > 0 or (self.planned == 0 and self._kept_to_the_end())
+
+    def _kept_to_the_end(self) -> bool:
+        return self.done > 0 and last_checkpoint(self.folder) == self.done
+
+    @property
     def title(self) -> str:
+        """What it was trained on: environments, or data."""
         envs = [str(env).partition("=")[0] for env in self.config["env"]]
-        return " + ".join(envs)
+        return " + ".join(envs or map(str, self.config.get("data", ()))) or self.folder.name
 
     @property
     def stages(self) -> list[tuple[int, int]]:

@@ -64,13 +64,13 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
 
 
 def learning_curve(record: RunRecord) -> Chart:
-    """Success over updates, in training and on held-out seeds."""
-    # A step's episodes are sampled before its update, its evaluation comes after it.
+    """Success over the steps made, in training and on held-out seeds."""
+    # A step's episodes are sampled before it learns, its evaluation comes after.
     training = [_point(row, "success", row["step"]) for row in record.steps if "success" in row]
     held_out = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]
     stages = record.stages
     return Chart(
-        title="Success over updates",
+        title="Success over steps",
         series=[
             Series(name="training", style="one", points=training),
             Series(name="held out, with 95% interval", style="two", points=held_out, dots=True),
@@ -87,6 +87,7 @@ def _percent(value: float) -> str:
 
 
 _SMALL: Sequence[tuple[str, str, Callable[[float], str]]] = (
+    ("Level", "level", "{:g}".format),
     ("Turns an episode", "turns_per_episode", "{:g}".format),
     ("Return", "return", "{:g}".format),
     ("Tokens an episode", "tokens_per_episode", "{:g}".format),
@@ -99,7 +100,12 @@ _SMALL: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("Invalid actions", "invalid_actions", _percent),
     ("Failed episodes", "failures", "{:g}".format),
     ("Tokens a second", "tokens_per_second", "{:g}".format),
+    ("Loss", "loss", "{:g}".format),
+    ("Loss (sft)", "sft_loss", "{:g}".format),
+    ("Loss (dpo)", "dpo_loss", "{:g}".format),
+    ("Pairs the right way round", "accuracy", _percent),
 )
+_OF_LOSSES = ("loss", "sft_loss", "dpo_loss")
 
 
 def small_charts(record: RunRecord) -> list[Chart]:
@@ -107,6 +113,8 @@ def small_charts(record: RunRecord) -> list[Chart]:
     found = []
     for title, key, form in _SMALL:
         points = [Point(x=row["step"], y=row[key]) for row in record.steps if row.get(key) is not None]
+        if key in _OF_LOSSES and any("success" in row for row in record.steps):
+            continue  # in RL the loss says nothing
         if any(p.y for p in points):
             found.append(_small_chart(title, points, form))
     apart = sorted({key for row in record.rows for key in row if key.startswith("eval_success/")})
@@ -147,7 +155,7 @@ def picture(record: RunRecord) -> bytes:
     for x, word in chart.marks:
         axes.axvline(x, color="#9aa4b2", lw=0.8, ls=(0, (4, 3)))
         axes.annotate(word, (x, 1), xytext=(3, -10), textcoords="offset points", fontsize=8, color="#57606a")
-    axes.set(ylim=(0, 1), xlabel="updates", ylabel="success", title=f"{record.title}, {record.config['algo']}")
+    axes.set(ylim=(0, 1), xlabel="steps", ylabel="success", title=f"{record.title}, {record.config['algo']}")
     axes.yaxis.set_major_formatter(require("matplotlib.ticker", extra="train").PercentFormatter(1.0))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color="#d8dee4", lw=0.6)
@@ -163,11 +171,12 @@ def picture(record: RunRecord) -> bytes:
 
 
 def _head(record: RunRecord) -> str:
-    state = "finished" if record.done >= record.planned else "not finished"
     config = record.config
+    many = f"{record.done} of {record.planned} steps" if record.planned else f"{record.done} steps"
+    state = "finished" if record.finished else "not finished"
     return (
         f"<header><h1>{escape(record.title)}</h1><p>{escape(str(config['algo']))} on {escape(str(config['model']))}, "
-        f"seed {config.get('seed', 0)}, {record.done} of {record.planned} steps, {state}</p></header>"
+        f"seed {config.get('seed', 0)}, {many}, {state}</p></header>"
     )
 
 
@@ -177,9 +186,9 @@ def _tiles(record: RunRecord) -> str:
     if judged:
         first, last = judged[0], judged[-1]
         best = max(judged, key=lambda row: float(row["eval_success"]))
-        found.append(("before RL" if first["step"] < 0 else "first evaluation", *_rate(first)))
-        found.append((f"after {last['step'] + 1} updates", *_rate(last)))
-        found.append((f"best, after {best['step'] + 1} updates", *_rate(best)))
+        found.append(("at the start" if first["step"] < 0 else "first evaluation", *_rate(first)))
+        found.append((f"after {last['step'] + 1} steps", *_rate(last)))
+        found.append((f"best, after {best['step'] + 1} steps", *_rate(best)))
         found.append(_change("turns an episode", judged, "eval_turns_per_episode"))
     spent = _spent(record.rows)
     if spent:
@@ -243,7 +252,7 @@ def _evaluations(record: RunRecord) -> str:
     ]
     columns = [column for column in columns if any(column[1] in row for row in rows)]
     head = "".join(
-        f"<th>{escape(name)}</th>" for name in ("updates", "success", "95% interval", *(c[0] for c in columns))
+        f"<th>{escape(name)}</th>" for name in ("steps", "success", "95% interval", *(c[0] for c in columns))
     )
     body = "".join(
         "<tr>"
@@ -307,7 +316,7 @@ def _said(who: str, text: str, note: str) -> str:
 def _point(row: Row, key: str, x: int) -> Point:
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
     interval = "" if low is None or high is None else f" ({low:.1%} to {high:.1%})"
-    return Point(x=x, y=row[key], low=low, high=high, text=f"after {x} updates: {row[key]:.1%}{interval}")
+    return Point(x=x, y=row[key], low=low, high=high, text=f"after {x} steps: {row[key]:.1%}{interval}")
 
 
 def _replace(path: Path, data: bytes) -> Path:

@@ -14,6 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -28,12 +29,17 @@ from palestra.errors import BadValue, EngineFailed
 from palestra.rollout import Result, Task, Writer, collect
 from palestra.train import checkpoint, live
 from palestra.train.config import TrainConfig
+from palestra.train.distributed import connect
 from palestra.train.horizon import HorizonSchedule
 from palestra.train.learner import Learner
-from palestra.train.metrics import Metrics
+from palestra.train.metrics import Metrics, read
 from palestra.train.model import Policy, load_policy
+from palestra.train.pooled import pooled
 from palestra.train.tasks import held_out_tasks
 from palestra.wrappers import Horizon
+
+# What may differ when a run goes on: where it ends, what is shown and kept of it.
+FREE = ("steps", "target", "out", "keep", "store", "tensorboard", "wandb")
 
 Say = Callable[[str], None]
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]  # sees all rows so far after each new one
@@ -53,29 +59,33 @@ class Training(ABC):
     """A run of `config` in its folder; where that has a checkpoint of the same config, it goes on from there."""
 
     lockstep: ClassVar[bool] = True  # on a CPU: sampling that can be repeated bit for bit
+    shared: ClassVar[bool] = False  # may several processes (torchrun) run it together?
 
     def __init__(
         self, config: TrainConfig, *, resume: bool = True, say: Say = lambda _: None, watch: Watch | None = None
     ) -> None:
         self.config = config
-        self.say = say
-        self._watch = watch
+        self.world = connect()
+        self.say = say if self.world.first else lambda _: None  # where there are several processes, the first speaks
+        self._watch = watch if self.world.first else None
+        if self.world.size > 1 and not self.shared:
+            raise BadValue(f"{type(self).__name__} runs in one process; start it without torchrun")
         self.folder = config.folder
         self.best = -1.0
         self.step = 0
         if config.threads:
             torch.set_num_threads(config.threads)
-        last = self._claim_folder(resume)
+        last = self.world.once(lambda: self._claim_folder(resume))
         self.fresh = last is None
-        policy = load_policy(config, None if last is None else str(last))
+        policy = load_policy(config, None if last is None else str(last), self.world)
         reference = self._reference(policy, last) if self.needs_reference else None
-        self.learner = Learner(policy, config, reference)
+        self.learner = Learner(policy, config, reference, self.world)
         if last is not None:
             state = checkpoint.load_state(self.learner, last)
             self.step, self.best = state["step"], state["best"]
             self.resumed(state)
             self.say(f"resumed from {last} at step {self.step}")
-        self.metrics = Metrics(
+        self.metrics = (Metrics if self.world.first else Unwritten)(
             self.folder,
             tensorboard=config.tensorboard,
             wandb=config.wandb,
@@ -83,7 +93,7 @@ class Training(ABC):
             from_step=self.step if last else -1,
         )
         self.engine = HFEngine(
-            policy.model,
+            policy.sampler,
             tokenizer=policy.tokenizer,
             slots=config.concurrency,
             lockstep=self.lockstep and policy.device.type == "cpu",
@@ -130,6 +140,7 @@ class Training(ABC):
                         self._save(self.step)
         finally:
             self.metrics.close()
+            self.world.close()
         evals = [row["eval_success"] for row in self.metrics.rows if "eval_success" in row]
         return Run(
             folder=self.folder,
@@ -155,8 +166,9 @@ class Training(ABC):
         return [lambda env: Horizon(env, None)] if HorizonSchedule.parse(self.config.horizon).stages else []
 
     async def play(self, tasks: list[Task]) -> Result:
-        """Let the model as it is play `tasks`."""
+        """Let the model as it is play `tasks`; where there are several processes, this one's share of them."""
         config = self.config
+        tasks = self.world.share(tasks)
         result = await collect(
             self.agent(), tasks, concurrency=config.concurrency, retries=config.retries, wrappers=self.wrappers
         )
@@ -169,7 +181,7 @@ class Training(ABC):
         ids = list(self.config.envs)
         if not ids:
             return {}
-        result = await self.play(held_out_tasks(self.config))
+        result = pooled(await self.play(held_out_tasks(self.config)), self.world)
         found = {f"eval_{name}": value for name, value in figures(result).items()}
         for env_id in ids if len(ids) > 1 else []:
             mine = [t for t in result.trajectories if t.env_id == env_id]
@@ -208,31 +220,36 @@ class Training(ABC):
         """Keep the episodes of a step, failed ones too."""
         if not self.config.store:
             return
-        path = self.folder / "trajectories" / f"step-{step:06d}.jsonl.gz"
+        path = self.stored_at(step)
         path.unlink(missing_ok=True)  # of an attempt at this step that was killed
         with Writer(path) as writer:
             for trajectory in [*result.trajectories, *result.failures]:
                 writer.write(trajectory)
 
+    def stored_at(self, step: int) -> Path:
+        """Where the episodes of a step are kept."""
+        rank = f".rank{self.world.rank}" if self.world.rank else ""
+        return self.folder / "trajectories" / f"step-{step:06d}{rank}.jsonl.gz"
+
     def _claim_folder(self, resume: bool) -> Path | None:
         """Make the run's folder; the checkpoint to go on from, if there is one of this very config."""
         described = json.loads(json.dumps(self.config.to_dict()))
         settings = self.folder / "run.json"
-        if settings.exists() and resume:
+        whole = checkpoint.checkpoints(self.folder)
+        if whole and settings.exists() and resume:  # without a checkpoint there is nothing to lose
             saved = json.loads(settings.read_text())["config"]
-            changed = sorted(k for k in described if k not in ("steps", "out") and saved.get(k) != described[k])
+            changed = sorted(k for k in described if k not in FREE and saved.get(k) != described[k])
             if changed:
                 raise BadValue(
                     f"{self.folder} holds a run with other settings ({', '.join(changed)}). "
                     "Choose another --out, or start over with --no-resume"
                 )
-            whole = checkpoint.checkpoints(self.folder)
-            if whole:
-                return whole[-1]
+            return whole[-1]
         if not resume:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        versions = {"palestra": __version__, "python": platform.python_version(), "torch": torch.__version__}
+        versions = {"palestra": __version__, "python": platform.python_version()}
+        versions |= {name: version(name) for name in ("torch", "transformers", "tokenizers")}
         settings.write_text(
             json.dumps({"config": described, "versions": versions, "command": sys.argv}, indent=2) + "\n"
         )
@@ -247,24 +264,30 @@ class Training(ABC):
     def _keep_start(self) -> None:
         """The model the first step starts from, where it is needed later on."""
         if self.learner.reference is not None:
-            self.learner.policy.model.save_pretrained(self.folder / "start")
-            self.learner.policy.tokenizer.save_pretrained(self.folder / "start")
+            checkpoint.save_model(self.learner, self.folder / "start")
             self.learner.reference = self.learner.policy.frozen()
 
     def _save(self, step: int) -> None:
         state = {"step": step, "best": self.best, **self.state()}
         checkpoint.save(self.learner, self.folder / "checkpoints" / f"step-{step}", state)
-        checkpoint.prune(self.folder, self.config.keep)
+        if self.world.first:
+            checkpoint.prune(self.folder, self.config.keep)
         self._link("last")
 
     def _link(self, name: str) -> None:
         """`best` and `last` are whole models, for every command that takes a folder."""
-        part = self.folder / f".{name}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        self.learner.policy.model.save_pretrained(part)
-        self.learner.policy.tokenizer.save_pretrained(part)
-        shutil.rmtree(self.folder / name, ignore_errors=True)
-        part.rename(self.folder / name)
+        checkpoint.save_model(self.learner, self.folder / name)
+
+
+class Unwritten(Metrics):
+    """Rows of a process that writes no files."""
+
+    def __init__(self, folder: Path, *, from_step: int = 0, **_: Any) -> None:
+        self.rows = [row for row in read(folder / "metrics.jsonl") if row["step"] < from_step]
+        self._sinks = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(dict(row))
 
 
 def figures(result: Result) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Numbers over updates -> a chart as SVG text, coloured by the page that holds it. Standard library only."""
+"""Numbers over steps -> a chart as SVG text, coloured by the page that holds it. Standard library only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Chart:
     marks: Sequence[tuple[float, str]] = ()
     width: int = 760
     height: int = 300
-    x_label: str = "updates"
+    x_label: str = "steps"
     span: tuple[float, float] | None = None  # of y; None: as the points ask
     form: Callable[[float], str] = "{:g}".format
     legend: bool = False
@@ -151,7 +151,7 @@ class _Frame:
         whole = [value for value in ticks(self.x_low, self.x_high, 8 if wide else 4) if value == int(value)]
         found += [
             f'<text class="tick middle" x="{self.x(value):.1f}" y="{self.bottom + 16}">{int(value)}</text>'
-            for value in whole  # there is no half an update
+            for value in whole  # there is no half a step
         ]
         found.append(f'<line class="axis" x1="{self.left}" x2="{self.right}" y1="{self.bottom}" y2="{self.bottom}"/>')
         if chart.x_label:

@@ -52,7 +52,7 @@ async def warm_start(learner: Learner, config: TrainConfig, say: Callable[[str],
     """Clone a player's transcripts: the sloppy one teaches format, not strategy."""
     count = config.warm_start
     if count < 0:
-        count = 2000 if config.model.startswith("default:") else 0
+        count = 0 if config.trained else 3000
     if count == 0:
         return
     player = Demonstrator(

@@ -172,3 +172,21 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     os.close(write)
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+def test_doctor_tells_what_works_and_how_to_get_the_rest() -> None:
+    found = {finding["what"]: finding for finding in json.loads(palestra_cli("doctor", "--json").stdout)}
+    assert {"machine", "sandbox", "GPU", "Java", "browser"} <= found.keys()
+    assert found["sandbox"]["state"] == "ok"
+    assert "bubblewrap" in found["sandbox"]["says"]
+    assert "[gymnasium]" in found
+    text = palestra_cli("doctor").stdout
+    for finding in found.values():
+        assert finding["what"] in text
+        assert finding["fix"] in text
+    bare = subprocess.run(
+        [sys.executable, "-m", "palestra", "doctor"], env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert bare.returncode == 0
+    assert "apt-get install bubblewrap" in bare.stdout
+    assert "apt-get install chromium" in bare.stdout

@@ -1,0 +1,46 @@
+"""REINFORCE, ReBN, GRPO, RLOO, REINFORCE++ and PPO on the same start, seeds and budget; one turn, and several.
+
+    python recipes/compare.py --jobs 2
+
+The single-turn task is a Sudoku with one empty cell and one try; the multi-turn one is GuessTheNumber-easy.
+"""
+
+from __future__ import annotations
+
+from experiment import Variant, arguments, plot, run, table
+
+TASKS = {
+    "one turn: Sudoku, one empty cell": {
+        "env": "game:Sudoku-v0-easy",
+        "env_kwargs": '{"clues": 15, "max_turns": 1}',
+    },
+    "several turns: GuessTheNumber-easy": {"env": "game:GuessTheNumber-v0-easy"},
+}
+VARIANTS = [
+    Variant(name="reinforce", settings={"algo": "reinforce", "group_size": 1}),
+    Variant(name="rebn", settings={"algo": "rebn", "group_size": 1}),
+    Variant(name="grpo", settings={"algo": "grpo", "group_size": 8}),
+    Variant(name="rloo", settings={"algo": "rloo", "group_size": 8}),
+    Variant(name="reinforce_pp", settings={"algo": "reinforce_pp", "group_size": 1}),
+    Variant(name="ppo", settings={"algo": "ppo", "group_size": 1}),
+]
+COLUMNS = {"success": "eval_success", "turns": "eval_turns_per_episode", "return": "eval_return"}
+
+
+def main() -> None:
+    args = arguments("Compare algorithms.", "compare")
+    panels = {}
+    tables = []
+    for title, base in TASKS.items():
+        folder = args.out / title.partition(":")[0].replace(" ", "-")
+        panels[title] = run(args, folder, base, VARIANTS)
+        tables.append(f"{title}\n\n{table(panels[title], COLUMNS)}\n")
+    text = "\n".join(tables)
+    (args.out / "table.md").write_text(text)
+    plot(args.out / "curves.png", panels, "eval_success", "success on held-out seeds")
+    print(text)
+    print(f"curves: {args.out / 'curves.png'}")
+
+
+if __name__ == "__main__":
+    main()

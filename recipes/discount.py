@@ -1,0 +1,27 @@
+"""Does a discount below 1 teach an agent to be quick? The same start and seeds with gamma 1, 0.9 and 0.7.
+
+    python recipes/discount.py --jobs 2
+
+GuessTheNumber with 10 numbers and 8 turns can be won without hurry; only a discount makes an early win worth more.
+"""
+
+from __future__ import annotations
+
+from experiment import Variant, arguments, plot, run, table
+
+BASE = {"env": "game:GuessTheNumber-v0-easy", "env_kwargs": '{"max_turns": 8}', "group_size": 1, "algo": "rebn"}
+VARIANTS = [Variant(name=f"gamma {gamma}", settings={"gamma": gamma}) for gamma in (1.0, 0.9, 0.7)]
+COLUMNS = {"turns": "eval_turns_per_episode", "success": "eval_success"}
+
+
+def main() -> None:
+    args = arguments("Discount below 1.", "discount")
+    found = run(args, args.out, BASE, VARIANTS)
+    text = table(found, COLUMNS)
+    (args.out / "table.md").write_text(text + "\n")
+    plot(args.out / "turns.png", {"GuessTheNumber, 8 turns": found}, "eval_turns_per_episode", "turns an episode")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Several ways to train, several seeds each, on the same start -> one table and one plot. The other recipes use it.
+
+A run is `palestra train` in a process of its own; `--jobs` of them at a time. Runs that are there already are not
+repeated, so a stopped experiment goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from palestra.train.config import from_mapping
+from palestra.train.metrics import read
+
+T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # of Student's t, by degrees of freedom
+
+SETTINGS: dict[str, Any] = {  # of a small model that has learned the format; `palestra train --help` explains them
+    "model": "default:0.1M",
+    "steps": 60,
+    "episodes": 256,
+    "concurrency": 256,
+    "max_tokens": 16,
+    "optimiser": "muon",
+    "lr": 5e-3,
+    "max_grad_norm": 0.3,
+    "minibatches": 8,
+    "entropy": 0.003,
+    "eval_every": 5,
+    "save_every": 1000,
+    "keep": 1,
+    "store": False,
+    "threads": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    name: str
+    settings: Mapping[str, Any]
+
+
+def arguments(description: str, out: str) -> argparse.Namespace:
+    """The flags these recipes share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, default=Path("runs") / out)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a core each (2)")
+    parser.add_argument("--steps", type=int, default=SETTINGS["steps"])
+    parser.add_argument("--episodes", type=int, default=SETTINGS["episodes"])
+    parser.add_argument("--eval-episodes", type=int, default=256)
+    parser.add_argument("--warm-start", type=int, default=3000)
+    return parser.parse_args()
+
+
+def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
+    """The model all variants of a seed begin with: the sloppy player's format, nothing of its game."""
+    path = folder / f"start-{seed}"
+    if not (path / "config.json").exists():
+        from palestra.train.learner import Learner
+        from palestra.train.model import load_policy
+        from palestra.train.warmstart import warm_start
+
+        config = from_mapping({**settings, "seed": seed})
+        learner = Learner(load_policy(config), config)
+        asyncio.run(warm_start(learner, config))
+        learner.policy.tokenizer.save_pretrained(path)
+        learner.policy.model.save_pretrained(path)
+    return path
+
+
+def run(args: argparse.Namespace, folder: Path, base: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, Any]:
+    """Every variant with every seed; the rows of metrics of each: {variant: [rows of seed 1, ...]}."""
+    sizes = {"steps": args.steps, "episodes": args.episodes, "eval_episodes": args.eval_episodes}
+    settings = {**SETTINGS, **base, **sizes}
+    jobs = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        seeds = range(1, args.seeds + 1)
+        starting = {**settings, "warm_start": args.warm_start}
+        starts = dict(zip(seeds, pool.map(lambda seed: _start(folder, starting, seed), seeds), strict=True))
+        for variant in variants:
+            for seed in seeds:
+                out = folder / f"{variant.name}-{seed}"
+                given = {**settings, **variant.settings, "model": str(starts[seed]), "seed": seed, "out": str(out)}
+                jobs.append(pool.submit(_train, given))
+        for job in jobs:
+            job.result()
+    return {v.name: [read(folder / f"{v.name}-{seed}" / "metrics.jsonl") for seed in seeds] for v in variants}
+
+
+def _start(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
+    """In a process of its own, so that several can be made at once."""
+    code = f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]; import experiment, pathlib; "
+    code += f"experiment.start_of(pathlib.Path({str(folder)!r}), {dict(settings)!r}, {seed})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return folder / f"start-{seed}"
+
+
+def _train(settings: Mapping[str, Any]) -> None:
+    flags: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [f"--{flag}", str(value)]
+    subprocess.run([sys.executable, "-m", "palestra", "train", *flags, "--quiet"], check=True)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half-width of its 95% interval (Student's t)."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return mean, 0.0
+    return mean, T95.get(len(values) - 1, 1.96) * stdev(values) / len(values) ** 0.5
+
+
+def last(rows: Sequence[Mapping[str, Any]], key: str) -> float:
+    """The last value of a metric."""
+    return float(next(row[key] for row in reversed(rows) if key in row))
+
+
+def table(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: Mapping[str, str]) -> str:
+    """Markdown: a row a variant, mean and half-width of the 95% interval over seeds."""
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, runs in found.items():
+        cells = []
+        for key in columns.values():
+            mean, half = interval([last(rows, key) for rows in runs])
+            cells.append(f"{mean:.3f} ± {half:.3f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def plot(path: Path, panels: Mapping[str, Mapping[str, Sequence[Any]]], key: str, label: str) -> None:
+    """A panel a task, a line a variant: the mean over seeds, with its 95% interval as a band."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
+    for axis, (title, found) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for name, runs in found.items():
+            steps = [row["step"] + 1 for row in runs[0] if key in row]
+            values = [[row[key] for row in rows if key in row] for rows in runs]
+            mean, half = zip(*(interval(at) for at in zip(*values, strict=True)), strict=True)
+            (line,) = axis.plot(steps, mean, label=name)
+            low, high = (
+                [m - h for m, h in zip(mean, half, strict=True)],
+                [m + h for m, h in zip(mean, half, strict=True)],
+            )
+            axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axis.set(title=title, xlabel="step", ylabel=label)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,43 @@
+"""ScalingInter: a horizon that grows in stages, against a short and a long one, for the same number of steps.
+
+    python recipes/scaling_inter.py --jobs 2
+
+The game has 20 numbers and 6 turns. Evaluation has no horizon. Sampled tokens are what a variant cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiment import Variant, arguments, interval, plot, run, table
+
+BASE = {"env": "game:GuessTheNumber-v0-easy", "env_kwargs": '{"max_number": 20, "max_turns": 6}', "group_size": 1}
+COLUMNS = {"success": "eval_success", "turns": "eval_turns_per_episode"}
+
+
+def main() -> None:
+    args = arguments("ScalingInter against fixed horizons.", "scaling_inter")
+    stage = max(1, args.steps // 3)
+    variants = [
+        Variant(name="short (2)", settings={"horizon": "2"}),
+        Variant(name="long (6)", settings={"horizon": "6"}),
+        Variant(name=f"staged (2,4,6@{stage})", settings={"horizon": f"2,4,6@{stage}"}),
+    ]
+    found = run(args, args.out, BASE, variants)
+    lines = [table(found, COLUMNS), ""]
+    for name, runs in found.items():
+        mean, half = interval([_tokens(rows) for rows in runs])
+        lines.append(f"{name}: {mean:,.0f} ± {half:,.0f} sampled tokens")
+    text = "\n".join(lines)
+    (args.out / "table.md").write_text(text + "\n")
+    plot(args.out / "curves.png", {"GuessTheNumber, 20 numbers": found}, "eval_success", "success on held-out seeds")
+    print(text)
+
+
+def _tokens(rows: Sequence[Mapping[str, Any]]) -> float:
+    return sum(row.get("tokens_per_episode", 0.0) * row.get("episodes", 0.0) for row in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""`palestra train` as a user types it: settings, what is shown, stopping and going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palestra.cli import main
+from palestra.train.config import TrainConfig
+from palestra.train.metrics import read
+
+GAME = "game:GuessTheNumber-v0-easy"
+TINY = [
+    *("--env", GAME, "--model", "default:0.1M", "--episodes", "16", "--warm-start", "64", "--eval-episodes", "8"),
+    *("--threads", "1", "--save-every", "1", "--eval-every", "2"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def curve(folder: str) -> list[dict[str, Any]]:
+    rows = read(Path(folder) / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
+
+
+# Before anything heavy is loaded
+
+
+def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for item in fields(TrainConfig):
+        assert f"--{item.name.replace('_', '-')}" in text
+        if type(item.default) in (int, float):
+            assert f"({item.default})" in text
+    for title in ("what is learned, by whom:", "sampling:", "learning:", "before RL:", "keeping and showing:"):
+        assert title in text
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "name at least one environment"),
+        (["--env", "game:Sudokku-v0-easy"], "Did you mean game:Sudoku-v0-easy"),
+        (["--env", f"{GAME}=much"], "--env takes an id or id=weight"),
+        (["--env", GAME, "--algo", "grop"], "algo is one of reinforce"),
+        (["--env", GAME, "--horizon", "5,10"], "stages need the number of steps"),
+        (["--env", GAME, "--group-size", "7"], "multiple of group_size"),
+        (["none.toml"], "there is no recipe none.toml"),
+        (["misspelt.toml"], "no setting 'epissodes'. Did you mean episodes?"),
+        (["--env", GAME, "--resume"], "no run to resume in runs/GuessTheNumber-v0-easy-rebn-0"),
+        (["--resume"], "say which run: --out FOLDER"),
+        (["--resume", "--out", "nothing"], "nothing holds no run"),
+        (["--report", "--out", "nothing"], "nothing holds no run"),
+        (["--env", GAME, "--out", "letters", "--no-resume"], "letters holds something else than a run"),
+    ],
+)
+def test_a_mistake_gets_a_sentence(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("misspelt.toml").write_text(f'env = "{GAME}"\n[rollout]\nepissodes = 3\n')
+    Path("letters").mkdir()
+    Path("letters/dear").touch()
+    assert main(["train", *args]) == 2
+    done = capsys.readouterr()
+    assert words in done.err
+    assert done.err.count("\n") == 1
+    assert Path("letters/dear").exists()
+    assert not Path("runs").exists(), "nothing is made for a command that cannot run"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--epissodes", "3"], "unrecognized arguments: --epissodes. Did you mean --episodes?"),
+        (["--group_size=4"], "Did you mean --group-size?"),
+        (["--episode", "3"], "Did you mean --episodes?"),
+        (["--steps", "many"], "argument --steps: invalid int value: 'many'"),
+        (["--json", "--quiet"], "not allowed with argument"),
+    ],
+)
+def test_a_wrong_flag_is_refused_with_the_nearest(
+    args: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--env", GAME, *args])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_other_verbs_name_the_nearest_flag_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["envs", "--jsn"])
+    assert "Did you mean --json?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["/dev/null/run", "a_file"])
+def test_a_folder_that_cannot_be_written_is_named(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a_file").touch()
+    assert main(["train", *TINY, "--out", out]) == 3
+    err = capsys.readouterr().err
+    assert f"the folder {out} cannot be written" in err
+    assert "Choose another --out" in err
+
+
+def test_help_and_mistakes_load_no_torch() -> None:
+    code = (
+        "import sys\nfrom palestra.cli import main\n"
+        "for args in (['--help'], ['--env', 'game:Nothing-v0'], ['--env', 'game:Sudoku-v0-easy', '--algo', 'x']):\n"
+        "    try: main(['train', *args])\n"
+        "    except SystemExit: pass\n"
+        "print('HEAVY', *{'torch', 'transformers', 'numpy', 'matplotlib'} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "HEAVY"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["train", *TINY, "--out", "run"]) == 2
+    assert "pip install 'palestra[train]'" in capsys.readouterr().err
+
+
+# Runs
+
+
+def test_a_model_that_cannot_be_had_is_one_clear_line_and_leaves_the_folder_free(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for model, words in (
+        ("Qwen/Qwen3-1.7B", "`palestra init-model` makes a model that needs no download"),
+        ("./nowhere", "there is no folder './nowhere'"),
+        ("default:7M", "no model size '7M'"),
+    ):
+        assert main(["train", *TINY, "--out", "run", "--model", model]) == 2
+        err = capsys.readouterr().err
+        assert words in err
+        assert err.count("\n") == 1
+    assert main(["train", *TINY, "--out", "run", "--steps", "1", "--quiet"]) == 0, "the next try is not held back"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = dict(zip(TINY[::2], TINY[1::2], strict=True))
+    settings = {k.removeprefix("--").replace("-", "_"): int(v) if v.isdigit() else v for k, v in pairs.items()}
+    Path("r.toml").write_text(
+        "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+        + '[learning]\nlr = 0.5\n[run]\nout = "runs/r"\ntensorboard = true\n'
+    )
+    assert main(["train", "r.toml", "--steps", "1", "--lr", "1e-3"]) == 0
+    shown = capsys.readouterr()
+    assert "Writing model shards" not in shown.out + shown.err
+    assert shown.err == ""
+    lines = shown.out.splitlines()
+    assert [line.split(",")[0].split(" ")[0] for line in lines] == [
+        "warm",
+        "at",
+        "step",
+        "report:",
+        "curve:",
+        "runs/r:",
+    ]
+    assert json.loads(Path("runs/r/run.json").read_text())["config"]["lr"] == 1e-3
+    for name in ("report.html", "curve.png", "last/config.json", "tensorboard"):
+        assert (Path("runs/r") / name).exists()
+
+    # The same command has nothing to do; other settings are not mixed in.
+    before = curve("runs/r")
+    assert main(["train", "r.toml", "--steps", "1", "--lr", "1e-3", "--no-tensorboard"]) == 0
+    assert "It was finished before" in capsys.readouterr().out
+    assert curve("runs/r") == before
+    assert main(["train", "r.toml", "--steps", "1"]) == 2
+    assert "other settings (lr)" in capsys.readouterr().err
+
+    # Without the recipe, for a machine.
+    assert main(["train", "--out", "runs/r", "--resume", "--steps", "2", "--json"]) == 0
+    shown = capsys.readouterr()
+    *rows, summary = [json.loads(line) for line in shown.out.splitlines()]
+    assert [row["step"] for row in rows] == [1]
+    assert summary["run"] == "runs/r"
+    assert summary["steps"] == 2
+    assert [row["step"] for row in curve("runs/r")] == [-1, 0, 1]
+    assert "resumed from" in shown.err
+
+    # The report again, from the folder alone; then from the start.
+    page = Path("runs/r/report.html")
+    text = page.read_bytes()
+    page.unlink()
+    assert main(["train", "--out", "runs/r", "--report"]) == 0
+    assert page.read_bytes() == text
+    capsys.readouterr()
+    assert main(["train", "--env", GAME, *TINY[2:], "--out", "runs/r", "--steps", "1", "--no-resume", "--quiet"]) == 0
+    assert [row["step"] for row in curve("runs/r")] == [-1, 0]
+    assert json.loads(Path("runs/r/run.json").read_text())["config"]["lr"] == TrainConfig(env=(GAME,)).lr
+
+
+def test_a_full_disk_is_named_and_what_was_kept_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """No file may grow beyond what a small model needs, which is how the system calls look on a full disk."""
+    code = (
+        "import resource, sys\nfrom palestra.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "sys.exit(main(['train', *sys.argv[1:]]))\n"
+    )
+    command = [*TINY, "--steps", "1", "--out", "run"]
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("palestra: store failed: the checkpoint run/checkpoints/step-0 could not be written")
+    assert done.stderr.count("\n") == 1
+    assert main(["train", *command, "--json"]) == 0
+    assert [row["step"] for row in curve("run")] == [-1, 0]
+    assert "resumed" not in capsys.readouterr().err
+
+
+LONG = [*TINY, "--steps", "6", "--warm-start", "256", "--warm-lr", "0.01", "--out", "run"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The curve of a run that nobody stopped."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert main(["train", *LONG, "--out", str(out), "--quiet"]) == 0
+    return curve(str(out))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_goes_on_with_the_same_command(number: signal.Signals, whole: list[dict[str, Any]]) -> None:
+    command = [sys.executable, "-m", "palestra", "train", *LONG]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("step 3/"):
+        assert process.poll() is None
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in errors
+    if number == signal.SIGINT:
+        assert "the same command goes on" in errors
+        assert Path("run/report.html").exists()
+    assert len(curve("run")) < len(whole)
+    assert main(["train", *LONG, "--quiet"]) == 0
+    assert curve("run") == whole
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_a_block_and_a_second_process_is_kept_out() -> None:
+    ours, theirs = pty.openpty()
+    env = os.environ | {"TERM": "xterm"}
+    command = [sys.executable, "-m", "palestra", "train", *LONG, "--out", "tty"]
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    text, refused = "", None
+    while True:
+        try:
+            text += os.read(ours, 4096).decode(errors="replace")
+        except OSError:  # the other end is closed
+            break
+        if "held out" in text and refused is None:  # the first block
+            refused = main(["train", *LONG, "--out", "tty"])
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    assert "step 6/6 ━━━━━━━━━━━━" in text
+    assert "\x1b[" in text
+    assert text.rstrip().splitlines()[-1].startswith("tty: held-out success")
+    assert "Writing model shards" not in text
+    assert refused == 2
