@@ -21,7 +21,7 @@ VARIANTS = [
     Variant(name="rebn", settings={"algo": "rebn", "group_size": 1}),
     Variant(name="grpo", settings={"algo": "grpo", "group_size": 8}),
     Variant(name="rloo", settings={"algo": "rloo", "group_size": 8}),
-    Variant(name="reinforce_pp", settings={"algo": "reinforce_pp", "group_size": 1}),
+    Variant(name="reinforce_pp", settings={"algo": "reinforce_pp", "group_size": 1, "kl": 0.01, "kl_in": "reward"}),
     Variant(name="ppo", settings={"algo": "ppo", "group_size": 1}),
 ]
 COLUMNS = {"success": "eval_success", "turns": "eval_turns_per_episode", "return": "eval_return"}

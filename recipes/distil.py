@@ -52,7 +52,7 @@ def main() -> None:
     untrained = {"data_keep": "all", "data_observations": True, "epochs": 3, "lr": 1e-2}
     cloned = learn("sft", "default:0.1M", algo="sft", data=str(data), **untrained)
     learn("dpo", cloned, algo="dpo", data=str(data), epochs=3, lr=3e-4)
-    learn("agentevol", cloned, algo="agentevol", steps=args.rounds, episodes=args.episodes, group_size=4, lr=1e-3)
+    learn("agentevol", cloned, algo="agentevol", steps=args.rounds, episodes=args.episodes, epochs=3, lr=1e-3)
 
     print()
     for name, rate in rates.items():

@@ -23,18 +23,23 @@ def total_reward(trajectory: Trajectory) -> float:
     return trajectory.total_reward
 
 
+def has_tokens(trajectory: Trajectory) -> bool:
+    return trajectory.sampled_tokens > 0
+
+
 def make_pairs(
     trajectories: Sequence[Trajectory],
     *,
     margin: float = 1e-6,
     per_task: int | None = 1,
     score: Callable[[Trajectory], float] = total_reward,
+    usable: Callable[[Trajectory], bool] = has_tokens,
 ) -> list[Pair]:
     """Pairs that differ by `margin` or more, the widest `per_task` of each task (None: all of them).
 
-    A task is an environment with its keywords and a seed. Failed episodes, and those without a sampled token, are left
-    out. No chance is involved: tasks come in the order they first appear, pairs of a task by falling margin; among
-    equals the lower (group, member) goes first.
+    A task is an environment with its keywords and a seed. Failed episodes, and those that are not `usable` (by default
+    those without a sampled token), are left out. No chance is involved: tasks come in the order they first appear,
+    pairs of a task by falling margin; among equals the lower (group, member) goes first.
     """
     if not margin > 0:
         raise BadValue(f"margin is above 0, got {margin}: without a difference there is nothing to prefer")
@@ -42,7 +47,7 @@ def make_pairs(
         raise BadValue(f"per_task is 1 or more, or None for every pair, got {per_task}")
     tasks: dict[Hashable, list[tuple[float, Trajectory]]] = {}
     for trajectory in trajectories:
-        if trajectory.failure is None and trajectory.sampled_tokens:
+        if trajectory.failure is None and usable(trajectory):
             tasks.setdefault(task_of(trajectory), []).append((score(trajectory), trajectory))
     found: list[Pair] = []
     for scored in tasks.values():

@@ -45,17 +45,19 @@ def load_lora(model: Any, folder: Path) -> None:
         raise BadValue(f"{folder} holds an adapter of another shape ({outcome.unexpected_keys[0]}); set lora_* alike")
 
 
-def save_lora(model: Any, folder: Path, *, write: bool = True) -> None:
-    """The adapter in peft's format; where the model is cut up, every process must call and one of them writes."""
+def state_of(model: Any) -> dict[str, Tensor]:
+    """The adapter's numbers, put together; every process must call."""
+    return {name: whole(p.detach()) for name, p in model.named_parameters() if is_lora(name)}
+
+
+def save_lora(model: Any, state: dict[str, Tensor], folder: Path) -> None:
+    """The adapter in peft's format."""
     peft = require("peft", extra="train")
     from safetensors.torch import save_file
 
-    state = {name: whole(p.detach()) for name, p in model.named_parameters() if is_lora(name)}
-    if not write:
-        return
-    state = peft.get_peft_model_state_dict(model, state_dict=state, adapter_name=NAME)
+    named = peft.get_peft_model_state_dict(model, state_dict=state, adapter_name=NAME)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: p.contiguous().cpu() for name, p in state.items()}, folder / "adapter_model.safetensors")
+    save_file({name: p.contiguous().cpu() for name, p in named.items()}, folder / "adapter_model.safetensors")
     model.peft_config[NAME].save_pretrained(folder)
 
 

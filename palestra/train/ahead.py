@@ -1,8 +1,9 @@
 """Asynchronous RL: collection goes on while the learner updates; how far it may run ahead is bounded.
 
-Tasks of step s + `staleness` may be begun while step s is collected or learned. A step's batch is made of the groups
-that finished first, but waits for those that would otherwise grow too old: so no episode is learned from more than
-`staleness` steps after the step it was begun in, and one slow episode has that many steps before anybody waits for it.
+Episodes of step s + `staleness` may be begun while those of step s are waited for or learned from. So no token is
+learned from more than `staleness` updates of the weights after it was sampled, and a slow episode has that many steps'
+time before anybody waits for it.
+
 The weights are shared: while the optimiser writes them no token is sampled. A conversation may therefore have been
 sampled by several versions; each token's own log-probability was kept, and the loss corrects for the difference.
 """
@@ -27,8 +28,6 @@ from palestra.train.loop import Loop
 from palestra.train.run import Run, figures
 from palestra.train.tasks import training_tasks
 
-Group = tuple[int, int]  # the step its tasks are of, and its place among them
-
 
 class AsyncLoop(Loop):
     """Like `Loop`, with rollout and learning at the same time."""
@@ -40,9 +39,7 @@ class AsyncLoop(Loop):
         super().__init__(config, **options)
         self._stream: Stream
         self._moved = asyncio.Condition()
-        self._parts: dict[Group, list[Trajectory]] = defaultdict(list)
-        self._ready: list[Group] = []  # whole groups, in the order they became so
-        self._begun: dict[int, int] = defaultdict(int)  # groups of each step that are not learned from yet
+        self._over: dict[int, list[Trajectory]] = defaultdict(list)  # by step, until they are learned from
 
     async def run(self) -> Run:
         self._clock = perf_counter()
@@ -78,44 +75,25 @@ class AsyncLoop(Loop):
         for step in count(self.step):
             async with self._moved:
                 await self._moved.wait_for(lambda step=step: step <= self.step + self.config.staleness)  # type: ignore[misc]
-            tasks = training_tasks(self.config, step, self.curriculum)
-            self._begun[step] = len(tasks) // self.config.group_size
-            for task in tasks:
+            for task in training_tasks(self.config, step, self.curriculum):
                 yield task
 
     async def _batch(self, step: int) -> Result:
-        """As many groups as a step has: first those that must not grow older, then those that finished first."""
-        config = self.config
-        wanted = config.episodes // config.group_size
-        oldest = step - config.staleness
-        while len(self._ready) < wanted or self._unfinished(oldest):
+        """The episodes of `step`, as soon as the last of them is over; those of later steps are put aside."""
+        while len(self._over[step]) < self.config.episodes:
             trajectory = await anext(aiter(self._stream), None)
             if trajectory is None or self._stream.stopped is not None:
                 raise EngineFailed(f"the rollout broke off: {self._stream.stopped or 'no more episodes came'}")
-            key = (trajectory.meta["step"], trajectory.group)
-            self._parts[key].append(trajectory)
-            if len(self._parts[key]) == config.group_size:
-                self._ready.append(key)
-        urgent = [key for key in self._ready if key[0] <= oldest]
-        chosen = (urgent + [key for key in self._ready if key[0] > oldest])[:wanted]
-        taken = set(chosen)
-        self._ready = [key for key in self._ready if key not in taken]
+            self._over[trajectory.meta["step"]].append(trajectory)
         result = Result()
-        for key in sorted(chosen):
-            self._begun[key[0]] -= 1
-            for trajectory in sorted(self._parts.pop(key), key=lambda t: t.member):
-                (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
+        for trajectory in sorted(self._over.pop(step), key=lambda t: (t.group, t.member)):
+            (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
         if not result.trajectories:
             raise EngineFailed("no episode of the step was finished")
         now = perf_counter()
         result.metrics = summarise(result.trajectories, result.failures, now - self._clock)
         self._clock = now
         return result
-
-    def _unfinished(self, oldest: int) -> bool:
-        """Is a group of step `oldest` or before still being played?"""
-        ready = sum(key[0] <= oldest for key in self._ready)
-        return sum(left for step, left in self._begun.items() if step <= oldest) > ready
 
     @contextmanager
     def _hold_engine(self) -> Iterator[None]:

@@ -138,8 +138,8 @@ def rows_of(trajectories: Sequence[Trajectory]) -> list[Row]:
     return rows
 
 
-def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[float, int]:
-    """How many versions older than `version` the sampled tokens' weights were: the mean, and the most."""
+def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[int, int, int]:
+    """How many versions older than `version` the sampled tokens' weights were: the sum, over how many, and the most."""
     total = count = most = 0
     for trajectory in trajectories:
         for turn in trajectory.turns:
@@ -148,7 +148,7 @@ def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[float, 
                 total += age * len(call.ids)
                 count += len(call.ids)
                 most = max(most, age)
-    return total / max(1, count), most
+    return total, count, most
 
 
 def everything(rows: Sequence[Row]) -> list[Row]:

@@ -16,5 +16,5 @@ def by_env(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         found[f"episodes/{env_id}"] = float(len(mine))
         found[f"success/{env_id}"] = sum(bool(t.success) for t in mine) / len(mine)
         found[f"return/{env_id}"] = sum(t.total_reward for t in mine) / len(mine)
-        found[f"turns/{env_id}"] = sum(len(t.turns) for t in mine) / len(mine)
+        found[f"turns_per_episode/{env_id}"] = sum(len(t.turns) for t in mine) / len(mine)
     return found

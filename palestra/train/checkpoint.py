@@ -21,7 +21,7 @@ STATE = "trainer.pt"
 def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
     """Write `folder` beside its old self, then swap: a kill at any moment, or a full disk, leaves one whole checkpoint.
 
-    Where there are several processes all must call; the first one writes.
+    Where there are several processes all must call, for the weights are put together; the first one writes.
     """
     critic = learner.policy.critic
     everything = {
@@ -29,47 +29,40 @@ def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
         "optimiser": learner.optimiser.state_dict(),
         "critic": None if critic is None else {name: whole(p.detach()) for name, p in critic.named_parameters()},
     }
+    write_model = learner.policy.writer()
 
-    def fill(part: Path) -> None:
-        learner.policy.save(part, write=learner.world.first)
-        if learner.world.first:
-            torch.save(everything, part / STATE)
+    def write(part: Path) -> None:
+        write_model(part)
+        torch.save(everything, part / STATE)
 
-    _swapped(learner, folder, fill)
+    learner.world.once(lambda: _swap(folder, write))
 
 
 def save_model(learner: Learner, folder: Path) -> None:
     """The model alone, for every command that takes one; else as `save`."""
-    _swapped(learner, folder, lambda part: learner.policy.save(part, write=learner.world.first))
+    write = learner.policy.writer()
+    learner.world.once(lambda: _swap(folder, write))
 
 
-def _swapped(learner: Learner, folder: Path, fill: Callable[[Path], None]) -> None:
-    """Have `fill` write a folder beside `folder`, and put it in its place."""
+def _swap(folder: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill a folder beside `folder`, and put it in its place."""
     part, old = _aside(folder, "part"), _aside(folder, "old")
-    first = learner.world.first
     mend(folder)
-    failure: Exception | None = None
     try:
-        if first:
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
-        fill(part)
-        if first:
-            for file in part.rglob("*"):
-                _synced(file)
-            if folder.exists():
-                folder.rename(old)
-            part.rename(folder)
-            _synced(folder.parent)
-            shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        write(part)
+        for file in part.rglob("*"):
+            _synced(file)
+        if folder.exists():
+            folder.rename(old)
+        part.rename(folder)
+        _synced(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
     except (OSError, RuntimeError, SafetensorError) as err:  # torch and safetensors say a full disk in their own words
-        failure = err
         shutil.rmtree(part, ignore_errors=True)
         mend(folder)
-    if any(learner.world.gather(failure is not None)):
-        raise StoreFailed(
-            f"the checkpoint {folder} could not be written: {failure}. The one before it is whole"
-        ) from failure
+        raise StoreFailed(f"the checkpoint {folder} could not be written: {err}. The one before it is whole") from err
 
 
 def mend(folder: Path) -> None:

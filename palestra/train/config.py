@@ -144,7 +144,7 @@ class TrainConfig:
     store: bool = _f(True, "keep the trajectories of every step (runs/.../trajectories)", group="run")
     device: str = _f("auto", "cpu, cuda or auto", group="run")
     dtype: str = _f("float32", "of the weights: float32 or bfloat16", group="run")
-    threads: int = _f(0, "torch threads; 0: as torch likes", group="run")
+    threads: int = _f(0, "torch threads; 0: one for a small model, else as torch likes", group="run")
     tensorboard: bool = _f(False, "write TensorBoard events too", group="run")
     wandb: bool = _f(False, "write to Weights & Biases too; offline unless logged in", group="run")
 
@@ -289,7 +289,8 @@ def auto(name: str, algo: str, *, trained: bool) -> Any:
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 0, "epochs": 2},
     "dpo": {"steps": 0, "epochs": 1},
-    "agentevol": {"steps": 5, "epochs": 2, "episodes": 512, "eval_every": 1, "save_every": 1},
+    # One try a task: of several alike one is kept, and that favours the lucky over the sure.
+    "agentevol": {"steps": 5, "epochs": 2, "episodes": 512, "group_size": 1, "eval_every": 1, "save_every": 1},
 }
 
 _CHOICES = {

@@ -20,9 +20,11 @@ from palestra.rollout import read
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.train import data
+from palestra.train.by_env import by_env
 from palestra.train.config import TrainConfig
 from palestra.train.learner import learning_rate
 from palestra.train.offline import with_ids
+from palestra.train.pooled import pooled
 from palestra.train.run import Run, Training, figures
 from palestra.train.supervised import as_written, clone
 from palestra.train.tasks import Curriculum, training_tasks
@@ -33,6 +35,8 @@ START = "start.pt"
 
 class Evolve(Training):
     """Rounds of exploring and cloning."""
+
+    shared = True
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         self.curriculum = Curriculum.of(config)
@@ -67,7 +71,7 @@ class Evolve(Training):
         result = await self.play(training_tasks(config, step, self.curriculum))
         self.store(step, result)
         sampled = perf_counter()
-        played = [t for share in self.learner.world.gather(result.trajectories) for t in share]
+        played = [t for share in self.world.gather(result.trajectories) for t in share]
         explored = [*self._earlier(step), *played]
         chosen = next_set(
             self.base,
@@ -76,6 +80,7 @@ class Evolve(Training):
             base_weight=config.evolve_base,
         )
         kept = len(chosen) - len(self.base)
+        everyone = pooled(result, self.world)
         learned: dict[str, float] = {"signal": 0.0}
         if any(item.weight > 0 for item in chosen[len(self.base) :]):
             async with self.engine.paused():
@@ -85,7 +90,8 @@ class Evolve(Training):
                 self.engine.weights_changed()
         row = {
             **({"level": self.curriculum.open} if config.curriculum else {}),
-            **figures(result),
+            **figures(everyone),
+            **(by_env(everyone.trajectories) if len(config.envs) > 1 else {}),
             "kept": kept,
             "examples": sum(item.weight > 0 for item in chosen),
             **learned,
@@ -108,7 +114,10 @@ class Evolve(Training):
         """The episodes of the rounds before that are cloned in this one too; they lie in the run's folder."""
         rounds = self.config.evolve_rounds
         first = max(0, step + 1 - rounds) if rounds else 0
-        files = [self.stored_at(earlier) for earlier in range(first, step)]
+        kept = self.folder / "trajectories"
+        files = [
+            file for at in range(first, step) for file in sorted(kept.glob(f"step-{at:06d}.*"))
+        ]  # of every process
         return [t for file in files for t in read(file) if t.failure is None and t.success]
 
     def _begin_round(self) -> None:
@@ -122,7 +131,7 @@ class Evolve(Training):
     def _keep_start_weights(self) -> None:
         """Exactly, for every later round and for going on after a kill."""
         self._start = self.learner.optimiser.snapshot()
-        if self.learner.world.first:
+        if self.world.first:
             part = self.folder / f".{START}.part"
             torch.save(self._start, part)
             part.replace(self.folder / START)

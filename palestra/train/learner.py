@@ -98,8 +98,8 @@ class Learner:
         options = self.options
         if version is not None:
             ages = self.world.gather(staleness(trajectories, version))
-            metrics["stale_mean"] = sum(mean for mean, _ in ages) / len(ages)
-            metrics["stale_max"] = max(most for _, most in ages)
+            metrics["stale_mean"] = sum(total for total, _, _ in ages) / max(1, sum(count for _, count, _ in ages))
+            metrics["stale_max"] = max(most for _, _, most in ages)
             if metrics["stale_max"]:
                 options = self._for_stale()
         rows = rows_of(trajectories)

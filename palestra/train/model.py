@@ -8,7 +8,7 @@ plain whole model, and `publish` brings it up to date.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,18 +207,23 @@ class Policy(nn.Module):
         twin = Policy(copy.deepcopy(model), self.tokenizer, temperature=self.temperature, recompute="off")
         return twin.eval().requires_grad_(False)
 
-    def save(self, folder: Path, *, write: bool = True) -> None:
-        """A whole model with its tokenizer, as every command takes it; LoRA is merged, and kept apart beside it.
+    def writer(self) -> Callable[[Path], None]:
+        """What writes the model into a folder, as every command takes it: whole, with its tokenizer; LoRA is merged,
+        and kept apart beside it.
 
-        Every process must call; those without `write` only help.
+        Every process must call, for the weights are put together now; one of them then writes.
         """
         self.publish()
-        if self.has_lora:
-            adapters.save_lora(self.model, folder / ADAPTER, write=write)
-        if write:
+        lora = adapters.state_of(self.model) if self.has_lora else None
+
+        def write(folder: Path) -> None:
+            if lora is not None:
+                adapters.save_lora(self.model, lora, folder / ADAPTER)
             with quiet():
                 self.sampler.save_pretrained(folder)
                 self.tokenizer.save_pretrained(folder)
+
+        return write
 
 
 @contextmanager
@@ -296,10 +301,10 @@ def _loaded(config: TrainConfig, name: str) -> tuple[Any, Any]:
 
 
 def _resolved(name: str) -> str:
-    """A run folder stands for its best checkpoint, else its last."""
+    """A run folder stands for its best checkpoint, else its last; a kill may have left one of them aside."""
     folder = Path(name)
     if (folder / "run.json").exists():
-        for choice in (folder / "best", folder / "last"):
-            if (choice / "config.json").exists():
-                return str(choice)
+        for choice in ("best", ".best.old", "last", ".last.old"):
+            if (folder / choice / "config.json").exists():
+                return str(folder / choice)
     return name

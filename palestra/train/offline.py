@@ -27,6 +27,8 @@ E = TypeVar("E", Trajectory, Pair)
 class Offline(Training, Generic[E]):
     """Goes through stored examples, several times where asked, in an order that follows from the seed."""
 
+    shared = True
+
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         self.stored = data.load(config.data)  # before anything heavy: data that will not do is told at once
         self.examples: list[E] = self.choose(config)

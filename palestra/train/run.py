@@ -41,6 +41,8 @@ from palestra.wrappers import Horizon
 # What may differ when a run goes on: where it ends, what is shown and kept of it.
 FREE = ("steps", "target", "out", "keep", "store", "tensorboard", "wandb")
 
+SMALL = 1_000_000  # parameters
+
 Say = Callable[[str], None]
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]  # sees all rows so far after each new one
 
@@ -73,11 +75,13 @@ class Training(ABC):
         self.folder = config.folder
         self.best = -1.0
         self.step = 0
-        if config.threads:
-            torch.set_num_threads(config.threads)
         last = self.world.once(lambda: self._claim_folder(resume))
         self.fresh = last is None
         policy = load_policy(config, None if last is None else str(last), self.world)
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL:
+            torch.set_num_threads(1)  # several would wait for each other longer than they compute
         reference = self._reference(policy, last) if self.needs_reference else None
         self.learner = Learner(policy, config, reference, self.world)
         if last is not None:

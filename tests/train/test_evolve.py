@@ -52,7 +52,7 @@ def tiny(out: Path, **values: Any) -> TrainConfig:
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model that has cloned the sloppy player, so that exploring finds something."""
-    run = train(tiny(tmp_path_factory.mktemp("start") / "run", algo="rebn", steps=1, lr=1e-9, warm_start=384))
+    run = train(tiny(tmp_path_factory.mktemp("start") / "run", algo="rebn", steps=1, lr=1e-9, warm_start=256))
     return str(run.folder / "last")
 
 

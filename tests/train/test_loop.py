@@ -60,6 +60,8 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"algo": "rloo", "aggregate": "sequence"},
         {"algo": "reinforce_pp", "kl": 0.01, "kl_in": "reward"},
         {"algo": "ppo", "entropy": 0.01, "temperature": 0.8},
+        {"algo": "ppo_token", "horizon": "2", "packing": True, "gradient_checkpointing": "on"},
+        {"algo": "rebn", "lora_rank": 4, "kl": 0.01},
     ],
     ids=lambda options: options["algo"],
 )
@@ -69,7 +71,7 @@ def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taug
     last = run.rows[-1]
     assert {"success", "return", "turns_per_episode", "eval_success", "lr"} <= set(last)
     assert any("grad_norm" in row for row in run.rows)
-    if options["algo"] == "ppo":
+    if options["algo"].startswith("ppo"):
         assert any("explained_variance" in row for row in run.rows)
     if options.get("kl"):
         assert any("kl" in row for row in run.rows)
@@ -77,16 +79,19 @@ def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taug
     assert len(list(read(run.folder / "trajectories" / "step-000001.jsonl.gz"))) == 16
 
 
-def test_a_killed_run_goes_on_bit_for_bit(taught: str, tmp_path: Path) -> None:
-    whole = train(tiny(tmp_path / "whole", model=taught))
+@pytest.mark.parametrize(
+    "options", [{}, {"algo": "ppo_token", "lora_rank": 4, "kl": 0.01, "packing": True}], ids=["plain", "lora"]
+)
+def test_a_killed_run_goes_on_bit_for_bit(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
+    whole = train(tiny(tmp_path / "whole", model=taught, **options))
 
     def die(line: str) -> None:
         if line.startswith("step 3/"):
             raise Killed
 
     with pytest.raises(Killed):
-        train(tiny(tmp_path / "cut", model=taught), say=die)
-    resumed = train(tiny(tmp_path / "cut", model=taught))
+        train(tiny(tmp_path / "cut", model=taught, **options), say=die)
+    resumed = train(tiny(tmp_path / "cut", model=taught, **options))
     assert curve(resumed.rows) == curve(whole.rows)
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)

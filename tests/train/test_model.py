@@ -134,7 +134,7 @@ def test_bfloat16_is_trained_with_float32_beside() -> None:
     assert all(p.dtype == torch.float32 for p in learner.optimiser.parameters)
     metrics = learner.learn(batch(1, 3), 0)
     assert metrics["grad_norm"] > 0
-    pairs = zip(learner.policy.model.parameters(), learner.optimiser.model_parameters, strict=True)
+    pairs = list(zip(learner.policy.model.parameters(), learner.optimiser.model_parameters, strict=True))
     assert all(torch.equal(p, master.to(torch.bfloat16)) for p, master in pairs)
 
 
@@ -198,6 +198,17 @@ def test_a_kill_between_the_two_renames_is_mended(tmp_path: Path) -> None:
     checkpoint.mend(tmp_path / "best")
     assert (tmp_path / "best" / "config.json").exists()
     assert not (tmp_path / ".best.old").exists()
+
+
+def test_the_critic_and_its_averages_are_kept(tmp_path: Path) -> None:
+    one, other = learner_of(algo="ppo_token"), learner_of(algo="ppo_token")
+    one.learn(batch(1), 0)
+    checkpoint.save(one, tmp_path / "step-1", {"step": 1})
+    other.policy.model.load_state_dict(one.policy.model.state_dict())
+    checkpoint.load_state(other, tmp_path / "step-1")
+    assert one.learn(batch(2), 1) == other.learn(batch(2), 1)
+    pairs = zip(one.policy.parameters(), other.policy.parameters(), strict=True)
+    assert all(torch.equal(p, q) for p, q in pairs)
 
 
 def test_the_last_k_are_kept(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import runpy
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +28,7 @@ from palestra.train import data
 from palestra.train.config import TrainConfig, from_mapping
 from palestra.train.learner import Learner
 from palestra.train.loop import train
+from palestra.train.metrics import read as read_rows
 from palestra.train.model import Policy, load_policy
 from palestra.train.supervised import clone, prefer
 from palestra.train.transcripts import Transcriber
@@ -234,9 +238,8 @@ def test_sft_is_the_weighted_mean_over_what_the_player_wrote(token_budget: int) 
     shown = demonstrated()
     weights = [0.5, 2.0, 0.0, 1.0]
     it = learner(token_budget=token_budget)
-    expected = sum(-w * logprob(it.policy, t) for w, t in zip(weights, shown, strict=True))
-    expected = expected / sum(w * t.sampled_tokens for w, t in zip(weights, shown, strict=True))
-    assert isinstance(expected, torch.Tensor)
+    total = torch.stack([-w * logprob(it.policy, t) for w, t in zip(weights, shown, strict=True)]).sum()
+    expected = total / sum(w * t.sampled_tokens for w, t in zip(weights, shown, strict=True))
     expected.backward()  # type: ignore[no-untyped-call]
     theirs = gradients(it.policy)
     found = clone(it, shown, [[w] * len(t.turns) for w, t in zip(weights, shown, strict=True)], 0.0)
@@ -299,7 +302,9 @@ def test_dpo_starts_at_no_preference_and_learns_one() -> None:
 
 def test_sft_learns_and_leaves_a_run(stores: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    config = tiny(tmp_path / "run", algo="sft", data=str(stores / "expert.jsonl.gz"), env=GAME, epochs=4, lr=1e-2)
+    rare = {"eval_every": 0, "save_every": 100}
+    expert = str(stores / "expert.jsonl.gz")
+    config = tiny(tmp_path / "run", algo="sft", data=expert, env=GAME, epochs=4, lr=1e-2, **rare)
     run = train(config, say=said.append)
     assert [row["step"] for row in run.rows] == list(range(-1, 12)), "24 trajectories, 8 an update, 4 passes"
     assert run.rows[-1]["epoch"] == 4.0
@@ -328,6 +333,27 @@ def test_a_killed_run_goes_on_bit_for_bit(algo: str, stores: Path, tmp_path: Pat
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert whole.first_success is None, "nothing is played without an environment"
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(stores: Path, tmp_path: Path) -> None:
+    code = tmp_path / "both.py"
+    code.write_text(
+        "import json, sys\n"
+        "from palestra.train.config import from_mapping\n"
+        "from palestra.train.loop import train\n"
+        "train(from_mapping(json.loads(sys.argv[1])))\n"
+    )
+    settings = tiny(tmp_path / "both", algo="dpo", data=str(stores), steps=2, threads=1).to_dict()
+    alone = train(from_mapping({**settings, "out": str(tmp_path / "alone")}))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*torchrun, str(code), json.dumps(settings)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    together = read_rows(tmp_path / "both" / "metrics.jsonl")
+    assert [row["step"] for row in together] == [-1, 0, 1]
+    for row, same in zip(together[1:], alone.rows[1:], strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], rel=1e-5)
+        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-4)
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, expert: list[Trajectory]) -> None:

@@ -1,0 +1,105 @@
+"""Asynchronous against synchronous collection, on environments that are slow and ragged: time to the same success rate.
+
+The game is GuessTheNumber-easy behind a latency: every step sleeps, most of them briefly, a few for long (log-normal,
+by seed and turn, so that both modes meet the same waits). Synchronous training waits for a step's slowest episode, then
+learns while nothing is played. Both runs have the same settings, start and seed; the time counts from the first step
+to the evaluation that reaches the target, evaluations left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import palestra
+from palestra.core import Env, Reset
+from palestra.envs.games.guess_the_number import GuessTheNumber
+from palestra.seeding import child_seed
+from palestra.train.config import from_mapping
+from palestra.train.loop import train
+from palestra.types import Step
+
+ENV = "bench:SlowGuess-v0"
+
+
+class SlowGuess(GuessTheNumber):
+    """GuessTheNumber-easy, `median` seconds away; one step in twenty is `tail` times slower."""
+
+    def __init__(self, *, median: float = 0.05, tail: float = 20.0, **options: Any) -> None:
+        super().__init__(min_number=1, max_number=10, max_turns=4, **options)
+        self._median = median
+        self._tail = tail
+        self._waits = Random(0)
+
+    async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        found = self.reset(seed=seed, options=options)
+        self._waits = Random(child_seed(seed or 0, "latency"))
+        return found
+
+    async def astep(self, action: str) -> Step:
+        slow = self._tail if self._waits.random() < 0.05 else 1.0
+        await asyncio.sleep(slow * self._median * self._waits.lognormvariate(0.0, 0.5))
+        return self.step(action)
+
+
+def make(**options: Any) -> Env:
+    return SlowGuess(**options)
+
+
+def timed(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict[str, Any]:
+    """Train to the target; how long it took."""
+    config = from_mapping(
+        {
+            "env": ENV,
+            "seed": args.seed,
+            "out": str(folder),
+            "steps": args.steps,
+            "episodes": args.episodes,
+            "concurrency": 3 * args.episodes if asynchronous else args.episodes,
+            "target": args.target,
+            "eval_every": 5,
+            "warm_start": args.warm_start,
+            "asynchronous": asynchronous,
+            "staleness": args.staleness,
+            "threads": 1,
+            "store": False,
+            "save_every": 1000,
+            "env_kwargs": json.dumps({"median": args.median, "tail": args.tail}),
+        }
+    )
+    run = train(config, resume=False, say=print)
+    steps = [row for row in run.rows if row["step"] >= 0]
+    seconds = sum(v for row in steps for k, v in row.items() if k in PHASES)
+    return {"seconds": seconds, "steps": len(steps), "success": run.last_success}
+
+
+PHASES = ("seconds_sampling", "seconds_waiting", "seconds_learning")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--episodes", type=int, default=512)
+    parser.add_argument("--target", type=float, default=0.8)
+    parser.add_argument("--staleness", type=int, default=1)
+    parser.add_argument("--median", type=float, default=0.05, help="seconds a step sleeps")
+    parser.add_argument("--tail", type=float, default=20.0, help="how much slower one step in twenty is")
+    parser.add_argument("--warm-start", type=int, default=3000)
+    args = parser.parse_args()
+    palestra.register(ENV, "async_train:make")
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, asynchronous in (("synchronous", False), ("asynchronous", True)):
+            found[name] = timed(Path(scratch) / name, args, asynchronous=asynchronous)
+            print(f"{name}: {json.dumps(found[name])}")
+    print(f"asynchronous is {found['synchronous']['seconds'] / found['asynchronous']['seconds']:.2f}x faster")
+
+
+if __name__ == "__main__":
+    main()

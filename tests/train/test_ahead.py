@@ -1,0 +1,71 @@
+"""Asynchronous training: nothing is too old, nothing is lost, groups stay whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import palestra
+from palestra.rollout import read
+from palestra.train.config import from_mapping
+from palestra.train.loop import train
+
+ENV = "test:SlowGuess-v0"
+
+
+@pytest.fixture(autouse=True)
+def _slow_env() -> None:
+    if ENV not in palestra.list_envs():
+        palestra.register(ENV, "tests.train.slow_env:SlowGuess")
+
+
+def _run(folder: Path, **settings: Any) -> list[dict[str, Any]]:
+    config = from_mapping(
+        {
+            "env": ENV,
+            "model": "default:0.1M",
+            "out": str(folder),
+            "steps": 5,
+            "episodes": 16,
+            "concurrency": 40,
+            "warm_start": 96,
+            "eval_every": 0,
+            "eval_episodes": 4,
+            "asynchronous": True,
+            "save_every": 2,
+            "threads": 1,
+            **settings,
+        }
+    )
+    return [row for row in train(config).rows if row["step"] >= 0]
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_no_sample_is_older_than_allowed(staleness: int, tmp_path: Path) -> None:
+    rows = _run(tmp_path, staleness=staleness)
+    assert [row["step"] for row in rows] == list(range(5))
+    assert all(row["stale_max"] <= staleness for row in rows)
+    seen = []
+    for step in range(5):
+        episodes = list(read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"))
+        assert len(episodes) == 16
+        assert {episode.meta["step"] for episode in episodes} == {step}
+        seen += [(step, episode.group, episode.member) for episode in episodes]
+    assert len(set(seen)) == len(seen)  # nothing is learned from twice
+
+
+def test_groups_stay_whole(tmp_path: Path) -> None:
+    _run(tmp_path, algo="grpo", group_size=4, staleness=1, steps=3)
+    for step in range(3):
+        members: dict[tuple[int, int], list[int]] = {}
+        for episode in read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"):
+            members.setdefault((episode.seed, episode.group), []).append(episode.member)
+        assert all(sorted(found) == [0, 1, 2, 3] for found in members.values())
+        assert len(members) == 4
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+    assert len(_run(tmp_path, steps=2)) == 2
+    assert [row["step"] for row in _run(tmp_path, steps=4)] == [0, 1, 2, 3]
