@@ -3,20 +3,21 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .cache/vllm-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm quick lint format bench clean
+.PHONY: demo test test-vllm quick lint format bench sandbox clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python recipes/play_every_game.py
+	$(BIN)/palestra train recipes/guess_the_number.toml
 
-test: lint
+test: lint sandbox
 	$(BIN)/python -m pytest -n 2
 
 # The engine against a real server: 5 minutes and 3.4 GB to install, 1.5 minutes and 3 GB of memory to run.
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
-quick: $(VENV)/.dev
+quick: $(VENV)/.dev sandbox
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/.dev
@@ -28,17 +29,24 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev sandbox
 	$(BIN)/python benchmarks/env_step.py
 	$(BIN)/python benchmarks/hf_engine.py
 	$(BIN)/python benchmarks/rollout.py
+	$(BIN)/python benchmarks/vector.py
+	$(BIN)/python benchmarks/tools.py
+
+# What isolates programs, and an interpreter that any user may read, for the tests that are not root.
+sandbox:
+	@command -v bwrap >/dev/null && test -x /usr/bin/python3 || \
+		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq bubblewrap python3'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A stamp an installed set of extras, so that nothing is installed twice; pip reads names and the constraints only.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable .
+	$(PIP) --editable '.[train]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -57,6 +57,7 @@ def arguments(description: str, out: str) -> argparse.Namespace:
     parser.add_argument("--episodes", type=int, default=SETTINGS["episodes"])
     parser.add_argument("--eval-episodes", type=int, default=256)
     parser.add_argument("--warm-start", type=int, default=3000)
+    parser.add_argument("--only", nargs="+", default=[], help="these variants alone")
     return parser.parse_args()
 
 
@@ -80,6 +81,7 @@ def run(args: argparse.Namespace, folder: Path, base: Mapping[str, Any], variant
     """Every variant with every seed; the rows of metrics of each: {variant: [rows of seed 1, ...]}."""
     sizes = {"steps": args.steps, "episodes": args.episodes, "eval_episodes": args.eval_episodes}
     settings = {**SETTINGS, **base, **sizes}
+    variants = [variant for variant in variants if not args.only or variant.name in args.only]
     jobs = []
     with ThreadPoolExecutor(args.jobs) as pool:
         seeds = range(1, args.seeds + 1)
