@@ -105,18 +105,27 @@ def make(
     /,
     *,
     seed: int | None = None,
+    tools: Iterable[Any] = (),
+    max_tool_calls: int | None = None,
     wrappers: Iterable[Callable[[Env], Env]] = (),
     **kwargs: Any,
 ) -> Env:
     """The environment `env_id`, its registered keywords changed by `kwargs`, inside `wrappers` (the first innermost).
 
-    `seed` is what the first `reset` without one begins with.
+    `seed` is what the first `reset` without one begins with. `tools` are names, tools or functions the agent may call,
+    at most `max_tool_calls` times an episode; `palestra.wrappers.Tools` has more settings.
     """
     spec = get_spec(env_id)
     env = _maker(spec)(**{**spec.kwargs, **kwargs})
     env.spec = spec
     if seed is not None:
         env._first_seed = check_seed(seed)
+    if tools:
+        from palestra.wrappers.tools import Tools
+
+        env = Tools(env, tools, max_calls=max_tool_calls)
+    elif max_tool_calls is not None:
+        raise BadValue('max_tool_calls goes with tools: make(id, tools=["python"], max_tool_calls=5)')
     for wrap in wrappers:
         env = wrap(env)
     return env

@@ -19,6 +19,9 @@ PACKAGES = [
     "palestra.checks",
     "palestra.engines",
     "palestra.rollout",
+    "palestra.vector",
+    "palestra.tools",
+    "palestra.tools.sandbox",
     "palestra.wrappers",
 ]
 

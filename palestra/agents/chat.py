@@ -17,7 +17,7 @@ from palestra.agents.thread import AnyThread, Prompt, Thread, Transcript
 from palestra.core import Env
 from palestra.engines.base import Completion, Engine, Sampling
 from palestra.errors import BadValue, ContextFull
-from palestra.parsing import after_thinking
+from palestra.parsing import after_thinking, as_tool_call, tool_calls, written_calls
 from palestra.seeding import child_seed
 from palestra.types import Action, Call, Message, Observation, text_of
 
@@ -298,7 +298,15 @@ class _ChatSession(Session):
             if not special.isdisjoint(ids):
                 text = thread.codec.decode(ids)
         reading = style.read(text, completion.tool_calls)
-        return replace(reading, action=completion.text) if reading.action is text else reading
+        if reading.action is text:
+            reading = replace(reading, action=completion.text)
+        calls = [{"name": call["name"], "arguments": call["arguments"]} for call in reading.tool_calls]
+        unread = [call for call in completion.tool_calls if as_tool_call(dict(call)) is None]
+        if unread or (calls and tool_calls(reading.action) != calls):
+            # The environment reads text, so calls that a server took out of it are written into it again.
+            said = written_calls([*calls, *(dict(call.get("function") or call) for call in unread)])
+            reading = replace(reading, action=f"{reading.action}\n{said}".lstrip("\n"))
+        return reading
 
     def _sampling_for(self, used: int, max_tokens: int | None) -> Sampling:
         """How to sample the next reply: a seed of its own, and no longer than the window allows."""

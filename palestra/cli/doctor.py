@@ -65,12 +65,18 @@ def _machine() -> Finding:
 
 
 def _sandbox() -> Finding:
-    from palestra.tools.sandbox import level  # every verb's module is loaded to parse a command line
+    from palestra.errors import ToolFailed
+    from palestra.tools.sandbox import Sandbox, level  # here: every verb's module is loaded to parse a command line
 
     found = level()
     if found.name == "none":
         says = f"programs cannot be isolated, so tools that run code are off: {found.why}"
         return Finding(what="sandbox", state="absent", says=says, fix=found.fix)
+    try:
+        with Sandbox(workers=1) as box:
+            box.run("print(6 * 7)")
+    except ToolFailed as err:
+        return Finding(what="sandbox", state="absent", says=f"bubblewrap is here, but programs do not run: {err}")
     if found.why:
         return Finding(what="sandbox", state="weak", says=f"bubblewrap, but {found.why}", fix=found.fix)
     who = "a user of its own for every program" if found.inside == "root" else "a user namespace for every program"

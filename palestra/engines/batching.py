@@ -8,19 +8,23 @@ id to feed), reading a prompt, going on with a conversation and starting over af
 from __future__ import annotations
 
 import random
+from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from palestra.engines.base import Finish, Sampling
 from palestra.engines.cache import Arena
-from palestra.engines.forward import Feed, Runner
+from palestra.engines.forward import Runner, send
 from palestra.engines.regions import block_for
-from palestra.engines.sampling import is_plain, sample, settings
+from palestra.engines.rows import Rows
+from palestra.engines.sampling import is_plain, sample, seed_of, settings, uniforms
 from palestra.engines.slots import BLOCK, Slot, Slots, common, marks_of
 from palestra.engines.stops import StopStrings
 from palestra.errors import EngineFailed
@@ -33,7 +37,7 @@ class Request:
 
     __slots__ = (
         "abandoned", "deliver", "error", "finish", "ids", "key", "limit", "logprobs", "marks", "plain",
-        "prompt", "sampling", "slot", "stop_ids", "uniform", "version", "watch",
+        "prompt", "sampling", "seed", "slot", "stop_ids", "version", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +51,7 @@ class Request:
         deliver: Any,
         watch: StopStrings | None = None,
     ) -> None:
-        self.ids = ids  # the prompt, then what was sampled
+        self.ids = ids  # the prompt, then what was sampled (while it runs, the newest are in its row only)
         self.prompt = len(ids)
         self.sampling = sampling
         self.key = key
@@ -56,10 +60,7 @@ class Request:
         self.deliver = deliver  # whatever the owner needs to hand the outcome back
         self.watch = watch
         self.plain = is_plain(sampling)
-        # A generator of its own, so that neither the other rows nor their number change what is drawn for this one.
-        self.uniform: Callable[[], float] | None = (
-            None if sampling.seed is None else random.Random(sampling.seed).random
-        )
+        self.seed = random.getrandbits(64) - 2**63 if sampling.seed is None else seed_of(sampling.seed)
         self.logprobs: list[float] = []
         self.version: int | None = None  # of the weights that sampled the first token
         self.slot: Slot | None = None
@@ -89,27 +90,39 @@ class Batcher:
         self.runner = runner
         self.arena = arena
         self.stats = Stats()
-        self._rows = rows
+        self._most = rows
         self._budget = budget
-        self._random = random.Random()
         self._slots = Slots()
         self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []  # those admitted first come first
+        self._rows = Rows()
+        self._any_abandoned = False
+        self._lost: list[Request] = []
+        self._slots_know = False  # how much of a running request is cached: a slot is told when that is asked for
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and not self._running
+        return not self._waiting and not len(self._rows)
 
     def add(self, requests: Iterable[Request]) -> None:
         self._waiting.extend(requests)
+
+    @property
+    def running(self) -> int:
+        return len(self._rows)
+
+    def abandon(self, request: Request) -> None:
+        """Nobody waits for it any more; may be called from any thread."""
+        request.abandoned = True
+        self._any_abandoned = True
 
     def step(self, version: int) -> list[Request]:
         """Feed the model once and give what is done. Where the model breaks, all that ran are done, with an error."""
         self._drop_abandoned()
         try:
             self._admit(version)
-            feeds, rows = self._feeds()
-            return self._run(feeds, rows) if feeds else []
+            self._make_room_for_all()
+            self.arena.settle()
+            return self._run() if len(self._rows) else []
         except EngineFailed as err:
             return self._fail(str(err))
         except Exception as err:  # noqa: BLE001  whatever a model raises must not end the worker
@@ -119,8 +132,8 @@ class Batcher:
         """The weights changed: what is cached is void, and running requests are read anew."""
         for slot in self._slots.idle():
             self._free(slot)
-        for request in self._running:
-            _slot(request).cached = 0
+        self._rows["cached"][:] = 0
+        self._rows.write_cached()
 
     def forget(self, key: Hashable) -> None:
         slot = self._slots.forget(key)
@@ -138,17 +151,16 @@ class Batcher:
     # Who runs.
 
     def _drop_abandoned(self) -> None:
-        if any(request.abandoned for request in self._running):
-            for request in self._running:
-                if request.abandoned:
-                    self._release(request)
-            self._running = [request for request in self._running if not request.abandoned]
+        if self._any_abandoned:
+            self._any_abandoned = False  # before looking, so that none is missed
+            self._end([at for at, request in enumerate(self._rows.requests) if request.abandoned])
 
     def _admit(self, version: int) -> None:
         """Let waiting requests run while there are rows and room; first come, first served, as far as that goes."""
         held: list[Request] = []
+        self._slots_know = False
         try:
-            while self._waiting and len(self._running) < self._rows:
+            while self._waiting and len(self._rows) < self._most:
                 request = self._waiting.popleft()
                 if request.abandoned:
                     continue
@@ -158,12 +170,12 @@ class Batcher:
                 elif placed:
                     if request.version is None:
                         request.version = version
-                    self._running.append(request)
+                    self._rows.append(request)
                 else:
                     self._waiting.appendleft(request)
                     break
         except Exception:
-            self._running.append(request)  # it fails with those that run, instead of being lost
+            self._lost.append(request)  # it fails with those that run, instead of being lost
             raise
         finally:
             self._waiting.extendleft(reversed(held))
@@ -180,6 +192,9 @@ class Batcher:
             request.slot = own
             self.stats.reused += own.cached
             return True
+        if not self._slots_know:
+            self._rows.write_cached()
+            self._slots_know = True
         if request.marks is None:
             request.marks = marks_of(ids)
         source = own or self._slots.like(request.marks)
@@ -195,7 +210,7 @@ class Batcher:
             source = None  # there is no room beside it
             offset = self._take(size)
         if offset is None:
-            if not self._running:
+            if not len(self._rows):
                 raise EngineFailed(f"the cache has no room for {len(ids)} tokens; raise cache_gb")
             return False
         slot = Slot(ids, request.key, offset, size)
@@ -216,9 +231,18 @@ class Batcher:
             offset = self.arena.take(size)
         return offset
 
-    def _make_room(self, request: Request) -> None:
-        """A block that holds all ids, for a request whose reply has outgrown its own."""
+    def _make_room_for_all(self) -> None:
+        rows = self._rows
+        while (outgrown := np.flatnonzero(rows["size"] < rows["length"])).size:
+            for at in outgrown.tolist():
+                if at < len(rows):  # the others were preempted, from the end
+                    self._make_room(at)
+
+    def _make_room(self, at: int) -> None:
+        """A block that holds all ids, for a row whose text has outgrown its own."""
+        request = self._rows.requests[at]
         slot = _slot(request)
+        self._rows.write(at)
         size = block_for(min(len(request.ids) + HEADROOM, request.limit))
         while slot.size < size and self.arena.regions.widen(slot.offset, slot.size):
             slot.size *= 2
@@ -228,10 +252,10 @@ class Batcher:
                 self.arena.copy(slot.offset, offset, slot.cached)
                 self.arena.regions.give(slot.offset, slot.size)
                 slot.offset, slot.size = offset, size
-            elif self._running[-1] is not request:
-                self._preempt(self._running[-1])
-            elif len(self._running) > 1:
-                self._preempt(request)
+            elif at < len(self._rows) - 1:
+                self._preempt(len(self._rows) - 1)
+            elif len(self._rows) > 1:
+                self._preempt(at)
                 return
             else:  # alone, and its own block is in the way
                 self._free(slot)
@@ -240,20 +264,27 @@ class Batcher:
                     raise EngineFailed(f"the cache has no room for {len(request.ids)} tokens; raise cache_gb")
                 request.slot = slot = Slot(request.ids, request.key, offset, size)
                 self._slots.add(slot, [])
+        self._rows.moved(at)
 
-    def _preempt(self, request: Request) -> None:
+    def _preempt(self, at: int) -> None:
         """The youngest gives its slot up and starts over when there is room, so that the oldest always go on."""
-        self._running.remove(request)
+        request = self._rows.requests[at]
+        self._rows.remove([at])
         self._free(_slot(request))
         request.slot = request.marks = None
         self._waiting.appendleft(request)
         self.stats.preempted += 1
 
-    def _release(self, request: Request) -> None:
-        slot = _slot(request)
-        request.slot = None
-        if not self._slots.rest(slot):
-            self.arena.regions.give(slot.offset, slot.size)
+    def _end(self, gone: list[int]) -> list[Request]:
+        """Rows that are over: their requests, whose slots rest until the conversation comes back."""
+        ended = [self._rows.requests[at] for at in gone]
+        self._rows.remove(gone)
+        for request in ended:
+            slot = _slot(request)
+            request.slot = None
+            if not self._slots.rest(slot):
+                self.arena.regions.give(slot.offset, slot.size)
+        return ended
 
     def _free(self, slot: Slot) -> None:
         self._slots.remove(slot)
@@ -261,79 +292,63 @@ class Batcher:
 
     # What is fed, and what comes of it.
 
-    def _feeds(self) -> tuple[list[Feed], list[Request]]:
-        """What the model reads next, and the requests that get a token from it."""
-        for request in self._running[:]:
-            slot = request.slot
-            if slot is not None and slot.size < len(request.ids):
-                self._make_room(request)
-        budget = self._budget
-        feeds = []
-        rows = []
-        for request in self._running:
-            slot = _slot(request)
-            start, stop, whole = slot.cached, len(request.ids), True
-            if stop - start > 1:
-                if not budget:
-                    continue
-                whole = stop - start <= budget
-                stop = stop if whole else start + budget
-                budget -= stop - start
-            feeds.append(Feed(slot, start, stop, whole))
-            if whole:
-                rows.append(request)
-        return feeds, rows
+    def _run(self) -> list[Request]:
+        rows, runner, stats = self._rows, self.runner, self.stats
+        batch, at = rows.batch(self._budget, slots=runner.reads_slots)
+        logits = runner.forward(batch)
+        got = at[batch.last]
+        tokens, logprobs = self._sample(got, logits) if got.size else (got, np.zeros(0))
+        rows["cached"][at] = batch.stop
+        stats.steps += 1
+        stats.sampled += got.size
+        stats.fed += int((batch.stop - batch.start).sum())
+        return self._note(got, tokens, logprobs)
 
-    def _run(self, feeds: list[Feed], rows: list[Request]) -> list[Request]:
-        logits = self.runner.forward(feeds)
-        found = self._sample(rows, logits) if rows else ([], [])
-        for feed in feeds:
-            feed.slot.cached = feed.stop
-        self.stats.steps += 1
-        self.stats.sampled += len(rows)
-        self.stats.fed += sum(feed.stop - feed.start for feed in feeds)
-        return self._append(rows, *found)
+    def _sample(self, at: NDArray[np.int64], logits: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        rows = self._rows
+        chance = uniforms(rows["seed"][at], rows["drawn"][at])
+        if rows["plain"][at].all():
+            (drawn,), by = send(logits.device, chance), None
+        else:
+            numbers = rows.settings(at)
+            drawn, there = send(logits.device, chance, numbers)
+            by = settings(numbers, there, logits.shape[-1])
+        ids, logprobs = sample(logits, drawn, by)
+        both = torch.stack((ids.double(), logprobs.double())).cpu().numpy()  # the one place where a step waits
+        return both[0].astype(np.int64), both[1]
 
-    def _sample(self, rows: list[Request], logits: Tensor) -> tuple[list[int], list[float]]:
-        draw = self._random.random
-        uniforms = torch.tensor([(request.uniform or draw)() for request in rows], dtype=torch.float64)
-        by = None
-        if not all(request.plain for request in rows):
-            by = settings([request.sampling for request in rows], logits.shape[-1], logits.device)
-        ids, logprobs = sample(logits, uniforms.to(logits.device, non_blocking=True), by)
-        return ids.tolist(), logprobs.tolist()  # the one place where a step waits for the device
-
-    def _append(self, rows: list[Request], picked: list[int], logprobs: list[float]) -> list[Request]:
-        done = []
-        for request, token, logprob in zip(rows, picked, logprobs, strict=True):
-            if logprob != logprob:
+    def _note(self, at: NDArray[np.int64], tokens: NDArray[np.int64], logprobs: NDArray[np.float64]) -> list[Request]:
+        """Give rows their tokens; the requests that are done thereby."""
+        rows = self._rows
+        gone: list[int] = []
+        broken = np.isnan(logprobs)
+        if broken.any():
+            gone = at[broken].tolist()
+            for row in gone:
+                request = rows.requests[row]
                 request.error = "the model's logits are not finite; have its weights diverged?"
-                done.append(request)
-                continue
-            ids = request.ids
-            ids.append(token)
-            request.logprobs.append(logprob)
-            if token in request.stop_ids or (request.watch is not None and request.watch.reached(ids, request.prompt)):
-                request.finish = "stop"
-            elif len(ids) >= request.limit:
-                request.finish = "length"
-            else:
-                continue
-            done.append(request)
-        if done:
-            gone = set(done)
-            self._running = [request for request in self._running if request not in gone]
-            for request in done:
-                if request.error is not None:
-                    slot = _slot(request)
-                    self.arena.wipe(slot.offset, slot.size)
-                    slot.cached = 0
-                self._release(request)
-        return done
+                slot = _slot(request)
+                self.arena.wipe(slot.offset, slot.size)
+                rows["cached"][row] = 0
+            at, tokens, logprobs = at[~broken], tokens[~broken], logprobs[~broken]
+        stopped = rows.note(at, tokens, logprobs)
+        for place in np.flatnonzero(rows["watched"][at]).tolist():
+            row = int(at[place])
+            rows.write(row)
+            request = rows.requests[row]
+            if request.watch is not None and request.watch.reached(request.ids, request.prompt):
+                stopped[place] = True
+        full = rows["length"][at] >= rows["limit"][at]
+        for place in np.flatnonzero(stopped | full).tolist():
+            row = int(at[place])
+            rows.requests[row].finish = "stop" if stopped[place] else "length"
+            gone.append(row)
+        return self._end(sorted(gone)) if gone else []
 
     def _fail(self, reason: str) -> list[Request]:
         """All that ran are done; the cache starts afresh, for nobody knows what state the failure left it in."""
-        ended, self._running = self._running, []
+        ended, self._lost = self._rows.requests + self._lost, []
+        self._rows = Rows()
         for request in ended:
             request.slot = None
             request.error = reason
@@ -343,6 +358,14 @@ class Batcher:
         except RuntimeError:  # the device itself is gone; every request will say so
             self.arena.clear()
         return ended
+
+
+def within(ids: list[int], vocabulary: int) -> bool:
+    """Whether all ids are of the vocabulary; twice as fast as asking for the least and the greatest."""
+    try:
+        return int(np.frombuffer(array("I", ids), np.uintc).max()) < vocabulary
+    except OverflowError:
+        return False
 
 
 def _slot(request: Request) -> Slot:

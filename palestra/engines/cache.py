@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from palestra.engines.regions import SMALLEST, Regions, block_for
 
 FIRST = 4096  # tokens the line has room for at first
+AT_ONCE = 1 << 18  # tokens that are copied at once, which takes as much memory again in one layer
 
 
 class Arena:
@@ -22,6 +25,7 @@ class Arena:
         self.regions = Regions()
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self._drop_copies()
 
     def limit(self, most: int) -> None:
         """Let the line grow to so many tokens, rounded down to whole blocks."""
@@ -63,10 +67,40 @@ class Arena:
         return start
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """Copy what the first so many tokens of one block have in every layer to another block."""
+        """Copy what the first so many tokens of one block have in every layer to another block, at the next `settle`.
+
+        Until then the blocks may change hands: what is copied is what was there when the copies began to wait.
+        """
+        cells = range(target // SMALLEST, (target + tokens - 1) // SMALLEST + 1)
+        known = self._copies.get(source)
+        if not self._cells.isdisjoint(cells) or (known is not None and known[1] < tokens):
+            self.settle()
+            known = None
         if tokens:
+            self._copies[target] = (source if known is None else known[0], tokens)
+            self._cells.update(cells)
+            self._waiting += tokens
+            if self._waiting >= AT_ONCE:
+                self.settle()
+
+    def settle(self) -> None:
+        """Make the copies that wait, all of a layer at once."""
+        triples = [(source, target, tokens) for target, (source, tokens) in self._copies.items()]
+        self._drop_copies()
+        if not triples or not self.keys:
+            return
+        if len(triples) == 1:
+            source, target, tokens = triples[0]
             for tensor in (*self.keys, *self.values):
                 tensor[target : target + tokens] = tensor[source : source + tokens]
+            return
+        sources, targets, counts = np.array(triples, np.int64).T
+        within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        both = np.stack((np.repeat(sources, counts), np.repeat(targets, counts))) + within
+        places = torch.from_numpy(both).to(self.keys[0].device)
+        for tensor in (*self.keys, *self.values):
+            read, written = places.to(tensor.device)
+            tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     def wipe(self, start: int, size: int) -> None:
         """Make a block finite again, after the model computed something that was not: no mask hides a NaN."""
@@ -77,6 +111,7 @@ class Arena:
     def reset(self) -> None:
         """Take all blocks back, and make everything finite again."""
         length = self.regions.length
+        self._drop_copies()
         self.regions = Regions()
         self.regions.extend(length)
         for tensor in (*self.keys, *self.values):
@@ -84,9 +119,15 @@ class Arena:
 
     def clear(self) -> None:
         """Take all blocks back and give the memory back."""
+        self._drop_copies()
         self.regions = Regions()
         self.keys.clear()
         self.values.clear()
+
+    def _drop_copies(self) -> None:
+        self._copies: dict[int, tuple[int, int]] = {}  # target -> source, tokens
+        self._cells: set[int] = set()  # which smallest blocks are written
+        self._waiting = 0  # tokens
 
     def _grow(self, length: int) -> None:
         known = self.regions.length

@@ -13,7 +13,7 @@ from transformers import Cache
 
 from palestra.engines import loading
 from palestra.engines.cache import Arena
-from palestra.engines.forward import Feed
+from palestra.engines.forward import Batch, Feed
 
 TOKENS = 4096  # of one padded batch
 UNEVEN = 1.3  # how much longer than its shortest row a batch may be
@@ -52,6 +52,7 @@ class CachedRunner:
     """Padded batches of similar length; each reads its keys and values out of the arena, which costs a copy."""
 
     name = "cached"
+    reads_slots = True
 
     def __init__(self, model: Any, arena: Arena, device: torch.device) -> None:
         self._model = model
@@ -75,12 +76,13 @@ class CachedRunner:
         return True  # nothing of the model is held but the model
 
     @torch.no_grad()
-    def forward(self, feeds: Sequence[Feed]) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
+        feeds = batch.feeds()
         found: dict[int, Tensor] = {}
         with evaluating(self._model):
-            for batch in batches([feed.stop - feed.start for feed in feeds]):
-                logits = self._batch([feeds[at] for at in batch])
-                found.update((at, row) for at, row in zip(batch, logits, strict=True) if feeds[at].last)
+            for part in batches([feed.stop - feed.start for feed in feeds]):
+                logits = self._batch([feeds[at] for at in part])
+                found.update((at, row) for at, row in zip(part, logits, strict=True) if feeds[at].last)
         return torch.stack([found[at] for at in sorted(found)]) if found else logits[:0]
 
     def _batch(self, feeds: list[Feed]) -> Tensor:
@@ -126,6 +128,7 @@ class RecomputingRunner:
     """The whole text for every token: right for every causal model, whatever it keeps, and slow."""
 
     name = "recomputing"
+    reads_slots = True
 
     def __init__(self, model: Any, arena: Arena, device: torch.device) -> None:
         self._model = model
@@ -136,16 +139,16 @@ class RecomputingRunner:
         return True
 
     @torch.no_grad()
-    def forward(self, feeds: Sequence[Feed]) -> Tensor:
-        feeds = [feed for feed in feeds if feed.last]
+    def forward(self, batch: Batch) -> Tensor:
+        feeds = [feed for feed in batch.feeds() if feed.last]
         found: dict[int, Tensor] = {}
         with evaluating(self._model):
-            for batch in batches([feed.stop for feed in feeds]):
-                longest = max(feeds[at].stop for at in batch)
+            for part in batches([feed.stop for feed in feeds]):
+                longest = max(feeds[at].stop for at in part)
                 # Padding comes after the text, where nothing of a causal model looks at it.
-                ids = [feeds[at].slot.ids[: feeds[at].stop] + [0] * (longest - feeds[at].stop) for at in batch]
+                ids = [feeds[at].slot.ids[: feeds[at].stop] + [0] * (longest - feeds[at].stop) for at in part]
                 logits = self._model(input_ids=torch.tensor(ids, device=self._device), use_cache=False).logits
-                found.update((at, logits[row, feeds[at].stop - 1]) for row, at in enumerate(batch))
+                found.update((at, logits[row, feeds[at].stop - 1]) for row, at in enumerate(part))
         return torch.stack([found[at] for at in range(len(feeds))]) if found else torch.empty(0)
 
 

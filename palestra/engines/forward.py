@@ -6,7 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from palestra.engines import loading
@@ -29,16 +31,60 @@ class Feed(NamedTuple):
         return self.slot.ids[self.start : self.stop]
 
 
+class Batch(NamedTuple):
+    """The same of many conversations, in arrays with a number for each."""
+
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    offset: NDArray[np.int64]  # of the slots
+    size: NDArray[np.int64]
+    first: NDArray[np.int64]  # the id at `start`; it holds for those that are fed a single token
+    last: NDArray[np.bool_]
+    slots: Sequence[Slot]  # up to date where a row is fed more than one token; empty where none is
+
+    @classmethod
+    def of(cls, feeds: Sequence[Feed]) -> Batch:
+        numbers = [(f.start, f.stop, f.slot.offset, f.slot.size, f.slot.ids[f.start]) for f in feeds]
+        start, stop, offset, size, first = np.array(numbers, np.int64).reshape(-1, 5).T
+        last = np.array([feed.last for feed in feeds], np.bool_)
+        return cls(start, stop, offset, size, first, last, [feed.slot for feed in feeds])
+
+    def feeds(self) -> list[Feed]:
+        """One by one; the ids of all slots have to be up to date."""
+        columns = self.slots, self.start.tolist(), self.stop.tolist(), self.last.tolist()
+        return [Feed(*row) for row in zip(*columns, strict=True)]
+
+
 class Runner(Protocol):
-    """Runs a model over feeds and keeps their keys and values in the arena."""
+    """Runs a model over a batch and keeps the keys and values in the arena."""
 
     name: str
+    reads_slots: bool  # whether it wants the ids of all slots up to date
 
-    def forward(self, feeds: Sequence[Feed]) -> Tensor:
-        """The logits after the last token of each feed that is `last`, in order."""
+    def forward(self, batch: Batch) -> Tensor:
+        """The logits after the last token of each row that is `last`, in order."""
 
     def refresh(self) -> bool:
         """The weights changed. False: so did the model's structure, and this runner cannot run it any more."""
+
+
+def dear_calls(device: torch.device) -> bool:
+    """Whether starting a computation costs more than small ones take, so that few large ones are better than many."""
+    return device.type != "cpu"
+
+
+def send(device: torch.device, *arrays: NDArray[Any]) -> list[Tensor]:
+    """Arrays of 64-bit numbers on the device, in one transfer that nobody waits for."""
+    line: Any = torch.from_numpy(
+        np.concatenate([np.ascontiguousarray(array).view(np.int64).ravel() for array in arrays])
+    )
+    if device.type == "cuda":
+        line = line.pin_memory()
+    parts = line.to(device, non_blocking=True).split([array.size for array in arrays])
+    return [
+        (part if array.dtype == np.int64 else part.view(torch.float64)).view(array.shape)
+        for part, array in zip(parts, arrays, strict=True)
+    ]
 
 
 def choose(model: Any, arena: Arena, device: torch.device, only: str | None = None) -> Runner:
@@ -85,7 +131,7 @@ def _difference(model: Any, runner: Runner, arena: Arena, device: torch.device) 
         whole = [model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0] for ids in rows]
         for pieces in zip(*cuts, strict=True):
             feeds = [Feed(slot, start, stop, True) for slot, (start, stop) in zip(slots, pieces, strict=True)]
-            got = runner.forward(feeds).float().log_softmax(-1)
+            got = runner.forward(Batch.of(feeds)).float().log_softmax(-1)
             want = torch.stack([logits[feed.stop - 1] for logits, feed in zip(whole, feeds, strict=True)])
             error = (got - want.float().log_softmax(-1)).abs().max().item()
             if not error <= tolerance and want.isfinite().all():

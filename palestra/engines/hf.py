@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.engines.base import Completion, Engine, Sampling
+from palestra.engines.settling import SETTLED, Settling
 from palestra.errors import BadValue, EngineFailed
 from palestra.optional import require
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from palestra.engines.batching import Request, Stats
 
 SMALL = 20_000_000  # parameters; below, threads of torch wait for each other longer than they compute
-_SETTLED = 4  # rounds of the event loop without a new request, after which all that can act have acted
+LARGE = 500_000_000  # parameters; from here on a GPU has enough to do with few tokens
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
@@ -78,7 +79,7 @@ class HFEngine(Engine):
         from palestra.engines import loading
         from palestra.engines.batching import Batcher
         from palestra.engines.cache import Arena
-        from palestra.engines.forward import choose
+        from palestra.engines.forward import choose, dear_calls
 
         self.model, self.tokenizer, self._device = loading.load(
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
@@ -96,7 +97,10 @@ class HFEngine(Engine):
         context = loading.context_of(self.model, max_context)
         self.max_context = min(context or arena.largest, arena.largest)
         on_cpu = self._device.type == "cpu"
-        self._batcher = Batcher(runner, arena, rows=slots, budget=prefill or (2048 if on_cpu else 8192))
+        size = self.model.num_parameters()
+        if prefill is None:
+            prefill = 2048 if on_cpu else 65_536 if size < LARGE else 8192
+        self._batcher = Batcher(runner, arena, rows=slots, budget=prefill)
         self._decoding_tokenizer: Any = None  # of the worker: fast tokenizers refuse to be used by two threads at once
         self.version = 0
 
@@ -111,7 +115,8 @@ class HFEngine(Engine):
         self._lockstep = lockstep
         self._submitted = 0
         self._driver: asyncio.Task[None] | None = None
-        if threads is None and on_cpu and self.model.num_parameters() < SMALL:
+        self._settling = Settling() if dear_calls(self._device) and not lockstep else None
+        if threads is None and on_cpu and size < SMALL:
             threads = 1
         self._worker = ThreadPoolExecutor(1, "palestra-hf", _set_threads, (threads,))
 
@@ -139,7 +144,7 @@ class HFEngine(Engine):
         try:
             await future
         except asyncio.CancelledError:
-            request.abandoned = True  # the worker frees its row before the next step
+            self._batcher.abandon(request)  # the worker frees its row before the next step
             raise
         return self._completion(request)
 
@@ -147,6 +152,8 @@ class HFEngine(Engine):
         """The conversation is over: what is cached for it goes before the next step."""
         with self._lock:
             self._forgotten.append(conversation)
+        if self._settling is not None:
+            self._settling.forgotten(conversation)
 
     def weights_changed(self) -> None:
         """The model has new weights: `version` grows, and nothing is computed from what the old ones left behind.
@@ -198,12 +205,12 @@ class HFEngine(Engine):
     # A request, from the event loop's side.
 
     def _request(self, ids: list[int], sampling: Sampling, key: Hashable | None, deliver: Any) -> Request:
-        from palestra.engines.batching import Request
+        from palestra.engines.batching import Request, within
         from palestra.engines.stops import StopStrings
 
         if not ids:
             raise BadValue("the prompt is empty; a model needs at least one token to go on from")
-        if min(ids) < 0 or max(ids) >= self._vocabulary:
+        if not within(ids, self._vocabulary):
             raise BadValue(f"prompt ids lie in 0..{self._vocabulary - 1}, got {min(ids)}..{max(ids)}")
         assert self.max_context is not None  # noqa: S101  set in the constructor
         if len(ids) >= self.max_context:
@@ -256,6 +263,8 @@ class HFEngine(Engine):
                 raise EngineFailed("the engine is closed")
             self._inbox.append(request)
             self._submitted += 1
+            if self._settling is not None:
+                self._settling.asked(request.deliver[0], request.key)
             self._start()
 
     def _start(self) -> None:
@@ -281,8 +290,15 @@ class HFEngine(Engine):
 
     def _work(self) -> None:
         """Step until there is nothing to do, or somebody wants the model for themselves."""
-        while self._step():
-            pass
+        settling = self._settling
+        if settling is None:
+            while self._step():
+                pass
+            return
+        while True:
+            settling.wait(lambda: self._batcher.running + len(self._inbox), lambda: self._pauses > 0 or self._closed)
+            if not self._step():
+                return
 
     async def _drive(self) -> None:
         """As `_work`, in the event loop: before each step, wait until nobody sends any more requests."""
@@ -290,7 +306,7 @@ class HFEngine(Engine):
             going = True
             while going:
                 quiet = 0
-                while quiet < _SETTLED:
+                while quiet < SETTLED:
                     before = self._submitted
                     await asyncio.sleep(0)
                     quiet = quiet + 1 if self._submitted == before else 0
@@ -335,12 +351,13 @@ class HFEngine(Engine):
 
     def _deliver(self, requests: list[Request]) -> None:
         """Wake those who wait, on their own event loops."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[Request]] = {}
         for request in requests:
-            loop, future = request.deliver
-            by_loop.setdefault(loop, []).append(future)
-        for loop, futures in by_loop.items():
-            _call(loop, _resolve, futures)
+            by_loop.setdefault(request.deliver[0], []).append(request)
+        for loop, done in by_loop.items():
+            if self._settling is not None:
+                self._settling.answered(loop, [request.key for request in done])
+            _call(loop, _resolve, [request.deliver[1] for request in done])
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Any, *arguments: Any) -> None:

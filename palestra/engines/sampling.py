@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from palestra.engines.base import Sampling
@@ -29,28 +31,46 @@ def is_plain(sampling: Sampling) -> bool:
     return sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
 
 
-def settings(rows: Sequence[Sampling], vocabulary: int, device: torch.device) -> Settings | None:
-    """The settings as tensors; None: every row samples the model as it is."""
-    if all(map(is_plain, rows)):
-        return None
-    numbers = torch.tensor(
-        [
-            [row.temperature or 1.0, float(row.temperature == 0), row.top_k or vocabulary, row.top_p, row.min_p]
-            for row in rows
-        ],
-        dtype=torch.float64,
-    ).to(device, non_blocking=True)
-    temperature, greedy, top_k, top_p, min_p = numbers.unbind(1)
+NUMBERS = 5
+
+
+def numbers_of(sampling: Sampling) -> tuple[float, ...]:
+    """The settings of a row as numbers: temperature, top-k, top-p, min-p and whether it is greedy."""
+    return (
+        sampling.temperature or 1.0, sampling.top_k, sampling.top_p, sampling.min_p, float(sampling.temperature == 0)
+    )  # fmt: skip
+
+
+def settings(numbers: NDArray[np.float64], there: Tensor, vocabulary: int) -> Settings:
+    """The settings of rows from their `numbers_of`, a column each; `there` is the same on the device."""
+    _, top_k, top_p, min_p, greedy = numbers
     return Settings(
-        temperature=temperature.float(),
-        greedy=greedy.bool(),
-        top_k=top_k.long().clamp_(max=vocabulary),
-        top_p=top_p,
-        min_p=min_p.float(),
-        any_greedy=any(row.temperature == 0 for row in rows),
-        any_top=any(row.temperature > 0 and (row.top_k > 0 or row.top_p < 1) for row in rows),
-        any_min=any(row.min_p > 0 for row in rows),
+        temperature=there[0].float(),
+        greedy=there[4] > 0,
+        top_k=torch.where(there[1] > 0, there[1], vocabulary).clamp_(max=vocabulary).long(),
+        top_p=there[2],
+        min_p=there[3].float(),
+        any_greedy=bool(greedy.any()),
+        any_top=bool(((greedy == 0) & ((top_k > 0) | (top_p < 1))).any()),
+        any_min=bool((min_p > 0).any()),
     )
+
+
+def seed_of(seed: int) -> int:
+    """A number of 64 bits, with its sign, for a seed of any size; near seeds have nothing in common."""
+    return int.from_bytes(blake2b(str(seed).encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def uniforms(seeds: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A number in [0, 1) for each row, from its seed and which of its draws this is, and nothing else (SplitMix64).
+
+    So neither the other rows nor their number change what is drawn, and a reply that starts over draws the same again.
+    """
+    x: Any = seeds.view(np.uint64) + (places.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: NDArray[np.float64] = ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    return found
 
 
 def sample(logits: Tensor, uniforms: Tensor, by: Settings | None) -> tuple[Tensor, Tensor]:

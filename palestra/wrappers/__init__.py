@@ -6,6 +6,7 @@ from palestra.wrappers.horizon import Horizon
 from palestra.wrappers.record import Record
 from palestra.wrappers.rewards import ClipReward, ScaleReward, ShapeReward, TurnCost
 from palestra.wrappers.statistics import Statistics
+from palestra.wrappers.tools import Tools
 
 __all__ = [
     "ClipReward",
@@ -15,6 +16,7 @@ __all__ = [
     "ScaleReward",
     "ShapeReward",
     "Statistics",
+    "Tools",
     "TurnCost",
     "get_wrapper_fns",
 ]

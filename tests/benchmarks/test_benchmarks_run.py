@@ -91,3 +91,23 @@ def test_a_stated_rate_agrees_within_the_interval() -> None:
     assert agrees(0.34, Rate(3_446, 10_000))
     assert not agrees(0.30, Rate(3_446, 10_000))
     assert agrees(0.0, Rate(0, 10))
+
+
+@pytest.mark.slow
+def test_tools_measures_our_side_alone() -> None:
+    code, text = run("tools.py", "--no-gem", "--quick", "--json")
+    report = json.loads(text)
+    assert code == bool(report["missed"])
+    assert all(report["ours"][name] > 0 for name in ("calls_per_s", "latency_ms", "first_s", "cell_ms"))
+    assert "gem" not in report
+
+
+def test_tools_bars() -> None:
+    bars = runpy.run_path(str(BENCHMARKS / "tools.py"))["bars"]
+    ours = {"calls_per_s": 400.0, "latency_ms": 4.0, "cell_ms": 0.1, "first_s": 0.2}
+    assert bars({"ours": ours, "gem": {"calls_per_s": 100.0, "latency_ms": 16.0}}) == []
+    assert len(bars({"ours": ours, "gem": {"calls_per_s": 101.0, "latency_ms": 15.0}})) == 2
+    assert len(bars({"ours": {**ours, "cell_ms": 2.0, "first_s": 2.0}})) == 2
+    held = {"processes": 10, "files": 5, "own_mb": 10.0, "template_mb": 10.0}
+    assert bars({"ours": ours, "growth": {"before": held, "after": held}}) == []
+    assert len(bars({"ours": ours, "growth": {"before": held, "after": {**held, "files": 6, "own_mb": 11.0}}})) == 2

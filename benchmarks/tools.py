@@ -1,0 +1,169 @@
+"""Palestra's Python tool, isolated, against GEM's as it comes, unisolated: the same program, in one run, as ratios.
+
+    python benchmarks/tools.py [--quick] [--calls 10000] [--no-gem] [--json]
+
+Two child processes, one a side, work in turns, so that whatever else the machine does falls on both; each times its
+own calls of `print(1+1)` and checks the answer. A figure is the median over the turns. GEM is called from 64 threads,
+as its vector environments do, Palestra from 64 tasks. GEM lives in .cache/gem-venv, whose interpreter comes first on
+its path.
+
+Bars: 4 times GEM's calls a second at 64 concurrent, a median latency 4 times lower for one caller, a session's next
+cell under 2 ms, the first call after start-up under 1.5 s, and no growth over `--calls` calls: processes and open files
+no more than before, memory within 5%. Exits 1 where a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from env_step import SideFailed, gem_python
+
+HERE = Path(__file__).resolve().parent
+CONCURRENT = 64
+
+
+class Child:
+    """A side in its process."""
+
+    def __init__(self, python: str, name: str) -> None:
+        self.name = name
+        path = f"{Path(python).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # GEM runs whatever `python` is first
+        self.process = subprocess.Popen(
+            [python, str(HERE / "tools_side.py"), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PATH": path},
+        )
+
+    def ask(self, do: str, **command: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"do": do, **command}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SideFailed(self.name, f"ended with {self.process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise SideFailed(self.name, f"{do}: {answer['error']}")
+        return answer["ok"]
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+def measured(ours: Child, gem: Child | None, *, turns: int, calls: int) -> dict[str, Any]:
+    sides = [ours] if gem is None else [ours, gem]
+    rates: dict[str, list[float]] = {side.name: [] for side in sides}
+    times: dict[str, list[float]] = {side.name: [] for side in sides}
+    for side in sides:
+        side.ask("latency", calls=5)
+    for _ in range(turns):
+        for side in sides:  # GEM does less in its turn, so that both take about as long
+            times[side.name].append(side.ask("latency", calls=100 if side is ours else 20))
+        for side in sides:
+            rates[side.name].append(
+                side.ask("throughput", concurrent=CONCURRENT, calls=calls if side is ours else calls // 5)
+            )
+    figures: dict[str, Any] = {
+        side.name: {
+            "calls_per_s": median(rates[side.name]),
+            "latency_ms": median(times[side.name]),
+            "first_s": side.ask("first"),
+        }
+        for side in sides
+    }
+    figures["ours"]["cell_ms"] = median(ours.ask("cell", calls=200) for _ in range(turns))
+    return figures
+
+
+def bars(figures: dict[str, Any]) -> list[str]:
+    """What was missed."""
+    ours, gem = figures["ours"], figures.get("gem")
+    missed = []
+    if gem is not None:
+        if ours["calls_per_s"] < 4 * gem["calls_per_s"]:
+            missed.append(f"{ours['calls_per_s'] / gem['calls_per_s']:.1f}x GEM's calls a second, the bar is 4x")
+        if 4 * ours["latency_ms"] > gem["latency_ms"]:
+            missed.append(f"{gem['latency_ms'] / ours['latency_ms']:.1f}x lower latency than GEM's, the bar is 4x")
+    if ours["cell_ms"] >= 2:
+        missed.append(f"a session's next cell takes {ours['cell_ms']:.2f} ms, the bar is 2")
+    if ours["first_s"] >= 1.5:
+        missed.append(f"the first call takes {ours['first_s']:.2f} s, the bar is 1.5")
+    grown = figures.get("growth")
+    if grown is not None:
+        before, after = grown["before"], grown["after"]
+        missed += [
+            f"{name} grew from {before[name]} to {after[name]}" for name in ("files",) if after[name] > before[name]
+        ]
+        if after["processes"] > before["processes"] + 8:  # interpreters that wait for a program come and go
+            missed.append(f"processes grew from {before['processes']} to {after['processes']}")
+        missed += [
+            f"{name} grew from {before[name]:.1f} to {after[name]:.1f}"
+            for name in ("own_mb", "template_mb")
+            if after[name] > 1.05 * before[name]
+        ]
+    return missed
+
+
+def show(figures: dict[str, Any], missed: list[str]) -> None:
+    ours, gem = figures["ours"], figures.get("gem")
+    print(f"{'print(1+1)':<34}{'Palestra, isolated':>20}{'GEM, unisolated':>18}{'ratio':>8}")
+    for name, key, better in (
+        (f"calls a second, {CONCURRENT} concurrent", "calls_per_s", "more"),
+        ("latency of one caller, ms", "latency_ms", "less"),
+        ("first call after start-up, s", "first_s", "less"),
+    ):
+        theirs = ratio = ""
+        if gem is not None:
+            theirs = f"{gem[key]:.2f}"
+            ratio = f"{ours[key] / gem[key] if better == 'more' else gem[key] / ours[key]:.1f}x"
+        print(f"{name:<34}{ours[key]:>20.2f}{theirs:>18}{ratio:>8}")
+    print(f"{'next cell of a session, ms':<34}{ours['cell_ms']:>20.3f}")
+    if "growth" in figures:
+        grown = figures["growth"]
+        print(f"\nafter {grown['calls']} calls ({grown['calls'] / grown['seconds']:.0f} a second, 16 concurrent):")
+        for name, value in grown["before"].items():
+            print(f"  {name:<12} {value:.1f} -> {grown['after'][name]:.1f}")
+    print("\nevery bar is met" if not missed else "\nmissed: " + "; ".join(missed))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="a few turns, and no long run")
+    parser.add_argument("--calls", type=int, default=10_000, help="of the long run (default 10,000)")
+    parser.add_argument("--no-gem", action="store_true", help="our side alone")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    ours = Child(sys.executable, "ours")
+    gem = None if args.no_gem else Child(gem_python(), "gem")
+    try:
+        figures = measured(ours, gem, turns=2 if args.quick else 7, calls=100 if args.quick else 500)
+        if not args.quick:
+            figures["growth"] = ours.ask("growth", calls=args.calls)
+    finally:
+        for side in (ours, gem):
+            if side is not None:
+                side.close()
+    missed = bars(figures)
+    if args.json:
+        print(json.dumps({**figures, "missed": missed}, indent=2))
+    else:
+        show(figures, missed)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

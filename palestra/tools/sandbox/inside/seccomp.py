@@ -1,0 +1,120 @@
+"""A list of system calls -> the filter under which a program gets an error for them. No library: it is 80 words.
+
+What is refused is what no program of an agent needs and what has a history of being the way out: namespaces, mounts,
+other processes' memory, the kernel's keys, programs and modules, and memory that no limit counts. Network families
+other than Unix's and the Internet's are refused, as not all of them (vsock, for one) belong to a network namespace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import struct
+
+_REFUSED: dict[str, tuple[int, int]] = {  # name: number on x86-64, on arm64; -1 where there is none
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "setns": (308, 268),
+    "unshare": (272, 97),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "reboot": (169, 142),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "open_tree": (428, 428),
+    "fsconfig": (431, 431),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "syslog": (103, 116),
+    "iopl": (172, -1),
+    "ioperm": (173, -1),
+    "pidfd_getfd": (438, 438),
+    "fanotify_init": (300, 262),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "vhangup": (153, 58),
+}
+_CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # machine: column above, AUDIT_ARCH
+_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone() takes
+_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+
+_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; both machines are little-endian
+_X32 = 0x40000000  # x86-64's second set of numbers for the same calls
+PR_SET_SECCOMP, FILTER = 22, 2
+
+
+def program() -> bytes | None:
+    """The filter for this machine; None where its numbers are not known."""
+    if platform.machine() not in _MACHINES:
+        return None
+    column, arch = _MACHINES[platform.machine()]
+    code: list[tuple[int, int, int, int]] = [
+        (_LOAD, 0, 0, _ARCH),
+        (_JUMP_IF_EQUAL, 1, 0, arch),
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
+        (_LOAD, 0, 0, _NUMBER),
+        (_JUMP_IF_SET, 0, 1, _X32),
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
+        (_JUMP_IF_EQUAL, 0, 1, _CLONE3[column]),  # its flags lie in memory, out of a filter's sight; libc falls back
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
+        (_JUMP_IF_EQUAL, 0, 4, _CLONE[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_JUMP_IF_SET, 0, 1, _NAMESPACES),
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+        (_JUMP_IF_EQUAL, 0, 3 + len(_FAMILIES), _SOCKET[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        *[(_JUMP_IF_EQUAL, len(_FAMILIES) - i, 0, family) for i, family in enumerate(_FAMILIES)],
+        (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    refused = [numbers[column] for numbers in _REFUSED.values() if numbers[column] >= 0]
+    code += [(_JUMP_IF_EQUAL, len(refused) - i, 0, number) for i, number in enumerate(refused)]
+    code += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    return b"".join(struct.pack("<HBBI", *word) for word in code)
+
+
+def pointed(words: bytes) -> tuple[int, list[object]]:
+    """The address of what prctl() wants to be told of a filter, and what has to be kept as long as it is used."""
+    kept = ctypes.create_string_buffer(words, len(words))
+    header = struct.pack("@HxxxxxxP", len(words) // 8, ctypes.addressof(kept))
+    pointer = ctypes.create_string_buffer(header, len(header))
+    return ctypes.addressof(pointer), [kept, pointer]

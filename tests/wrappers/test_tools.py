@@ -1,0 +1,351 @@
+"""Tools as part of an environment: turns, budgets, rewards, copies, failures, and exact tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+import palestra
+from palestra.agents import Chat
+from palestra.checks import check_env
+from palestra.core import Env
+from palestra.engines.bytes_tokenizer import ByteTokenizer
+from palestra.engines.default_model import default_model
+from palestra.engines.scripted import Reply, ScriptedEngine
+from palestra.errors import BadValue, EpisodeOver, ResetNeeded, ToolFailed
+from palestra.rollout import collect
+from palestra.rollout.samples import to_samples
+from palestra.tools import Tool, Toolset
+from palestra.types import Observation
+from palestra.wrappers import History, Horizon, Tools
+
+GAME = "game:GuessTheNumber-v0-easy"
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class Counter(Tool):
+    """Count up, from 1 in every episode."""
+
+    opened = closed = 0
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def call(self) -> str:
+        self.count += 1
+        return str(self.count)
+
+    def open(self, *, seed: int) -> Counter:
+        type(self).opened += 1
+        return Counter()
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+    def fork(self) -> Counter:
+        twin = Counter()
+        twin.count = self.count
+        return twin
+
+
+class Broken(Tool):
+    """Never works."""
+
+    def call(self) -> str:
+        raise ConnectionError("the server is gone")
+
+
+class Picture(Tool):
+    """Show a picture."""
+
+    def call(self) -> list[dict[str, Any]]:
+        return [{"type": "image", "image": b"png"}]
+
+
+def call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def env_with(*tools: Any, **options: Any) -> Tools:
+    return Tools(palestra.make(GAME), tools, **options)
+
+
+def test_make_takes_tools() -> None:
+    env = palestra.make(GAME, tools=["python", add], max_tool_calls=2)
+    observation, info = env.reset(seed=3)
+    assert isinstance(env, Tools)
+    assert str(observation).startswith(str(palestra.make(GAME).reset(seed=3)[0]))
+    assert "You have 2 tool calls in all." in str(observation)
+    assert [schema["function"]["name"] for schema in info["tools"]] == ["python", "add"]
+    assert env.step("<python>print(6*7)</python>").observation == "42"
+    env.close()
+    with pytest.raises(BadValue, match="max_tool_calls goes with tools"):
+        palestra.make(GAME, max_tool_calls=2)
+
+
+def test_a_call_is_a_turn_of_its_own_and_the_task_does_not_move() -> None:
+    env, bare = env_with(add), palestra.make(GAME)
+    env.reset(seed=1)
+    bare.reset(seed=1)
+    step = env.step(f"I add.\n{call('add', a=1, b=2)} So it is 4!")
+    assert (step.observation, step.reward, step.terminated, step.truncated) == ("3", 0.0, False, False)
+    assert step.info["use_tool"] is True
+    assert step.info["parsed_action"] == f"I add.\n{call('add', a=1, b=2)}"
+    assert step.info["cut"] == len(" So it is 4!")
+    assert step.info["tool_calls"] == [{"name": "add", "arguments": {"a": 1, "b": 2}, "ok": True}]
+    assert (step.info["tool_calls_used"], step.info["tool_calls_left"]) == (1, None)
+    while True:
+        action = bare.expert_action() or ""
+        mine, other = env.step(action), bare.step(action)
+        assert mine[:4] == other[:4]
+        assert mine.info["use_tool"] is False
+        if mine.done:
+            break
+    with pytest.raises(EpisodeOver):
+        env.step(call("add", a=1, b=2))
+
+
+def test_before_the_start() -> None:
+    with pytest.raises(ResetNeeded):
+        env_with(add).step(call("add", a=1, b=1))
+
+
+def test_parallel_calls() -> None:
+    env = env_with(add, Counter())
+    env.reset(seed=1)
+    text = "\n".join([call("add", a=1, b=2), call("nothing"), call("add", a="x", b=2), call("counter")])
+    steps = [env.step(text)]
+    env.reset(seed=1)
+    steps.append(asyncio.run(env.astep(text)))
+    for step in steps:
+        shown = str(step.observation)
+        assert shown.startswith("[1] add:\n3\n[2] nothing:\nError: there is no tool 'nothing'.")
+        assert "[3] add:\nError: add: a must be a whole number." in shown
+        assert shown.endswith("[4] counter:\n1\n")
+        assert [one["ok"] for one in step.info["tool_calls"]] == [True, False, False, True]
+        assert step.info["tool_calls_used"] == 4
+
+
+def test_malformed_calls_get_an_answer() -> None:
+    env = env_with(add, "python")
+    env.reset(seed=1)
+    for text, says in (
+        ("<tool_call>{broken}</tool_call>", "not JSON"),
+        ("<python>print(1)", "</python>"),
+        (call("ad", a=1), "Did you mean add?"),
+        (call("add", a=1), "missing argument 'b'"),
+    ):
+        step = env.step(text)
+        assert says in str(step.observation)
+        assert str(step.observation).startswith("Error: ")
+        assert not step.info["tool_calls"][0]["ok"]
+        assert step.info["use_tool"]
+
+
+def test_the_budget() -> None:
+    env = env_with(add, max_calls=2)
+    env.reset(seed=1)
+    assert env.step(call("add", a=1, b=1)).observation == "2"
+    last = env.step("\n".join([call("add", a=1, b=1)] * 2))
+    assert "[2] add:\nError: the budget of tool calls is spent" in str(last.observation)
+    assert str(last.observation).endswith("No tool calls are left: answer now.")
+    assert last.info["tool_calls_left"] == 0
+    over = env.step(call("add", a=1, b=1))
+    assert not over.info["use_tool"]
+    assert over.info["invalid"] == "format"  # the task got it, and took it as it takes any such reply
+    env.reset(seed=1)
+    assert env.step(call("add", a=1, b=1)).info["tool_calls_left"] == 1
+    none = env_with(add, max_calls=0)
+    none.reset(seed=1)
+    assert not none.step(call("add", a=1, b=1)).info["use_tool"]
+
+
+def test_rewards_and_penalties() -> None:
+    env = env_with(add, call_reward=-0.01, success_reward=0.05, error_reward=-0.2)
+    env.reset(seed=1)
+    good, bad = env.step(call("add", a=1, b=1)), env.step(call("add"))
+    assert good.reward == pytest.approx(0.04)
+    assert bad.reward == pytest.approx(-0.21)
+    low, high = env.reward_range
+    assert low <= bad.reward <= good.reward <= high
+
+
+def test_long_results_are_cut_in_the_middle() -> None:
+    env = env_with("python", max_chars=100)
+    env.reset(seed=1)
+    shown = str(env.step("<python>print('a' * 500 + 'b' * 500)</python>").observation)
+    assert shown == f"{'a' * 50}\n[... 900 characters left out ...]\n{'b' * 50}"
+
+
+def test_instructions_can_be_left_out_or_replaced() -> None:
+    plain = str(palestra.make(GAME).reset(seed=1)[0])
+    assert env_with(add, instructions=False).reset(seed=1)[0] == plain
+    assert env_with(add, instructions="Use add.").reset(seed=1)[0] == f"{plain}\n\nUse add."
+
+
+def test_pictures() -> None:
+    env = env_with(Picture(), add)
+    env.reset(seed=1)
+    shown: Observation = env.step("\n".join([call("picture"), call("add", a=1, b=1)])).observation
+    assert [part["type"] for part in shown if isinstance(part, dict)] == ["text", "image", "text", "text"]
+
+
+def test_sessions_belong_to_episodes() -> None:
+    Counter.opened = Counter.closed = 0
+    env = env_with(Counter())
+    env.reset(seed=1)
+    assert Counter.opened == 0  # not before it is needed
+    assert [env.step(call("counter")).observation for _ in range(2)] == ["1", "2"]
+    twin = env.fork()
+    assert (twin.step(call("counter")).observation, env.step(call("counter")).observation) == ("3", "3")
+    twin.step(call("counter"))
+    assert env.step(call("counter")).observation == "4"
+    env.reset(seed=1)
+    assert env.step(call("counter")).observation == "1"
+    asyncio.run(env.areset(seed=2))
+    assert asyncio.run(env.astep(call("counter"))).observation == "1"
+    opened = Counter.opened
+    env.close()
+    env.close()
+    assert Counter.closed >= opened
+    moved = Env.restore(env_with("python:stateful").snapshot())
+    moved.reset(seed=1)
+    moved.step("<python>x = 7</python>")
+    again = Env.restore(moved.snapshot())
+    assert again.step("<python>x</python>").observation == "7"
+    moved.close()
+    again.close()
+
+
+def test_broken_tools_are_no_outcome() -> None:
+    env = env_with(Broken())
+    env.reset(seed=1)
+    with pytest.raises(ToolFailed, match="the server is gone"):
+        env.step(call("broken"))
+    with pytest.raises(ToolFailed):
+        asyncio.run(env.astep(call("broken")))
+
+
+def test_two_of_a_name() -> None:
+    with pytest.raises(BadValue, match="two tools are called 'add'"):
+        env_with(add, add).reset(seed=1)
+    with pytest.raises(BadValue, match="tools is a list"):
+        Tools(palestra.make(GAME), "python")
+
+
+def test_with_other_wrappers() -> None:
+    env = History(Horizon(env_with(add), 2), "messages")
+    env.reset(seed=1)
+    shown: Any = env.step(f"{call('add', a=1, b=1)} trailing").observation
+    assert [message["role"] for message in shown] == ["user", "assistant", "tool"]
+    assert shown[1]["content"] == call("add", a=1, b=1)
+    assert env.step(call("add", a=1, b=1)).truncated
+
+
+def test_the_laws_hold_with_tools() -> None:
+    check_env(GAME, kwargs={"tools": ["python"], "max_tool_calls": 3}, episodes=6)
+
+
+# In rollouts
+
+
+def play(engine: Any, **options: Any) -> Any:
+    tools = {"tools": [add, "python"]}
+    return asyncio.run(collect(Chat(engine, **options), GAME, episodes=1, seed=5, kwargs=tools)).trajectories[0]
+
+
+SCRIPT = ["<python>print(6*7)</python> hm", f"Now\n{call('add', a=1, b=2)}", "```python\n1/0\n```", "I give up."]
+
+
+@pytest.mark.parametrize("style", ["plain", "tools"])
+def test_tokens_stay_exact_with_tools_in_play(style: str) -> None:
+    tokenizer = ByteTokenizer()
+    trajectory = play(ScriptedEngine(SCRIPT, tokenizer=tokenizer), style=style, max_tokens=400)
+    assert trajectory.failure is None
+    assert [turn.info["use_tool"] for turn in trajectory.turns] == [True, True, True, False]
+    assert [turn.action.text for turn in trajectory.turns] == SCRIPT
+    assert trajectory.splits == {}
+    (sample,) = to_samples(trajectory)  # one sample: every prompt extends the one before
+    sampled = [[i for i, turn in zip(sample.ids, sample.turn_index, strict=True) if turn == n] for n in range(4)]
+    assert [tokenizer.decode(ids).startswith(text) for ids, text in zip(sampled, SCRIPT, strict=True)] == [True] * 4
+    shown = tokenizer.decode(sample.ids)
+    assert "tool\n42" in shown
+    assert "ZeroDivisionError" in shown
+
+
+def test_tokens_stay_exact_with_a_real_model() -> None:
+    model, tokenizer = default_model("0.1M")
+    engine = palestra.engines.hf(model, tokenizer=tokenizer, device="cpu", threads=1)
+    agent = Chat(engine, max_tokens=12)
+    result = asyncio.run(collect(agent, GAME, episodes=2, seed=5, wrappers=[Echo], retries=0))
+    assert len(result.trajectories) == 2
+    for trajectory in result.trajectories:
+        assert trajectory.failure is None
+        assert any(turn.info["use_tool"] for turn in trajectory.turns)
+        samples = to_samples(trajectory)
+        ids = [i for sample in samples for i, m in zip(sample.ids, sample.mask, strict=True) if m]
+        assert ids == [i for turn in trajectory.turns for one in turn.action.calls for i in one.ids]
+        assert trajectory.splits == {}
+        assert len(samples) == 1
+
+
+class Echo(Tools):
+    """An untrained model calls nothing by itself: its first replies are answered as if they had."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env, [add])
+
+    async def astep(self, action: str) -> Any:
+        return await super().astep(call("add", a=1, b=self._used) if self._used < 3 else action)
+
+
+def test_native_calls_of_a_server_reach_the_tools() -> None:
+    native = {"id": "x1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
+    broken = {"id": "x2", "type": "function", "function": {"name": "add", "arguments": '{"a": 1'}}
+    seen: list[Any] = []
+
+    def reply(messages: list[Any]) -> Any:
+        seen.append(messages)
+        said = [
+            Reply(text="", tool_calls=(native, native)),
+            Reply(text="Let me see.", tool_calls=(broken,)),
+            Reply(text="I give up."),
+        ]
+        return said[len(seen) - 1]
+
+    trajectory = play(ScriptedEngine(reply), style="tools")
+    assert trajectory.failure is None
+    first, second, third = trajectory.turns
+    assert [one["ok"] for one in first.info["tool_calls"]] == [True, True]
+    assert seen[1][-2] == {"role": "tool", "content": "[1] add:\n3\n[2] add:\n3\n", "tool_call_id": "x1"}
+    assert not second.info["tool_calls"][0]["ok"]
+    assert "arguments" in str(seen[2][-1]["content"])
+    assert not third.info["use_tool"]
+
+
+def test_a_broken_tool_is_recorded_as_such() -> None:
+    engine = ScriptedEngine(call("broken"), tokenizer=ByteTokenizer())
+    options: dict[str, Any] = {"tools": [Broken()]}
+    result = asyncio.run(collect(Chat(engine), GAME, episodes=1, seed=1, kwargs=options, retries=0))
+    (trajectory,) = result.failures
+    assert trajectory.failure is not None
+    assert (trajectory.failure.boundary, trajectory.failure.kind) == ("tool", "ToolFailed")
+
+
+def test_a_set_of_tools() -> None:
+    class Pair(Toolset):
+        @property
+        def tools(self) -> tuple[Tool, ...]:
+            return (Counter(), Picture())
+
+    env = env_with(Pair())
+    _, info = env.reset(seed=1)
+    assert [schema["function"]["name"] for schema in info["tools"]] == ["counter", "picture"]
+    assert env.step(call("counter")).observation == "1"
