@@ -33,6 +33,7 @@ bench: $(VENV)/.dev sandbox
 	$(BIN)/python benchmarks/env_step.py
 	$(BIN)/python benchmarks/hf_engine.py
 	$(BIN)/python benchmarks/rollout.py
+	$(BIN)/python benchmarks/learner_memory.py --episodes 1
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/tools.py
 

@@ -22,11 +22,14 @@ __all__ = [
     "get_spec",
     "list_envs",
     "make",
+    "make_vec",
     "print_envs",
     "register",
     "register_spec",
     "rollout",
+    "tools",
     "unregister",
+    "vector",
     "wrappers",
 ]
 
@@ -41,20 +44,22 @@ _HOME = {
     "get_spec": "registry",
     "list_envs": "registry",
     "make": "registry",
+    "make_vec": "vector",
     "print_envs": "registry",
     "register": "registry",
     "register_spec": "registry",
     "unregister": "registry",
 }
-_ROOMS = frozenset({"agents", "engines", "errors", "rollout", "wrappers"})
+_ROOMS = frozenset({"agents", "engines", "errors", "rollout", "tools", "vector", "wrappers"})
 
 if TYPE_CHECKING:
-    from palestra import agents, engines, errors, rollout, wrappers
+    from palestra import agents, engines, errors, rollout, tools, vector, wrappers
     from palestra.checks import check_env
     from palestra.core import Env, Wrapper
     from palestra.registry import get_spec, list_envs, make, print_envs, register, register_spec, unregister
     from palestra.spec import EnvSpec
     from palestra.types import Message, Observation, Step
+    from palestra.vector import make_vec
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ denominators of the whole batch, and computes the gradient of its own share.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ class World:
 
     rank: int = 0
     size: int = 1
-    patience: float = 3600.0  # seconds to wait for the others, who may still be playing
 
     @property
     def first(self) -> bool:
@@ -71,14 +71,9 @@ class World:
         found: T = outcome[0]
         return found
 
-    def close(self) -> None:
-        """The run is over. May be called twice."""
-        if self.size > 1 and dist.is_initialized():
-            dist.destroy_process_group()
-
 
 def connect(*, patience: float = 3600.0) -> World:
-    """The processes torchrun started, or this one alone."""
+    """The processes torchrun started, or this one alone; `patience`: seconds to wait for others who still play."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
@@ -91,7 +86,14 @@ def connect(*, patience: float = 3600.0) -> World:
         backend = "cpu:gloo,cuda:nccl"
     if not dist.is_initialized():
         dist.init_process_group(backend, timeout=timedelta(seconds=patience))
-    return World(rank=rank, size=size, patience=patience)
+        # Once and for all: processes that part and meet again find each other's old addresses in torchrun's store.
+        atexit.register(_part)
+    return World(rank=rank, size=size)
+
+
+def _part() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def shard(policy: nn.Module, layers: Sequence[nn.Module], device: torch.device, world: World) -> None:

@@ -144,7 +144,7 @@ class Training(ABC):
                         self._save(self.step)
         finally:
             self.metrics.close()
-            self.world.close()
+        self.world.gather(None)  # nobody leaves while another may still listen
         evals = [row["eval_success"] for row in self.metrics.rows if "eval_success" in row]
         return Run(
             folder=self.folder,

@@ -57,11 +57,7 @@ def torchrun(configs: list[dict[str, Any]], script: Path) -> None:
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     done = subprocess.run(
-        [*command, json.dumps(configs)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=300,
+        [*command, json.dumps(configs)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -1,0 +1,123 @@
+"""How much memory a step of the 100M default model takes on conversations of 4,096 tokens.
+
+    python benchmarks/learner_memory.py [--size 100M] [--tokens 4096] [--episodes 2] [--recompute auto]
+
+A process of its own makes the model, its optimiser and made-up conversations, learns from them once, and tells the most
+memory it ever held (the resident set's peak, which counts torch and transformers themselves too). The bar is 6 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+from random import Random
+from time import perf_counter
+from typing import Any
+
+BAR = 6e9
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """In this process: one step, and what it took."""
+    import torch
+
+    from palestra.rollout.types import Trajectory, Turn
+    from palestra.train.config import from_mapping
+    from palestra.train.learner import Learner
+    from palestra.train.model import load_policy
+    from palestra.types import Action, Call
+
+    torch.set_num_threads(args.threads)
+    config = from_mapping(
+        {
+            "env": "game:GuessTheNumber-v0-easy",
+            "model": f"default:{args.size}",
+            "device": "cpu",
+            "gradient_checkpointing": args.recompute,
+            "token_budget": max(args.tokens, args.budget),
+            "optimiser": args.optimiser,
+            "minibatches": 1,
+        }
+    )
+    learner = Learner(load_policy(config), config)
+    rng = Random(0)
+
+    def episode(index: int) -> Trajectory:
+        """Turns of 192 tokens to read and 64 sampled, until the conversation has its length."""
+        seen: list[int] = []
+        turns = []
+        while len(seen) + 256 <= args.tokens:
+            seen = seen + [rng.randrange(500) for _ in range(192)]
+            said = [rng.randrange(500) for _ in range(64)]
+            call = Call(prompt_ids=seen, ids=said, logprobs=[-7.0] * 64, finish="stop", version=0)
+            turns.append((call, rng.random()))
+            seen = seen + said
+        return Trajectory(
+            env_id="game:GuessTheNumber-v0-easy",
+            kwargs={},
+            seed=index,
+            group=index,
+            member=0,
+            turns=tuple(
+                Turn(
+                    observation="",
+                    action=Action(text="", calls=(call,)),
+                    reward=reward,
+                    terminated=i == len(turns) - 1,
+                    truncated=False,
+                    info={},
+                    agent_seconds=0.0,
+                    env_seconds=0.0,
+                )
+                for i, (call, reward) in enumerate(turns)
+            ),
+            final_observation="",
+            success=True,
+        )
+
+    trajectories = [episode(i) for i in range(args.episodes)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    began = perf_counter()
+    metrics = learner.learn(trajectories, 0)
+    return {
+        "size": args.size,
+        "parameters": sum(p.numel() for p in learner.policy.parameters()),
+        "tokens": args.tokens,
+        "episodes": args.episodes,
+        "recompute": args.recompute,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "before_bytes": before,
+        "seconds": perf_counter() - began,
+        "grad_norm": metrics["grad_norm"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="100M")
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--episodes", type=int, default=2)
+    parser.add_argument("--budget", type=int, default=16384, help="tokens a micro-batch")
+    parser.add_argument("--recompute", default="auto", choices=("auto", "on", "off"))
+    parser.add_argument("--optimiser", default="adamw", choices=("adamw", "muon"))
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        print(json.dumps(measure(args)))
+        return
+    answer = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--inside"], check=True, stdout=subprocess.PIPE)
+    found = json.loads(answer.stdout)
+    print(
+        f"{found['parameters'] / 1e6:.0f}M parameters, {found['episodes']} conversations of {found['tokens']} tokens: "
+        f"peak {found['peak_bytes'] / 1e9:.2f} GB (before the step {found['before_bytes'] / 1e9:.2f}), "
+        f"{found['seconds']:.0f} s; the bar is {BAR / 1e9:.0f} GB"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Objects <-> framed bytes on a socket, and the marks by which a worker tells what it is at, even when dead."""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import tempfile
+from typing import Any
+
+HEADER = 8  # bytes: the length of what follows
+CHUNK = 1 << 18
+
+
+def frame(message: Any) -> bytes:
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return len(data).to_bytes(HEADER, "little") + data
+
+
+class Frames:
+    """Bytes in, messages out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def take(self) -> list[Any]:
+        """Every message that is complete."""
+        buffer, start, found = self._buffer, 0, []
+        with memoryview(buffer) as view:
+            while len(buffer) - start >= HEADER:
+                end = start + HEADER + int.from_bytes(view[start : start + HEADER], "little")
+                if end > len(buffer):
+                    break
+                found.append(pickle.loads(view[start + HEADER : end]))  # noqa: S301  # from our own worker
+                start = end
+        if start:
+            del buffer[:start]
+        return found
+
+
+class Marks:
+    """Shared memory: for every lane of a worker the env it is at and until when; and whom the worker blames.
+
+    Numbers of eight aligned bytes, so that each is read whole. It outlives the worker that wrote it.
+    """
+
+    def __init__(self, lanes: int, fd: int | None = None) -> None:
+        self.lanes = lanes
+        size = 8 * (1 + 2 * lanes)
+        if fd is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it has no name and goes with the last handle
+            self._file.truncate(size)
+            fd = self._file.fileno()
+        self._map = mmap.mmap(fd, size)
+        self._numbers = memoryview(self._map).cast("d")
+
+    @property
+    def fd(self) -> int:
+        return self._file.fileno()
+
+    def begin(self, lane: int, index: int, until: float) -> None:
+        self._numbers[2 * lane + 2] = until
+        self._numbers[2 * lane + 1] = index + 1
+
+    def end(self, lane: int) -> None:
+        self._numbers[2 * lane + 1] = 0
+
+    def blame(self, index: int) -> None:
+        self._numbers[0] = index + 1
+
+    @property
+    def blamed(self) -> int | None:
+        return int(self._numbers[0]) - 1 if self._numbers[0] else None
+
+    def running(self) -> dict[int, float]:
+        """The envs that are being stepped, and until when they may be."""
+        numbers = self._numbers
+        return {int(numbers[lane]) - 1: numbers[lane + 1] for lane in range(1, 2 * self.lanes + 1, 2) if numbers[lane]}
+
+    def close(self) -> None:
+        self._numbers.release()
+        self._map.close()
+        self._file.close()

@@ -1,0 +1,269 @@
+"""Steps that raise, hang, swell or kill their process cost one env; everybody else's results are kept, in order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import pytest
+
+from palestra.errors import EnvFailed
+from palestra.vector import Ready, VectorEnv, make_vec
+from palestra.vector.types import Autoreset
+from tests.vector.envs import Trouble
+from tests.vector.oracle import OneEnv, seen
+
+MB = 1 << 20
+PROCESS: dict[str, Any] = {"backend": "process", "workers": 1, "step_timeout": 1.0, "memory_limit": 600 * MB}
+
+
+def causes(vec: VectorEnv) -> list[str]:
+    return [failure.cause for failure in vec.failures]
+
+
+ACCIDENTS = {
+    "raise": ("raised", "ZeroDivisionError"),
+    "quit": ("raised", "SystemExit"),
+    "hang": ("deadline", "TimeoutError"),
+    "spin 100": ("deadline", "TimeoutError"),
+    "exit": ("died", "WorkerDied"),
+    "kill": ("died", "WorkerDied"),
+    f"eat {4 << 30}": ("memory", "MemoryError"),
+    "lambda": ("raised", "EnvFailed"),
+}
+
+
+@pytest.mark.parametrize(
+    ("accident", "autoreset", "threads"),
+    [
+        *((accident, "same_step", None) for accident in ACCIDENTS),
+        *((accident, "same_step", 1) for accident in ("hang", "exit", f"eat {4 << 30}", "lambda")),
+        *((accident, "next_step", None) for accident in ("raise", "hang", "exit", "lambda")),
+    ],
+)
+def test_an_accident_costs_one_env(accident: str, autoreset: Autoreset, threads: int | None) -> None:
+    with make_vec(Trouble, num_envs=4, autoreset=autoreset, threads=threads, **PROCESS) as vec:
+        envs = [OneEnv(Trouble(), 0, i, autoreset) for i in range(4)]
+        assert vec.reset()[0] == [env.reset() for env in envs]
+        for actions in (["a"] * 4, ["b", "c", accident, "d"], ["e"] * 4, ["f"] * 4):
+            outcome = vec.step(actions)
+            expected = [env.step(action) for env, action in zip(envs, actions, strict=True)]
+            assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
+        [failure] = vec.failures
+        assert (failure.index, failure.env, failure.boundary) == (2, "Trouble", "env")
+        assert (failure.cause, failure.kind) == ACCIDENTS[accident]
+        assert failure.action == accident
+        assert failure.seed == envs[2].root
+        assert isinstance(failure.error(), EnvFailed)
+
+
+@pytest.mark.slow
+def test_several_accidents_in_one_step() -> None:
+    """Three envs of one worker kill it at once, in threads, beside innocents that are running too."""
+    actions = ["exit", "sleep 0.3", "kill", "a", "sleep 0.3", "hang", "raise", "b"]
+    with make_vec(Trouble, num_envs=8, **PROCESS) as vec:
+        envs = [OneEnv(Trouble(), 0, i, "same_step") for i in range(8)]
+        assert vec.reset()[0] == [env.reset() for env in envs]
+        for _ in range(2):
+            outcome = vec.step(actions)
+            expected = [env.step(action) for env, action in zip(envs, actions, strict=True)]
+            assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
+        found = Counter((failure.index, failure.cause) for failure in vec.failures)
+        assert found == {(0, "died"): 2, (2, "died"): 2, (5, "deadline"): 2, (6, "raised"): 2}
+
+
+def test_threads_give_up_a_step_that_hangs() -> None:
+    with make_vec(Trouble, num_envs=4, backend="thread", threads=2, step_timeout=0.3) as vec:
+        envs = [OneEnv(Trouble(), 0, i, "same_step") for i in range(4)]
+        assert vec.reset()[0] == [env.reset() for env in envs]
+        for actions in (["a"] * 4, ["hang", "hang", "hang", "b"], ["c"] * 4):
+            outcome = vec.step(actions)
+            expected = [env.step(action) for env, action in zip(envs, actions, strict=True)]
+            assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
+        assert causes(vec) == ["deadline"] * 3
+
+
+def test_others_go_on_while_one_hangs() -> None:
+    """Nobody waits for the deadline of somebody else."""
+    for how in ({"backend": "thread"}, {"backend": "process", "workers": 1}):
+        with make_vec(Trouble, num_envs=4, turns=1000, step_timeout=5.0, **how) as vec:
+            vec.reset()
+            vec.send(["a", "hang", "a", "a"])
+            order: list[Ready] = []
+            while len(order) < 300:
+                for item in vec.recv():
+                    order.append(item)
+                    vec.send({item.index: "a"})
+            assert 1 not in {item.index for item in order}
+            assert vec.failed == 0
+
+
+def test_a_slow_reset_has_a_deadline_of_its_own() -> None:
+    class_options: dict[str, Any] = {"backend": "process", "workers": 1, "step_timeout": 0.3, "reset_timeout": 20.0}
+    with make_vec(SlowReset, **class_options) as vec:
+        assert vec.reset()[0] == ["awake"]
+        assert causes(vec) == []
+    class_options["reset_timeout"] = 0.2
+    with (
+        make_vec(SlowReset, max_restarts=2, **class_options) as vec,
+        pytest.raises(EnvFailed, match="too often.*deadline"),
+    ):
+        vec.reset()
+
+
+class SlowReset(Trouble):
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        import time
+
+        time.sleep(0.6)
+        return "awake", {}
+
+
+@pytest.mark.parametrize("backend", ["sync", "thread", "process"])
+def test_a_reset_that_raises_is_recorded_and_the_next_episode_begins(backend: Any) -> None:
+    with make_vec(Trouble, num_envs=6, backend=backend, bad_seed_reset=True, turns=1) as vec:
+        _, infos = vec.reset()
+        for _ in range(5):
+            outcome = vec.step(["end"] * 6)
+            assert outcome.rewards == [1.0] * 6  # the step itself went well, whatever the reset after it did
+            infos += outcome.infos
+        assert all(info["seed"] % 4 for info in infos)
+        failed = [info["failure"] for info in infos if "failure" in info]
+        assert {(failure.cause, failure.kind) for failure in failed} == {("raised", "OSError")}
+        assert len(failed) == vec.failed > 0
+
+
+def test_an_env_that_cannot_be_reset_is_given_up() -> None:
+    with make_vec(NeverBegins, num_envs=2, max_failures_in_a_row=3) as vec:
+        assert vec.reset()[0] == ["", ""]
+        for _ in range(2):
+            vec.step(["a", "a"])
+        with pytest.raises(EnvFailed, match="failed 4 times in a row.*no luck"):
+            vec.step(["a", "a"])
+
+
+class NeverBegins(Trouble):
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        raise OSError("no luck")
+
+
+def test_workers_are_replaced_within_a_budget() -> None:
+    with make_vec(Trouble, num_envs=2, backend="process", workers=1, max_restarts=3) as vec:
+        vec.reset()
+        for _ in range(3):
+            vec.step({0: "exit"})
+        with pytest.raises(EnvFailed, match="lost too often, and no more than 3 are replaced.*exit status 7"):
+            vec.step({0: "exit"})
+        with pytest.raises(EnvFailed):
+            vec.step({1: "a"})
+
+
+def test_an_env_that_cannot_be_played_again_is_reported_lost() -> None:
+    with make_vec(Trouble, num_envs=2, backend="process", workers=1) as vec:
+        vec.reset()
+        vec.step(["clock", "a"])  # env 0 shows the time: it cannot be had back
+        vec.step({1: "exit"})
+        outcome = vec.step(["a", "a"])
+        assert "failure" not in outcome.infos[1]
+        failure = outcome.infos[0]["failure"]
+        assert (failure.index, failure.cause) == (0, "lost")
+        assert "not deterministic" in failure.message
+        assert str(outcome.observations[0]).startswith("begin")
+
+
+def test_a_call_that_kills_its_worker_is_reported_and_so_is_the_lost_episode() -> None:
+    with make_vec(Trouble, num_envs=2, backend="process", workers=1) as vec:
+        vec.reset()
+        vec.step(["a", "a"])
+        with pytest.raises(EnvFailed, match="env 0 .*died"):
+            vec.call("step", "exit", indices=[0])
+        outcome = vec.step(["b", "b"])
+        assert outcome.infos[0]["failure"].cause == "died"
+        assert str(outcome.observations[1]).startswith("2 ")
+
+
+def test_what_an_env_started_ends_with_its_worker() -> None:
+    with make_vec(Trouble, num_envs=1, backend="process", workers=1) as vec:
+        vec.reset()
+        vec.step(["child"])
+        pid = vec.call("reset")[0][1]["pid"]
+        [child] = psutil.Process(pid).children()
+        vec.step(["exit"])
+        assert psutil.wait_procs([child], timeout=5)[1] == [] or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_worker_that_cannot_start_says_why() -> None:
+    with pytest.raises(EnvFailed, match="ended while it made its envs: exit status 9"):
+        make_vec(DiesAtOnce, backend="process")
+    with pytest.raises(EnvFailed, match="could not be made in its worker: OSError: not today"):
+        make_vec(FailsAtOnce, num_envs=3, backend="process", workers=2)
+
+
+class DiesAtOnce(Trouble):
+    def __init__(self) -> None:
+        import os
+
+        os._exit(9)
+
+
+class FailsAtOnce(Trouble):
+    def __init__(self) -> None:
+        raise OSError("not today")
+
+
+def soak(vec: VectorEnv, steps: int, rates: dict[str, float], seed: int = 0) -> Counter[str]:
+    """Drive `vec` by send and recv with accidents at these rates, and hold every result against the oracle."""
+    rng = random.Random(seed)
+    envs = [OneEnv(Trouble(turns=8), vec.seed, i, vec.autoreset) for i in range(vec.num_envs)]
+    observations, _ = vec.reset()
+    assert observations == [env.reset() for env in envs]
+
+    def draw() -> str:
+        at = rng.random()
+        for word, rate in rates.items():
+            at -= rate
+            if at < 0:
+                return word
+        return rng.choice(["go", "play 7", "end"])
+
+    asked: dict[int, str] = {}
+    started = finished = 0
+    count: Counter[str] = Counter()
+    while finished < steps:
+        free = [i for i in range(vec.num_envs) if i not in asked][: steps - started]
+        batch = {i: draw() for i in free}
+        started += len(batch)
+        asked.update(batch)
+        vec.send(batch)
+        for item in vec.recv(min_ready=min(8, len(asked))):
+            action = asked.pop(item.index)  # raises where a result comes twice, or unasked
+            assert seen(*item[1:]) == envs[item.index].step(action), (item, action)
+            if item.failure is not None:
+                assert item.failure.action == action
+                count[item.failure.cause] += 1
+            finished += 1
+    assert not asked
+    assert vec.recv() == []
+    return count
+
+
+def test_a_short_run_with_many_accidents() -> None:
+    how: dict[str, Any] = {"backend": "process", "workers": 2, "step_timeout": 1.0, "max_restarts": 1000}
+    with make_vec(Trouble, num_envs=16, **how) as vec:
+        count = soak(vec, 400, {"raise": 0.03, "hang": 0.005, "exit": 0.01, "kill": 0.005})
+        assert count["raised"] > 3
+        assert count["died"] > 1
+        assert count["deadline"] > 0
+
+
+@pytest.mark.slow
+def test_ten_thousand_steps_with_accidents_end_by_themselves() -> None:
+    how: dict[str, Any] = {"backend": "process", "workers": 2, "step_timeout": 1.0}
+    with make_vec(Trouble, num_envs=64, **how) as vec:
+        count = soak(vec, 10_000, {"raise": 0.01, "hang": 0.001, "exit": 0.001}, seed=1)
+        assert count["raised"] > 50
+        assert count["deadline"] > 3
+        assert count["died"] > 3
+        assert vec.failed == sum(count.values())

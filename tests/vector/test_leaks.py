@@ -1,0 +1,197 @@
+"""Whatever ends a vector, nothing of it stays: no process, thread, file or socket."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import pytest
+
+from palestra.vector import make_vec
+from tests.vector.envs import Trouble
+from tests.vector.test_lockstep import each_backend
+
+ROOT = Path(__file__).parents[2]
+
+
+def possessions() -> tuple[set[int], set[str], int]:
+    """Child processes, threads and open files of this process."""
+    me = psutil.Process()
+    gc.collect()
+    return {child.pid for child in me.children(recursive=True)}, {t.name for t in threading.enumerate()}, me.num_fds()
+
+
+def settled(before: tuple[set[int], set[str], int]) -> tuple[set[int], set[str], int]:
+    """What is held, once it is what it was, or after a while."""
+    end = time.monotonic() + 10
+    while possessions() != before and time.monotonic() < end:
+        time.sleep(0.02)
+    return possessions()
+
+
+@each_backend
+def test_close_gives_everything_back(how: dict[str, Any]) -> None:
+    with make_vec(Trouble, **how) as warm_up:
+        warm_up.reset()
+    before = possessions()
+    for _ in range(2):
+        vec = make_vec(Trouble, num_envs=4, **how)
+        vec.reset()
+        vec.step(["a"] * 4)
+        vec.send(["sleep 0.1"] * 4)  # closed in the middle of a step
+        vec.close()
+        vec.close()
+    assert settled(before) == before
+
+
+@each_backend
+def test_a_forgotten_vector_gives_everything_back(how: dict[str, Any]) -> None:
+    before = possessions()
+    vec = make_vec(Trouble, num_envs=4, **how)
+    vec.reset()
+    vec.step(["a", "raise", "a", "a"])
+    del vec
+    assert settled(before) == before
+
+
+def test_replaced_workers_leave_nothing() -> None:
+    before = possessions()
+    with make_vec(Trouble, num_envs=4, backend="process", workers=2, step_timeout=0.3) as vec:
+        vec.reset()
+        held = possessions()
+        vec.step(["exit", "kill", "hang", "a"])
+        after = possessions()
+        assert (len(after[0]), after[1], after[2]) == (len(held[0]), held[1], held[2])
+    assert settled(before) == before
+
+
+def test_a_vector_that_cannot_be_made_leaves_nothing() -> None:
+    before = possessions()
+    with pytest.raises(Exception, match="does not take"):
+        make_vec([Trouble, Trouble], vec_kwargs=[{}, {"wrong": 1}], backend="process", workers=2)
+    assert settled(before) == before
+
+
+def test_a_thread_that_hangs_ends_once_python_can_end_it() -> None:
+    before = possessions()
+    with make_vec(Trouble, num_envs=2, backend="thread", step_timeout=0.2) as vec:
+        vec.reset()
+        vec.step(["hang", "a"])
+    assert settled(before) == before
+
+
+DRIVER = """
+import os, sys, time
+from palestra.vector import make_vec
+from tests.vector.envs import Trouble
+
+if __name__ == "__main__":
+    vec = make_vec(Trouble, num_envs=4, backend="process", workers=2, turns=10**9)
+    _, infos = vec.reset()
+    vec.step(["child", "a", "a", "a"])
+    print(*{info["pid"] for info in infos}, flush=True)
+    {then}
+"""
+
+
+def driven(then: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A program that has a vector, and every process that came of it."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", DRIVER.replace("{then}", then)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    workers = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+    assert len(workers) == 2
+    below = [child for worker in workers for child in worker.children(recursive=True)]
+    assert [child.name() for child in below] == ["sleep"]
+    return program, workers + below
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+IDLE = "time.sleep(600)"
+STEPPING = "while True: vec.step(['a'] * 4)"
+HANGING = "vec.step(['hang'] * 4)"
+LOCKED = "vec.step(['spin 600'] * 4)"  # with the lock of the interpreter held
+
+
+@pytest.mark.parametrize(
+    ("by", "then"),
+    [
+        *((signal.SIGKILL, then) for then in (IDLE, STEPPING, HANGING, LOCKED)),
+        (signal.SIGTERM, LOCKED),
+        (signal.SIGINT, STEPPING),
+    ],
+)
+def test_a_killed_parent_leaves_no_process(by: signal.Signals, then: str) -> None:
+    program, processes = driven(then)
+    time.sleep(0.1)
+    os.kill(program.pid, by)
+    assert gone(processes)
+    assert program.wait(timeout=20) != 0
+    assert program.stdout is not None
+    program.stdout.close()
+
+
+def test_the_end_of_a_program_leaves_no_process() -> None:
+    program, processes = driven("")
+    assert gone(processes)
+    assert program.wait(timeout=20) == 0
+    assert program.stdout is not None
+    program.stdout.close()
+
+
+def test_ctrl_c_closes_the_vector_and_is_raised() -> None:
+    then = """
+    import threading, signal
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        vec.step(["hang"] * 4)
+    except KeyboardInterrupt:
+        try:
+            vec.step(["a"] * 4)
+        except Exception as err:
+            print("interrupted", type(err).__name__, flush=True)
+    time.sleep(600)
+    """
+    program, processes = driven(then)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "interrupted EnvFailed\n"
+    assert gone(processes)
+    assert program.poll() is None  # while the program itself goes on
+    program.kill()
+    program.wait()
+    program.stdout.close()
+
+
+def test_a_fork_of_the_parent_leaves_the_workers_alone() -> None:
+    with make_vec(Trouble, num_envs=2, backend="process", workers=1) as vec:
+        vec.reset()
+        vec.step(["a", "a"])
+        child = os.fork()
+        if child == 0:
+            vec.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert [o[:2] for o in vec.step(["b", "b"]).observations] == ["2 ", "2 "]
+        assert vec.failed == 0
