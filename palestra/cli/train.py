@@ -80,9 +80,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for env_id in config.envs:
         get_spec(env_id)  # a wrong id is told before anything heavy is loaded
-    if int(os.environ.get("RANK", "0")) > 0:  # of torchrun: the first process speaks and writes, the others help
-        _train(config, view=live.Silent())
-        return 0
     if os.environ.get("RANK", "0") != "0":  # under torchrun the first process claims, shows and reports
         _train(config, view=live.Silent(), resume=args.resume is not False, report=False)
         return 0

@@ -88,6 +88,7 @@ class TrainConfig:
         "a step ends early where the policy has moved this far (KL) from the one that sampled; 0: off",
         group="learning",
     )
+    kl_limit: float = _f(5.0, "training stops where that KL is above this; 0: never", group="learning")
     entropy: float = _auto("weight of the entropy bonus", group="learning")
     value_lr: float = _f(1e-3, "learning rate of the critic's head", group="learning")
     value_clip: float = _f(0.2, "clipping of the value loss; 0: off", group="learning")

@@ -129,6 +129,11 @@ class Learner:
         metrics["updates"] = len(found)
         for name in found[0]:
             metrics[name] = sum(item[name] for item in found) / len(found)
+        if metrics["approx_kl"] > config.kl_limit > 0:
+            raise Diverged(
+                f"the policy ran away from the one that sampled (KL {metrics['approx_kl']:.3g}, the limit is "
+                f"{config.kl_limit:g}). Lower lr or raise minibatches; the last checkpoint is still good"
+            )
         return metrics
 
     def clone(self, trajectories: Sequence[Trajectory], lr: float, *, observations: bool = False) -> float:
