@@ -11,7 +11,7 @@ import pytest
 from palestra.train.config import from_mapping, read_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-TINY = {"seeds": 2, "jobs": 2, "steps": 2, "episodes": 32, "eval-episodes": 16, "warm-start": 64}
+TINY = {"seeds": 1, "jobs": 2, "steps": 2, "episodes": 32, "eval-episodes": 16, "warm-start": 64}
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.errors import StoreFailed
 from palestra.optional import require
-from palestra.train.config import TrainConfig
+from palestra.train.config import TrainConfig, auto
 from palestra.train.live import clock
 from palestra.train.record import Row, RunRecord, read_run, sample_episodes
 from palestra.train.svg import Chart, Point, Series, draw, thinned
@@ -279,11 +279,18 @@ def _settings(config: Mapping[str, Any]) -> str:
     for name, value in config.items():
         item = known.get(name)
         text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        same = item is not None and (value == item.default or (not value and not item.default))
+        usual = _default(item, config) if item is not None else None
+        same = item is not None and (value == usual or (not value and not usual))
         hint = escape(item.metadata["help"]) if item is not None else ""
         style = "" if same else ' class="changed"'
         found.append(f'<div{style} title="{hint}"><dt>{escape(name)}</dt><dd>{escape(text) or "-"}</dd></div>')
     return f'<dl class="settings">{"".join(found)}</dl>'
+
+
+def _default(item: Field[Any], config: Mapping[str, Any]) -> Any:
+    if not item.metadata.get("auto"):
+        return item.default
+    return auto(item.name, config["algo"], trained=not str(config["model"]).startswith("default:"))
 
 
 def _made_with(record: RunRecord) -> str:
