@@ -36,6 +36,8 @@ bench: $(VENV)/.dev sandbox
 	$(BIN)/python benchmarks/learner_memory.py --episodes 1
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/tools.py
+	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/mcp_calls.py
 
 # What isolates programs, and an interpreter that any user may read, for the tests that are not root.
 sandbox:

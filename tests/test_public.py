@@ -18,10 +18,13 @@ PACKAGES = [
     "palestra.algorithms",
     "palestra.checks",
     "palestra.engines",
+    "palestra.integrations.mcp",
     "palestra.rollout",
     "palestra.vector",
     "palestra.tools",
     "palestra.tools.sandbox",
+    "palestra.tools.mcp",
+    "palestra.tools.search",
     "palestra.wrappers",
 ]
 

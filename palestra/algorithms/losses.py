@@ -162,10 +162,12 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
     objective, clipped = surrogate(r, advantages, clip_low=options.clip_low, clip_high=options.clip_high)
     policy = loss = total(-weight * objective)
     moved = (logprobs - old).detach().clamp(-FAR, FAR)
+    lately = moved if anchor is None else (logprobs - anchor).detach().clamp(-FAR, FAR)
     metrics = {
         "policy_loss": policy.detach(),
         "clip_fraction": share(clipped.to(r.dtype)),
         "approx_kl": share(torch.expm1(moved) - moved),  # of the sampler's policy to today's
+        "step_kl": share(torch.expm1(lately) - lately),  # of the policy before this batch to today's
         "surprise": share(-logprobs),  # what entropy is on average
         "ratio_mean": share(r),
         "ratio_max": r.detach().masked_fill(~kept, -torch.inf).max(),

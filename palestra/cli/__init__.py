@@ -19,6 +19,10 @@ VERBS = {
     "check": "prove that environments are sound",
     "init-model": "write a model to start from, without a hub",
     "train": "train an agent by RL, from an untrained or a pretrained model",
+    "search": "look something up, as the search tool does",
+    "search-index": "build a search index from JSONL, text or a folder",
+    "search-serve": "serve a search index to many workers",
+    "mcp-serve": "offer an environment as an MCP server",
     "doctor": "tell what works on this machine, and how to get what does not",
 }
 
@@ -32,6 +36,9 @@ examples:
   palestra check 'game:Sudoku-*'             prove the laws
   palestra init-model 1M --out models/tiny   an untrained model of a million parameters
   palestra train --env game:GuessTheNumber-v0-easy   an agent learns, on the CPU, in minutes
+  palestra doctor                            what works on this machine
+  palestra search-index corpus.jsonl --out corpus.index   something for the search tool to search in
+  palestra mcp-serve game:Sudoku-v0-easy     for any MCP client to play
 
 exit codes: 0 done, 1 a check failed, 2 a mistake in the command, 3 something outside failed, 130 interrupted
 `palestra VERB --help` explains a verb.

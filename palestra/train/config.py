@@ -85,7 +85,7 @@ class TrainConfig:
     kl_in: str = _f("loss", "loss or reward", group="learning")
     kl_stop: float = _f(
         0.03,
-        "a step ends early where the policy has moved this far (KL) from the one that sampled; 0: off",
+        "a step ends early where the policy has moved this far (KL) since its begin; 0: off",
         group="learning",
     )
     kl_limit: float = _f(5.0, "training stops where that KL is above this; 0: never", group="learning")

@@ -124,8 +124,8 @@ class Learner:
             chosen = set(part)
             chosen_rows = [row for row in rows if first + row.episode in chosen]
             found.append(self._update(chosen_rows, mine, before, options))
-            if found[-1]["approx_kl"] > config.kl_stop > 0:
-                break  # the policy has left the one that sampled: the rest of the step would be learned from hearsay
+            if found[-1]["step_kl"] > config.kl_stop > 0:
+                break  # the policy has left the one of the step's begin: the rest would be learned from hearsay
         metrics["updates"] = len(found)
         for name in found[0]:
             metrics[name] = sum(item[name] for item in found) / len(found)

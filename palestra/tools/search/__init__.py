@@ -1,0 +1,22 @@
+"""Search: BM25 over a local, memory-mapped index, vectors where wanted, a server and a client.
+
+from palestra.tools.search import Index, SearchTool, read
+
+index = Index.build(read(["corpus.jsonl", "notes/"]), "corpus.index")      # or: palestra search-index ... --out ...
+index.search("who built the bridge", topk=3)
+env = palestra.make(id, tools=[SearchTool("corpus.index"), ...])           # or: tools=["search:corpus.index"]
+"""
+
+from palestra.optional import require
+
+require("numpy", extra="search")  # before the modules below say it less helpfully
+
+from palestra.tools.search.build import build  # noqa: E402
+from palestra.tools.search.client import Retriever  # noqa: E402
+from palestra.tools.search.dense import Encoder, encoder_of  # noqa: E402
+from palestra.tools.search.hit import Hit  # noqa: E402
+from palestra.tools.search.index import Index  # noqa: E402
+from palestra.tools.search.passages import Passage, read  # noqa: E402
+from palestra.tools.search.tool import SearchTool  # noqa: E402
+
+__all__ = ["Encoder", "Hit", "Index", "Passage", "Retriever", "SearchTool", "build", "encoder_of", "read"]

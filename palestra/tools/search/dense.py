@@ -1,0 +1,176 @@
+"""Text -> vectors whose inner products say how near two texts are; and the merging of two rankings into one."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+from urllib.error import URLError
+from urllib.parse import urldefrag
+from urllib.request import Request, urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palestra.errors import BadValue, ParsingFailed, ToolFailed
+from palestra.optional import require
+from palestra.tools.search.words import STOP_WORDS, raw_words
+
+Vectors = NDArray[np.float32]
+
+
+class Encoder(Protocol):
+    """What turns texts into rows of unit length. `name` is how `encoder_of` finds it again when an index is opened."""
+
+    name: str
+
+    def passages(self, texts: Sequence[str]) -> Vectors: ...
+
+    def queries(self, texts: Sequence[str]) -> Vectors: ...
+
+
+def encoder_of(name: str) -> Encoder:
+    """`ngrams`; `hf:MODEL` (a folder or a hub's name); `http://HOST/v1/embeddings#MODEL`."""
+    if name == "ngrams":
+        return Ngrams()
+    if name.startswith("hf:"):
+        return Transformer(name[3:])
+    if name.startswith(("http://", "https://")):
+        return Endpoint(name)
+    raise BadValue(f"no encoder {name!r}; there are: ngrams, hf:MODEL, http(s)://HOST/v1/embeddings#MODEL")
+
+
+def _unit(rows: NDArray[Any]) -> Vectors:
+    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(sizes == 0, 1, sizes)).astype(np.float32)
+
+
+class Ngrams:
+    """Letters in threes and fours, hashed: no model, no download; finds misspelt names that BM25 cannot."""
+
+    name = "ngrams"
+    dimensions = 1024
+
+    def passages(self, texts: Sequence[str]) -> Vectors:
+        return _unit(np.stack([self._row(text) for text in texts]))
+
+    queries = passages
+
+    def _row(self, text: str) -> NDArray[np.float64]:
+        hashes = [
+            zlib.crc32(padded[start : start + size].encode())
+            for word in raw_words(text)
+            if word not in STOP_WORDS
+            for padded in (f"^{word}$",)
+            for size in (3, 4)
+            for start in range(len(padded) - size + 1)
+        ]
+        row = np.zeros(self.dimensions)
+        if hashes:
+            values = np.array(hashes, np.int64)
+            np.add.at(row, values % self.dimensions, np.where(values >> 31, 1.0, -1.0))  # the sign lets clashes cancel
+        return np.asarray(np.sign(row) * np.sqrt(np.abs(row)))  # so that a repeated word does not drown the others
+
+
+class Transformer:
+    """A Hugging Face encoder (E5, BGE, ...): its last layer, averaged over the text."""
+
+    def __init__(self, model: str, *, batch: int = 32) -> None:
+        transformers = require("transformers", extra="hf")
+        self.name = f"hf:{model}"
+        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model)
+        self._model: Any = transformers.AutoModel.from_pretrained(model).eval().requires_grad_(False)
+        self._batch = batch
+        # E5 was trained with these in front; others were not.
+        self._marks = ("passage: ", "query: ") if "e5" in model.lower().rpartition("/")[2] else ("", "")
+
+    def passages(self, texts: Sequence[str]) -> Vectors:
+        return self._encoded([self._marks[0] + text for text in texts])
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        return self._encoded([self._marks[1] + text for text in texts])
+
+    def _encoded(self, texts: Sequence[str]) -> Vectors:
+        limit = min(int(getattr(self._model.config, "max_position_embeddings", 512)), 512)
+        rows = []
+        for start in range(0, len(texts), self._batch):
+            given = self._tokenizer(
+                list(texts[start : start + self._batch]),
+                padding=True,
+                truncation=True,
+                max_length=limit,
+                return_tensors="pt",
+            ).to(self._model.device)
+            states = self._model(**given).last_hidden_state.float().cpu().numpy()
+            mask = given["attention_mask"].cpu().numpy()[:, :, None]
+            rows.append((states * mask).sum(1) / np.maximum(mask.sum(1), 1))
+        return _unit(np.concatenate(rows))
+
+
+class Endpoint:
+    """Any server with OpenAI's `/v1/embeddings` (vLLM, SGLang, text-embeddings-inference, ...)."""
+
+    def __init__(self, address: str, *, timeout: float = 60.0, batch: int = 64) -> None:
+        self.name = address
+        self._url, self._model = urldefrag(address)
+        if not self._model:
+            raise BadValue(f"name the model behind a #: {address}#MODEL")
+        self._timeout = timeout
+        self._batch = batch
+
+    def passages(self, texts: Sequence[str]) -> Vectors:
+        return _unit(
+            np.concatenate([self._asked(texts[i : i + self._batch]) for i in range(0, len(texts), self._batch)])
+        )
+
+    queries = passages
+
+    def _asked(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        body = json.dumps({"model": self._model, "input": list(texts)}).encode()
+        request = Request(self._url, body, {"Content-Type": "application/json"})  # noqa: S310  # http or https
+        try:
+            with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
+                said = json.load(answer)
+        except (URLError, OSError) as err:
+            raise ToolFailed(f"embeddings from {self._url}: {err}") from err
+        except ValueError as err:
+            raise ParsingFailed(f"{self._url} answered no JSON: {err}") from err
+        try:
+            ordered = sorted(said["data"], key=lambda item: int(item["index"]))
+            rows = np.array([item["embedding"] for item in ordered], np.float64)
+        except (KeyError, TypeError, ValueError) as err:
+            raise ParsingFailed(f"{self._url} answered no embeddings: {str(said)[:200]}") from err
+        if rows.ndim != 2 or len(rows) != len(texts):
+            raise ParsingFailed(f"{self._url} answered {len(rows)} embeddings for {len(texts)} texts")
+        return rows
+
+
+def nearest(vectors: Vectors, query: Vectors, topk: int, *, block: int = 65_536) -> list[tuple[int, float]]:
+    """The `topk` rows with the largest inner product, exactly; of equals the first."""
+    best = np.zeros(0, np.float32)
+    rows = np.zeros(0, np.int64)
+    for start in range(0, len(vectors), block):
+        scores = vectors[start : start + block] @ query
+        best = np.concatenate([best, scores])
+        rows = np.concatenate([rows, np.arange(start, start + len(scores))])
+        order = np.lexsort((rows, -best))[:topk] if len(best) <= 4096 else _largest(best, rows, topk)
+        best, rows = best[order], rows[order]
+    return [(int(row), float(score)) for row, score in zip(rows, best, strict=True)]
+
+
+def _largest(scores: NDArray[Any], rows: NDArray[Any], topk: int) -> NDArray[np.int64]:
+    if topk >= len(scores):
+        return np.lexsort((rows, -scores))
+    limit = np.partition(scores, -topk)[-topk]
+    kept = np.flatnonzero(scores >= limit)
+    return np.asarray(kept[np.lexsort((rows[kept], -scores[kept]))][:topk])
+
+
+def fused(rankings: Sequence[Sequence[int]], topk: int, *, damping: int = 60) -> list[tuple[int, float]]:
+    """Reciprocal rank fusion: what stands high in several rankings comes first, whatever their scores are worth."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for place, number in enumerate(ranking, 1):
+            scores[number] = scores.get(number, 0.0) + 1 / (damping + place)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:topk]

@@ -1,0 +1,48 @@
+"""The benchmarks of search and MCP run, and their exit codes say what they print. No figure is asserted."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parents[2] / "benchmarks"
+
+
+def report(script: str, *options: str) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / script), *options, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == bool(said["missed"])
+    return said
+
+
+@pytest.mark.slow
+def test_search() -> None:
+    said = report("search.py", "--passages", "3000", "--no-peer")
+    assert said["recall"] == 1
+    assert min(*said["index"].values(), *said["queries"].values()) > 0
+
+
+def test_mcp() -> None:
+    said = report("mcp_calls.py", "--calls", "40")
+    assert said["calls"] == 40
+    assert said["ratio"] > 0
+
+
+def test_bars_are_bars() -> None:
+    missed = runpy.run_path(str(HERE / "search.py"))["missed"]
+    good = {"index": {"wall_s": 600.0, "memory_gb": 4.0}, "queries": {"p50_ms": 10.0}, "recall": 1.0}
+    assert missed(good) == []
+    assert len(missed({**good, "recall": 0.999})) == 1
+    assert len(missed({**good, "index": {"wall_s": 601.0, "memory_gb": 4.1}})) == 2
+    assert len(missed({**good, "queries": {"p50_ms": 10.1}})) == 1
+    calls = runpy.run_path(str(HERE / "mcp_calls.py"))["missed"]
+    assert calls({"ratio": 1.3}) == []
+    assert len(calls({"ratio": 1.31})) == 1

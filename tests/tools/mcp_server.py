@@ -1,0 +1,143 @@
+"""An MCP server in plain Python, so that it starts at once and can misbehave in ways the SDK's would not.
+
+    python mcp_server.py [--noise] [--slow-start SECONDS] [--die-first FILE]
+
+It speaks the protocol's handshake over standard input and output. Its tools are named after what they do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+TEXT = {"type": "string"}
+NUMBER = {"type": "number"}
+TOOLS: dict[str, dict[str, Any]] = {
+    "echo": {"text": TEXT},
+    "add": {"a": NUMBER, "b": NUMBER},
+    "count": {},  # how often it was called: a state
+    "pid": {},
+    "env": {"name": TEXT},
+    "picture": {},
+    "fail": {"text": TEXT},
+    "refuse": {},
+    "crash": {},
+    "hang": {},  # nothing is answered any more
+    "slow": {"seconds": NUMBER},  # others are answered meanwhile
+    "garble": {"lines": NUMBER},  # prints garbage, then answers
+    "nonsense": {},  # answers with what is no result
+    "child": {},  # starts a process that outlives it
+    "ünï-códe.tool": {"text": TEXT},
+}
+calls = 0
+lock = threading.Lock()
+
+
+def send(message: dict[str, Any]) -> None:
+    with lock:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def content(*blocks: dict[str, Any], error: bool = False) -> dict[str, Any]:
+    return {"content": list(blocks), "isError": error}
+
+
+def said(text: object) -> dict[str, Any]:
+    return content({"type": "text", "text": str(text)})
+
+
+def called(number: Any, name: str, arguments: dict[str, Any]) -> None:
+    global calls
+    calls += 1
+    if name == "crash":
+        sys.stderr.write("Traceback: it all went wrong\n")
+        sys.stderr.flush()
+        os._exit(7)
+    if name == "hang":
+        while True:
+            time.sleep(1)
+    if name == "garble":
+        for line in range(int(arguments["lines"])):
+            sys.stdout.write(f"DEBUG {line} \x00\x01 {{not json\n")
+    if name == "refuse":
+        send({"id": number, "error": {"code": -32602, "message": "I would rather not"}})
+        return
+    if name == "nonsense":
+        send({"id": number, "result": {"content": "a string"}})
+        return
+    if name == "slow":
+        reply = said("at last")
+        threading.Timer(arguments["seconds"], send, [{"id": number, "result": reply}]).start()
+        return
+    if name == "child":
+        import subprocess
+
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+        send({"id": number, "result": said(child.pid)})
+        return
+    picture = base64.b64encode(b"\x89PNG fake").decode()
+    results = {
+        "echo": lambda: said(arguments["text"]),
+        "ünï-códe.tool": lambda: said(arguments["text"][::-1]),
+        "add": lambda: said(arguments["a"] + arguments["b"]),
+        "count": lambda: said(calls),
+        "pid": lambda: said(os.getpid()),
+        "env": lambda: said(os.environ.get(arguments["name"])),
+        "picture": lambda: content(
+            {"type": "text", "text": "look:"}, {"type": "image", "data": picture, "mimeType": "image/png"}
+        ),
+        "fail": lambda: content({"type": "text", "text": arguments["text"]}, error=True),
+        "garble": lambda: said("done"),
+    }
+    send({"id": number, "result": results[name]()})
+
+
+def answered(message: dict[str, Any]) -> None:
+    number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    if number is None:
+        return
+    if method == "initialize":
+        info = {"name": "plain", "version": "1"}
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
+        send({"id": number, "result": result})
+    elif method == "tools/list":  # in two pages
+        names = list(TOOLS)
+        second = params.get("cursor") == "2"
+        shown = [
+            {
+                "name": name,
+                "description": f"{name} it",
+                "inputSchema": {"type": "object", "properties": TOOLS[name], "required": list(TOOLS[name])},
+            }
+            for name in (names[5:] if second else names[:5])
+        ]
+        send({"id": number, "result": {"tools": shown, **({} if second else {"nextCursor": "2"})}})
+    elif method == "tools/call":
+        called(number, params["name"], params.get("arguments") or {})
+    else:
+        send({"id": number, "error": {"code": -32601, "message": f"no method {method}"}})
+
+
+def main() -> None:
+    args = sys.argv[1:]
+    if "--noise" in args:
+        sys.stdout.write("Welcome to the server!\n\n")
+    if "--slow-start" in args:
+        time.sleep(float(args[args.index("--slow-start") + 1]))
+    if "--die-first" in args:
+        flag = args[args.index("--die-first") + 1]
+        if not os.path.exists(flag):  # noqa: PTH110
+            with open(flag, "w"):  # noqa: PTH123
+                sys.exit("not today")
+    for line in sys.stdin:
+        answered(json.loads(line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Environments as MCP servers, played by the SDK's own client and by ours, over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+import palestra
+from palestra.errors import BadValue, ToolFailed, UnknownEnv, UnknownKeyword
+from palestra.integrations.mcp import server_of
+from palestra.tools.mcp import McpTools
+from palestra.types import text_of
+
+GAME = "game:GuessTheNumber-v0-easy"
+
+
+def text(result: Any) -> str:
+    return "\n".join(block.text for block in result.content if block.type == "text")
+
+
+def test_the_sdk_s_client_plays_as_the_env_itself_would() -> None:
+    """Every observation, reward and flag of an episode, against the same episode played directly."""
+
+    async def played() -> None:
+        server = StdioServerParameters(command=sys.executable, args=["-m", "palestra", "mcp-serve", GAME])
+        async with Client(server) as client:
+            assert GAME in str(client.instructions)
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["reset", "step"]
+            early = await client.call_tool("step", {"action": "x"})
+            assert early.is_error
+            assert "call reset first" in text(early)
+            with palestra.make(GAME) as env:
+                for seed in (3, 4):
+                    observation, info = env.reset(seed=seed)
+                    begun = await client.call_tool("reset", {"seed": seed})
+                    assert text(begun) == text_of(observation)
+                    assert begun.structured_content["info"]["seed"] == info["seed"] == seed
+                    done = False
+                    while not done:
+                        action = env.expert_action()
+                        step = env.step(str(action))
+                        told = await client.call_tool("step", {"action": action})
+                        facts = told.structured_content
+                        assert text(told).startswith(text_of(step.observation))
+                        assert (facts["reward"], facts["terminated"], facts["truncated"]) == step[1:4]
+                        done = step.done
+                    assert facts["info"]["success"] is True
+                    assert text(told).endswith("[reward 1; the episode is over: solved]")
+                    over = await client.call_tool("step", {"action": "x"})
+                    assert over.is_error
+                    assert "call reset for another" in text(over)
+            for wrong in ({}, {"action": 5}, {"actoin": "x"}):
+                assert (await client.call_tool("step", wrong)).is_error
+            assert (await client.call_tool("reset", {"seed": -1})).is_error
+            again = await client.call_tool("reset", {})
+            assert not again.is_error
+
+    asyncio.run(played())
+
+
+def test_our_client_plays_our_server() -> None:
+    """Both ways at once: an env whose tool is another env."""
+    inner = McpTools([sys.executable, "-m", "palestra", "mcp-serve", GAME, "--seed", "5"])
+    with palestra.make("game:Sudoku-v0-easy", tools=[inner]) as env:
+        env.reset(seed=1)
+        step = env.step('<tool_call>{"name": "reset", "arguments": {}}</tool_call>')
+        with palestra.make(GAME) as other:
+            assert text_of(step.observation) == text_of(other.reset(seed=5)[0])
+        for guess in ("1", "2"):
+            call = json.dumps({"name": "step", "arguments": {"action": f"\\boxed{{{guess}}}"}})
+            assert "Turn" in text_of(env.step(f"<tool_call>{call}</tool_call>").observation)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    words = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--http", "0", "--set", "max_turns=6"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    yield process.stderr.readline().split()[2]
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=20)
+    process.stderr.close()
+
+
+def opened(address: str) -> McpTools:
+    for _ in range(100):  # it says where before it listens
+        try:
+            tools = McpTools(address, timeout=20)
+            assert len(tools.tools) == 2
+            return tools
+        except ToolFailed:
+            time.sleep(0.1)
+    raise AssertionError("it did not come up")
+
+
+def test_many_clients_over_http(address: str) -> None:
+    with palestra.make(GAME) as env:
+        below = [
+            seed for seed in range(40) if not (env.reset(seed=seed) and env.step("\\boxed{1}").done)
+        ]  # it is not 1
+    template = opened(address)
+    with closing(template.open(seed=0)) as one, closing(template.open(seed=0)) as two:
+        (reset, step), (other_reset, _) = one.tools, two.tools
+        prompt = str(reset.run({"seed": below[0]}).text)
+        assert "You have 6 turns." in prompt
+        first = prompt.split('[episode "')[1].split('"')[0]
+        second = str(other_reset.run({"seed": below[1]}).text).split('[episode "')[1].split('"')[0]
+        assert first != second
+        for turn in range(1, 4):  # interleaved, each counts its own turns
+            for episode in (first, second):
+                told = str(step.run({"episode": episode, "action": "\\boxed{1}"}).text)
+                assert f"Turn {turn} of 6" in told
+        unknown = step.run({"episode": "nobody's", "action": "x"})
+        assert not unknown.ok
+        assert "there is no episode" in str(unknown.text)
+        assert not step.run({"action": "x"}).ok
+
+    async def together() -> list[Any]:
+        async with Client(address) as client:
+            return await asyncio.gather(*(client.call_tool("reset", {"seed": n}) for n in range(300)))
+
+    keys = {result.structured_content["episode"] for result in asyncio.run(together())}
+    assert len(keys) == 300  # more than are kept; the oldest made room
+    template.close()
+
+
+def test_a_server_in_this_process() -> None:
+    async def played() -> str:
+        async with Client(server_of(GAME, seed=9, tools=["search"])) as client:
+            await client.call_tool("reset", {})
+            return text(await client.call_tool("step", {"action": "<search>observatory</search>"}))
+
+    assert asyncio.run(played()).startswith("Doc 1(Title: ")
+
+
+def test_mistakes_are_told_at_once() -> None:
+    with pytest.raises(UnknownKeyword, match="max_turns"):
+        server_of(GAME, max_turn=3)
+    with pytest.raises(UnknownEnv):
+        server_of("game:Sudoku-v0-hardest")
+    with pytest.raises(BadValue, match="search"):
+        server_of(GAME, tools=["serach"])
+    words = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--set", "max_turn=3"]
+    done = subprocess.run(words, input="", capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("palestra: ")
+    assert done.stdout == ""
