@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from palestra.tools.sandbox.inside import seccomp
+from palestra.tools.sandbox.inside.prefixes import APART, HOME, covered, prefixes
 
 INSTALL = "Debian, Ubuntu: apt-get install bubblewrap. Fedora: dnf install bubblewrap. Arch: pacman -S bubblewrap"
 CODE = "/run/palestra"  # where the inside finds its code
 ENVIRONMENT = {  # all of the host's environment that a program sees: nothing
     "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/tmp",  # noqa: S108
-    "TMPDIR": "/tmp",  # noqa: S108
+    "HOME": HOME,
+    "TMPDIR": HOME,
     "USER": "box",
     "LOGNAME": "box",
     "LANG": "C.UTF-8",
@@ -135,12 +136,14 @@ def _view(root: bool) -> list[str]:
     else:
         args += ["--unshare-user", "--cap-add", "ALL"]
     args += ["--proc", "/proc"]
-    folders = ["/tmp", "/etc", "/dev", CODE]  # noqa: S108
-    for folder in [*(f"{name}/-" for name in folders), *_prefixes()]:
+    folders = [HOME, "/etc", "/dev", CODE, *(APART for _ in covered()[:1])]
+    for folder in [*(f"{name}/-" for name in folders), *prefixes()]:
         for parent in reversed(Path(folder).parents[:-1]):  # bwrap would make them for root's eyes alone
             args += ["--perms", "0755", "--dir", str(parent)]
-    for name in ("/usr", *_prefixes()):
+    for name in ("/usr", *prefixes()):
         args += ["--ro-bind", name, name]
+    for name, apart in covered():
+        args += ["--perms", "0755", "--dir", apart, "--ro-bind", name, apart]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
         path = Path(name)
         if path.is_symlink():
@@ -153,17 +156,7 @@ def _view(root: bool) -> list[str]:
         args += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         args += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
-    return [*args, "--symlink", "/tmp", "/dev/shm", "--chdir", "/"]  # noqa: S108
-
-
-def _prefixes() -> list[str]:
-    """Where the interpreter and its packages lie, outermost folders first."""
-    found: list[str] = []
-    for prefix in (sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix):
-        for path in (prefix, os.path.realpath(prefix)):
-            if path != "/" and not any(Path(path).is_relative_to(known) for known in ("/usr", *found)):
-                found.append(path)
-    return sorted(found)
+    return [*args, "--symlink", HOME, "/dev/shm", "--chdir", "/"]  # noqa: S108
 
 
 def _code() -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from palestra.tools.sandbox.inside import seccomp
+from palestra.tools.sandbox.inside.prefixes import HOME, covered
 
-HOME = "/tmp"  # noqa: S108  # a file system of its own, made for this call
 _NEWNS, _NEWIPC, _NEWUTS, _NEWUSER, _NEWPID, _NEWNET = (
     0x20000,
     0x08000000,
@@ -21,7 +21,7 @@ _NEWNS, _NEWIPC, _NEWUTS, _NEWUSER, _NEWPID, _NEWNET = (
     0x20000000,
     0x40000000,
 )
-_NOSUID, _NODEV, _NOEXEC = 2, 4, 8
+_NOSUID, _NODEV, _NOEXEC, _BIND = 2, 4, 8, 4096
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 4, 38, 36
 _CAPABILITY_VERSION = 0x20080522
 FILES = 4096  # files and folders at most; a full table of them is a full disk
@@ -65,6 +65,7 @@ class Confinement:
             function.argtypes = types
             function.restype = ctypes.c_int
         self._filter: Steps = []
+        self._covered = covered() if level != "none" else []
         words = seccomp.program() if level != "none" else None
         if words is not None:
             pointed, self._kept = seccomp.pointed(words)
@@ -92,11 +93,13 @@ class Confinement:
             return [(_settle, (folder,)), (_limit, (self._limits(limits),))]
         root = self.level == "root"
         uid, gid = [self._first_uid + slot.index] * 2 if root else [os.getuid(), os.getgid()]
-        options = f"size={limits['disk']},nr_inodes={FILES},mode=700,uid={uid},gid={gid}".encode()
+        mode = 1777 if self._covered else 700  # in which folders can be made before the program's user is taken on
+        options = f"size={limits['disk']},nr_inodes={FILES},mode={mode},uid={uid},gid={gid}".encode()
         steps: Steps = [
             (libc.setns, (slot.network, _NEWNET)),
             (libc.unshare, (_NEWNS if self._filter else _NEWNS | _NEWIPC | _NEWUTS,)),  # the filter closes the others
             (libc.mount, (b"tmpfs", HOME.encode(), b"tmpfs", _NOSUID | _NODEV, options)),
+            *(step for path, apart in self._covered for step in self._shown_again(path, apart)),
             (libc.mount, (b"proc", b"/proc", b"proc", _NOSUID | _NODEV | _NOEXEC, None)),
         ]
         if root:
@@ -109,6 +112,10 @@ class Confinement:
         steps.append((libc.prctl, (_PR_SET_DUMPABLE, 1, None, 0, 0)))  # or /proc/self would be closed to it
         steps.append((libc.prctl, (_PR_SET_NO_NEW_PRIVS, 1, None, 0, 0)))
         return steps
+
+    def _shown_again(self, path: str, apart: str) -> Steps:
+        """The interpreter's packages where they were; as read-only as the mount they are taken from."""
+        return [(_make, (path,)), (self._libc.mount, (apart.encode(), path.encode(), None, _BIND, None))]
 
     def enter(self, steps: Steps) -> None:
         self._take(steps)
@@ -157,6 +164,12 @@ def _settle(folder: str) -> int:
     os.setsid()
     os.chdir(folder)
     os.environ["HOME"] = os.environ["TMPDIR"] = folder
+    return 0
+
+
+def _make(path: str) -> int:
+    os.umask(0o022)
+    os.makedirs(path, exist_ok=True)  # noqa: PTH103
     return 0
 
 

@@ -22,7 +22,8 @@ import sys
 from time import monotonic
 from typing import Any
 
-from palestra.tools.sandbox.inside.confine import HOME, Confinement, Slot, Steps
+from palestra.tools.sandbox.inside.confine import Confinement, Slot, Steps
+from palestra.tools.sandbox.inside.prefixes import HOME
 from palestra.tools.sandbox.inside.runner import Program
 from palestra.tools.sandbox.inside.usage import tree, usage_of_all
 from palestra.tools.sandbox.inside.work import CHANNEL, Work, close_but, converse, fresh
