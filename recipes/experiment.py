@@ -142,7 +142,10 @@ def table(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: M
 
 
 def plot(path: Path, panels: Mapping[str, Mapping[str, Sequence[Any]]], key: str, label: str) -> None:
-    """A panel a task, a line a variant: the mean over seeds, with its 95% interval as a band."""
+    """A panel a task, a line a variant: the mean over seeds, with its 95% interval as a band.
+
+    Over few seeds that interval may reach beyond what a rate can be; the axis of one ends at 0 and 1.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
@@ -158,6 +161,8 @@ def plot(path: Path, panels: Mapping[str, Mapping[str, Sequence[Any]]], key: str
             )
             axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         axis.set(title=title, xlabel="step", ylabel=label)
+        if key.endswith("success"):
+            axis.set_ylim(0.0, 1.0)
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ def main() -> None:
     found = run(args, args.out, BASE, variants)
     lines = [table(found, COLUMNS), ""]
     for name, runs in found.items():
-        mean, half = interval([_tokens(rows) for rows in runs])
+        mean, half = interval([args.episodes * _tokens_of_one(rows) for rows in runs])
         lines.append(f"{name}: {mean:,.0f} ± {half:,.0f} sampled tokens")
     text = "\n".join(lines)
     (args.out / "table.md").write_text(text + "\n")
@@ -35,8 +35,9 @@ def main() -> None:
     print(text)
 
 
-def _tokens(rows: Sequence[Mapping[str, Any]]) -> float:
-    return sum(row.get("tokens_per_episode", 0.0) * row.get("episodes", 0.0) for row in rows)
+def _tokens_of_one(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Of an episode, summed over the steps; the row of step -1 is an evaluation and has none."""
+    return sum(row["tokens_per_episode"] for row in rows if row["step"] >= 0)
 
 
 if __name__ == "__main__":

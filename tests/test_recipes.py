@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,11 @@ def test_an_experiment(script: str, only: list[str], leaves: list[str], tmp_path
     assert done.returncode == 0, done.stderr
     assert only[0] in done.stdout
     assert all((tmp_path / name).stat().st_size > 0 for name in leaves)
+    if script == "scaling_inter.py":
+        spent = re.search(r"short \(2\): ([\d,]+) ", done.stdout)
+        assert spent is not None
+        # 2 steps of 32 episodes, of at most 2 replies of 1 to 16 tokens each
+        assert 2 * 32 <= int(spent[1].replace(",", "")) <= 2 * 32 * 2 * 16
 
 
 @pytest.mark.parametrize("recipe", sorted(path.name for path in RECIPES.rglob("*.toml")))

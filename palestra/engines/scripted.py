@@ -7,6 +7,7 @@ import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from palestra.engines.base import Completion, Engine, Finish, Sampling, Tokenizer
@@ -35,7 +36,8 @@ class ScriptedEngine(Engine):
     has no tokens, so `max_tokens` and `stop_ids` say nothing.
 
     A mapping holds one script a conversation. With `per_conversation` a list starts anew in each conversation, and a
-    function is called with the conversation's key and returns its script.
+    function is called with the conversation's key and returns its script. With `blind` no function is shown a prompt
+    (it gets None), which saves decoding long ones.
 
     `delay` is how long a reply takes: seconds, or a function that returns them. With `fail_every=n` each n-th request
     raises EngineFailed, as a server that breaks would.
@@ -47,6 +49,7 @@ class ScriptedEngine(Engine):
         *,
         tokenizer: Tokenizer | None = None,
         per_conversation: bool = False,
+        blind: bool = False,
         delay: float | Callable[[], float] | None = None,
         fail_every: int | None = None,
         max_context: int | None = None,
@@ -62,15 +65,17 @@ class ScriptedEngine(Engine):
         self.requests = 0  # those that failed included
         self._reply = reply
         self._by_conversation = per_conversation or isinstance(reply, Mapping)
+        self._blind = blind
         self._delay = delay
         self._fail_every = fail_every
+        self._encode = None if tokenizer is None else lru_cache(1024)(_encoder(tokenizer))  # scripts repeat themselves
         self._lists: dict[Hashable, Iterator[Said]] = {}  # how far each list has been read
         self._scripts: dict[Hashable, Script] = {}  # those a per-conversation function has returned
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
     ) -> Completion:
-        if self.tokenizer is None:
+        if self.tokenizer is None or self._encode is None:
             raise BadValue("this engine has no tokenizer: call chat(), or give it one (ByteTokenizer() will do)")
         prompt = list(prompt_ids)
         room = sampling.max_tokens
@@ -79,8 +84,9 @@ class ScriptedEngine(Engine):
             if room < 1:
                 raise BadValue(f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.max_context}")
         version = self.version
-        said = await self._say(self.tokenizer.decode(prompt, skip_special_tokens=False), conversation)
-        ids, text, finish = _tokens(said.text, self.tokenizer, sampling, room)
+        shown = None if self._blind else self.tokenizer.decode(prompt, skip_special_tokens=False)
+        said = await self._say(shown, conversation)
+        ids, text, finish = _tokens(list(self._encode(said.text)), self.tokenizer, sampling, room)
         return Completion(
             ids=ids,
             logprobs=[0.0] * len(ids),
@@ -97,7 +103,7 @@ class ScriptedEngine(Engine):
         if self.tokenizer is not None:
             return await super().chat(messages, sampling, tools=tools)
         version = self.version
-        said = await self._say(list(messages), None)
+        said = await self._say(None if self._blind else list(messages), None)
         return Completion(
             ids=[],
             logprobs=[],
@@ -164,13 +170,16 @@ def _before(text: str, stops: Sequence[str]) -> str:
     return text[: min((at for at in map(text.find, stops) if at >= 0), default=len(text))]
 
 
-def _tokens(text: str, tokenizer: Tokenizer, sampling: Sampling, room: int) -> tuple[list[int], str, Finish]:
+def _encoder(tokenizer: Tokenizer) -> Callable[[str], tuple[int, ...]]:
+    return lambda text: tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _tokens(ids: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int) -> tuple[list[int], str, Finish]:
     """The reply as a model would have sampled it: cut at the first stop string or id, and at the token limit."""
 
     def read(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=False))
 
-    ids = tokenizer.encode(text, add_special_tokens=False)
     eos = tokenizer.eos_token_id
     stop_ids = {*sampling.stop_ids, *(() if eos is None else (eos,))}
     end = next((i for i, token in enumerate(ids) if token in stop_ids), None)

@@ -18,8 +18,9 @@ from palestra.rollout.types import Trajectory
 class Result:
     """What came of a collection: every episode is in `trajectories`, in `failures`, or was never started."""
 
-    trajectories: list[Trajectory] = field(default_factory=list)  # played to the end, by group and member
-    failures: list[Trajectory] = field(default_factory=list)  # each with its `failure`; kept out of every statistic
+    trajectories: list[Trajectory] = field(default_factory=list, repr=False)  # played to the end, by group and member
+    # Each with its `failure`; kept out of every statistic.
+    failures: list[Trajectory] = field(default_factory=list, repr=False)
     unstarted: int = 0
     stopped: str | None = None  # why not all were started: a budget, or too many failures in a row
     metrics: dict[str, Any] = field(default_factory=dict)

@@ -55,10 +55,11 @@ class Trajectory:
     seed: int  # repeats the episode's task
     group: int  # episodes of one group share the seed
     member: int  # which one of the group
-    turns: tuple[Turn, ...]
+    turns: tuple[Turn, ...] = field(repr=False)  # asyncio.run prints what it returns, unasked and unseen
     final_observation: Observation  # after the last action; the first one where no action was taken
     success: bool | None  # None: not played to the end
-    final_prompt: tuple[int, ...] = ()  # where it was cut short: what the model would have been given next
+    # Where it was cut short: what the model would have been given next.
+    final_prompt: tuple[int, ...] = field(default=(), repr=False)
     failure: Failure | None = None  # kept out of every loss and statistic
     attempts: int = 1  # how many times it was tried, this one included
     started: float = 0.0  # seconds since the epoch

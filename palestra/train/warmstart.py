@@ -25,9 +25,8 @@ class Demonstrator(Agent):
     def __init__(self, tokenizer: Any, player: Player, *, max_tokens: int, system: str | None = None) -> None:
         self.player = player
         self._scripts: dict[Any, Callable[[Any], str]] = {}  # of each conversation
-        self._chat = Chat(
-            ScriptedEngine(self._scripts, tokenizer=tokenizer), max_tokens=max(64, max_tokens), system=system
-        )
+        engine = ScriptedEngine(self._scripts, tokenizer=tokenizer, blind=True)
+        self._chat = Chat(engine, max_tokens=max(64, max_tokens), system=system)
 
     def begin(self, env: Env, *, seed: int | None = None) -> Session:
         inner = self._chat.begin(env, seed=seed)

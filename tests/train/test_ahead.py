@@ -47,6 +47,7 @@ def test_no_sample_is_older_than_allowed(staleness: int, tmp_path: Path) -> None
     rows = _run(tmp_path, staleness=staleness)
     assert [row["step"] for row in rows] == list(range(5))
     assert all(row["stale_max"] <= staleness for row in rows)
+    assert any(row["stale_max"] for row in rows) == bool(staleness)  # where it may run ahead, it does
     seen = []
     for step in range(5):
         episodes = list(read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"))

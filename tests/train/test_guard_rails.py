@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from palestra.errors import EngineFailed
 from palestra.train.checkpoint import checkpoints
 from palestra.train.config import TrainConfig, from_mapping
-from palestra.train.learner import Diverged
+from palestra.train.learner import Diverged, Learner
 from palestra.train.loop import Loop, train
 
 ENV = "game:GuessTheNumber-v0-easy"
@@ -30,7 +31,8 @@ def test_a_policy_that_runs_away_is_stopped(tmp_path: Path) -> None:
     assert weights["step"] == int(good[-1].name.removeprefix("step-"))
 
 
-def test_numbers_that_are_none_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_no_numbers_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be sampled from them: the engine says so, and the run names the weights."""
     found = Loop.iteration
 
     async def poisoned(self: Loop, step: int) -> dict[str, Any]:
@@ -40,10 +42,25 @@ def test_numbers_that_are_none_stop_the_run(tmp_path: Path, monkeypatch: pytest.
         return await found(self, step)
 
     monkeypatch.setattr(Loop, "iteration", poisoned)
-    with pytest.raises(Exception, match="number|nan|NaN|finite") as caught:
+    with pytest.raises(EngineFailed, match="not finite; have its weights diverged"):
         train(_config(tmp_path))
-    assert "checkpoint" in str(caught.value) or "weights" in str(caught.value)
     assert [path.name for path in checkpoints(tmp_path)] == ["step-0", "step-1"]
+
+
+def test_a_gradient_that_is_no_number_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Learner.backward
+
+    def poisoned(self: Learner, loss: torch.Tensor) -> None:
+        second = (tmp_path / "checkpoints" / "step-1").exists()
+        found(self, loss * float("nan") if second else loss)
+
+    monkeypatch.setattr(Learner, "backward", poisoned)
+    with pytest.raises(Diverged, match="no longer a number.*last checkpoint is still good"):
+        train(_config(tmp_path))
+    good = checkpoints(tmp_path)
+    assert [path.name for path in good] == ["step-0", "step-1"]
+    saved = torch.load(good[-1] / "trainer.pt", weights_only=True)
+    assert saved["step"] == 1
 
 
 def test_a_batch_without_signal_is_told_and_changes_nothing(tmp_path: Path) -> None:
