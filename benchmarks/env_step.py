@@ -253,7 +253,8 @@ def main() -> int:
     args = parser.parse_args()
     from palestra import list_envs
 
-    ids = [env_id for env_id in list_envs("game") if env_id.rpartition("-v0-")[2] in VARIANTS]
+    theirs = [env_id for env_id in list_envs("game") if "WikiGame" not in env_id]  # gem-llm 0.1.0 has none
+    ids = [env_id for env_id in theirs if env_id.rpartition("-v0-")[2] in VARIANTS]
     if args.games:
         ids = [env_id for env_id in list_envs("game") if any(name in env_id for name in args.games)]
     ns = int(args.seconds * 1e9) // (10 if args.quick else 1)

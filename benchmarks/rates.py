@@ -66,7 +66,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="the most for an id and player (60)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    ids = [env_id for env_id in palestra.list_envs("game") if not args.ids or any(part in env_id for part in args.ids)]
+    known = palestra.list_envs() if args.ids else palestra.list_envs("game")
+    ids = [env_id for env_id in known if not args.ids or any(part in env_id for part in args.ids)]
     rows = []
     if not args.json:
         print(f"{'':30}{'player':8}{'stated':>6}{'rate':>9}  {'95% interval':18}{'episodes':>7}")

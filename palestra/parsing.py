@@ -18,6 +18,7 @@ _SMALL = {str(number): number for number in range(100)}  # what moves are made o
 _LABEL = re.compile(
     r"^[ \t]*[*#_]{0,4}(thought|action|observation)(?:[ \t]?[0-9]{1,3})?[*_]{0,2}[ \t]*:[*_]{0,2}", re.I | re.M
 )
+_FENCE_LINE = re.compile(r"^[ \t]{0,3}```[ \t]*([^\n`]*)$", re.M)
 _FENCE = re.compile(r"```[a-z]*\n(.*?)\n?```", re.S)
 _JSON = json.JSONDecoder(strict=False)  # models write line breaks into strings as they are
 _BETWEEN = re.compile(r"[ \t\r\n;,]*")
@@ -56,6 +57,35 @@ def _last_closed(text: str) -> str | None:
 def boxed(answer: object) -> str:
     r"""`answer` inside `\boxed{}`."""
     return f"\\boxed{{{answer}}}"
+
+
+def last_code(text: str, languages: Collection[str] = ("", "py", "python", "python3")) -> str | None:
+    """What the last closed fenced block in one of `languages` holds ("": a bare fence), or None."""
+    found: str | None = None
+    opened: tuple[str, int] | None = None
+    for fence in _FENCE_LINE.finditer(text):
+        label = fence[1].strip().lower()
+        if opened is None or label:  # a fence with a label always opens one
+            opened = (label, fence.end())
+            continue
+        if opened[0] in languages:
+            found = text[opened[1] : fence.start()].strip("\n")
+        opened = None
+    return found
+
+
+def fenced(code: str, language: str = "python") -> str:
+    """`code` in a fenced block."""
+    return f"```{language}\n{code}\n```"
+
+
+def last_tagged(text: str, tag: str = "answer") -> str | None:
+    """The content of the last closed `<tag>...</tag>`, or None."""
+    before, closed, _ = text.rpartition(f"</{tag}>")
+    if not closed:
+        return None
+    _, opened, content = before.rpartition(f"<{tag}>")
+    return content.strip() if opened else None
 
 
 def read_int(text: str) -> int | None:

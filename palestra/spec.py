@@ -47,6 +47,7 @@ class EnvSpec:
     random_success: float | None = None  # measured
     seeded: bool = True  # False: every seed gives the same task
     extra: str | None = None  # the pip extra its family needs
+    needs_data: bool = False  # True: it asks about rows that are downloaded first, or that a file of the user's holds
 
     @property
     def parts(self) -> EnvId:

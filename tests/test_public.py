@@ -18,6 +18,7 @@ PACKAGES = [
     "palestra.algorithms",
     "palestra.checks",
     "palestra.engines",
+    "palestra.grading",
     "palestra.integrations.mcp",
     "palestra.rollout",
     "palestra.vector",

@@ -40,7 +40,7 @@ def spare_id() -> Any:
 def test_every_game_of_the_suite_is_listed() -> None:
     stems = {env_id.split("-")[0].removeprefix("game:") for env_id in palestra.list_envs("game")}
     assert stems >= GAMES
-    for stem in stems:
+    for stem in GAMES:
         variants = {env_id.rsplit("-", 1)[1] for env_id in palestra.list_envs("game") if f":{stem}-" in env_id}
         assert {"easy", "hard", "random"} <= variants
 
@@ -84,7 +84,7 @@ def test_unknown_ids_get_the_nearest() -> None:
         palestra.make("nonsense:Nothing-v0")
     with pytest.raises(BadEnvId, match="Ids read family:Name-vN"):
         palestra.make("sudoku")
-    with pytest.raises(UnknownEnv, match="no family 'gmae'. There are: game"):
+    with pytest.raises(UnknownEnv, match="no family 'gmae'. There are: .*game"):
         palestra.list_envs("gmae")
 
 

@@ -19,8 +19,11 @@ TOOLS: dict[str, str] = {  # name -> what makes it; "name:rest" passes the rest 
 }
 
 
-def toolset(item: str | Toolset | Callable[..., Any]) -> Toolset:
-    """What `tools=[...]` holds as a Toolset: a name, a tool, or a plain typed function with a docstring."""
+def toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None) -> Toolset:
+    """What `tools=[...]` holds as a Toolset: a name, a tool, or a plain typed function with a docstring.
+
+    `corpus` is what "search" without more searches in; an environment may bring one along.
+    """
     if isinstance(item, Toolset):
         return item
     if isinstance(item, str):
@@ -31,6 +34,8 @@ def toolset(item: str | Toolset | Callable[..., Any]) -> Toolset:
             raise BadValue(f"no tool {name!r}.{hint} There are: {', '.join(TOOLS)}.")
         module, _, attribute = TOOLS[name].partition(":")
         made = getattr(importlib.import_module(module), attribute)
+        if name == "search" and not rest and corpus is not None:
+            rest, colon = corpus, ":"
         found: Toolset = made(rest) if colon else made()
         return found
     if isinstance(item, type) and issubclass(item, Toolset):

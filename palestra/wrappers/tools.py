@@ -20,6 +20,7 @@ class Tools(Wrapper):
     """An environment in which the agent has tools.
 
     `tools` are names ("python", "search", "mcp:server.json"), Tool objects or plain typed functions with a docstring.
+    "search" searches the environment's own texts where it brings some along as its attribute `corpus`.
     A reply with a call (`palestra.parsing.first_calls` tells the forms) is a turn of its own: its observation is the
     result, `info["use_tool"]` is set, so that agents show it in a message of role `tool`, and the task does not move.
     The first complete call counts; what stands behind it is cut: `info["parsed_action"]` is what counted,
@@ -28,8 +29,9 @@ class Tools(Wrapper):
     `max_calls` is the budget of an episode; when it is spent, replies go to the task whatever they hold. Each call
     earns `call_reward`, and `success_reward` or `error_reward` on top by how it went (a penalty is below 0). Results
     are cut to `max_chars`. `instructions=False` leaves it to the agent to tell the model of the tools
-    (`info["tools"]`), a text replaces ours. `fences=False`: a fenced block is no call. `unclosed=True`: a tag's text
-    may end with the reply, for agents that stop at the closing tag.
+    (`info["tools"]`), a text replaces ours. `fences=False`: a fenced block is no call, and never is where the task's
+    own answers are fenced blocks. `unclosed=True`: a tag's text may end with the reply, for agents that stop at the
+    closing tag.
     """
 
     shared: ClassVar[frozenset[str]] = frozenset({"_call", "_sets", "_tags", "_fences", "_known", "_schemas"})
@@ -51,7 +53,8 @@ class Tools(Wrapper):
         super().__init__(env)
         if isinstance(tools, str) or (max_calls is not None and max_calls < 0) or max_chars < 100:
             raise BadValue("tools is a list; max_calls is 0 or more, or None; max_chars is 100 or more")
-        self._sets: tuple[Toolset, ...] = tuple(toolset(item) for item in tools)
+        corpus = getattr(env, "corpus", None)
+        self._sets: tuple[Toolset, ...] = tuple(toolset(item, corpus=corpus) for item in tools)
         self.max_calls = max_calls
         self.call_reward = call_reward
         self.success_reward = success_reward
@@ -59,7 +62,7 @@ class Tools(Wrapper):
         self.max_chars = max_chars
         self.inline = False  # a call may take seconds
         self._told = instructions
-        self._use_fences = fences
+        self._use_fences = fences and not getattr(env, "fenced_answers", False)
         self._unclosed = unclosed
         self._known: dict[str, Tool] | None = None
         self._open: list[Toolset] = []  # what this episode works with, from its first call on

@@ -33,6 +33,7 @@ _HANOI = ("tower_of_hanoi:TowerofHanoi", "move the tower, never a larger disk on
 _2048 = ("game_2048:Game2048", "slide and merge tiles up to the target")
 _SOKOBAN = ("sokoban:Sokoban", "push every box onto a goal")
 _CROSS = ("crosswords:Crosswords", "fill a crossword, one letter a turn")
+_WIKI = ("wiki_game:WikiGame", "reach a page of an encyclopaedia by its links")
 _SEARCH = ("word_search:WordSearch", "find the listed words in a grid of letters")
 
 # A budget of None, and whatever else is None, is drawn for every episode.
@@ -74,4 +75,7 @@ SPECS = [
     _game("WordSearch-v0-easy", *_SEARCH, 1.0, 0.0, num_words=5, hardcore=False, max_turns=20),
     _game("WordSearch-v0-hard", *_SEARCH, 1.0, 0.0, num_words=5, hardcore=True, max_turns=20),
     _game("WordSearch-v0-random", *_SEARCH, 1.0, 0.0, num_words=None, hardcore=None, max_turns=None),
+    _game("WikiGame-v0-easy", *_WIKI, 1.0, 0.07, max_turns=30, near=2, far=3),
+    _game("WikiGame-v0-hard", *_WIKI, 1.0, 0.01, max_turns=15, near=4, far=6),
+    _game("WikiGame-v0-random", *_WIKI, 1.0, 0.04, max_turns=None, near=None, far=None),
 ]

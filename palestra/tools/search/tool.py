@@ -14,8 +14,9 @@ from palestra.tools.search.hit import Hit, told
 
 if TYPE_CHECKING:
     from palestra.tools.search.index import Index
+    from palestra.tools.search.kept import Corpus
 
-_opened: dict[str, Index] = {}  # by folder, so that many environments share one; "" is the embedded corpus
+_opened: dict[str, Index] = {}  # by folder or corpus, so that many environments share one; "" is the embedded corpus
 _lock = threading.Lock()
 
 
@@ -32,19 +33,23 @@ class SearchTool(Tool):
 
     def __init__(
         self,
-        source: str | Path | Index = "",
+        source: str | Path | Index | Corpus = "",
         *,
         topk: int = 3,
         mode: str = "bm25",
         timeout: float = 30.0,
     ) -> None:
-        """`source`: an index's folder, an opened Index, a retriever's address, or "" for the embedded corpus."""
+        """`source`: an index's folder, an opened Index, a retriever's address, or "" for the embedded corpus.
+
+        A Corpus, as environments bring it along, is indexed when first searched and kept in the cache folder.
+        """
         if topk < 1:
             raise BadValue(f"topk is at least 1, got {topk}")
         self.topk = topk
         self.mode = mode
         self._remote: Retriever | None = None
         self._index: Index | None = None
+        self._corpus: Corpus | None = None
         self._folder = ""
         if isinstance(source, str) and source.startswith(("http://", "https://")):
             if mode != "bm25":
@@ -54,7 +59,12 @@ class SearchTool(Tool):
             self._folder = str(Path(source).absolute()) if source else ""
             self._check()
         else:
-            self._index = source
+            from palestra.tools.search.index import Index
+
+            if isinstance(source, Index):
+                self._index = source
+            else:
+                self._corpus = source
             self._check()
 
     def _check(self) -> None:
@@ -66,7 +76,7 @@ class SearchTool(Tool):
             raise BadValue(f"a mode is one of {', '.join(MODES)}, got {self.mode!r}")
         meta = self._index.meta if self._index is not None else read_meta(Path(self._folder)) if self._folder else None
         if self.mode != "bm25" and (meta is None or meta.encoder is None):
-            where = self._folder or "the embedded corpus"
+            where = self._folder or ("the environment's corpus" if self._corpus else "the embedded corpus")
             raise BadValue(f"{where} has no vectors for mode={self.mode!r}; `palestra search-index --dense` makes some")
 
     def call(self, query: str) -> Any:
@@ -89,7 +99,7 @@ class SearchTool(Tool):
         return self._local(query)
 
     def _local(self, query: str) -> list[Hit]:
-        index = self._index if self._index is not None else opened(self._folder)
+        index = self._index if self._index is not None else opened(self._folder, self._corpus)
         return index.search(query, self.topk, mode=self.mode)
 
     def _result(self, hits: list[Hit]) -> ToolResult:
@@ -102,12 +112,17 @@ def _wanted(query: str) -> str:
     return query.strip()
 
 
-def opened(folder: str) -> Index:
+def opened(folder: str, corpus: Corpus | None = None) -> Index:
     """An index opened once a process; forked children inherit it, which mapped files allow."""
     from palestra.tools.search.corpus import generated
     from palestra.tools.search.index import Index
+    from palestra.tools.search.kept import index_of
 
+    name = folder if corpus is None else f"corpus:{corpus.key}"
     with _lock:
-        if folder not in _opened:
-            _opened[folder] = Index(folder) if folder else Index.build(generated())
-        return _opened[folder]
+        if name not in _opened:
+            if corpus is not None:
+                _opened[name] = index_of(corpus)
+            else:
+                _opened[name] = Index(folder) if folder else Index.build(generated())
+        return _opened[name]

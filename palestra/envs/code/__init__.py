@@ -1,0 +1,1 @@
+"""Programs to write, judged by hidden tests."""

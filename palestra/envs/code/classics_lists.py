@@ -1,0 +1,140 @@
+"""Classic problems on a list of numbers: pairs, windows, runs, subsequences. Their lines use the variable `value`."""
+
+from __future__ import annotations
+
+from random import Random
+
+from palestra.envs.code.programs import COUNT, Program, drawn_inputs
+
+
+def _on_numbers(rng: Random, task: str, *code: str) -> Program:
+    inputs = tuple((value,) for value in drawn_inputs(rng, "numbers", COUNT))
+    return Program(takes=(("value", "a list of whole numbers"),), task=task, code=code, inputs=inputs, gives="number")
+
+
+def pairs(rng: Random) -> Program:
+    k = rng.randint(2, 12)
+    say, test = rng.choice(
+        (
+            (f"the sum of the two is {k}", f"value[i] + value[j] == {k}"),
+            (f"the sum of the two is divisible by {k}", f"(value[i] + value[j]) % {k} == 0"),
+            (f"they differ by exactly {k}", f"abs(value[i] - value[j]) == {k}"),
+            (f"the first is at least {k} greater than the second", f"value[i] - value[j] >= {k}"),
+            (f"their product is less than {k}", f"value[i] * value[j] < {k}"),
+        )
+    )
+    return _on_numbers(
+        rng,
+        f"Return the number of pairs of positions (i, j) with i before j for whose elements it holds that {say}.",
+        "count = 0",
+        "for i in range(len(value)):",
+        "    for j in range(i + 1, len(value)):",
+        f"        if {test}:",
+        "            count += 1",
+        "return count",
+    )
+
+
+def windows(rng: Random) -> Program:
+    width, bound = rng.randint(2, 4), rng.randint(3, 30)
+    if rng.random() < 0.5:
+        name, sign = rng.choice((("largest", ">"), ("smallest", "<")))
+        return _on_numbers(
+            rng,
+            f"Return the {name} sum of {width} neighbouring elements, or 0 if there are fewer than {width} elements.",
+            f"if len(value) < {width}:",
+            "    return 0",
+            f"best = sum(value[:{width}])",
+            f"for i in range(1, len(value) - {width} + 1):",
+            f"    total = sum(value[i:i + {width}])",
+            f"    if total {sign} best:",
+            "        best = total",
+            "return best",
+        )
+    return _on_numbers(
+        rng,
+        f"Return how many blocks of {width} neighbouring elements (they may overlap) have a sum greater than {bound}.",
+        "count = 0",
+        f"for i in range(len(value) - {width} + 1):",
+        f"    if sum(value[i:i + {width}]) > {bound}:",
+        "        count += 1",
+        "return count",
+    )
+
+
+def longest_run(rng: Random) -> Program:
+    k = rng.randint(2, 9)
+    say, test = rng.choice(
+        (
+            ("each is greater than the one before it", "value[i] > value[i - 1]"),
+            ("each is at most as great as the one before it", "value[i] <= value[i - 1]"),
+            (f"neighbours differ by at most {k}", f"abs(value[i] - value[i - 1]) <= {k}"),
+            ("neighbours are not both even and not both odd", "(value[i] + value[i - 1]) % 2 == 1"),
+            (f"the sum of any two neighbours is greater than {k}", f"value[i] + value[i - 1] > {k}"),
+        )
+    )
+    return _on_numbers(
+        rng,
+        f"Return the length of the longest stretch of neighbouring elements in which {say}. A stretch of one element "
+        "always counts; for an empty list return 0.",
+        "best = run = 0",
+        "for i in range(len(value)):",
+        f"    if i > 0 and {test}:",
+        "        run += 1",
+        "    else:",
+        "        run = 1",
+        "    if run > best:",
+        "        best = run",
+        "return best",
+    )
+
+
+def subsequence(rng: Random) -> Program:
+    say, sign = rng.choice(
+        (
+            ("strictly increasing", "<"),
+            ("strictly decreasing", ">"),
+            ("non-decreasing", "<="),
+            ("non-increasing", ">="),
+        )
+    )
+    return _on_numbers(
+        rng,
+        f"Return the length of the longest {say} subsequence: elements in their original order, not necessarily "
+        "neighbours. For an empty list return 0.",
+        "best = [1] * len(value)",
+        "for i in range(len(value)):",
+        "    for j in range(i):",
+        f"        if value[j] {sign} value[i] and best[j] + 1 > best[i]:",
+        "            best[i] = best[j] + 1",
+        "return max(best) if best else 0",
+    )
+
+
+def best_block(rng: Random) -> Program:
+    k = rng.randint(1, 9)
+    return _on_numbers(
+        rng,
+        f"Subtract {k} from every element. Then return the largest sum of a block of neighbouring elements; the block "
+        "may be empty, with the sum 0.",
+        "best = current = 0",
+        "for x in value:",
+        f"    current = max(0, current + x - {k})",
+        "    best = max(best, current)",
+        "return best",
+    )
+
+
+def majority(rng: Random) -> Program:
+    k = rng.randint(2, 3)
+    last = rng.random() < 0.5
+    which = "greatest" if last else "smallest"
+    return _on_numbers(
+        rng,
+        f"Return the {which} number that occurs at least {k} times, or -100 if there is none.",
+        "best = None",
+        "for x in value:",
+        f"    if value.count(x) >= {k} and (best is None or x {'>' if last else '<'} best):",
+        "        best = x",
+        "return -100 if best is None else best",
+    )

@@ -1,0 +1,358 @@
+"""Classic problems of small worlds: grids, automata, a robot, brackets, intervals, words, a stack machine."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from palestra.envs.code.programs import COUNT, Program, ordinal, word
+
+
+def paths(rng: Random) -> Program:
+    def grid(rows: int, columns: int) -> list[list[int]]:
+        return [[int(rng.random() < 0.2) for _ in range(columns)] for _ in range(rows)]
+
+    inputs = [([[0]],), ([[1]],), ([[0, 0], [0, 0]],), ([[0, 1], [1, 0]],)]
+    inputs += [(grid(rng.randint(2, 6), rng.randint(2, 6)),) for _ in range(COUNT - 4)]
+    diagonal = rng.random() < 0.5
+    modulus = rng.randint(5, 97)
+    code = [
+        "rows, columns = len(grid), len(grid[0])",
+        "ways = [[0] * columns for _ in range(rows)]",
+        "for r in range(rows):",
+        "    for c in range(columns):",
+        "        if grid[r][c] == 1:",
+        "            continue",
+        "        if r == 0 and c == 0:",
+        "            ways[r][c] = 1",
+        "            continue",
+        "        total = 0",
+        "        if r > 0:",
+        "            total += ways[r - 1][c]",
+        "        if c > 0:",
+        "            total += ways[r][c - 1]",
+    ]
+    if diagonal:
+        code += ["        if r > 0 and c > 0:", "            total += ways[r - 1][c - 1]"]
+    code += [f"        ways[r][c] = total % {modulus}", "return ways[-1][-1]"]
+    steps = "right, down, or diagonally right and down" if diagonal else "right or down"
+    return Program(
+        takes=(("grid", "a list of rows of equal length, each a list of 0 and 1, with at least one cell"),),
+        task=f"A step goes to the next cell {steps}. Cells with a 1 are blocked. Return the number of ways from the "
+        f"upper left cell to the lower right cell, as the remainder when divided by {modulus}; if the first or the "
+        "last "
+        "cell is blocked, the number is 0.",
+        code=tuple(code),
+        inputs=tuple(inputs),
+        gives="number",
+    )
+
+
+def matrix(rng: Random) -> Program:
+    k = rng.randint(2, 6)
+
+    def some() -> list[list[int]]:
+        columns = rng.randint(1, 5)
+        return [[rng.randint(-9, 20) for _ in range(columns)] for _ in range(rng.randint(1, 5))]
+
+    inputs = [([[7]],), ([[1, 2, 3]],), ([[1], [2], [3]],), *((some(),) for _ in range(COUNT - 3))]
+    task, gives, code = rng.choice(
+        (
+            (
+                f"Return a list with the sum of each column, each as the remainder (from 0 up) when divided by {k}.",
+                "numbers",
+                (f"return [sum(row[c] for row in grid) % {k} for c in range(len(grid[0]))]",),
+            ),
+            (
+                f"Return how many cells hold a number that is at least {k} greater than the average of their row.",
+                "number",
+                (
+                    "count = 0",
+                    "for row in grid:",
+                    "    for x in row:",
+                    f"        if (x - {k}) * len(row) >= sum(row):",
+                    "            count += 1",
+                    "return count",
+                ),
+            ),
+            (
+                f"Turn the grid by 90 degrees clockwise, multiply all numbers by {k} and return them, row by row.",
+                "numbers",
+                (
+                    "turned = []",
+                    "for c in range(len(grid[0])):",
+                    "    for row in reversed(grid):",
+                    f"        turned.append({k} * row[c])",
+                    "return turned",
+                ),
+            ),
+            (
+                (
+                    "Read the grid row by row, every second row (the second, the fourth, ...) from right to left, and "
+                    f"return every {ordinal(k)} number read, beginning with the first, as a list."
+                ),
+                "numbers",
+                (
+                    "seen = []",
+                    "for i, row in enumerate(grid):",
+                    "    if i % 2 == 0:",
+                    "        seen += row",
+                    "    else:",
+                    "        seen += row[::-1]",
+                    f"return seen[::{k}]",
+                ),
+            ),
+        )
+    )
+    return Program(
+        takes=(("grid", "a list of rows of equal length, each a non-empty list of whole numbers; at least one row"),),
+        task=task,
+        code=code,
+        inputs=tuple(inputs),
+        gives=gives,
+    )
+
+
+def automaton(rng: Random) -> Program:
+    rule, steps = rng.randrange(1, 255), rng.randint(1, 5)
+    inputs: list[Any] = [("0",), ("1",), ("010",), ("1111",)]
+    inputs += [("".join(rng.choice("01") for _ in range(rng.randint(3, 16))),) for _ in range(COUNT - 4)]
+    table = ", ".join(f"{i:03b} gives {rule >> i & 1}" for i in range(8))
+    return Program(
+        takes=(("cells", "a non-empty string of 0 and 1"),),
+        task="In each step, every character is replaced according to three characters: its left neighbour, itself "
+        "and its "
+        f"right neighbour, all as they were before the step; beyond the ends of the string there are zeros. {table}. "
+        f"Return the string after {steps} step{'s' if steps > 1 else ''}.",
+        code=(
+            f"rule = {[rule >> i & 1 for i in range(8)]}",
+            f"for _ in range({steps}):",
+            '    padded = "0" + cells + "0"',
+            '    after = ""',
+            "    for i in range(1, len(padded) - 1):",
+            "        after += str(rule[int(padded[i - 1:i + 2], 2)])",
+            "    cells = after",
+            "return cells",
+        ),
+        inputs=tuple(inputs),
+        gives="text",
+    )
+
+
+def robot(rng: Random) -> Program:
+    stride, x, y = rng.randint(1, 5), rng.randint(-5, 5), rng.randint(-5, 5)
+    inputs: list[Any] = [("",), ("F",), ("LLLL",), ("FRFRFRFR",)]
+    inputs += [("".join(rng.choice("FFFLRB") for _ in range(rng.randint(3, 20))),) for _ in range(COUNT - 4)]
+    far = rng.random() < 0.5
+    ask = (
+        "its distance from (0, 0), the absolute values of its coordinates added"
+        if far
+        else "its position as a list [x, y]"
+    )
+    return Program(
+        takes=(("moves", "a string of the letters F, B, L and R"),),
+        task=f"A robot stands at x = {x}, y = {y} and looks north, which is the direction in which y grows; x grows "
+        "to the "
+        f"east. F moves it {stride} forward, B moves it 1 back without turning, L turns it left and R right, by 90 "
+        "degrees "
+        f"each. Return {ask} after all moves.",
+        code=(
+            f"x, y = {x}, {y}",
+            "dx, dy = 0, 1",
+            "for move in moves:",
+            '    if move == "F":',
+            f"        x, y = x + {stride} * dx, y + {stride} * dy",
+            '    elif move == "B":',
+            "        x, y = x - dx, y - dy",
+            '    elif move == "L":',
+            "        dx, dy = -dy, dx",
+            "    else:",
+            "        dx, dy = dy, -dx",
+            "return abs(x) + abs(y)" if far else "return [x, y]",
+        ),
+        inputs=tuple(inputs),
+        gives="number" if far else "numbers",
+    )
+
+
+def intervals(rng: Random) -> Program:
+    gap = rng.randint(0, 4)
+
+    def some() -> list[list[int]]:
+        starts = [rng.randint(-10, 30) for _ in range(rng.randint(1, 7))]
+        return [[start, start + rng.randint(1, 9)] for start in starts]
+
+    inputs: list[Any] = [([],), ([[2, 5]],), ([[0, 3], [3, 4]],), ([[5, 9], [0, 1]],)]
+    inputs += [(some(),) for _ in range(COUNT - 4)]
+    which = rng.choice(("count", "length", "list"))
+    ask = {
+        "count": "Return how many there are in the end.",
+        "length": "Return the sum of their lengths (end minus start) in the end.",
+        "list": "Return them in the end, sorted by their start, as one flat list: start, end, start, end, and so on.",
+    }[which]
+    joined = "touch or overlap" if gap == 0 else f"overlap or have a gap of at most {gap} between them"
+    last = {
+        "count": "return len(merged)",
+        "length": "return sum(end - start for start, end in merged)",
+        "list": "return [bound for span in merged for bound in span]",
+    }[which]
+    return Program(
+        takes=(("spans", "a list of [start, end] with start < end, in any order"),),
+        task=f"Join all intervals that {joined} into one from the smallest start to the largest end, until no two are "
+        "left "
+        f"that do. {ask}",
+        code=(
+            "merged = []",
+            "for start, end in sorted(spans):",
+            f"    if merged and start - merged[-1][1] <= {gap}:",
+            "        merged[-1][1] = max(merged[-1][1], end)",
+            "    else:",
+            "        merged.append([start, end])",
+            last,
+        ),
+        inputs=tuple(inputs),
+        gives="numbers" if which == "list" else "number",
+    )
+
+
+def brackets(rng: Random) -> Program:
+    kinds = rng.sample(("()", "[]", "{}", "<>"), rng.randint(2, 3))
+    openers, closers = "".join(kind[0] for kind in kinds), "".join(kind[1] for kind in kinds)
+    wrong = rng.choice((-1, -2, -99))
+
+    def nested(depth: int) -> str:
+        if depth == 0:
+            return rng.choice(("", "x", "ab"))
+        kind = rng.choice(kinds)
+        return kind[0] + nested(depth - 1) + kind[1] + nested(rng.randrange(depth))
+
+    good = [nested(rng.randint(1, 4)) for _ in range(6)]
+    bad = [text.replace(rng.choice(openers + closers), "", 1) + rng.choice(closers) for text in good[:4]]
+    inputs = ("", "x", openers[0], closers[0] + openers[0], openers[0] + closers[1], *good, *bad)
+    pairs = ", ".join(f"{kind[0]} with {kind[1]}" for kind in kinds)
+    return Program(
+        takes=(("text", "a string"),),
+        task=f"The string has brackets, which belong together like this: {pairs}; all other characters are to be "
+        "ignored. "
+        f"Return how deep the brackets are nested at most (0 if there are none), or {wrong} if they are not balanced: "
+        "a "
+        "closing bracket without its partner, the wrong partner, or a bracket that stays open.",
+        code=(
+            f"partner = {dict(zip(closers, openers, strict=True))}",
+            "stack = []",
+            "deepest = 0",
+            "for c in text:",
+            "    if c in partner.values():",
+            "        stack.append(c)",
+            "        deepest = max(deepest, len(stack))",
+            "    elif c in partner:",
+            "        if not stack or stack[-1] != partner[c]:",
+            f"            return {wrong}",
+            "        stack.pop()",
+            f"return deepest if not stack else {wrong}",
+        ),
+        inputs=tuple((text,) for text in inputs),
+        gives="number",
+    )
+
+
+def word_counts(rng: Random) -> Program:
+    def some() -> list[str]:
+        pool = [word(rng) for _ in range(rng.randint(1, 5))]
+        return [rng.choice(pool) for _ in range(rng.randint(1, 14))]
+
+    k = rng.randint(2, 3)
+    inputs: list[Any] = [([],), (["a"],), (["b", "a", "b", "a"],), (["x", "x", "x"],)]
+    inputs += [(some(),) for _ in range(COUNT - 4)]
+    count = ("counts = {}", "for w in words:", "    counts[w] = counts.get(w, 0) + 1")
+    task, gives, code = rng.choice(
+        (
+            (
+                (
+                    "Return the word that occurs most often; of several, the one that comes first alphabetically; for "
+                    "an "
+                    "empty list, an empty string."
+                ),
+                "text",
+                ('best = ""', "for w in sorted(counts):", "    if not best or counts[w] > counts[best]:",
+                 "        best = w", "return best"),
+            ),
+            (
+                f"Return the words that occur at least {k} times, each once, in alphabetical order.",
+                "words",
+                (f"return sorted(w for w in counts if counts[w] >= {k})",),
+            ),
+            (
+                (
+                    "Return a string with each different word followed by the number of its occurrences, such as "
+                    "`ab3 c1`, with single spaces in between, sorted by this number, the highest first, and "
+                    "alphabetically where it is the same."
+                ),
+                "text",
+                ('return " ".join(w + str(counts[w]) for w in sorted(counts, key=lambda w: (-counts[w], w)))',),
+            ),
+            (
+                (f"Return how many letters the words that occur fewer than {k} times have; count every occurrence of "
+                "them."),
+                "number",
+                ("total = 0", "for w in counts:", f"    if counts[w] < {k}:", "        total += len(w) * counts[w]",
+                 "return total"),
+            ),
+        )
+    )  # fmt: skip
+    return Program(
+        takes=(("words", "a list of words, strings of lower-case letters"),),
+        task=task,
+        code=(*count, *code),
+        inputs=tuple(inputs),
+        gives=gives,
+    )
+
+
+def calculator(rng: Random) -> Program:
+    modulus = rng.randint(50, 999)
+    signs = rng.sample(("+", "-", "*", "max", "min"), rng.randint(3, 4))
+    does = {"+": "a + b", "-": "a - b", "*": "a * b", "max": "max(a, b)", "min": "min(a, b)"}
+    says = {
+        "+": "the sum",
+        "-": "the first minus the second",
+        "*": "the product",
+        "max": "the larger",
+        "min": "the smaller",
+    }
+
+    def tokens(depth: int) -> list[str]:
+        if depth == 0 or rng.random() < 0.2:
+            return [str(rng.randint(0, 40))]
+        return [*tokens(depth - 1), *tokens(depth - 1), rng.choice(signs)]
+
+    inputs: list[Any] = [("7",), (f"3 4 {signs[0]}",), (f"9 2 {signs[1]}",), (f"5 8 {signs[2]}",)]
+    inputs += [(" ".join(tokens(rng.randint(1, 3))),) for _ in range(COUNT - 4)]
+    meanings = "; ".join(f"`{sign}` puts {says[sign]}" for sign in signs)
+    branches: list[str] = []
+    for i, sign in enumerate(signs):
+        branches += [f"        {'if' if i == 0 else 'elif'} token == {sign!r}:", f"            result = {does[sign]}"]
+    return Program(
+        takes=(("program", "a string of tokens with single spaces between them"),),
+        task="Work through the tokens from left to right with a stack. A number is put on the stack. Any other token "
+        "takes "
+        "the top two numbers off it, where the lower one of them is the first, and puts a result on the stack: "
+        f"{meanings}. "
+        f"Each result is replaced by its remainder (from 0 up) when divided by {modulus} before it is put on the "
+        "stack. "
+        "Return the number that is left; the program is always valid and leaves exactly one.",
+        code=(
+            "stack = []",
+            "for token in program.split():",
+            "    if token.isdigit():",
+            "        stack.append(int(token))",
+            "    else:",
+            "        b = stack.pop()",
+            "        a = stack.pop()",
+            *branches,
+            f"        stack.append(result % {modulus})",
+            "return stack[0]",
+        ),
+        inputs=tuple(inputs),
+        gives="number",
+    )

@@ -1,0 +1,73 @@
+"""Puzzles: a small program to write from its description and examples."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, ClassVar, Unpack
+
+from palestra.envs.code.base import CodeTask
+from palestra.envs.code.compose import sound_program
+from palestra.envs.code.programs import FUNCTION, call_shown
+from palestra.envs.tasks.base import Item, TaskOptions
+from palestra.envs.tasks.generated import Levels, check_flag, check_whole
+from palestra.grading import CallTest
+
+EXAMPLES = 3
+
+
+class Puzzles(CodeTask):
+    """Write a function: a chain of `steps` operations on numbers, lists and strings.
+
+    With `classics` there are also well-known problems (windows, coins, grids, automata, ...) with operations before or
+    after them. Hidden tests begin with edge cases (empty, one element, all alike). A program that always returns the
+    same fails, and so does one that leaves out one of the operations. There are some fifty thousand easy problems, and
+    millions at the other levels, not counting their examples.
+    """
+
+    levels: ClassVar[Levels] = {
+        "easy": {"steps": 2, "classics": False},
+        "medium": {"steps": 4, "classics": True},
+        "hard": {"steps": 6, "classics": True},
+    }
+
+    def __init__(
+        self,
+        *,
+        level: str = "easy",
+        steps: int | None = None,
+        classics: bool | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> None:
+        super().__init__(level, {"steps": steps, "classics": classics}, **options)
+
+    @classmethod
+    def check(cls, *, steps: Any, classics: Any) -> None:
+        check_whole("steps", steps, 1, 8)
+        check_flag("classics", classics)
+
+    @classmethod
+    def generate(cls, rng: Random, *, steps: int, classics: bool) -> Item:
+        sound = sound_program(rng, steps=steps, classics=classics)
+        program = sound.program
+        cases = list(zip(program.inputs, sound.outputs, strict=True))
+        shown = [f"{call_shown(args)} returns {output!r}" for args, output in examples(rng, cases)]
+        question = f"Write {program.heading}. {program.task}\n\nExamples:\n" + "\n".join(shown)
+        tests = tuple(CallTest(function=FUNCTION, args=args, expected=(output,)) for args, output in cases)
+        return Item(question=question, answer=program.source, gold=tests, key="program")
+
+    def random_answer(self) -> str:
+        values: tuple[Any, ...] = (0, 1, "", [], self.player_rng.randint(-9, 99))
+        value = self.player_rng.choice(values)
+        return f"def {FUNCTION}(*args):\n    return {value!r}"
+
+
+def examples(rng: Random, cases: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Cases to show, with different results; the largest only where the others are too much alike."""
+    order = sorted(range(len(cases)), key=lambda i: len(repr(cases[i][0])))
+    small, large = order[: len(order) * 3 // 4], order[len(order) * 3 // 4 :]
+    rng.shuffle(small)
+    chosen: dict[str, int] = {}
+    for i in small + large:
+        if len(chosen) < EXAMPLES:
+            chosen.setdefault(repr(cases[i][1]), i)
+    return [cases[i] for i in sorted(chosen.values())]

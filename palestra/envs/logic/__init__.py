@@ -1,0 +1,1 @@
+"""Statements to prove or to refute from rules."""

@@ -1,0 +1,21 @@
+"""MathTask: generated questions whose answer is a number, a tuple of numbers or a formula."""
+
+from __future__ import annotations
+
+from palestra.envs.tasks.generated import GeneratedTask
+from palestra.grading import Grade, grade_math
+
+
+class MathTask(GeneratedTask):
+    """Graded for its value, not for its form."""
+
+    inline = False  # an answer that is no plain number may take the grader a while
+
+    def grade(self, answer: str) -> Grade:
+        return grade_math(answer, self.item.answer)
+
+    def random_answer(self) -> str:
+        return str(self.player_rng.randint(-20, 100))
+
+    def example_answer(self) -> str:
+        return "42"

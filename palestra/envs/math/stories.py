@@ -1,0 +1,340 @@
+"""Eight kinds of grade-school stories: told forwards, with the number that is asked for kept along the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from itertools import pairwise
+from random import Random
+
+from palestra.envs.math.story import (
+    DAYS,
+    FRACTIONS,
+    GOODS,
+    SMALL_THINGS,
+    Person,
+    Story,
+    counted,
+    listed,
+    people,
+)
+
+Teller = Callable[[Random, int, int], Story]  # chance, steps, size -> story
+
+
+def collection(rng: Random, steps: int, size: int) -> Story:
+    """Friends with collections find, lose and give away."""
+    friends = people(rng, 2 if steps < 4 else 3)
+    thing = rng.choice(SMALL_THINGS)
+    owns: dict[str, int] = {}
+    told: list[str] = []
+    for i, person in enumerate(friends):
+        told.append(_first_count(rng, person, friends[i - 1] if i else None, owns, thing, size))
+    told += [_event(rng, friends, owns, thing, size) for _ in range(max(1, steps - len(friends) + 1))]
+    first, second = rng.sample(friends, 2)
+    which = rng.randrange(3)
+    if which == 0:
+        question, answer = f"How many {thing} does {first.name} have in the end?", owns[first.name]
+    elif which == 1 and owns[first.name] != owns[second.name]:
+        if owns[first.name] < owns[second.name]:
+            first, second = second, first
+        question = f"How many more {thing} does {first.name} have than {second.name} in the end?"
+        answer = owns[first.name] - owns[second.name]
+    else:
+        names = listed([person.name for person in friends])
+        question, answer = f"How many {thing} do {names} have together in the end?", sum(owns.values())
+    return Story(kind="collection", sentences=told, question=question, answer=Fraction(answer))
+
+
+def _first_count(rng: Random, person: Person, other: Person | None, owns: dict[str, int], thing: str, size: int) -> str:
+    name = person.name
+    if other is None or rng.random() < 0.3:
+        owns[name] = rng.randint(5, max(8, size))
+        return f"{name} has {counted(owns[name], thing)}."
+    base = owns[other.name]
+    if rng.random() < 0.4 and base <= size:
+        factor = rng.randint(2, 4)
+        owns[name] = factor * base
+        words = {2: "twice", 3: "three times", 4: "four times"}[factor]
+        return f"{name} has {words} as many {thing} as {other.name}."
+    gap = rng.randint(2, max(3, size // 3))
+    if rng.random() < 0.5 and base > gap + 2:
+        owns[name] = base - gap
+        return f"{name} has {gap} fewer {thing} than {other.name}."
+    owns[name] = base + gap
+    return f"{name} has {gap} more {thing} than {other.name}."
+
+
+def _event(rng: Random, friends: list[Person], owns: dict[str, int], thing: str, size: int) -> str:
+    giver, taker = rng.sample(friends, 2)
+    name, has = giver.name, owns[giver.name]
+    kind = rng.choice(("gain", "bags", "lose", "give", "share"))
+    if kind == "share":
+        parts = [words for words, part in FRACTIONS.items() if has and has % part.denominator == 0]
+        if parts:
+            words = rng.choice(parts)
+            moved = has // FRACTIONS[words].denominator
+            owns[name] -= moved
+            owns[taker.name] += moved
+            return f"{name} gives {words} of {giver.their} {thing} to {taker.name}."
+    if kind in ("lose", "give") and has > 3:
+        moved = rng.randint(2, has - 1)
+        owns[name] -= moved
+        if kind == "give":
+            owns[taker.name] += moved
+            verb = rng.choice(("gives {} to {}", "sends {} to {}", "hands {} over to {}"))
+            return f"{name} {verb.format(counted(moved, thing), taker.name)}."
+        return f"{name} {rng.choice(('loses', 'throws away', 'misplaces'))} {counted(moved, thing)}."
+    if kind == "bags":
+        bags, each = rng.randint(2, 6), rng.randint(2, max(4, size // 4))
+        owns[name] += bags * each
+        return f"{name} buys {bags} bags with {counted(each, thing)} in each."
+    gained = rng.randint(2, max(5, size // 2))
+    owns[name] += gained
+    return f"{name} {rng.choice(('finds', 'wins', 'buys', 'collects'))} {gained} more {thing}."
+
+
+def shopping(rng: Random, steps: int, size: int) -> Story:
+    """Things at a price, a discount, a coupon, the change."""
+    buyer = people(rng, 1)[0].name
+    goods = rng.sample(GOODS, min(max(1, (steps + 1) // 2), 4))
+    prices = [rng.randint(2, max(4, size)) for _ in goods]
+    numbers = [rng.randint(2, 9) for _ in goods]
+    told = [f"{one[0].upper()}{one[1:]} costs ${price}." for (one, _), price in zip(goods, prices, strict=True)]
+    bought = [f"{number} {several}" for (_, several), number in zip(goods, numbers, strict=True)]
+    told.append(f"{buyer} buys {listed(bought)}.")
+    total = Fraction(sum(price * number for price, number in zip(prices, numbers, strict=True)))
+    left = steps - len(goods)
+    if left > 0:
+        fitting = [percent for percent in (10, 20, 25, 50) if total * percent % 100 == 0]
+        if fitting:
+            percent = rng.choice(fitting)
+            total -= total * percent / 100
+            told.append(f"The shop takes {percent}% off the whole price.")
+            left -= 1
+    if left > 0 and total > 8:
+        coupon = rng.randint(2, min(10, int(total) - 2))
+        total -= coupon
+        told.append(f"After that, {buyer} uses a coupon that takes another ${coupon} off.")
+        left -= 1
+    if left > 0 or rng.random() < 0.5:
+        notes = (10, 20, 50, 100, 200, 500)
+        note = rng.choice([value for value in notes if value > total][:2] or [(int(total) // 100 + 1) * 100])
+        told.append(f"{buyer} pays with ${note}.")
+        return Story(
+            kind="shopping",
+            sentences=told,
+            question=f"How many dollars of change does {buyer} get?",
+            answer=note - total,
+        )
+    question = f"How many dollars does {buyer} pay in all?"
+    return Story(kind="shopping", sentences=told, question=question, answer=total)
+
+
+def travel(rng: Random, steps: int, size: int) -> Story:
+    """Legs at a speed for some time; distance, time or average."""
+    who = rng.choice(("A train", "A bus", "A lorry", "A coach", "A ferry", "A cyclist"))
+    fastest = 15 if who == "A cyclist" else 40 + min(size, 80)
+    legs = max(1, (steps + 1) // 2)
+    speeds = [rng.randint(fastest // 2, fastest) for _ in range(legs)]
+    hours = [rng.randint(1, 6) for _ in range(legs)]
+    told = []
+    for i, (speed, time) in enumerate(zip(speeds, hours, strict=True)):
+        start = who if i == 0 else f"Then {who[0].lower()}{who[1:]}".replace("Then a ", "Then the ")
+        told.append(f"{start} travels for {counted(time, 'hours')} at {speed} kilometres per hour.")
+    distance = sum(speed * time for speed, time in zip(speeds, hours, strict=True))
+    subject = f"the {who.split()[1]}"
+    which = rng.randrange(3)
+    if which == 0 and steps > 1:
+        back = rng.choice([speed for speed in range(fastest // 3, fastest + 1) if distance % speed == 0] or speeds)
+        told.append(f"In the end, {subject} goes back the same way at a steady {back} kilometres per hour.")
+        question = "How many hours does the way back take? Give the exact value, as a fraction if need be."
+        return Story(kind="travel", sentences=told, question=question, answer=Fraction(distance, back))
+    if which == 1 and steps > 1:
+        rest = rng.randint(1, 3)
+        told.append(f"On top of these times, {subject} stands still for {counted(rest, 'hours')} on the way.")
+        question = (
+            f"What is the average speed of {subject} over the whole time, the stop included, in kilometres per hour? "
+            "Give the exact value, as a fraction if need be."
+        )
+        return Story(kind="travel", sentences=told, question=question, answer=Fraction(distance, sum(hours) + rest))
+    question = f"How many kilometres does {subject} travel in all?"
+    return Story(kind="travel", sentences=told, question=question, answer=Fraction(distance))
+
+
+def production(rng: Random, steps: int, size: int) -> Story:
+    """Machines make things, some are faulty, the rest goes into boxes."""
+    place, thing = rng.choice(
+        (("workshop", "toys"), ("bakery", "rolls"), ("factory", "bolts"), ("pottery", "cups"), ("mill", "sacks"))
+    )
+    machines, rate, hours = rng.randint(2, 9), rng.randint(3, max(6, size)), rng.randint(2, 10)
+    made = Fraction(machines * rate)
+    told = [f"A {place} has {machines} machines.", f"Each machine makes {counted(rate, thing)} per hour."]
+    if steps > 1:
+        made *= hours
+        told.append(f"The machines run for {counted(hours, 'hours')} a day.")
+    if steps > 3:
+        days = rng.randint(2, 6)
+        made *= days
+        told.append(f"The machines run like this for {days} days in a row.")
+    if steps > 2:
+        fitting = [percent for percent in (5, 10, 20, 25) if made * percent % 100 == 0]
+        if fitting:
+            percent = rng.choice(fitting)
+            made -= made * percent / 100
+            told.append(f"Then {percent}% of all the {thing} turn out to be faulty and are thrown away.")
+    if steps > 4:
+        taken = rng.randint(2, max(3, int(made) // 3))
+        made -= taken
+        told.append(f"Of those that are left, {taken} are kept in store.")
+    span = {1: " in one hour", 2: " in one day", 3: " that day"}.get(steps, "")
+    which = rng.randrange(3) if made > 40 and steps > 1 else 0
+    if which == 0:
+        question = f"How many {thing} are there{' to sell' if steps > 2 else ''}{span}?"
+        return Story(kind="production", sentences=told, question=question, answer=made)
+    each = rng.randint(4, 24)
+    told.append(f"The {thing} are packed into boxes of {each}.")
+    if which == 1:
+        question, answer = f"How many boxes can be filled completely{span}?", int(made) // each
+    else:
+        question = f"When as many boxes as possible are full, how many {thing} are left over{span}?"
+        answer = int(made) % each
+    return Story(kind="production", sentences=told, question=question, answer=Fraction(answer))
+
+
+def ages(rng: Random, steps: int, size: int) -> Story:
+    """Ages told from one person to the next, at the higher steps in any order."""
+    family = people(rng, min(max(2, steps), 7))
+    age = {family[0].name: rng.randint(3, 12)}
+    told = [f"{family[0].name} is {age[family[0].name]} years old."]
+    for before, person in pairwise(family):
+        base, name = age[before.name], person.name
+        if rng.random() < 0.4 and base <= 24:
+            factor = rng.randint(2, 3)
+            age[name] = factor * base
+            told.append(f"{name} is {'twice' if factor == 2 else 'three times'} as old as {before.name}.")
+        elif rng.random() < 0.4 and base > 6:
+            gap = rng.randint(2, base - 3)
+            age[name] = base - gap
+            told.append(f"{name} is {counted(gap, 'years')} younger than {before.name}.")
+        else:
+            gap = rng.randint(2, 9 + size // 10)
+            age[name] = base + gap
+            told.append(f"{name} is {counted(gap, 'years')} older than {before.name}.")
+    if steps > 2:
+        rng.shuffle(told)
+    last = family[-1].name
+    years = rng.randint(2, 20)
+    which = rng.randrange(3)
+    if which == 0:
+        question, answer = f"How old will {last} be in {years} years?", age[last] + years
+    elif which == 1:
+        other = rng.choice(family[:-1]).name
+        question = f"What will be the sum of the ages of {last} and {other} in {years} years?"
+        answer = age[last] + age[other] + 2 * years
+    else:
+        question, answer = f"What is the sum of the ages of {listed(sorted(age))} now?", sum(age.values())
+    return Story(kind="ages", sentences=told, question=question, answer=Fraction(answer))
+
+
+def shares(rng: Random, steps: int, size: int) -> Story:
+    """Parts of what is left go away, day by day; asked forwards, or backwards for the number at the start."""
+    owner, thing = rng.choice(
+        (("farmer", "eggs"), ("gardener", "tulips"), ("baker", "pies"), ("florist", "roses"), ("grocer", "melons"))
+    )
+    days = DAYS[: min(max(1, steps), 7)]
+    backwards = steps > 2 and rng.random() < 0.5
+    left = rng.randint(2, max(4, size))  # at the end; the story is made from there
+    parts: list[str] = []
+    number = Fraction(left)
+    for day in reversed(days):
+        if rng.random() < 0.65:
+            words, part = rng.choice([*FRACTIONS.items(), ("20%", Fraction(1, 5)), ("50%", Fraction(1, 2))])
+            before = number / (1 - part)
+            if before.denominator == 1 and before < 50 * size:
+                number = before
+                rest = "" if day == days[0] else " that are left"
+                parts.append(f"On {day}, {words} of the {thing}{rest} are sold.")
+                continue
+        sold = rng.randint(2, max(3, size // 2))
+        number += sold
+        parts.append(f"On {day}, {sold} of the {thing} are sold.")
+    parts.reverse()
+    start = int(number)
+    if backwards:
+        told = [f"A {owner} has some {thing} before {days[0]}.", *parts, f"In the end, {left} {thing} are left."]
+        question, answer = f"How many {thing} did the {owner} have at the start?", start
+    else:
+        told = [f"A {owner} has {start} {thing} before {days[0]}.", *parts]
+        question, answer = f"How many {thing} are left in the end?", left
+    return Story(kind="shares", sentences=told, question=question, answer=Fraction(answer))
+
+
+def savings(rng: Random, steps: int, size: int) -> Story:
+    """Money comes in and goes out every week, until it is enough."""
+    saver = people(rng, 1)[0].name
+    start, earned = rng.randint(0, size) * 2, rng.randint(5, max(8, size))
+    told = [f"{saver} has ${start} in a savings box." if start else f"{saver} has an empty savings box."]
+    told.append(f"Every week, {saver} earns ${earned} and puts it into the box.")
+    gain = earned
+    if steps > 1:
+        spent = rng.randint(1, gain - 2)
+        gain -= spent
+        told.append(f"Every week, {saver} also takes ${spent} out of the box.")
+    for giver in ("An aunt", "An uncle", "A grandmother")[: max(0, min(3, steps - 3))]:
+        gift = rng.randint(5, 40)
+        start += gift
+        told.append(f"{giver} puts ${gift} into the box before the first week.")
+    if rng.random() < 0.5:
+        weeks = rng.randint(3, 30)
+        question = f"How many dollars are in the box after {weeks} weeks?"
+        return Story(kind="savings", sentences=told, question=question, answer=Fraction(start + weeks * gain))
+    goal = start + rng.randint(gain, 25 * gain)
+    needed = -((start - goal) // gain)
+    told.append(f"{saver} wants to buy a bicycle for ${goal}.")
+    question = "After how many whole weeks is there enough money in the box for the first time to buy the bicycle?"
+    return Story(kind="savings", sentences=told, question=question, answer=Fraction(needed))
+
+
+def seats(rng: Random, steps: int, size: int) -> Story:
+    """Rows of seats, shows, tickets."""
+    rows, each = rng.randint(4, 12 + size // 5), rng.randint(5, 12 + size // 5)
+    all_seats = rows * each
+    told = [f"A theatre has {rows} rows of {each} seats."]
+    sold = Fraction(0)
+    shows = max(1, min(steps - 1, 4))
+    for show in ("first", "second", "third", "fourth")[:shows]:
+        fitting = [words for words, part in FRACTIONS.items() if all_seats % part.denominator == 0]
+        if fitting and rng.random() < 0.5:
+            words = rng.choice(fitting)
+            sold += all_seats * FRACTIONS[words]
+            told.append(f"For the {show} show, {words} of the seats are sold.")
+        else:
+            empty = rng.randint(1, all_seats - 2)
+            sold += all_seats - empty
+            told.append(f"For the {show} show, all but {empty} of the seats are sold.")
+    if steps == 1:
+        return Story(kind="seats", sentences=told[:1], question="How many seats are there?", answer=Fraction(all_seats))
+    price = rng.randint(3, 20)
+    if rng.random() < 0.5:
+        question, answer = f"How many tickets are sold{' in all' if shows > 1 else ''}?", sold
+    else:
+        told.append(f"A ticket costs ${price}.")
+        question, answer = "How many dollars do the tickets that are sold bring in?", sold * price
+        if steps > 4:
+            rent = rng.randint(1, int(answer) - 1)
+            told.append(f"Of this money, ${rent} goes to the owner of the building, and the actors get the rest.")
+            question, answer = "How many dollars do the actors get?", answer - rent
+    return Story(kind="seats", sentences=told, question=question, answer=answer)
+
+
+KINDS: Mapping[str, Teller] = {
+    "collection": collection,
+    "shopping": shopping,
+    "travel": travel,
+    "production": production,
+    "ages": ages,
+    "shares": shares,
+    "savings": savings,
+    "seats": seats,
+}

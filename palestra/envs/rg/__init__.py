@@ -1,0 +1,1 @@
+"""Every data set of the package reasoning-gym."""

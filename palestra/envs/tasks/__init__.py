@@ -1,0 +1,1 @@
+"""What single-question environments share: the episode, the data behind it."""

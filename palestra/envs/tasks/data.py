@@ -1,0 +1,178 @@
+"""DataTask: a task that asks about rows of a data set, in a seeded order that visits every row once an epoch.
+
+The seed is the place in that order: with n rows, seed s is position s % n of epoch s // n, and each epoch has an order
+of its own. So seeds 0 to n - 1 are every row once, in any process, and `reset()` without a seed goes to the next place.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palestra.core import Reset
+from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
+from palestra.envs.tasks.order import position_of, row_at
+from palestra.envs.tasks.rows import Rows, Source, open_rows
+from palestra.errors import BadValue
+
+_ABSENT = object()
+
+
+class DataOptions(TaskOptions, total=False):
+    """Keywords every data-backed task takes besides its own."""
+
+    dataset: str | None  # an id of the Hugging Face hub
+    path: str | None  # a file or folder instead
+    split: str | None
+    config: str | None
+    revision: str | None
+    mirror: str | None  # a folder that holds data sets as owner/name; or PALESTRA_MIRROR
+    shuffle: bool  # True; False: the order of the file
+    shuffle_seed: int  # 0: which orders
+    question: str  # the column that is asked
+
+
+class DataTask(TaskEnv):
+    """A task over rows. A subclass writes `item_of`, and names its columns as keywords."""
+
+    shared = TaskEnv.shared | {"rows"}
+
+    rows: Rows
+    index: int  # of the row in its file
+    epoch: int
+
+    def __init__(
+        self,
+        *,
+        dataset: str | None = None,
+        path: str | None = None,
+        split: str | None = None,
+        config: str | None = None,
+        revision: str | None = None,
+        mirror: str | None = None,
+        shuffle: bool = True,
+        shuffle_seed: int = 0,
+        question: str = "question",
+        max_attempts: int = 1,
+        success_reward: float = 1.0,
+        fail_reward: float = 0.0,
+        format_error_reward: float = -0.1,
+        format_reward: float = 0.0,
+    ) -> None:
+        super().__init__(
+            max_attempts=max_attempts,
+            success_reward=success_reward,
+            fail_reward=fail_reward,
+            format_error_reward=format_error_reward,
+            format_reward=format_reward,
+        )
+        self.shuffle = shuffle
+        self.shuffle_seed = shuffle_seed
+        self.question = question
+        self.rows = open_rows(
+            Source(
+                dataset=dataset,
+                path=None if path is None else str(path),
+                split=split,
+                config=config,
+                revision=revision,
+                mirror=None if mirror is None else str(mirror),
+            )
+        )
+        self.rows.need(question, "question")
+
+    @abstractmethod
+    def item_of(self, row: Mapping[str, Any], key: str) -> Item:
+        """The question that a row asks; `key` names it."""
+
+    def start_episode(self, seed: int | None) -> int:
+        if seed is None:
+            if "seed" in self.__dict__:
+                seed = self.seed + 1
+            elif self._first_seed is None:
+                seed = super().start_episode(None)
+                seed -= seed % len(self.rows)  # an epoch begins at its beginning
+        return super().start_episode(seed)
+
+    def draw(self, options: dict[str, Any]) -> Item:
+        n = len(self.rows)
+        wanted = options.pop("index", None)
+        self.epoch, position = divmod(self.seed, n)
+        if wanted is None:
+            self.index = self._row_at(position)
+        else:
+            self.index = self._checked(wanted)
+        return self.item_of(self.rows[self.index], f"{self.rows.source.name}[{self.index}]")
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        if seed is None and options and "index" in options:
+            seed = self._seed_of(self._checked(options["index"]))  # so that info["seed"] alone repeats the episode
+        observation, info = super().reset(seed, options)
+        return observation, {**info, "index": self.index, "epoch": self.epoch}
+
+    def _seed_of(self, row: int) -> int:
+        n = len(self.rows)
+        epoch = self.epoch if "seed" in self.__dict__ else 0
+        if not self.shuffle:
+            return epoch * n + row
+        return epoch * n + position_of(row, n, seed=self.shuffle_seed, epoch=epoch)
+
+    def _row_at(self, position: int) -> int:
+        if not self.shuffle:
+            return position
+        return row_at(position, len(self.rows), seed=self.shuffle_seed, epoch=self.epoch)
+
+    def _checked(self, index: object) -> int:
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise BadValue(f"index is a row's number, got {index!r}")
+        number = int(index.__index__())
+        if not 0 <= number < len(self.rows):
+            raise BadValue(f"{self.rows.source.name} has rows 0 to {len(self.rows) - 1}, got index {number}")
+        return number
+
+    def another_row(self) -> Mapping[str, Any]:
+        """Any row, drawn by the random player: what it holds is a well-formed answer, if not to this question."""
+        return self.rows[self.player_rng.randrange(len(self.rows))]
+
+
+def cell(row: Mapping[str, Any], column: str) -> Any:
+    """The value of a column; a dotted name leads into what is nested (`reward_model.ground_truth`, `answers.0`)."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for name in column.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(name, _ABSENT)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            value = _ABSENT
+        if value is _ABSENT:
+            raise BadValue(f"a row has no {column!r}; it has {', '.join(map(str, row))}")
+    return value
+
+
+def text_in(value: Any) -> str:
+    """What a question column holds as text: a string, a number, or a conversation's messages."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and value and all(isinstance(m, Mapping) and "content" in m for m in value):
+        return "\n\n".join(text_in(message["content"]) for message in value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise BadValue(f"a question is text, got {type(value).__name__}; name another column with question=")
+
+
+def texts_in(value: Any) -> list[str]:
+    """Every accepted answer in a cell: text, a number, a list of them, or TriviaQA's object with aliases."""
+    if isinstance(value, Mapping):
+        found = [value.get(key) for key in ("value", "text", "aliases", "answer", "answers")]
+        return list(dict.fromkeys(text for one in found if one is not None for text in texts_in(one)))
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Sequence):
+        return list(dict.fromkeys(text for one in value for text in texts_in(one)))
+    if value is None:
+        return []
+    return [str(value)]

@@ -1,0 +1,40 @@
+"""What there is in the world: the kinds of pages, of organisations and events, the professions. Data only."""
+
+from __future__ import annotations
+
+KINDS = ("country", "province", "city", "river", "mountain", "organisation", "event", "work", "person")
+ORGANISATIONS = (  # title and what it is; a city has at most one of each
+    ("University of {}", "university"),
+    ("{} Academy of Sciences", "learned society"),
+    ("{} Museum of Art", "museum"),
+    ("{} Philharmonic", "orchestra"),
+    ("{} Herald", "newspaper"),
+    ("{} Observatory", "observatory"),
+    ("{} Shipyard", "shipyard"),
+    ("Bank of {}", "bank"),
+    ("{} Press", "publishing house"),
+    ("{} Botanical Garden", "botanical garden"),
+)
+EVENTS = (
+    ("Battle of {}", "battle"),
+    ("Siege of {}", "siege"),
+    ("Treaty of {}", "treaty"),
+    ("Congress of {}", "congress"),
+    ("Great Fire of {}", "fire"),
+    ("{} Exhibition", "exhibition"),
+    ("{} Uprising", "uprising"),
+)
+MAKERS: tuple[tuple[str, tuple[str, ...]], ...] = (  # who makes what
+    ("novelist", ("novel", "novella", "memoir")),
+    ("poet", ("poem", "ballad", "elegy")),
+    ("playwright", ("comedy", "tragedy", "farce")),
+    ("composer", ("symphony", "opera", "cantata")),
+    ("painter", ("painting", "fresco", "altarpiece")),
+    ("historian", ("chronicle", "biography", "atlas")),
+    ("sculptor", ("statue", "relief", "fountain")),
+    ("philosopher", ("treatise", "dialogue", "essay")),
+)
+OTHERS = (
+    "astronomer", "botanist", "chemist", "engineer", "physician", "merchant", "general", "explorer", "lawyer",
+    "cartographer", "politician", "banker", "architect", "mathematician", "navigator", "clockmaker",
+)  # fmt: skip

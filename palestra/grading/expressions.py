@@ -1,0 +1,374 @@
+"""One expression as text -> its exact Value, or None where it is of another kind; see `exact`.
+
+The text has been cleaned by `reading`: fractions are \\frac, products * or nothing, brackets plain.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from fractions import Fraction
+
+from palestra.grading.exact import PI, E, TooLarge, Value
+
+MAX_DEPTH = 40
+MAX_TOKENS = 1_500
+MAX_DIGITS = 3_000
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>\d+\.(?=\s*\\overline)|\d+(?:\.\d+)?(?:[eE][+-]?\d{1,9}(?![\d.^_{]))?|\.\d+)
+    | (?P<repeating>\\overline)
+    | (?P<command>\\[A-Za-z]+)
+    | (?P<letter>[A-Za-z])
+    | (?P<sign>[-+*/^!(){}\[\]|_])
+    )""",
+    re.X,
+)
+_GREEK = re.compile(
+    "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|vartheta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|"
+    "phi|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Sigma|Phi|Psi|Omega|ell"
+)
+_SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([A-Za-z0-9,]{1,12})\}|([A-Za-z0-9]))")
+_PROPER = re.compile(r"\\frac\s*\{\s*(\d{1,9})\s*\}\s*\{\s*(\d{1,9})\s*\}|(\d{1,9})\s*/\s*(\d{1,9})(?![\d.])")
+_REPEATED = re.compile(r"\s*\{(\d{1,200})\}")
+_RUN = re.compile("[A-Za-z]+")
+_PLAIN = re.compile(r"-?\d+")
+
+
+class _Other(Exception):
+    """Not an expression of the kind that is decided here."""
+
+
+@functools.lru_cache(maxsize=4096)
+def value_of(text: str) -> Value | None:
+    """None where it is no such expression. TooLarge where it is one beyond all bounds."""
+    if _PLAIN.fullmatch(text):
+        return Value.of(_whole(text))
+    try:
+        return _Parser(text).whole()
+    except (_Other, ZeroDivisionError):
+        return None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise TooLarge(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+class _Parser:
+    """Recursive descent; one token of lookahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._tokens = 0
+        self._depth = 0
+        self._kind = self._token = ""
+        self._start = 0
+        self._bars = 0
+        self._next()
+
+    def whole(self) -> Value:
+        value = self._sum()
+        if self._kind:
+            raise _Other
+        return value
+
+    def _next(self) -> None:
+        self._tokens += 1
+        if self._tokens > MAX_TOKENS:
+            raise TooLarge("an expression of thousands of signs")
+        found = _TOKEN.match(self._text, self._at)
+        if found is None:
+            if self._text[self._at :].strip():
+                raise _Other
+            self._kind, self._token, self._start = "", "", len(self._text)
+            return
+        self._kind = found.lastgroup or ""
+        self._token = found[self._kind]
+        self._start = found.start(self._kind)
+        self._at = found.end()
+
+    def _expect(self, sign: str) -> None:
+        if self._token != sign:
+            raise _Other
+        self._next()
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise TooLarge("an expression nested too deeply")
+
+    def _sum(self) -> Value:
+        self._deeper()
+        total = self._product()
+        while self._token in ("+", "-"):
+            sign = self._token
+            self._next()
+            term = self._product()
+            total = total + term if sign == "+" else total - term
+        self._depth -= 1
+        return total
+
+    def _product(self) -> Value:
+        negative = False
+        while self._token in ("+", "-"):  # of the first factor
+            negative ^= self._token == "-"
+            self._next()
+        product = self._factor()
+        while True:
+            if self._token == "*":
+                self._next()
+                product = product * self._signed()
+            elif self._token == "/":
+                self._next()
+                product = product / self._signed()
+            elif self._begins():
+                if self._kind == "number":
+                    raise _Other  # "3 4", or "x2": not a product anybody writes
+                product = product * self._factor()
+            else:
+                return -product if negative else product
+
+    def _signed(self) -> Value:
+        negative = False
+        while self._token in ("+", "-"):
+            negative ^= self._token == "-"
+            self._next()
+        factor = self._factor()
+        return -factor if negative else factor
+
+    def _begins(self) -> bool:
+        if self._kind in ("number", "letter", "command"):
+            return True
+        return self._token in ("(", "{", "[") or (self._token == "|" and not self._bars)
+
+    def _factor(self) -> Value:
+        base = self._primary()
+        while True:
+            if self._token == "^":
+                self._next()
+                exponent = self._exponent()
+                raised = base.power(exponent)
+                if raised is None:
+                    raise _Other
+                base = raised
+            elif self._token == "!":
+                base = self._factorial(base)
+            else:
+                return base
+
+    def _exponent(self) -> Fraction:
+        self._deeper()
+        negative = False
+        while self._token in ("+", "-"):
+            negative ^= self._token == "-"
+            self._next()
+        if self._kind == "number" and "." not in self._token and "e" not in self._token.lower():
+            whole = self._token  # x^23 is x^{23}: plain text means it so, and LaTeX that means x^2*3 is not written
+            self._next()
+            value = Value.of(_whole(whole))
+            if self._token == "^":
+                self._next()
+                raised = value.power(self._exponent())
+                if raised is None:
+                    raise _Other
+                value = raised
+        else:
+            value = self._factor()
+        number = value.rational()
+        if number is None:
+            raise _Other
+        self._depth -= 1
+        return -number if negative else number
+
+    def _factorial(self, base: Value) -> Value:
+        self._next()
+        number = base.rational()
+        if number is None or number.denominator != 1 or number < 0 or self._token == "!":
+            raise _Other
+        if number > 1_000:
+            raise TooLarge("a factorial of thousands of digits")
+        product = 1
+        for factor in range(2, int(number) + 1):
+            product *= factor
+        return Value.of(product)
+
+    def _primary(self) -> Value:
+        if self._kind == "number":
+            return self._number()
+        if self._kind == "letter":
+            return self._letter()
+        if self._kind == "command":
+            return self._command()
+        closing = {"(": ")", "{": "}", "[": "]"}.get(self._token)
+        if closing is not None:
+            self._next()
+            value = self._sum()
+            self._expect(closing)
+            return value
+        if self._token == "|":
+            return self._absolute()
+        raise _Other
+
+    def _absolute(self) -> Value:
+        self._bars += 1
+        self._next()
+        value = self._sum()
+        self._expect("|")
+        self._bars -= 1
+        size = value.decimal()
+        if size is None or (size == 0) != (not value.num):
+            raise _Other
+        return -value if size < 0 else value
+
+    def _number(self) -> Value:
+        token = self._token
+        if len(token) > MAX_DIGITS:
+            raise TooLarge(f"a number of {len(token)} digits")
+        mantissa, _, exponent = token.lower().partition("e")
+        number = Fraction(mantissa.rstrip("."))
+        if exponent:
+            if abs(int(exponent)) > MAX_DIGITS:
+                raise TooLarge("a number of thousands of digits")
+            number *= Fraction(10) ** int(exponent)
+        self._next()
+        if "." in token and self._kind == "repeating":
+            number += self._repeating(len(mantissa.partition(".")[2]))
+        elif not exponent and "." not in token:
+            number += self._mixed()
+        return Value.of(number)
+
+    def _repeating(self, places: int) -> Fraction:
+        """The 6 of 0.1\\overline{6}."""
+        found = _REPEATED.match(self._text, self._at)
+        if found is None:
+            raise _Other
+        self._at = found.end()
+        self._next()
+        return Fraction(int(found[1]), (10 ** len(found[1]) - 1) * 10**places)
+
+    def _mixed(self) -> Fraction:
+        """The fraction of a mixed number, 0 where there is none."""
+        found = _PROPER.match(self._text, self._start)
+        if found is None or (found[3] is not None and not self._text[self._start - 1].isspace()):
+            return Fraction(0)
+        top, bottom = (int(found[1]), int(found[2])) if found[1] is not None else (int(found[3]), int(found[4]))
+        if not 0 < top < bottom:
+            return Fraction(0)
+        self._at = found.end()
+        self._next()
+        if self._token == "^":
+            raise _Other
+        return Fraction(top, bottom)
+
+    def _letter(self) -> Value:
+        letter = self._token
+        run = _RUN.match(self._text, self._start)
+        if run is not None and len(run[0]) > 3:
+            raise _Other  # a word
+        name = letter + self._subscript()
+        if name == "e":
+            return Value.symbol(E)
+        if name == "i":
+            return Value.imaginary()
+        if self._token == "(" and name in ("f", "g", "h", "P", "Q", "F"):
+            raise _Other  # a function's value, not a product
+        return Value.symbol(name)
+
+    def _subscript(self) -> str:
+        found = _SUBSCRIPT.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+        self._next()
+        return "" if found is None else f"_{found[1] or found[2]}"
+
+    def _command(self) -> Value:
+        name = self._token[1:]
+        if name == "pi":
+            self._next()
+            return Value.symbol(PI)
+        if name == "frac":
+            self._next()
+            top = self._argument()
+            return top / self._argument()
+        if name == "sqrt":
+            self._next()
+            return self._root()
+        if name == "binom":
+            self._next()
+            return self._binomial(self._argument(), self._argument())
+        if _GREEK.fullmatch(name):
+            return Value.symbol(f"\\{name}{self._subscript()}")
+        raise _Other
+
+    def _argument(self) -> Value:
+        """What a command takes: a group, or one sign: \\frac12 is one half."""
+        if self._token == "{":
+            self._next()
+            value = self._sum()
+            self._expect("}")
+            return value
+        if self._kind == "number":
+            digit = self._text[self._start]
+            if digit == ".":
+                raise _Other
+            self._at = self._start + 1
+            self._next()
+            return Value.of(int(digit))
+        if self._kind == "letter":
+            return self._letter()
+        if self._kind == "command":
+            self._deeper()
+            value = self._command()
+            self._depth -= 1
+            return value
+        raise _Other
+
+    def _root(self) -> Value:
+        degree = 2
+        if self._token == "[":
+            self._next()
+            number = self._sum().rational()
+            self._expect("]")
+            if number is None or number.denominator != 1 or not 2 <= number <= 12:
+                raise _Other
+            degree = int(number)
+        if self._token == "(":
+            inside = self._primary()
+        else:
+            inside = self._argument()
+        if degree == 2:
+            root = inside.root()
+            if root is None:
+                raise _Other
+            return root
+        number = inside.rational()
+        if number is None or (number < 0 and degree % 2 == 0):
+            raise _Other
+        top, bottom = _exact_root(abs(number.numerator), degree), _exact_root(number.denominator, degree)
+        if top is None or bottom is None:
+            raise _Other
+        return Value.of(Fraction(-top if number < 0 else top, bottom))
+
+    def _binomial(self, upper: Value, lower: Value) -> Value:
+        n, k = upper.rational(), lower.rational()
+        if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
+            raise _Other
+        if n > 2_000:
+            raise TooLarge("a binomial coefficient of thousands of digits")
+        return Value.of(math.comb(int(n), int(k)))
+
+
+def _exact_root(number: int, degree: int) -> int | None:
+    low, high = 0, 1 << (number.bit_length() // degree + 1)
+    while low < high:
+        middle = (low + high) // 2
+        if middle**degree < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low**degree == number else None

@@ -1,0 +1,140 @@
+"""The template of the symbolic workers: loads the algebra system once, forks a worker for every connection it is sent.
+
+`python -c ... FD`: messages on the control socket are five bytes, an operation and a number. "F", with a descriptor:
+fork a worker that serves that connection; the answer is its process id. "E": end that worker, and tell how it ended.
+When the other end closes, whoever started us is gone, and so is everything here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from typing import Any
+
+MESSAGE = struct.Struct("<ci")
+LENGTH = struct.Struct("<I")
+NOT_SET_UP = 70  # exit code of a worker that could not begin
+
+
+def main(control_fd: int, memory: int) -> None:
+    control = socket.socket(fileno=control_fd)
+    control.set_inheritable(False)
+    from palestra.grading import symbolic
+
+    symbolic.warm_up()
+    gc.collect()
+    gc.freeze()  # or the first collection in every fork would copy every page
+    base = _virtual_memory()
+    control.sendall(MESSAGE.pack(b"R", os.getpid()))
+    workers: set[int] = set()
+    while True:
+        try:
+            message, handles, _, _ = socket.recv_fds(control, MESSAGE.size, 1)
+            while 0 < len(message) < MESSAGE.size:
+                message += control.recv(MESSAGE.size - len(message)) or b"\0" * MESSAGE.size
+        except OSError:
+            message, handles = b"", []
+        if len(message) != MESSAGE.size:
+            break
+        operation, number = MESSAGE.unpack(message)
+        if operation == b"F":
+            number = _forked(control, handles[0], base + memory)
+            if number > 0:
+                workers.add(number)
+            os.close(handles[0])
+        elif number in workers:
+            workers.discard(number)
+            number = _ended(number)
+        try:
+            control.sendall(MESSAGE.pack(operation, number))
+        except OSError:
+            break
+    for pid in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+def _ended(pid: int) -> int:
+    """Kill it, unless it has ended by itself; minus the signal, or its exit code."""
+    os.kill(pid, signal.SIGKILL)  # nobody has waited for it yet, so the number is still its own
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _forked(control: socket.socket, handle: int, memory: int) -> int:
+    try:
+        parent = os.getpid()
+        pid = os.fork()
+    except OSError as err:
+        return -(err.errno or 1)
+    if pid:
+        return pid
+    code = NOT_SET_UP
+    try:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: a killed template takes us along
+            if os.getppid() != parent:
+                os._exit(1)
+        control.close()
+        with contextlib.suppress(ValueError, OSError):  # not every system can
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        connection = socket.socket(fileno=handle)
+        code = 1
+        _serve(connection)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _serve(connection: socket.socket) -> None:
+    """Job after job, until nobody asks any more."""
+    from palestra.grading.symbolic import equal
+
+    while True:
+        header = _exactly(connection, LENGTH.size)
+        if not header:
+            return
+        job = json.loads(_exactly(connection, LENGTH.unpack(header)[0]))
+        said: dict[str, Any]
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel ends us, whatever we are doing
+        try:
+            said = {"equal": equal(job["gold"], job["answer"])}
+        except MemoryError:
+            said = {"failed": "memory"}
+        except RecursionError:
+            said = {"failed": "nesting"}
+        except Exception as err:  # noqa: BLE001  # whatever the library meets in an answer: it could not read it
+            said = {"equal": False, "error": f"{type(err).__name__}: {err}"[:200]}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answer = json.dumps(said).encode()
+        connection.sendall(LENGTH.pack(len(answer)) + answer)
+        if "failed" in said:
+            return
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            return b""
+        parts += part
+    return bytes(parts)
+
+
+def _virtual_memory() -> int:
+    try:
+        with open("/proc/self/statm") as file:  # noqa: PTH123
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

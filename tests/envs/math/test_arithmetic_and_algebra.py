@@ -1,0 +1,157 @@
+"""Answers checked by another way: evaluation of the text, substitution, sympy."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pytest
+import sympy  # type: ignore[import-untyped]
+
+from palestra.envs.math.algebra import Algebra
+from palestra.envs.math.arithmetic import Arithmetic
+from palestra.envs.tasks.base import Item
+
+LEVELS = ("easy", "medium", "hard")
+
+
+def items(kind: Any, level: str, count: int, **changed: Any) -> list[Item]:
+    return [kind.generate(Random(seed), **{**kind.levels[level], **changed}) for seed in range(count)]
+
+
+def value(text: str, **names: Fraction) -> Any:
+    """An expression as a reader calculates it, exactly."""
+    text = text.replace("\u00d7", "*").replace("·", "*").replace("÷", "/").replace("^", "**")
+    text = re.sub(r"(?<=[0-9a-z)])\s*(?=\()|(?<=[0-9)])(?=[a-z])|(?<=[a-z0-9]) (?=[a-z])", "*", text)
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)(?!\w)", r"Fraction('\1')", text)
+    return eval(text, {"Fraction": Fraction, **names})
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_arithmetic_is_what_the_text_says(level: str) -> None:
+    kinds = set()
+    for item in items(Arithmetic, level, 300):
+        text = str(item.question).partition(" Give")[0].rstrip(".?")
+        expression = re.sub(r"^(What is|Calculate|Evaluate|Compute|(Work out the|Find the exact) value of) ", "", text)
+        assert value(expression) == Fraction(item.answer), item.question
+        kinds.add(item.key)
+    assert kinds == set(Arithmetic.levels[level]["numbers"])
+
+
+def test_arithmetic_keeps_to_its_keywords() -> None:
+    for item in items(Arithmetic, "easy", 100, operations="*", digits=3, terms=5):
+        text = str(item.question)
+        numbers = re.findall(r"\d+", text)
+        assert len(numbers) == 5
+        assert all(len(number) <= 3 for number in numbers)
+        assert not set("+-/÷^()") & set(text)
+    for item in items(Arithmetic, "hard", 100, operations="/", terms=4, numbers=["integers"]):
+        assert "/" not in item.answer  # divisions of whole numbers come out even
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_linear_solutions_solve(level: str) -> None:
+    for item in items(Algebra, level, 200, kinds=("linear",)):
+        text = str(item.question)
+        match = re.search(r"(?:: |satisfies |makes )(.*?) = (.*?)(?:\.| true|$)", text)
+        assert match is not None, text
+        names = set(re.findall(r"[a-z]", match[1] + match[2]))
+        assert len(names) == 1
+        left, right = (value(side, **{names.copy().pop(): Fraction(item.answer)}) for side in match.groups())
+        assert left == right, text
+
+
+def numbers_in(answer: str) -> list[Fraction]:
+    return [Fraction(part) for part in answer.strip("()").split(", ")]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_quadratics_against_sympy(level: str) -> None:
+    for item in items(Algebra, level, 40, kinds=("quadratic",)):
+        text = str(item.question)
+        match = re.search(r"((?:-?\d*[a-z]\^2)[^=]*) = ([^.,?]*)", text)
+        assert match is not None, text
+        name = re.findall(r"[a-z]", match[1])[0]
+        x = sympy.Symbol(name)
+        left, right = (sympy.sympify(str(_sympy(side))) for side in match.groups())
+        roots = [root for root, often in sympy.roots(sympy.Poly(left - right, x)).items() for _ in range(often)]
+        assert len(roots) == 2
+        if "larger" in text:
+            assert max(roots) == sympy.Rational(item.answer)
+        elif "smaller solution" in text:
+            assert min(roots) == sympy.Rational(item.answer)
+        elif "sum of the solutions" in text:
+            assert sum(roots) == sympy.Rational(item.answer)
+        elif "as a pair" in text:
+            assert sorted(roots) == [sympy.Rational(str(part)) for part in numbers_in(item.answer)]
+        else:
+            asked = _sympy(text.partition("exact value of ")[2].rstrip("."))
+            found = sympy.sympify(asked).subs(dict(zip(sympy.symbols("r s"), roots, strict=True)))
+            assert sympy.simplify(found - sympy.Rational(item.answer)) == 0, text
+
+
+def _sympy(text: str) -> str:
+    text = re.sub(r"(?<=[0-9a-z)]) ?(?=\()|(?<=[0-9)])(?=[a-z])|(?<=[a-z0-9]) (?=[a-z])", "*", text)
+    return text.replace("^", "**")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_systems_are_solved(level: str) -> None:
+    for item in items(Algebra, level, 30, kinds=("system",)):
+        text = str(item.question)
+        lines = [line.split(" = ") for line in text.splitlines() if " = " in line]
+        names = sympy.symbols("x y z w")[: len(lines)]
+        equations = [sympy.Eq(sympy.sympify(_sympy(left)), sympy.sympify(_sympy(right))) for left, right in lines]
+        (solution,) = sympy.linsolve(equations, *names)
+        if "find the value of" in text:
+            asked = sympy.sympify(_sympy(text.partition("find the value of ")[2].rstrip(".")))
+            assert asked.subs(dict(zip(names, solution, strict=True))) == sympy.Rational(item.answer)
+        else:
+            assert list(solution) == [sympy.Rational(str(part)) for part in numbers_in(item.answer)]
+
+
+def test_polynomials_at_points() -> None:
+    seen = set()
+    for item in items(Algebra, "medium", 150, kinds=("polynomial",)) + items(
+        Algebra, "hard", 150, kinds=("polynomial",)
+    ):
+        text = str(item.question)
+        pair = re.search(r"\(([^()]*)\)\(([^()]*)\)", text)
+        if text.startswith("Expand"):
+            seen.add("expand")
+            assert pair is not None
+            name = text.rstrip(".")[-1]
+            for point in map(Fraction, (-3, 0, 1, 2, 7)):
+                product = value(pair[1], **{name: point}) * value(pair[2], **{name: point})
+                assert value(item.answer, **{name: point}) == product
+        elif pair is not None and "coefficient of" in text:
+            seen.add("coefficient")
+            name = re.findall(r"[xtyz]", pair[1])[0]
+            poly = sympy.Poly(sympy.sympify(_sympy(f"({pair[1]})*({pair[2]})")), sympy.Symbol(name))
+            power = re.search(r"coefficient of [xtyz](?:\^(\d+))? in", text)
+            assert power is not None
+            assert poly.coeff_monomial(sympy.Symbol(name) ** int(power[1] or 1)) == int(item.answer)
+        elif pair is not None:
+            seen.add("sum")
+            one = {name: Fraction(1) for name in "xtyz"}
+            assert value(pair[1], **one) * value(pair[2], **one) == int(item.answer)
+        elif "remainder" in text:
+            seen.add("remainder")
+            match = re.search(r"when (.*) is divided by (.*)\?", text)
+            assert match is not None
+            rest = sympy.rem(sympy.sympify(_sympy(match[1])), sympy.sympify(_sympy(match[2])))
+            assert rest == int(item.answer)
+        elif "f(g(" in text:
+            seen.add("compose")
+            match = re.search(r"f\(([xtyz])\) = (.*) and g\(.\) = (.*)\. Find f\(g\((.*)\)\)", text)
+            assert match is not None
+            inner = value(match[3], **{match[1]: Fraction(match[4])})
+            assert value(match[2], **{match[1]: inner}) == int(item.answer)
+        else:
+            seen.add("value")
+            match = re.search(r"p\(([xtyz])\) = (.*)\. What is p\((.*)\)", text)
+            assert match is not None
+            assert value(match[2], **{match[1]: Fraction(match[3])}) == int(item.answer)
+    assert seen == {"expand", "coefficient", "sum", "remainder", "compose", "value"}

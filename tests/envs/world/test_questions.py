@@ -1,0 +1,176 @@
+"""Questions have one answer, a proof that holds on the pages, and a solver that finds it by searching alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palestra.envs.world import QUESTIONS, Question, Solver, World, article_of, ask, read, write_jsonl, write_questions
+from palestra.envs.world.phrases import RELATIONS
+from palestra.errors import BadValue
+from palestra.grading.qa import grade_qa
+from palestra.tools.search import Index, SearchTool
+from palestra.tools.search import read as read_passages
+
+EACH = 60
+
+
+@pytest.fixture(scope="module")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> SearchTool:
+    """The search tool over the JSONL that `palestra world` writes."""
+    folder = tmp_path_factory.mktemp("world")
+    write_jsonl(World(2, 3000), folder / "world.jsonl")
+    return SearchTool(Index.build(read_passages([folder / "world.jsonl"]), folder / "index"))
+
+
+def drawn(world: World, kind: str, count: int) -> list[Question]:
+    rng = Random(f"{world.seed} {kind}")
+    return [ask(world, rng, kind) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_the_reference_solver_answers_all_by_searching_alone(kind: str, tool: SearchTool) -> None:
+    for question in drawn(World(2, 3000), kind, EACH):
+        solver = Solver(lambda query: str(tool.call(query).text))
+        assert solver.answer(question.text) == question.answer, question
+
+
+def test_a_solver_that_finds_nothing_knows_nothing() -> None:
+    solver = Solver(lambda query: "No passage fits. Try other words.")
+    for kind in QUESTIONS:
+        assert all(solver.answer(question.text) == "unknown" for question in drawn(World(2, 3000), kind, 10))
+
+
+@given(st.integers(0, 2**32), st.integers(100, 5000), st.sampled_from(QUESTIONS))
+@settings(max_examples=80, deadline=None)
+def test_a_proof_holds_on_the_pages(seed: int, pages: int, kind: str) -> None:
+    world = World(seed % 50, pages)
+    question = ask(world, Random(seed), kind)
+    assert question.kind == kind
+    assert question.proof
+    for fact in question.proof:
+        if fact.page < 0:
+            continue  # of a page that does not exist
+        assert world.title(fact.page) == fact.title
+        text = article_of(world, fact.page).text
+        reading = read(fact.title, text)
+        assert reading is not None
+        if fact.relation in reading.lists:
+            for title in reading.lists[fact.relation]:
+                assert title in fact.value
+        elif fact.value:
+            assert reading.facts[fact.relation] == fact.value
+        else:
+            assert fact.relation not in reading.facts
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3, 4])
+def test_a_question_of_n_hops_rests_on_n_pages_in_a_chain(hops: int) -> None:
+    world = World(1, 2000)
+    for question in drawn(world, f"{hops}hop", 100):
+        assert len(question.proof) == len({fact.page for fact in question.proof}) == hops
+        for fact, following in zip(question.proof, question.proof[1:], strict=False):
+            assert fact.value == following.title
+        assert question.proof[0].title in question.text
+        assert question.answer == question.proof[-1].value
+        assert question.answer not in question.text  # it must be found, not copied
+
+
+def test_comparisons_name_both_and_have_a_winner() -> None:
+    for question in drawn(World(1, 2000), "compare", 100):
+        assert question.answer in question.options
+        first, second = question.proof[-2:]
+        assert first.value != second.value
+
+
+def test_counts_are_of_what_is_listed() -> None:
+    questions = drawn(World(1, 2000), "count", 200)
+    plain = [question for question in questions if question.text.startswith(("How many children", "Into how many"))]
+    assert plain
+    for question in plain:
+        assert int(question.answer) == len(question.proof[-1].value.replace(" and ", ", ").split(", "))
+    assert any(len(question.proof) > 2 for question in questions)  # some look at every item
+    assert len({question.answer for question in questions}) > 4
+
+
+def test_what_has_no_answer_is_on_no_page() -> None:
+    world = World(1, 400)
+    titles = {world.title(page) for page in range(world.pages)}
+    questions = drawn(world, "unanswerable", 200)
+    assert {question.answer for question in questions} == {"unknown"}
+    strangers = [question for question in questions if question.proof[-1].page < 0]
+    assert len(strangers) > 20
+    texts = " ".join(article_of(world, page).text for page in range(world.pages))
+    for question in strangers:
+        assert question.proof[-1].title not in titles
+        assert question.proof[-1].title.split()[-1] not in texts
+
+
+def test_what_one_page_leaves_out_no_other_page_tells() -> None:
+    """Nobody's parents, teacher or birthplace can be had from another page where the own one is silent."""
+    world = World(1, 1000)
+    readings = [read(a.title, a.text) for a in (article_of(world, page) for page in range(world.pages))]
+    known = {reading.title: reading for reading in readings if reading is not None}
+    for reading in known.values():
+        for child in reading.lists.get("children", ()):
+            assert reading.title in (known[child].facts["father"], known[child].facts["mother"])
+        for native in reading.lists.get("natives", ()):
+            assert known[native].facts["birth_city"] == reading.title
+        if reading.kind == "organisation":
+            assert known[reading.facts["founder"]].facts["organisation"] == reading.title
+        if "spouse" in reading.facts:
+            assert known[reading.facts["spouse"]].facts["spouse"] == reading.title
+        for city in reading.lists.get("cities", ()):
+            if reading.kind == "river":
+                assert known[city].facts["river"] == reading.title
+        if "twin" in reading.facts:
+            assert known[reading.facts["twin"]].facts["twin"] == reading.title
+
+
+DATES = ["{day} {month} {year}", "{month} {day}, {year}", "{year}-{m:02}-{day:02}", "the {nth} of {month} {year}"]
+LENGTHS = ["{n}", "{n:,}", "{n} km", "{n:,} kilometers", "{n} kilometres."]
+
+
+@pytest.mark.parametrize(("relation", "said"), [("birth_date", DATES), ("length", LENGTHS)])
+def test_answers_may_be_written_in_the_usual_ways(relation: str, said: list[str]) -> None:
+    from palestra.envs.world.articles import MONTHS
+    from palestra.envs.world.facts import facts_of
+    from palestra.envs.world.questions import spellings
+
+    world = World(1, 300)
+    kind = RELATIONS[relation].kinds[0]
+    for number in range(3):
+        value = facts_of(world, world.page(kind, number))[relation]
+        golds = spellings(world, relation, value)
+        if relation == "length":
+            fields = {"n": value}
+        else:
+            nth = f"{value.day}" + {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd"}.get(value.day, "th")
+            month = MONTHS[value.month - 1]
+            fields = {"day": value.day, "month": month, "year": value.year, "m": value.month, "nth": nth}
+        for form in said:
+            assert grade_qa(form.format(**fields), golds).correct, form
+
+
+def test_questions_are_many() -> None:
+    world = World(1, 2000)
+    for kind in ("2hop", "3hop", "4hop", "compare"):
+        assert len({question.text for question in drawn(world, kind, 300)}) > 270
+
+
+def test_questions_can_be_written_to_a_file(tmp_path: Path) -> None:
+    write_questions(World(1, 200), tmp_path / "q.jsonl", each=3)
+    rows = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    assert len(rows) == 3 * len(QUESTIONS)
+    assert {row["answerable"] for row in rows if row["kind"] == "unanswerable"} == {False}
+    assert all(row["proof"] and row["question"].endswith("?") for row in rows)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(BadValue, match="1hop"):
+        ask(World(0, 100), Random(0), "5hop")
