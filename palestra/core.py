@@ -9,7 +9,7 @@ from types import BuiltinFunctionType, FunctionType, NoneType, TracebackType
 from typing import Any, ClassVar, Self
 
 from palestra.errors import BadValue, UnknownKeyword
-from palestra.seeding import check_seed, child_seed, copy_rng, fresh_seed
+from palestra.seeding import Rng, check_seed, child_seed, copy_rng, fresh_seed, nth_seed
 from palestra.spec import EnvSpec
 from palestra.types import Observation, Step
 
@@ -76,11 +76,11 @@ class Env(ABC):
         if seed is not None:
             seed = check_seed(seed)
         elif "seed" in self.__dict__:
-            seed = child_seed(self.seed, "next")
+            seed = nth_seed(self.seed, 0)
         else:
             seed = fresh_seed() if self._first_seed is None else self._first_seed
         self.seed = seed
-        self.rng = Random(seed)
+        self.rng = Rng(seed)
         self._player_rng = None
         return seed
 
@@ -88,7 +88,7 @@ class Env(ABC):
     def player_rng(self) -> Random:
         """Chance for the random player, apart from the world's."""
         if self._player_rng is None:
-            self._player_rng = Random(child_seed(self.seed, "player"))
+            self._player_rng = Rng(child_seed(self.seed, "player"))
         return self._player_rng
 
     def fork(self) -> Self:
@@ -319,7 +319,7 @@ def _copied(value: Any, kind: type, memo: dict[int, Any]) -> Any:
         return twin
     if kind is tuple and all(type(item) in _ATOMS for item in value):
         return value
-    if kind is Random:
+    if kind is Rng or kind is Random:
         twin = copy_rng(value)
         memo[id(value)] = twin
         return twin

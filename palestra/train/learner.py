@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from random import Random
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from palestra.algorithms import Algorithm, Credit, LossOptions, make_algorithm
+from palestra.algorithms import Algorithm, Credit, LossOptions
 from palestra.algorithms.losses import Denominators, LossInputs, combine, policy_loss, sft_loss, value_loss
+from palestra.algorithms.registry import configured
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
@@ -40,20 +40,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 def algorithm_of(config: TrainConfig) -> Algorithm:
     """The algorithm a config names, with the options it has."""
-    options: dict[str, Any] = {"gamma": config.gamma}
-    if config.kl and config.kl_in == "reward":
-        options["beta"] = config.kl
-    elif config.algo == "reinforce_pp":
-        options["beta"] = 0.0
-    if config.algo == "grpo":
-        options["normalise"] = config.normalise
-    if config.algo in ("grpo", "rloo"):
-        options["lone"] = "zero"  # a failure may leave one of a group alone
-    else:
-        options["per_env"] = config.normalise_per_env
-    if config.algo in ("ppo", "ppo_token"):
-        options["lam"] = config.lam
-    return make_algorithm(config.algo, **options)
+    return configured(config.to_dict())
 
 
 class Learner:

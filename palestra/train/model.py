@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from palestra.engines import loading
 from palestra.engines.cached import CachedRunner
 from palestra.engines.default_model import default_model
+from palestra.engines.folders import model_folder
 from palestra.errors import BadValue
 from palestra.train import adapters, distributed, memory
 from palestra.train.batch import Micro
@@ -293,18 +294,8 @@ def _loaded(config: TrainConfig, name: str) -> tuple[Any, Any]:
     if kind == "default":
         source, tokenizer = default_model(size or "0.3M", seed=config.seed)
     else:
-        source, tokenizer = _resolved(name), None
+        source, tokenizer = model_folder(name), None
     with quiet():
         # Where the weights are bfloat16 the optimiser keeps them in float32 beside: its small steps would be lost.
         loaded, tokenizer, _ = loading.load(source, tokenizer=tokenizer, device=device, dtype=config.dtype, options={})
     return loaded, tokenizer
-
-
-def _resolved(name: str) -> str:
-    """A run folder stands for its best checkpoint, else its last; a kill may have left one of them aside."""
-    folder = Path(name)
-    if (folder / "run.json").exists():
-        for choice in ("best", ".best.old", "last", ".last.old"):
-            if (folder / choice / "config.json").exists():
-                return str(folder / choice)
-    return name

@@ -1,7 +1,7 @@
 """Parameters -> the optimiser that moves them: AdamW, or Muon for the matrices and AdamW for the rest.
 
 Muon replaces a matrix's momentum by the nearest matrix whose singular values are all about 1, so that rare directions
-move as far as common ones. A small model on a CPU learns to read an environment's answers in about half the updates.
+move as far as common ones. Small models that learn to read an environment's answers seem to like it (docs/training.md).
 """
 
 from __future__ import annotations

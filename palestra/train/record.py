@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palestra.errors import BadValue, ParsingFailed
+from palestra.pages.html import mixed
 from palestra.train import metrics
 
 if TYPE_CHECKING:
@@ -118,18 +119,5 @@ def sample_episodes(folder: Path, count: int = 4) -> list[Trajectory]:
         except ParsingFailed:
             continue
         if played:
-            return _mixed(played, count)
+            return mixed(played, count)
     return []
-
-
-def _mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
-    """Solved and unsolved in turn, each of another task while there are such."""
-    chosen: list[Trajectory] = []
-    rest = list(played)
-    while rest and len(chosen) < count:
-        seen = {t.seed for t in chosen}
-        wanted = len(chosen) % 2 == 0  # a solved one first
-        best = min(rest, key=lambda t: (bool(t.success) is not wanted, t.seed in seen))
-        chosen.append(best)
-        rest.remove(best)
-    return chosen

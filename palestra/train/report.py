@@ -13,32 +13,29 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra.errors import StoreFailed
 from palestra.optional import require
+from palestra.pages import html
+from palestra.pages.svg import Chart, Point, Series, draw, thinned
 from palestra.train.config import TrainConfig, auto
 from palestra.train.live import clock
 from palestra.train.record import Row, RunRecord, read_run, sample_episodes
-from palestra.train.svg import Chart, Point, Series, draw, thinned
-from palestra.types import text_of
 
 if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
 
 PAGE, CURVE = "report.html", "curve.png"
-STYLE = Path(__file__).with_name("report.css")
-LONGEST = 4000  # characters shown of one message
 
 
 def write_page(folder: str | Path) -> Path:
     """Make `report.html` from what the run has left so far."""
     record = read_run(folder)
-    return _replace(record.folder / PAGE, page(record, sample_episodes(record.folder)).encode())
+    return html.replace_file(record.folder / PAGE, page(record, sample_episodes(record.folder)).encode())
 
 
 def write_curve(folder: str | Path) -> Path:
     """Make `curve.png`; MissingExtra without matplotlib."""
     record = read_run(folder)
-    return _replace(record.folder / CURVE, picture(record))
+    return html.replace_file(record.folder / CURVE, picture(record))
 
 
 def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
@@ -46,21 +43,14 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
     sections = [
         _head(record),
         _tiles(record),
-        _section("Learning curve", draw(learning_curve(record))),
-        _section("What else moved", "".join(_small(chart) for chart in small_charts(record)), "several"),
-        _section("Evaluations on held-out seeds", _evaluations(record)),
-        _section("Episodes of the last stored step", "".join(_episode(t) for t in episodes)),
-        _section("Settings", _settings(record.config)),
-        _section("Made with", _made_with(record)),
+        html.section("Learning curve", draw(learning_curve(record))),
+        html.section("What else moved", "".join(_small(chart) for chart in small_charts(record)), "several"),
+        html.section("Evaluations on held-out seeds", _evaluations(record)),
+        html.section("Episodes of the last stored step", "".join(html.episode(t) for t in episodes)),
+        html.section("Settings", _settings(record.config)),
+        html.section("Made with", _made_with(record)),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(record.title)} - {escape(str(record.config['algo']))}</title>\n"
-        f"<style>\n{STYLE.read_text(encoding='utf-8')}</style></head>\n<body><main>\n"
-        + "\n".join(section for section in sections if section)
-        + "\n</main></body></html>\n"
-    )
+    return html.whole_page(f"{record.title} - {record.config['algo']}", sections)
 
 
 def learning_curve(record: RunRecord) -> Chart:
@@ -201,12 +191,7 @@ def _tiles(record: RunRecord) -> str:
     failed = sum(row.get("failures", 0) for row in record.steps)
     if failed:
         found.append(("failed episodes", str(failed), "kept out of every figure"))
-    tiles = "".join(
-        f'<div class="tile"><span>{escape(name)}</span><b>{escape(value)}</b><small>{escape(more)}</small></div>'
-        for name, value, more in found
-        if value
-    )
-    return f'<div class="tiles">{tiles}</div>' if tiles else ""
+    return html.tiles(found)
 
 
 def _change(name: str, rows: Sequence[Row], key: str) -> tuple[str, str, str]:
@@ -229,10 +214,6 @@ def _spent(rows: Sequence[Row]) -> dict[str, float]:
     return found
 
 
-def _section(title: str, content: str, style: str = "") -> str:
-    return f'<section><h2>{escape(title)}</h2><div class="{style}">{content}</div></section>' if content else ""
-
-
 def _small(chart: Chart) -> str:
     return f"<figure><figcaption>{escape(chart.title)}</figcaption>{draw(chart)}</figure>"
 
@@ -251,25 +232,16 @@ def _evaluations(record: RunRecord) -> str:
         *((key.partition("/")[2], key, "{:.1%}") for key in apart),
     ]
     columns = [column for column in columns if any(column[1] in row for row in rows)]
-    head = "".join(
-        f"<th>{escape(name)}</th>" for name in ("steps", "success", "95% interval", *(c[0] for c in columns))
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td>{escape(text)}</td>"
-            for text in (
-                str(row["step"] + 1),
-                *_rate(row),
-                *(form.format(row[key]) if row.get(key) is not None else "" for _, key, form in columns),
-            )
+    head = ("steps", "success", "95% interval", *(column[0] for column in columns))
+    body = [
+        (
+            str(row["step"] + 1),
+            *_rate(row),
+            *(form.format(row[key]) if row.get(key) is not None else "" for _, key, form in columns),
         )
-        + "</tr>"
         for row in rows
-    )
-    return (
-        f'<div class="scroll"><table class="figures"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    ]
+    return html.table(head, body)
 
 
 def _settings(config: Mapping[str, Any]) -> str:
@@ -299,38 +271,7 @@ def _made_with(record: RunRecord) -> str:
     return (f"<p>{escape(versions)}</p>" if versions else "") + command
 
 
-def _episode(trajectory: Trajectory) -> str:
-    ending = "solved" if trajectory.success else "truncated" if trajectory.truncated else "not solved"
-    count = len(trajectory.turns)
-    head = (
-        f'<summary><b class="{"good" if trajectory.success else "bad"}">{ending}</b> {escape(trajectory.env_id)}, '
-        f"seed {trajectory.seed}, {count} turn{'s' * (count != 1)}, return {trajectory.total_reward:g}</summary>"
-    )
-    said = []
-    for turn in trajectory.turns:
-        said.append(_said("env", text_of(turn.observation), ""))
-        said.append(_said("agent", turn.action.text, f"{turn.reward:+g}" if turn.reward else ""))
-    said.append(_said("env", text_of(trajectory.final_observation), ""))
-    return f"<details>{head}{''.join(said)}</details>"
-
-
-def _said(who: str, text: str, note: str) -> str:
-    shown = text if len(text) <= LONGEST else text[:LONGEST] + " ..."
-    mark = f"<i>{escape(note)}</i>" if note else ""
-    return f'<div class="said {who}">{mark}<pre>{escape(shown)}</pre></div>'
-
-
 def _point(row: Row, key: str, x: int) -> Point:
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
     interval = "" if low is None or high is None else f" ({low:.1%} to {high:.1%})"
     return Point(x=x, y=row[key], low=low, high=high, text=f"after {x} steps: {row[key]:.1%}{interval}")
-
-
-def _replace(path: Path, data: bytes) -> Path:
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as err:
-        raise StoreFailed(f"{path} could not be written: {err}") from err
-    return path

@@ -11,7 +11,7 @@ from typing import Any
 
 from palestra.core import Env
 from palestra.errors import EnvFailed, InfrastructureError
-from palestra.seeding import child_seed
+from palestra.seeding import nth_seed
 from palestra.types import Observation
 from palestra.vector.recipe import Recipe
 from palestra.vector.types import (
@@ -33,7 +33,7 @@ LONGEST_TRACE = 4_000  # characters, the end of it
 
 def episode_seed(root: int, episode: int) -> int:
     """Episode 0 has the env's root seed itself, so that one seed repeats one episode."""
-    return root if episode == 0 else child_seed(root, episode)
+    return root if episode == 0 else nth_seed(root, episode)
 
 
 class Seeds:

@@ -1,0 +1,123 @@
+"""Seeds and generators: what is drawn depends on the seed alone, however it is copied, stored or asked."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palestra.seeding import Rng, child_seed, copy_rng, nth_seed
+
+SEEDS = st.integers(0, 2**70)
+DRAWS: dict[str, Callable[[Random], Any]] = {
+    "random": lambda rng: rng.random(),
+    "bits": lambda rng: rng.getrandbits(7),
+    "many bits": lambda rng: rng.getrandbits(100),
+    "no bits": lambda rng: rng.getrandbits(0),
+    "randint": lambda rng: rng.randint(1, 50),
+    "unlucky": lambda rng: rng.randrange(2**31 + 1),  # half of the draws are thrown away
+    "choice": lambda rng: rng.choice("abc"),
+    "shuffle": lambda rng: rng.sample(range(9), 9),
+    "gauss": lambda rng: rng.gauss(0, 1),
+    "bytes": lambda rng: rng.randbytes(3),
+    "choices": lambda rng: rng.choices("abcd", k=3),
+}
+SCRIPT = st.lists(st.sampled_from(sorted(DRAWS)), max_size=30)
+
+
+def play(rng: Random, script: list[str]) -> list[Any]:
+    return [DRAWS[name](rng) for name in script]
+
+
+@given(seed=SEEDS, script=SCRIPT)
+def test_a_seed_says_what_is_drawn(seed: int, script: list[str]) -> None:
+    assert play(Rng(seed), script) == play(Rng(seed), script)
+
+
+@given(seed=SEEDS, before=SCRIPT, after=SCRIPT, how=st.sampled_from(["copy_rng", "pickle", "deepcopy", "state"]))
+def test_a_copy_goes_on_alike_and_apart(seed: int, before: list[str], after: list[str], how: str) -> None:
+    rng = Rng(seed)
+    play(rng, before)
+    if how == "copy_rng":
+        twin = copy_rng(rng)
+    elif how == "pickle":
+        twin = pickle.loads(pickle.dumps(rng))
+    elif how == "deepcopy":
+        twin = copy.deepcopy(rng)
+    else:
+        twin = Rng(1)
+        twin.setstate(rng.getstate())
+    play(twin, after)  # does not move the original
+    once_more = copy_rng(rng)
+    assert play(rng, after) == play(once_more, after)
+    assert play(copy_rng(twin), after) == play(rng, after)
+
+
+@given(seed=SEEDS, script=SCRIPT)
+def test_looking_changes_nothing(seed: int, script: list[str]) -> None:
+    watched, other = Rng(seed), Rng(seed)
+    for name in script:
+        watched.getstate()
+        repr(watched)
+        assert DRAWS[name](watched) == DRAWS[name](other)
+
+
+def test_it_becomes_a_plain_generator() -> None:
+    """After a few draws nothing of ours is in the way of the built-in methods."""
+    rng: Random = Rng(3)
+    for _ in range(20):
+        rng.random()
+    assert type(rng) is Random
+
+
+def test_reseeding_is_pythons_own() -> None:
+    rng = Rng(3)
+    rng.seed(5)
+    assert rng.random() == Random(5).random()
+
+
+@pytest.mark.parametrize("k", [-1, 65, 1000])
+def test_odd_numbers_of_bits_are_pythons_affair(k: int) -> None:
+    if k < 0:
+        with pytest.raises(ValueError, match="number of bits"):
+            Rng(1).getrandbits(k)
+    else:
+        assert 0 <= Rng(1).getrandbits(k) < 2**k
+
+
+@pytest.mark.parametrize("draw", [0, 1, 11, 12, 13, 40], ids=lambda n: f"draw {n}")
+def test_neighbouring_seeds_draw_evenly(draw: int) -> None:
+    """Over the seeds 0 to 9,999 every number from 0 to 9 comes about equally often, early and late: chi squared."""
+    counts = [0] * 10
+    for seed in range(10_000):
+        rng = Rng(seed)
+        for _ in range(draw):
+            rng.random()
+        counts[rng.randrange(10)] += 1
+    assert sum((count - 1000) ** 2 / 1000 for count in counts) < 33.7  # 9 degrees of freedom, one in 10,000
+
+
+def test_neighbouring_seeds_have_nothing_in_common() -> None:
+    """The first draws of seeds s and s + 1 are uncorrelated."""
+    firsts = [Rng(seed).random() - 0.5 for seed in range(20_000)]
+    both = sum(a * b for a, b in pairwise(firsts)) / len(firsts)
+    assert abs(both * 12) < 4 / len(firsts) ** 0.5
+
+
+@given(root=SEEDS)
+def test_lines_of_episodes_do_not_meet(root: int) -> None:
+    line = [nth_seed(root, number) for number in range(50)]
+    assert len({*line, *(nth_seed(root + 1, number) for number in range(50))}) == 100
+    assert all(0 <= seed < 2**48 for seed in line)
+
+
+def test_child_seeds_go_by_path() -> None:
+    assert child_seed(1, "a", 2) == child_seed(1, "a", 2)
+    assert len({child_seed(1), child_seed(1, "a"), child_seed(1, "a", 2), child_seed(2, "a")}) == 4
