@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
@@ -36,23 +35,6 @@ def episode_seed(root: int, episode: int) -> int:
     return root if episode == 0 else nth_seed(root, episode)
 
 
-class Seeds:
-    """`episode_seed` for one root, at a third of its price: cheap envs begin episodes all the time."""
-
-    __slots__ = ("_hash", "root")
-
-    def __init__(self, root: int) -> None:
-        self.root = root
-        self._hash = blake2b(f"{root!r}/".encode(), digest_size=6)  # the beginning of every child's path
-
-    def of(self, episode: int) -> int:
-        if episode == 0:
-            return self.root
-        child = self._hash.copy()
-        child.update(b"%d" % episode)
-        return int.from_bytes(child.digest(), "big")
-
-
 def _no_phase(_: str) -> None:
     """Nobody watches the clock."""
 
@@ -64,7 +46,7 @@ class Slot:
     `fatal_memory`, a MemoryError is raised on: the process is spoiled, and its keeper deals with it.
     """
 
-    __slots__ = ("autoreset", "env", "episode", "fatal_memory", "index", "lost", "pending", "phase", "recipe", "seeds")
+    __slots__ = ("autoreset", "env", "episode", "fatal_memory", "index", "lost", "pending", "phase", "recipe", "root")
 
     def __init__(
         self,
@@ -78,7 +60,7 @@ class Slot:
     ) -> None:
         self.index = index
         self.recipe = recipe
-        self.seeds = Seeds(root)
+        self.root = root
         self.autoreset = autoreset
         self.phase = phase
         self.fatal_memory = fatal_memory
@@ -89,7 +71,7 @@ class Slot:
 
     @property
     def seed(self) -> int | None:
-        return self.seeds.of(self.episode) if self.episode >= 0 else None
+        return episode_seed(self.root, self.episode) if self.episode >= 0 else None
 
     def make(self) -> None:
         """Build the env where there is none; raises what its constructor raises."""
@@ -104,14 +86,13 @@ class Slot:
         if kind == RESET:
             root, options = payload
             if root is not None:
-                self.seeds, self.episode = Seeds(root), -1
+                self.root, self.episode = root, -1
             self.lost = None
             return self._reply(*self._begin(options), {})
         if kind == CALL:
             return self._call(*payload)
         if kind == FRESH:
-            root, self.episode, failure = payload
-            self.seeds = Seeds(root)
+            self.root, self.episode, failure = payload
             return self.after_failure(failure)
         if kind == RESTORE:
             self._restore(*payload)
@@ -167,7 +148,7 @@ class Slot:
                 if self.env is None:
                     self.make()
                 self.phase("reset")
-                seed = self.seeds.of(episode)
+                seed = episode_seed(self.root, episode)
                 env: Env = self.env  # type: ignore[assignment]  # made above
                 observation, info = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
             except (Exception, SystemExit) as err:  # noqa: BLE001
@@ -219,7 +200,7 @@ class Slot:
     ) -> None:
         """Play a lost episode up to where it was; without `actions`, only go on counting from there."""
         self.discard()
-        self.seeds, self.episode, self.pending, self.lost = Seeds(root), episode, pending, None
+        self.root, self.episode, self.pending, self.lost = root, episode, pending, None
         if actions is None:
             return
         action = None

@@ -130,8 +130,8 @@ class ThreadPool(Pool):
             self._restarts -= 1
             if self._restarts < 0:
                 raise EnvFailed(f"steps hung too often, and no more than {self._limits.restarts} threads are given up")
-            self.slots[index] = self._slot(index, slot.recipe, slot.seeds.root)
-            self._crew.submit([(index, FRESH, (slot.seeds.root, slot.episode, failure))])
+            self.slots[index] = self._slot(index, slot.recipe, slot.root)
+            self._crew.submit([(index, FRESH, (slot.root, slot.episode, failure))])
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
         self._listener = (loop, callback)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from palestra.core import Env
-from palestra.seeding import child_seed
+from palestra.seeding import child_seed, nth_seed
 from palestra.vector.types import Autoreset
 
 ACCIDENTS = {"raise", "quit", "hang", "spin", "exit", "kill", "eat", "four", "lambda"}
@@ -24,8 +24,8 @@ class OneEnv:
     def reset(self) -> str:
         self.episode += 1
         self.pending = False
-        seed = self.root if self.episode == 0 else child_seed(self.root, self.episode)
-        observation, _ = self.env.reset(seed=seed)
+        self.seed = self.root if self.episode == 0 else nth_seed(self.root, self.episode)
+        observation, _ = self.env.reset(seed=self.seed)
         return str(observation)
 
     def step(self, action: str) -> tuple[Any, ...]:

@@ -47,15 +47,18 @@ def test_an_accident_costs_one_env(accident: str, autoreset: Autoreset, threads:
     with make_vec(Trouble, num_envs=4, autoreset=autoreset, threads=threads, **PROCESS) as vec:
         envs = [OneEnv(Trouble(), 0, i, autoreset) for i in range(4)]
         assert vec.reset()[0] == [env.reset() for env in envs]
-        for actions in (["a"] * 4, ["b", "c", accident, "d"], ["e"] * 4, ["f"] * 4):
+        for actions in (["end"] * 4, ["a"] * 4, ["b", "c", accident, "d"], ["e"] * 4, ["f"] * 4):
+            running = envs[2].seed
             outcome = vec.step(actions)
             expected = [env.step(action) for env, action in zip(envs, actions, strict=True)]
             assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
+            if accident in actions:
+                broken = running
         [failure] = vec.failures
         assert (failure.index, failure.env, failure.boundary) == (2, "Trouble", "env")
         assert (failure.cause, failure.kind) == ACCIDENTS[accident]
         assert failure.action == accident
-        assert failure.seed == envs[2].root
+        assert failure.seed == broken  # of its second episode
         assert isinstance(failure.error(), EnvFailed)
 
 

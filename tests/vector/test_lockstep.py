@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import palestra
 from palestra.core import Env
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownEnv, UnknownKeyword
-from palestra.seeding import child_seed
+from palestra.seeding import child_seed, nth_seed
 from palestra.types import Step
 from palestra.vector import Flags, VectorEnv, make_vec
 from palestra.vector.types import AUTORESETS, Autoreset
@@ -145,7 +145,7 @@ def test_seeds(how: dict[str, Any]) -> None:
         first, _ = vec.reset()
         second, infos = vec.reset()  # on to the next episodes
         assert len({*first, *second}) == 6
-        assert [info["seed"] for info in infos] == [child_seed(child_seed(7, i), 1) for i in range(3)]
+        assert [info["seed"] for info in infos] == [nth_seed(child_seed(7, i), 1) for i in range(3)]
         assert vec.reset(seed=7)[0] == first
         assert vec.reset()[0] == second
         assert [info["seed"] for info in vec.reset(seed=[5, 5, 6])[1]] == [5, 5, 6]
