@@ -36,6 +36,7 @@ TITLES = {
     "data": "cloning and preferences",
     "run": "keeping and showing",
 }
+_SEVERAL = {"env": "ID[=WEIGHT]", "eval_env": "ID", "data": "PATH"}
 _EPILOG = """\
 examples:
   palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   an untrained model, on the CPU, in minutes
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         _report(folder, say=print)
         return 0
-    for env_id in config.envs:
+    for env_id in {**config.envs, **dict.fromkeys(config.eval_env)}:
         get_spec(env_id)  # a wrong id is told before anything heavy is loaded
     if os.environ.get("RANK", "0") != "0":  # under torchrun the first process claims, shows and reports
         _train(config, view=live.Silent(), resume=args.resume is not False, report=False)
@@ -118,7 +119,7 @@ def _add_flag(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
     options: dict[str, Any] = {"dest": _dest(item.name), "default": argparse.SUPPRESS}
     text = item.metadata["help"].replace("%", "%%")
     if kind is tuple:
-        options |= {"action": "append", "metavar": "ID[=WEIGHT]" if item.name == "env" else "PATH"}
+        options |= {"action": "append", "metavar": _SEVERAL[item.name]}
         text += " (repeatable)"
     elif kind is bool:
         options |= {"action": argparse.BooleanOptionalAction}

@@ -139,6 +139,10 @@ class TrainConfig:
     target: float = _f(0.0, "stop where success on held-out seeds has reached this; 0: play all steps", group="run")
     eval_every: int = _f(10, "steps between evaluations on held-out seeds; 0: only at the end", group="run")
     eval_episodes: int = _f(256, "episodes of an evaluation", group="run")
+    eval_env: tuple[str, ...] = _f(
+        (), "environments to be evaluated on, where those of training have no other tasks to give", group="run"
+    )
+    eval_env_kwargs: str = _f("", "keywords for them, as JSON", group="run")
     eval_seed: int = _f(900_000, "the held-out tasks follow from it", group="run")
     save_every: int = _f(10, "steps between checkpoints", group="run")
     keep: int = _f(2, "checkpoints kept beside the best", group="run")
@@ -190,7 +194,9 @@ class TrainConfig:
         if self.staleness < 0:
             raise BadValue(f"staleness is 0 or more, got {self.staleness}")
         HorizonSchedule.parse(self.horizon)
-        _ = self.env_keywords
+        _ = self.env_keywords, self.eval_env_keywords
+        if self.eval_env_kwargs and not self.eval_env:
+            raise BadValue("eval_env_kwargs goes with eval_env")
         self._check_data()
 
     def _check_data(self) -> None:
@@ -233,13 +239,16 @@ class TrainConfig:
     @property
     def env_keywords(self) -> dict[str, Any]:
         """What every environment is made with."""
-        try:
-            found = json.loads(self.env_kwargs or "{}")
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise BadValue(f'env_kwargs is a JSON object such as {{"max_turns": 12}}, got {self.env_kwargs!r}')
-        return found
+        return _keywords("env_kwargs", self.env_kwargs)
+
+    @property
+    def eval_envs(self) -> list[str]:
+        """What is played in an evaluation."""
+        return list(self.eval_env) or list(self.envs)
+
+    @property
+    def eval_env_keywords(self) -> dict[str, Any]:
+        return _keywords("eval_env_kwargs", self.eval_env_kwargs) if self.eval_env else self.env_keywords
 
     @property
     def folder(self) -> Path:
@@ -253,6 +262,16 @@ class TrainConfig:
 
     def changed(self, **values: Any) -> TrainConfig:
         return replace(self, **values)
+
+
+def _keywords(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadValue(f'{name} is a JSON object such as {{"max_turns": 12}}, got {text!r}')
+    return found
 
 
 OFFLINE = ("sft", "dpo")  # learn from stored trajectories; environments serve evaluation only
@@ -319,7 +338,7 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
             hint = f" Did you mean {near[0]}?" if near else ""
             raise BadValue(f"no setting {name!r}.{hint} `palestra train --help` lists all.")
     given = {**_DEFAULTS.get(str(values.get("algo")), {}), **values}
-    for name in ("env", "data"):
+    for name in ("env", "data", "eval_env"):
         several = given.get(name, ())
         given[name] = (several,) if isinstance(several, str) else tuple(several)
     for item in fields(TrainConfig):

@@ -182,7 +182,7 @@ class Training(ABC):
 
     async def evaluate(self) -> dict[str, Any]:
         """Held-out tasks, always the same, without a horizon, at the training temperature; nothing without an env."""
-        ids = list(self.config.envs)
+        ids = self.config.eval_envs
         if not ids:
             return {}
         result = pooled(await self.play(held_out_tasks(self.config)), self.world)
@@ -200,7 +200,7 @@ class Training(ABC):
         """Evaluate where it is due, and keep the model where it is the best so far."""
         config = self.config
         last = step + 1 == config.steps
-        if not config.env or not (last or (config.eval_every and (step + 1) % config.eval_every == 0)):
+        if not config.eval_envs or not (last or (config.eval_every and (step + 1) % config.eval_every == 0)):
             return {}
         began = perf_counter()
         found = await self.evaluate()

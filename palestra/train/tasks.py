@@ -69,22 +69,28 @@ def _with(curriculum: Curriculum, *, open: int, rate: float | None) -> Curriculu
 
 
 def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> list[Task]:
-    """A step's episodes: groups share a seed, environments are drawn by weight, the horizon is the step's."""
+    """A step's episodes: groups share a seed, environments are drawn by weight, the horizon is the step's.
+
+    Seeds are consecutive from step to step, so that an environment over the rows of a data set shows each row once an
+    epoch. (Where several environments are mixed, each misses the seeds that others got.)
+    """
     weights = curriculum.weights(config.envs)
     ids = list(weights)
     horizon = HorizonSchedule.parse(config.horizon).at(step)
     rng = Random(child_seed(config.seed, "envs", step))
+    groups = config.episodes // config.group_size
+    first = child_seed(config.seed, "train") + step * groups
     return [
         Task(
             env_id=env_id,
             kwargs=config.env_keywords,
-            seed=child_seed(config.seed, "train", step, group),
+            seed=first + group,
             options={} if horizon is None else {"horizon": horizon},
             group=group,
             member=member,
             meta={"step": step},
         )
-        for group in range(config.episodes // config.group_size)
+        for group in range(groups)
         for env_id in (ids[0] if len(ids) == 1 else rng.choices(ids, list(weights.values()))[0],)
         for member in range(config.group_size)
     ]
@@ -92,13 +98,10 @@ def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> li
 
 def held_out_tasks(config: TrainConfig) -> list[Task]:
     """The episodes of every evaluation, spread evenly over the environments; no horizon."""
-    ids = list(config.envs)
+    ids = config.eval_envs
+    keywords = config.eval_env_keywords
+    first = child_seed(config.eval_seed, "eval")
     return [
-        Task(
-            env_id=ids[i % len(ids)],
-            kwargs=config.env_keywords,
-            seed=child_seed(config.eval_seed, "eval", i),
-            group=i,
-        )
+        Task(env_id=ids[i % len(ids)], kwargs=keywords, seed=first + i // len(ids), group=i)
         for i in range(config.eval_episodes if ids else 0)
     ]

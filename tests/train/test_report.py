@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.errors import BadValue, MissingExtra, StoreFailed
+from palestra.pages.svg import Chart, Point, Series, draw, thinned, ticks
 from palestra.rollout import Writer
 from palestra.rollout.types import Trajectory, Turn
 from palestra.train.config import from_mapping
 from palestra.train.record import RunRecord, last_checkpoint, read_run, sample_episodes
 from palestra.train.report import learning_curve, page, picture, small_charts, write_curve, write_page
-from palestra.train.svg import Chart, Point, Series, draw, thinned, ticks
 from palestra.types import Action
 
 GAME, OTHER = "game:GuessTheNumber-v0-easy", "game:Sudoku-v0-easy"

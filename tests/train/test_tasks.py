@@ -44,6 +44,29 @@ def test_a_step_is_a_pure_function(step: int, seed: int) -> None:
     assert not {t.seed for t in tasks} & {t.seed for t in held_out_tasks(config)}
 
 
+def test_a_data_set_is_gone_through_row_by_row() -> None:
+    """Steps follow each other without a gap, so that an epoch over n rows is n groups."""
+    config = _config(env=EASY)
+    curriculum = Curriculum.of(config)
+    seeds = [task.seed for step in range(5) for task in training_tasks(config, step, curriculum)[:: config.group_size]]
+    assert seeds == list(range(seeds[0], seeds[0] + 5 * 16))
+
+
+def test_evaluation_may_have_environments_of_its_own() -> None:
+    config = _config(env=EASY, env_kwargs='{"max_turns": 9}', eval_env=[HARD, EASY], eval_env_kwargs='{"max_turns": 5}')
+    tasks = held_out_tasks(config)
+    assert Counter(task.env_id for task in tasks) == {EASY: 128, HARD: 128}
+    assert all(task.kwargs == {"max_turns": 5} for task in tasks)
+    for env_id in (EASY, HARD):
+        mine = [task.seed for task in tasks if task.env_id == env_id]
+        assert mine == list(range(mine[0], mine[0] + 128))
+    assert {task.env_id for task in training_tasks(config, 0, Curriculum.of(config))} == {EASY}
+    with pytest.raises(BadValue, match="goes with eval_env"):
+        _config(eval_env_kwargs='{"max_turns": 5}')
+    with pytest.raises(BadValue, match="eval_env_kwargs is a JSON object"):
+        _config(eval_env=[HARD], eval_env_kwargs="[1]")
+
+
 def test_weights_and_horizon_and_keywords() -> None:
     config = _config(env=[EASY, f"{HARD}=3"], episodes=4000, horizon="2,5@10", env_kwargs='{"max_turns": 9}')
     tasks = training_tasks(config, 10, Curriculum.of(config))
