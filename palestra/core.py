@@ -30,6 +30,7 @@ class Env(ABC):
     reward_range: tuple[float, float] = (float("-inf"), float("inf"))  # of a single step
     shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # attributes that never change, so forks need no copy
     inline: bool = False  # True: a step takes microseconds, so async callers need no thread
+    expert_peeks: bool = False  # True: the reference solver knows what is hidden, as a recorded solution does
 
     seed: int  # of the running episode
     rng: Random  # the world's chance
@@ -70,6 +71,10 @@ class Env(ABC):
     def example_action(self) -> str:
         """The well-formed action that the prompt shows."""
         raise BadValue(f"{type(self).__name__} shows no example action")
+
+    def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # overriders need it
+        """The state as people look at it: "text", or "image" as PNG bytes; None where there is no such view."""
+        return None
 
     def start_episode(self, seed: int | None) -> int:
         """Seed this episode's generators; `reset` calls it first and returns the seed as info["seed"]."""
@@ -238,6 +243,9 @@ class Wrapper(Env):
     def example_action(self) -> str:
         return self.env.example_action()
 
+    def render(self, mode: str = "text") -> str | bytes | None:
+        return self.env.render(mode)
+
     def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
         if same_state:
             return super().spawn(same_state=True, **kwargs)
@@ -271,7 +279,7 @@ class Wrapper(Env):
         return f"<{type(self).__name__} around {self.env!r}>"
 
 
-_DELEGATED = frozenset({"spec", "max_turns", "reward_range", "inline"})
+_DELEGATED = frozenset({"spec", "max_turns", "reward_range", "inline", "expert_peeks"})
 _ATOMS = frozenset(
     {
         NoneType,

@@ -1,0 +1,1 @@
+"""Questions over SQLite databases: explore, query, hand in one query as the answer."""

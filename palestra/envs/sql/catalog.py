@@ -1,0 +1,43 @@
+"""The registered databases: five generated domains with their levels, all of them together, and BIRD's files. Data
+only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palestra.spec import EnvSpec
+
+
+def _sql(name: str, summary: str, **kwargs: Any) -> EnvSpec:
+    return EnvSpec(
+        id=f"sql:{name}",
+        entry_point="palestra.envs.sql.env:GeneratedSql",
+        kwargs={**kwargs, "max_turns": 8},
+        summary=summary,
+        reward_range=(0.0, 1.0),
+        expert_success=1.0,
+        random_success=0.0,
+    )
+
+
+_DOMAINS = ("Shop", "Library", "School", "Flights", "Hospital")
+
+SPECS = [
+    *(_sql(f"{name}-v0", f"questions over a {name.lower()} database", domain=name.lower()) for name in _DOMAINS),
+    *(
+        _sql(
+            f"{name}-v0-{level}", f"{level} questions over a {name.lower()} database", domain=name.lower(), level=level
+        )
+        for name in _DOMAINS
+        for level in ("easy", "medium", "hard")
+    ),
+    _sql("Mixed-v0", "questions over databases of any domain"),
+    EnvSpec(
+        id="sql:BIRD",
+        entry_point="palestra.envs.sql.bird:Bird",
+        summary="BIRD's questions over its databases: questions=FILE, databases=FOLDER",
+        reward_range=(0.0, 1.0),
+        needs_data=True,
+    ),
+]

@@ -1,0 +1,179 @@
+"""An airline network: airports, airlines, flights and bookings."""
+
+from __future__ import annotations
+
+from random import Random
+
+from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template, day, keys
+from palestra.envs.sql.domains.people import CITIES, people
+
+_COUNTRIES = ("Portugal", "Italy", "Sweden", "Ireland", "Austria")
+_AIRLINES = ("Aerobrisa", "Nordvind", "Skylark Air", "Altamar", "Blue Heron", "Kestrel Wings")
+
+
+def _names(rng: Random) -> Names:
+    return {"airport_city": rng.sample(CITIES, 9), "airline": list(_AIRLINES), "passenger": people(rng, 45)}
+
+
+def _fill(rng: Random, names: Names) -> Tables:
+    codes = rng.sample([f"{a}{b}{c}" for a in "BDFGHKLM" for b in "AEIOU" for c in "KLNRST"], 9)
+    airports = [
+        (code, city, rng.choice(_COUNTRIES), rng.randint(1, 60) * 10)
+        for code, city in zip(codes, names["airport_city"], strict=True)
+    ]
+    airlines = [(key, name, rng.randint(1946, 2015)) for key, name in zip(keys(rng, 6), names["airline"], strict=True)]
+    flights = []
+    for key in sorted(keys(rng, 150)):
+        start, end = rng.sample(airports[:8], 2)
+        moment = f"{day(rng, '2024-01-01', '2024-12-31')} {rng.randint(5, 22):02d}:{rng.choice((0, 15, 30, 45)):02d}"
+        cancelled = rng.random() < 0.08
+        delay = None if cancelled else rng.choice((0, 0, 0, 5, 10, 20, 45, 90, 150))
+        flights.append((key, rng.choice(airlines)[0], start[0], end[0], moment, rng.randint(45, 240), delay))
+    bookings = []
+    for key in sorted(keys(rng, 320)):
+        flight = rng.choice(flights)[0]
+        cabin = rng.choice(("economy", "economy", "economy", "business"))
+        bookings.append((key, flight, rng.choice(names["passenger"][:41]), cabin, rng.randint(39, 480)))
+    return {"airports": airports, "airlines": airlines, "flights": flights, "bookings": bookings}
+
+
+DOMAIN = Domain(
+    name="flights",
+    about="Flights of one year between some airports. A flight without delay_minutes was cancelled; on time is 0.",
+    ddl=(
+        (
+            "CREATE TABLE airports (code TEXT PRIMARY KEY, city TEXT NOT NULL, country TEXT NOT NULL, "
+            "elevation_m INTEGER NOT NULL)"
+        ),
+        ("CREATE TABLE airlines (airline_id INTEGER PRIMARY KEY, name TEXT NOT NULL, founded INTEGER NOT NULL)"),
+        (
+            "CREATE TABLE flights (flight_id INTEGER PRIMARY KEY, airline_id INTEGER NOT NULL REFERENCES airlines, "
+            "origin TEXT NOT NULL REFERENCES airports, destination TEXT NOT NULL REFERENCES airports, departs_at TEXT "
+            "NOT NULL, duration_minutes INTEGER NOT NULL, delay_minutes INTEGER)"
+        ),
+        (
+            "CREATE TABLE bookings (booking_id INTEGER PRIMARY KEY, flight_id INTEGER NOT NULL REFERENCES flights, "
+            "passenger TEXT NOT NULL, cabin TEXT NOT NULL, price INTEGER NOT NULL)"
+        ),
+    ),
+    slots={
+        "country": _COUNTRIES,
+        "cabin": ("economy", "business"),
+        "minutes": (90, 120, 150),
+        "delay": (15, 30, 60),
+        "month": ("2024-01", "2024-03", "2024-05", "2024-07", "2024-08", "2024-10", "2024-12"),
+        "metres": (150, 300, 450),
+        "founded": (1960, 1980, 2000),
+        "count": (2, 3, 4),
+    },
+    names=_names,
+    fill=_fill,
+    templates=(
+        Template(
+            EASY,
+            "Which airports lie higher than {metres} metres? Return their codes and cities.",
+            "SELECT code, city FROM airports WHERE elevation_m > {metres}",
+            "SELECT code, city FROM airports WHERE NOT elevation_m <= {metres}",
+        ),
+        Template(
+            EASY,
+            "How many flights last longer than {minutes} minutes? Return one number.",
+            "SELECT COUNT(*) FROM flights WHERE duration_minutes > {minutes}",
+            "SELECT COUNT(*) - SUM(duration_minutes <= {minutes}) FROM flights",
+        ),
+        Template(
+            EASY,
+            "How many flights depart in the month {month}? Cancelled ones count. Return one number.",
+            "SELECT COUNT(*) FROM flights WHERE strftime('%Y-%m', departs_at) = {month}",
+            "SELECT COUNT(*) FROM flights WHERE departs_at LIKE {month} || '-%'",
+        ),
+        Template(
+            EASY,
+            "For each cabin, what is the lowest and the highest price of a booking? Return cabin, lowest, highest.",
+            "SELECT cabin, MIN(price), MAX(price) FROM bookings GROUP BY cabin",
+            "SELECT DISTINCT cabin, MIN(price) OVER (PARTITION BY cabin), MAX(price) OVER (PARTITION BY cabin) FROM "
+            "bookings",
+        ),
+        Template(
+            MEDIUM,
+            "How many flights of {airline} were cancelled? Return one number.",
+            "SELECT COUNT(*) FROM flights JOIN airlines USING (airline_id) WHERE name = {airline} AND delay_minutes "
+            "IS NULL",
+            "SELECT COUNT(*) - COUNT(delay_minutes) FROM flights WHERE airline_id IN "
+            "(SELECT airline_id FROM airlines WHERE name = {airline})",
+        ),
+        Template(
+            MEDIUM,
+            "To which cities do flights from {airport_city} go? Count cancelled ones too. Return the cities, each "
+            "once.",
+            "SELECT DISTINCT d.city FROM flights f JOIN airports o ON o.code = f.origin JOIN airports d "
+            "ON d.code = f.destination WHERE o.city = {airport_city}",
+            "SELECT city FROM airports WHERE code IN (SELECT destination FROM flights WHERE origin = "
+            "(SELECT code FROM airports WHERE city = {airport_city}))",
+        ),
+        Template(
+            MEDIUM,
+            "How much was paid for {cabin} bookings on flights that go to {airport_city}? Return one number, 0 if "
+            "there are none.",
+            "SELECT COALESCE(SUM(price), 0) FROM bookings JOIN flights USING (flight_id) JOIN airports ON code = "
+            "destination WHERE city = {airport_city} AND cabin = {cabin}",
+            "SELECT TOTAL(b.price) FROM bookings b WHERE b.cabin = {cabin} AND b.flight_id IN (SELECT f.flight_id FROM "
+            "flights f WHERE f.destination IN (SELECT code FROM airports WHERE city = {airport_city}))",
+        ),
+        Template(
+            MEDIUM,
+            "For each airline founded in {founded} or later, what is the average delay in minutes of its flights "
+            "that were not cancelled? Return name and average.",
+            "SELECT name, AVG(delay_minutes) FROM airlines JOIN flights USING (airline_id) WHERE founded >= {founded} "
+            "AND delay_minutes IS NOT NULL GROUP BY airline_id",
+            "SELECT a.name, TOTAL(f.delay_minutes) / COUNT(f.delay_minutes) FROM airlines a, flights f WHERE "
+            "f.airline_id = a.airline_id AND NOT a.founded < {founded} AND f.delay_minutes >= 0 GROUP BY a.airline_id",
+        ),
+        Template(
+            HARD,
+            "Which passengers flew on at least {count} different airlines, counting only flights that were not "
+            "cancelled? Return their names.",
+            "SELECT passenger FROM bookings JOIN flights USING (flight_id) WHERE delay_minutes IS NOT NULL GROUP BY "
+            "passenger HAVING COUNT(DISTINCT airline_id) >= {count}",
+            "SELECT p FROM (SELECT DISTINCT b.passenger AS p, f.airline_id FROM bookings b JOIN flights f "
+            "ON f.flight_id = b.flight_id WHERE f.delay_minutes IS NOT NULL) GROUP BY p HAVING COUNT(*) >= {count}",
+        ),
+        Template(
+            HARD,
+            "Which airline has the largest share of flights that were more than {delay} minutes late, among its "
+            "flights that were not cancelled? If several do, give all. Return name and share (from 0 to 1).",
+            "WITH s AS (SELECT airline_id, AVG(delay_minutes > {delay}) AS share FROM flights WHERE delay_minutes IS "
+            "NOT NULL GROUP BY airline_id) SELECT name, share FROM s JOIN airlines USING (airline_id) WHERE share = "
+            "(SELECT MAX(share) FROM s)",
+            "SELECT name, share FROM (SELECT a.name, SUM(CASE WHEN f.delay_minutes > {delay} THEN 1.0 ELSE 0 END) / "
+            "COUNT(*) AS share, RANK() OVER (ORDER BY SUM(CASE WHEN f.delay_minutes > {delay} THEN 1.0 ELSE 0 END) / "
+            "COUNT(*) DESC) AS place FROM airlines a JOIN flights f ON f.airline_id = a.airline_id WHERE "
+            "f.delay_minutes IS NOT NULL GROUP BY a.airline_id) WHERE place = 1",
+        ),
+        Template(
+            HARD,
+            "From {airport_city}, which cities can be reached with exactly one change (flights of any day and "
+            "status, never back to {airport_city}) but not by a direct flight? Return the cities, each once.",
+            "WITH hub AS (SELECT code FROM airports WHERE city = {airport_city}), direct AS (SELECT destination FROM "
+            "flights WHERE origin IN hub) SELECT DISTINCT city FROM flights JOIN airports ON code = destination "
+            "WHERE origin IN direct AND destination NOT IN direct AND destination NOT IN hub",
+            "SELECT city FROM airports z WHERE city <> {airport_city} AND EXISTS (SELECT 1 FROM flights a JOIN "
+            "flights b ON b.origin = a.destination JOIN airports s ON s.code = a.origin WHERE s.city = "
+            "{airport_city} AND b.destination = z.code) AND NOT EXISTS (SELECT 1 FROM flights d JOIN airports s ON "
+            "s.code = d.origin WHERE s.city = {airport_city} AND d.destination = z.code)",
+        ),
+        Template(
+            HARD,
+            "For each month of the year, which flights earned the most from bookings? Take the month of departure; "
+            "if several flights share the largest sum, give all; leave out months without bookings. Return the month "
+            "as YYYY-MM, the flight_id and the sum, in the order of months, then of flight_id.",
+            "WITH s AS (SELECT strftime('%Y-%m', departs_at) AS month, flight_id, SUM(price) AS earned FROM flights "
+            "JOIN bookings USING (flight_id) GROUP BY flight_id) SELECT month, flight_id, earned FROM s WHERE earned = "
+            "(SELECT MAX(earned) FROM s AS o WHERE o.month = s.month) ORDER BY month, flight_id",
+            "SELECT m, id, e FROM (SELECT substr(f.departs_at, 1, 7) AS m, f.flight_id AS id, SUM(b.price) AS e, "
+            "RANK() OVER (PARTITION BY substr(f.departs_at, 1, 7) ORDER BY SUM(b.price) DESC) AS place FROM flights "
+            "f JOIN bookings b ON b.flight_id = f.flight_id GROUP BY f.flight_id) WHERE place = 1 ORDER BY m, id",
+            ordered=True,
+        ),
+    ),
+)

@@ -1,0 +1,194 @@
+"""A school: teachers, courses, students, and the marks they got."""
+
+from __future__ import annotations
+
+from random import Random
+
+from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template, day, keys
+from palestra.envs.sql.domains.people import people
+
+_SUBJECTS = (
+    "Algebra",
+    "Biology",
+    "Chemistry",
+    "Drawing",
+    "English",
+    "French",
+    "Geography",
+    "History",
+    "Latin",
+    "Music",
+)
+_DEPARTMENTS = ("languages", "sciences", "arts", "humanities")
+_CLASSES = ("9A", "9B", "10A", "10B", "11A", "11B")
+
+
+def _names(rng: Random) -> Names:
+    every = people(rng, 12 + 60)
+    courses = [f"{subject} {part}" for subject in _SUBJECTS for part in ("I", "II")]
+    return {"teacher": every[:12], "student": every[12:], "course": courses}
+
+
+def _fill(rng: Random, names: Names) -> Tables:
+    teachers = [
+        (key, name, rng.choice(_DEPARTMENTS), day(rng, "2005-01-01", "2022-12-31"))
+        for key, name in zip(keys(rng, 12), names["teacher"], strict=True)
+    ]
+    courses = [
+        (key, title, rng.choice(teachers[:10])[0], rng.randint(1, 4), rng.randint(2, 5))
+        for key, title in zip(keys(rng, 20), names["course"], strict=True)
+    ]
+    students = [
+        (key, name, rng.choice(_CLASSES), day(rng, "2007-01-01", "2011-12-31"))
+        for key, name in zip(keys(rng, 60), names["student"], strict=True)
+    ]
+    marks = []
+    for student in students[:56]:
+        for course in rng.sample(courses[:18], rng.randint(2, 6)):
+            mark = None if rng.random() < 0.08 else rng.randint(1, 20)
+            marks.append((student[0], course[0], rng.choice((2023, 2024)), mark))
+    return {"teachers": teachers, "courses": courses, "students": students, "enrolments": marks}
+
+
+DOMAIN = Domain(
+    name="school",
+    about="A school's courses, students and marks. Marks go from 1 to 20; without one, a course is not over.",
+    ddl=(
+        (
+            "CREATE TABLE teachers (teacher_id INTEGER PRIMARY KEY, name TEXT NOT NULL, department TEXT NOT NULL, "
+            "hired_on TEXT NOT NULL)"
+        ),
+        (
+            "CREATE TABLE courses (course_id INTEGER PRIMARY KEY, title TEXT NOT NULL, teacher_id INTEGER NOT NULL "
+            "REFERENCES teachers, difficulty INTEGER NOT NULL, hours_a_week INTEGER NOT NULL)"
+        ),
+        (
+            "CREATE TABLE students (student_id INTEGER PRIMARY KEY, name TEXT NOT NULL, class TEXT NOT NULL, "
+            "born_on TEXT NOT NULL)"
+        ),
+        (
+            "CREATE TABLE enrolments (student_id INTEGER NOT NULL REFERENCES students, course_id INTEGER NOT NULL "
+            "REFERENCES courses, year INTEGER NOT NULL, mark INTEGER, PRIMARY KEY (student_id, course_id))"
+        ),
+    ),
+    slots={
+        "department": _DEPARTMENTS,
+        "class_name": _CLASSES,
+        "year": (2023, 2024),
+        "birth": (2007, 2008, 2009, 2010),
+        "mark": (10, 12, 14),
+        "count": (3, 4, 5),
+        "hired": (2010, 2014, 2018),
+    },
+    names=_names,
+    fill=_fill,
+    templates=(
+        Template(
+            EASY,
+            "How many students are in class {class_name}? Return one number.",
+            "SELECT COUNT(*) FROM students WHERE class = {class_name}",
+            "SELECT SUM(CASE class WHEN {class_name} THEN 1 ELSE 0 END) FROM students",
+        ),
+        Template(
+            EASY,
+            "Which students were born in {birth}? Return name and class.",
+            "SELECT name, class FROM students WHERE strftime('%Y', born_on) = '' || {birth}",
+            "SELECT name, class FROM students WHERE born_on BETWEEN {birth} || '-01-01' AND {birth} || '-12-31'",
+        ),
+        Template(
+            EASY,
+            "Which teachers of the department {department} were hired before {hired}? Return their names.",
+            "SELECT name FROM teachers WHERE department = {department} AND hired_on < {hired} || '-01-01'",
+            "SELECT name FROM teachers WHERE department = {department} AND CAST(strftime('%Y', hired_on) AS INTEGER) < "
+            "{hired}",
+        ),
+        Template(
+            EASY,
+            "How many hours a week do the courses of each difficulty have on average? Return the difficulty and the "
+            "average.",
+            "SELECT difficulty, AVG(hours_a_week) FROM courses GROUP BY difficulty",
+            "SELECT difficulty, TOTAL(hours_a_week) / COUNT(*) FROM courses GROUP BY difficulty",
+        ),
+        Template(
+            MEDIUM,
+            "Which courses does {teacher} teach? Return their titles in alphabetical order.",
+            "SELECT title FROM courses JOIN teachers USING (teacher_id) WHERE name = {teacher} ORDER BY title",
+            "SELECT title FROM courses WHERE teacher_id IN (SELECT teacher_id FROM teachers WHERE name = {teacher}) "
+            "ORDER BY 1 ASC",
+            ordered=True,
+        ),
+        Template(
+            MEDIUM,
+            "What is the average mark in {course} in the year {year}, over those who have one? Return one number.",
+            "SELECT AVG(mark) FROM enrolments JOIN courses USING (course_id) WHERE title = {course} AND year = {year}",
+            "SELECT SUM(mark) * 1.0 / COUNT(mark) FROM enrolments WHERE year = {year} AND "
+            "course_id = (SELECT course_id FROM courses WHERE title = {course})",
+        ),
+        Template(
+            MEDIUM,
+            "Which students of class {class_name} have no enrolment at all, or only ones without a mark? Return "
+            "their names.",
+            "SELECT name FROM students WHERE class = {class_name} AND student_id NOT IN "
+            "(SELECT student_id FROM enrolments WHERE mark IS NOT NULL)",
+            "SELECT s.name FROM students s LEFT JOIN enrolments e ON e.student_id = s.student_id WHERE "
+            "s.class = {class_name} GROUP BY s.student_id HAVING COUNT(e.mark) = 0",
+        ),
+        Template(
+            MEDIUM,
+            "For each department, how many courses do its teachers give? Include departments whose teachers give "
+            "none, with 0, but only those that have teachers. Return the department and the number.",
+            "SELECT department, COUNT(course_id) FROM teachers LEFT JOIN courses USING (teacher_id) GROUP BY "
+            "department",
+            "SELECT d.department, (SELECT COUNT(*) FROM courses c JOIN teachers t ON t.teacher_id = c.teacher_id WHERE "
+            "t.department = d.department) FROM (SELECT DISTINCT department FROM teachers) AS d",
+        ),
+        Template(
+            HARD,
+            "Which students have at least {count} marks, and an average of all their marks above {mark}? Return the "
+            "name and the average.",
+            "SELECT name, AVG(mark) FROM students JOIN enrolments USING (student_id) GROUP BY student_id "
+            "HAVING COUNT(mark) >= {count} AND AVG(mark) > {mark}",
+            "SELECT s.name, m.a FROM students s JOIN (SELECT student_id, SUM(mark) * 1.0 / COUNT(mark) AS a, "
+            "COUNT(mark) AS n FROM enrolments WHERE mark IS NOT NULL GROUP BY student_id) AS m "
+            "ON m.student_id = s.student_id WHERE m.n >= {count} AND m.a > {mark}",
+        ),
+        Template(
+            HARD,
+            "In each class, who has the best mark in any course of a teacher of the department {department}? Leave out "
+            "classes without such marks; if several share it, give all. Return class, name and mark, each once.",
+            "WITH m AS (SELECT s.class, s.name, e.mark FROM students s JOIN enrolments e USING (student_id) JOIN "
+            "courses USING (course_id) JOIN teachers t USING (teacher_id) WHERE t.department = {department} AND "
+            "e.mark IS NOT NULL) SELECT DISTINCT class, name, mark FROM m WHERE mark = (SELECT MAX(mark) FROM m AS o "
+            "WHERE o.class = m.class)",
+            "SELECT DISTINCT class, name, mark FROM (SELECT s.class, s.name, e.mark, RANK() OVER (PARTITION BY "
+            "s.class ORDER BY e.mark DESC) AS place FROM students s JOIN enrolments e ON e.student_id = s.student_id "
+            "JOIN courses c ON c.course_id = e.course_id JOIN teachers t ON t.teacher_id = c.teacher_id WHERE "
+            "t.department = {department} AND e.mark IS NOT NULL) WHERE place = 1",
+        ),
+        Template(
+            HARD,
+            "Which courses have an average mark that is higher than the average over all marks of the year {year}? "
+            "Take only marks of {year} for both. Return title and average, the highest first, equal averages by "
+            "title.",
+            "SELECT title, AVG(mark) AS a FROM courses JOIN enrolments USING (course_id) WHERE year = {year} GROUP "
+            "BY course_id HAVING a > (SELECT AVG(mark) FROM enrolments WHERE year = {year}) ORDER BY a DESC, title",
+            "WITH y AS (SELECT * FROM enrolments WHERE year = {year} AND mark IS NOT NULL), a AS (SELECT course_id, "
+            "AVG(mark) AS m FROM y GROUP BY course_id) SELECT c.title, a.m FROM a JOIN courses c ON c.course_id = "
+            "a.course_id WHERE a.m > (SELECT AVG(mark) FROM y) ORDER BY a.m DESC, c.title",
+            ordered=True,
+        ),
+        Template(
+            HARD,
+            "Which pairs of students of class {class_name} share at least two courses? Return both names, the one "
+            "that comes first in the alphabet first.",
+            "SELECT a.name, b.name FROM students a JOIN students b ON a.class = b.class AND a.name < b.name JOIN "
+            "enrolments x ON x.student_id = a.student_id JOIN enrolments y ON y.student_id = b.student_id AND "
+            "y.course_id = x.course_id WHERE a.class = {class_name} GROUP BY a.student_id, b.student_id HAVING "
+            "COUNT(*) >= 2",
+            "SELECT a.name, b.name FROM students a, students b WHERE a.class = {class_name} AND b.class = "
+            "{class_name} AND a.name < b.name AND (SELECT COUNT(*) FROM enrolments e WHERE e.student_id = "
+            "a.student_id AND e.course_id IN (SELECT course_id FROM enrolments f WHERE f.student_id = b.student_id)) "
+            ">= 2",
+        ),
+    ),
+)

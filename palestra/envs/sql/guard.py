@@ -1,0 +1,216 @@
+"""A query from anywhere -> its rows or why not, read-only, bounded, and the same on every day and machine.
+
+- The connection is thrown away after one query. It is a copy in memory or opened read-only, and an authorizer lets
+  through only reading, pragmas that describe tables, and functions on a list.
+- Work is counted in steps of SQLite's virtual machine, not in seconds, so that a query is stopped at the same place
+  everywhere. Strings and rows have a greatest length; sorting and temporary tables go to disk, not to memory.
+- There is no chance and no clock: `random()` is not on the list, and 'now' is NOW.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from palestra.errors import EnvFailed
+
+NOW = "2025-06-30 12:00:00"  # what 'now' and CURRENT_TIMESTAMP mean
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one query may use."""
+
+    steps: int = 2_000_000  # of SQLite's virtual machine: a tenth of a second or two
+    length: int = 4_000  # bytes of a string, a blob or a row
+    rows: int = 10_000
+    text: int = 20_000  # characters of the query
+
+
+class Database(Protocol):
+    """Something that can be opened again and again."""
+
+    def connect(self) -> sqlite3.Connection: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A whole database as bytes."""
+
+    data: bytes
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection.deserialize(self.data)
+        return connection
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A database file, which nobody changes."""
+
+    path: str
+
+    def connect(self) -> sqlite3.Connection:
+        place = f"file:{quote(self.path)}?mode=ro&immutable=1"
+        try:
+            return sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
+        except sqlite3.OperationalError as err:
+            raise EnvFailed(f"{self.path} cannot be opened: {err}") from err
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a query gave."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+    more: bool = False  # there were more rows than allowed
+    error: str = ""  # why there are none
+
+
+def run(database: Database, query: str, limits: Limits, *, rows: int | None = None) -> Result:
+    """Execute one query; at most `rows` of its rows. EnvFailed where the database itself is broken."""
+    if len(query) > limits.text:
+        return Result(error=f"a query has at most {limits.text} characters, this one has {len(query)}")
+    most = limits.rows if rows is None else rows
+    connection = database.connect()
+    try:
+        _prepare(connection, limits)
+        cursor = connection.execute(query)
+        if cursor.description is None:
+            return Result(error="that is no query: write a SELECT")
+        found = cursor.fetchmany(most + 1)
+        names = tuple(str(column[0]) for column in cursor.description)
+        return Result(columns=names, rows=tuple(found[:most]), more=len(found) > most)
+    except sqlite3.Error as err:
+        if getattr(err, "sqlite_errorcode", 0) & 0xFF in _BROKEN:
+            raise EnvFailed(f"the database is broken: {err}") from err
+        return Result(error=_why(err, limits))
+    except MemoryError as err:
+        raise EnvFailed("SQLite ran out of memory") from err
+    except (sqlite3.Warning, UnicodeError, ValueError, OverflowError) as err:
+        return Result(error=f"the query cannot be read: {err}")
+    finally:
+        connection.close()
+
+
+# What SQLite reports where the file or the machine fails rather than the query.
+_BROKEN = frozenset({
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
+})  # fmt: skip
+
+_PRAGMAS = frozenset({"table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"})
+_FUNCTION_TEXT = (
+    # scalars, aggregates and windows
+    "abs avg ceil ceiling char coalesce concat concat_ws count cume_dist dense_rank exp first_value floor format "
+    "glob group_concat hex if ifnull iif instr lag last_value lead length like likelihood likely ln log log10 log2 "
+    "lower ltrim max min mod nth_value ntile nullif octet_length percent_rank pi pow power printf quote rank replace "
+    "round row_number rtrim sign soundex sqrt string_agg substr substring sum total trim trunc typeof unhex unicode "
+    "unlikely upper "
+    # dates
+    "current_date current_time current_timestamp date datetime julianday strftime time timediff unixepoch "
+    # JSON
+    "-> ->> json json_array json_array_length json_each json_extract json_group_array json_group_object json_object "
+    "json_tree json_type json_valid"
+)
+_FUNCTIONS = frozenset(_FUNCTION_TEXT.split())
+
+
+def _prepare(connection: sqlite3.Connection, limits: Limits) -> None:
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    connection.execute("PRAGMA temp_store = FILE")
+    connection.execute("PRAGMA query_only = ON")
+    for name, make in _CLOCKED.items():
+        connection.create_function(name, -1, make, deterministic=True)
+    for name, value in _FIXED.items():
+        connection.create_function(name, 0, lambda value=value: value, deterministic=True)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.length)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, limits.text * 4)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)  # matching takes pattern times text steps
+    connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 60)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0)
+    connection.set_authorizer(_allowed)
+    connection.set_progress_handler(_counter(limits.steps), _STRIDE)
+
+
+_STRIDE = 1_000
+
+
+def _counter(steps: int) -> Callable[[], int]:
+    left = max(1, steps // _STRIDE)
+
+    def tick() -> int:
+        nonlocal left
+        left -= 1
+        return left < 0  # true stops the query
+
+    return tick
+
+
+def _allowed(action: int, one: str | None, two: str | None, *_: Any) -> int:
+    if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE):
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_FUNCTION and two is not None and two.lower() in _FUNCTIONS:
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and one is not None and one.lower() in _PRAGMAS:
+        return sqlite3.SQLITE_OK
+    # Table-valued functions such as pragma_table_info() ask for this while they are set up; SQLite itself
+    # refuses real writes to the schema.
+    if action == sqlite3.SQLITE_UPDATE and one == "sqlite_master":
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _why(err: sqlite3.Error, limits: Limits) -> str:
+    code = getattr(err, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return f"the query was stopped: it takes more than {limits.steps:,} steps. Join on keys, and filter early"
+    if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY) or "authoriz" in str(err) or "may not be" in str(err):
+        return f"{err}: only reading is possible here, with SELECT, WITH or PRAGMA table_info(...)"
+    if code == sqlite3.SQLITE_TOOBIG:
+        return f"{err}: values have at most {limits.length:,} bytes here"
+    return str(err)
+
+
+# The clock
+
+_ZONES = ("localtime", "utc")  # depend on where the machine is
+_helper = sqlite3.connect(":memory:", check_same_thread=False)  # only ever asked for constants
+_turn = threading.Lock()
+
+
+@lru_cache(maxsize=16_384)
+def _computed(name: str, *values: Any) -> Any:
+    marks = ", ".join("?" * len(values))
+    with _turn:
+        return _helper.execute(f"SELECT {name}({marks})", values).fetchone()[0]  # names are ours
+
+
+def _clocked(name: str, first: int) -> Callable[..., Any]:
+    """SQLite's own function, told the time instead of asking for it; its moment is argument `first`."""
+
+    def function(*values: Any) -> Any:
+        head, rest = values[:first], list(values[first:])
+        if not rest or str(rest[0]).strip().lower() in ("now", "subsec", "subsecond"):
+            rest[:1] = [NOW]
+        kept = [value for value in rest if str(value).strip().lower() not in _ZONES]
+        return _computed(name, *head, *kept)
+
+    return function
+
+
+_CLOCKED = {
+    name: _clocked(name, first)
+    for name, first in (("date", 0), ("time", 0), ("datetime", 0), ("julianday", 0), ("strftime", 1), ("unixepoch", 0))
+}
+_FIXED = {"current_timestamp": NOW, "current_date": NOW[:10], "current_time": NOW[11:]}

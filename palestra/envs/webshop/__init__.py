@@ -1,0 +1,1 @@
+"""A shop: search, look, choose options, buy what was asked for."""

@@ -1,0 +1,39 @@
+"""The registered shops: GEM's ids with GEM's rules for errors, and Shop-v0, which forgives them. Data only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palestra.spec import EnvSpec
+
+
+def _shop(name: str, summary: str, random: float, **kwargs: Any) -> EnvSpec:
+    return EnvSpec(
+        id=f"webshop:{name}",
+        entry_point="palestra.envs.webshop.env:WebShop",
+        kwargs=kwargs,
+        summary=summary,
+        reward_range=(min(0.0, kwargs.get("error_reward", 0.0)), 1.0),
+        expert_success=1.0,
+        random_success=random,
+        extra="webshop",
+    )
+
+
+_GEM = {"max_turns": 15, "error_reward": -0.1, "stop_when_error": True}
+
+SPECS = [
+    _shop("Shop-v0", "search a shop and buy what is asked for", 0.02, mode="text_rich", split="train", max_turns=15),
+    *(
+        _shop(
+            f"{split}-{mode}",
+            f"buy what is asked for; {split} goals, pages as {mode}",
+            0.02,
+            mode=mode,
+            split=split,
+            **_GEM,
+        )
+        for split in ("train", "test")
+        for mode in ("text", "text_rich", "html")
+    ),
+]

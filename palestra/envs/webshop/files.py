@@ -1,0 +1,156 @@
+"""WebShop's own JSON files -> products and goals.
+
+    items_shuffle.json      the products, a list        (items_shuffle_1000.json: its first thousand)
+    items_ins_v2.json       attributes, and instructions made by a program, by asin
+    items_human_ins.json    instructions written by people, by asin
+    reviews.json            ratings and reviews         (optional, as WebShop's download leaves it out)
+
+What the original draws anew in every process is drawn here from the product's asin: a price within a range, and the
+limits of prices in instructions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from palestra.envs.webshop.generate import price_limit, price_text
+from palestra.envs.webshop.product import Goal, Product, Review
+from palestra.errors import BadValue, DataMissing
+from palestra.seeding import child_seed
+
+ITEMS = ("items_shuffle.json", "items_shuffle_1000.json")
+ATTRIBUTES = ("items_ins_v2.json", "items_ins_v2_1000.json")
+HUMAN = ("items_human_ins.json",)
+REVIEWS = ("reviews.json",)
+_NO_PRICE = 100.0  # what WebShop takes for products without a price
+
+
+def read_products(folder: Path, count: int | None) -> list[Product]:
+    """The products of a folder with WebShop's files, the first `count` of them."""
+    items = _read(folder, ITEMS, list)
+    attributes = _read(folder, ATTRIBUTES, dict)
+    reviews = {row["asin"]: row for row in _read(folder, REVIEWS, list, needed=False) or []}
+    found: dict[str, Product] = {}
+    for number, row in enumerate(items[:count]):
+        asin = str(row.get("asin", "nan"))
+        if asin == "nan" or len(asin) > 10 or asin in found:
+            continue
+        try:
+            found[asin] = _product(row, asin, attributes.get(asin) or {}, reviews.get(asin) or {})
+        except (KeyError, TypeError, ValueError, AttributeError) as err:
+            raise BadValue(f"{folder}: item {number} ({asin}) is not as WebShop writes them: {err!r}") from err
+    if not found:
+        raise DataMissing(f"{folder} holds no products")
+    return list(found.values())
+
+
+def read_goals(folder: Path, catalogue: Sequence[Product], *, human: bool) -> list[Goal]:
+    """The goals people wrote, or those a program made: one for each combination of options."""
+    if human:
+        rows = _read(folder, HUMAN, dict)
+        goals = [goal for product in catalogue for goal in _human(product, rows.get(product.asin) or ())]
+    else:
+        rows = _read(folder, ATTRIBUTES, dict)
+        goals = [goal for product in catalogue for goal in _synthetic(product, rows.get(product.asin) or {})]
+    if not goals:
+        raise DataMissing(f"{folder} holds no goals for these {len(catalogue)} products; try human={not human}")
+    return goals
+
+
+def _product(row: Mapping[str, Any], asin: str, told: Mapping[str, Any], review: Mapping[str, Any]) -> Product:
+    features = row["small_description"]
+    price, tag = _price(asin, row.get("pricing"))
+    return Product(
+        asin=asin,
+        name=str(row["name"]),
+        category=str(row["category"]),
+        query=str(row["query"]).lower().strip(),
+        product_category=str(row["product_category"]),
+        description=str(row["full_description"] or ""),
+        bullet_points=tuple(map(str, features if isinstance(features, list) else [features or ""])),
+        price=price,
+        price_tag=tag,
+        options=tuple(_options(row.get("customization_options") or {})),
+        attributes=tuple(map(str, told.get("attributes") or ())),
+        rating=str(review.get("average_rating", "N.A.")),
+        reviews=tuple(
+            Review(
+                title=str(one.get("title", "")),
+                score=str(one.get("score", one.get("stars", ""))),
+                body=str(one.get("review", one.get("body", ""))),
+            )
+            for one in review.get("reviews") or ()
+        ),
+        image=str((row.get("images") or [""])[0]),
+    )
+
+
+def _price(asin: str, pricing: str | None) -> tuple[float, str]:
+    prices = [float(re.sub(r"[^\d.]", "", part)) for part in (pricing or "").split("$")[1:]]
+    if not prices:
+        return _NO_PRICE, f"${_NO_PRICE}"
+    if len(prices) == 1:
+        return prices[0], f"${prices[0]}"
+    low, high = prices[:2]
+    return Random(child_seed(0, "price", asin)).uniform(low, high), f"${low} to ${high}"
+
+
+def _options(rows: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for name, values in rows.items():
+        if values is not None:
+            yield name.lower(), tuple(value["value"].strip().replace("/", " | ").lower() for value in values)
+
+
+def _human(product: Product, rows: Sequence[Mapping[str, Any]]) -> Iterator[Goal]:
+    for number, row in enumerate(rows):
+        if row["instruction_attributes"]:
+            upper = price_limit(Random(child_seed(0, "limit", product.asin, number)), product.price)
+            text = row["instruction"].strip(".") + price_text(upper)
+            yield _goal(product, text, row["instruction_attributes"], row["instruction_options"], upper)
+
+
+def _synthetic(product: Product, row: Mapping[str, Any]) -> Iterator[Goal]:
+    text, attributes = row.get("instruction"), row.get("instruction_attributes")
+    if not text or not attributes:
+        return
+    upper = price_limit(Random(child_seed(0, "limit", product.asin)), product.price)
+    options = sorted(product.options)
+    for chosen in itertools.product(*(values for _, values in options)):
+        listed = ", and ".join(f"{name}: {value}" for (name, _), value in zip(options, chosen, strict=True))
+        wish = f"{text}{' with ' if listed else ''}{listed}{price_text(upper)}"
+        yield _goal(product, wish, attributes, chosen, upper)
+
+
+def _goal(product: Product, text: str, attributes: Sequence[str], options: Any, upper: float) -> Goal:
+    values = options.values() if isinstance(options, Mapping) else options
+    return Goal(
+        asin=product.asin,
+        query=product.query,
+        name=product.name,
+        product_category=product.product_category,
+        instruction=text,
+        attributes=tuple(attributes),
+        options=tuple(map(str, values)),
+        price_upper=upper,
+    )
+
+
+def _read(folder: Path, names: Sequence[str], kind: type, *, needed: bool = True) -> Any:
+    place = next((folder / name for name in names if (folder / name).is_file()), None)
+    if place is None:
+        if not needed:
+            return None
+        raise DataMissing(f"there is no {' or '.join(names)} in {folder}; WebShop's setup.sh downloads them")
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+    except ValueError as err:
+        raise BadValue(f"{place} is no JSON: {err}") from err
+    if not isinstance(found, kind):
+        raise BadValue(f"{place} holds a {type(found).__name__}, not the {kind.__name__} that WebShop writes")
+    return found
