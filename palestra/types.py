@@ -40,6 +40,7 @@ class Call:
     kind: str = "act"  # or "reflect", "summary"
     split: str | None = None  # why the prompt does not extend the call before it: "template", "tokens", "context"
     prompt: list[Message] | None = None
+    usage: tuple[int, int] | None = None  # tokens of prompt and reply, where they are counted and no ids are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

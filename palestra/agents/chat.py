@@ -285,6 +285,7 @@ class _ChatSession(Session):
                 kind=kind,
                 split=split,
                 prompt=shown,
+                usage=completion.usage,
             )
         )
         return reading

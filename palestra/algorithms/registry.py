@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -33,6 +34,25 @@ def make_algorithm(name: str, **options: Any) -> Algorithm:
             hint = f" Did you mean {near[0]}?" if near else ""
             raise BadValue(f"{name} has no option {option!r}.{hint} It takes: {', '.join(known)}.")
     return kind(**options)
+
+
+def configured(settings: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that the settings of a training run name, with the options it has."""
+    name = settings["algo"]
+    options: dict[str, Any] = {"gamma": settings["gamma"]}
+    if settings["kl"] and settings["kl_in"] == "reward":
+        options["beta"] = settings["kl"]
+    elif name == "reinforce_pp":
+        options["beta"] = 0.0
+    if name == "grpo":
+        options["normalise"] = settings["normalise"]
+    if name in ("grpo", "rloo"):
+        options["lone"] = "zero"  # a failure may leave one of a group alone
+    else:
+        options["per_env"] = settings["normalise_per_env"]
+    if name in ("ppo", "ppo_token"):
+        options["lam"] = settings["lam"]
+    return make_algorithm(name, **options)
 
 
 def options_of(name: str) -> list[str]:

@@ -63,6 +63,7 @@ class Completion:
     version: int  # of the weights
     prompt_ids: list[int]  # as read
     tool_calls: list[dict[str, Any]] = field(default_factory=list)  # native ones, from servers that parse them
+    usage: tuple[int, int] | None = None  # tokens of prompt and reply where a server counts them and shows no ids
 
 
 class Engine(ABC):

@@ -32,6 +32,7 @@ class Said:
     logprobs: list[float] = field(default_factory=list)
     stopped_by: str | None = None  # the stop string; None with finish "stop": the last id
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    usage: tuple[int, int] | None = None  # tokens of prompt and reply, as the server counted them
 
 
 class TokenDialect(ABC):
@@ -187,7 +188,17 @@ def read_chat(answer: Any) -> Said:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ParsingFailed(f"a tool call without a function's name: {str(call)[:200]}")
-    return Said(text=content or "", finish=_finish(choice.get("finish_reason")), tool_calls=calls)
+    finish = _finish(choice.get("finish_reason"))
+    return Said(text=content or "", finish=finish, tool_calls=calls, usage=_usage(answer))
+
+
+def _usage(answer: Any) -> tuple[int, int] | None:
+    """What a server says it read and wrote; None where it does not say."""
+    usage = answer.get("usage") if isinstance(answer, Mapping) else None
+    if not isinstance(usage, Mapping):
+        return None
+    read, wrote = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return (read, wrote) if type(read) is int and type(wrote) is int else None
 
 
 def _only_choice(answer: Any) -> Mapping[str, Any]:

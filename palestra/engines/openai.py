@@ -212,6 +212,7 @@ class OpenAIEngine(Engine):
             version=version,
             prompt_ids=[],
             tool_calls=said.tool_calls,
+            usage=said.usage,
         )
 
     async def _sampled(self, dialect: TokenDialect, prompt: list[int], sampling: Sampling) -> Said:

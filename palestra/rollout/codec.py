@@ -115,6 +115,8 @@ def _call_to_json(call: Call, before: list[int]) -> dict[str, Any]:
         "kind": call.kind,
         "split": call.split,
     }
+    if call.usage is not None:
+        stored["usage"] = list(call.usage)
     if call.prompt is not None:
         stored["prompt"] = [
             {"role": message["role"], "content": _observation_to_json(message["content"])} for message in call.prompt
@@ -123,7 +125,7 @@ def _call_to_json(call: Call, before: list[int]) -> dict[str, Any]:
 
 
 def _call_from_json(stored: Mapping[str, Any], before: list[int]) -> Call:
-    prompt = stored.get("prompt")
+    prompt, usage = stored.get("prompt"), stored.get("usage")
     return Call(
         prompt_ids=before[: stored["kept"]] + stored["prompt_ids"],
         ids=stored["ids"],
@@ -135,6 +137,7 @@ def _call_from_json(stored: Mapping[str, Any], before: list[int]) -> Call:
         prompt=None
         if prompt is None
         else [{"role": m["role"], "content": _observation_from_json(m["content"])} for m in prompt],
+        usage=None if usage is None else (usage[0], usage[1]),
     )
 
 

@@ -188,7 +188,9 @@ class Stub:
         message = self.reply or {"role": "assistant", "content": self._text(ids, reason, stop)}
         reason = "tool_calls" if message.get("tool_calls") else reason
         choices = [{"index": 0, "message": message, "finish_reason": reason}]
-        return web.json_response({"object": "chat.completion", "model": body["model"], "choices": choices})
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
+        answer = {"object": "chat.completion", "model": body["model"], "choices": choices, "usage": usage}
+        return web.json_response(answer)
 
     def _too_long(self, length: int) -> web.Response | None:
         if length < self.context:

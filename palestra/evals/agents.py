@@ -1,0 +1,247 @@
+"""A name -> who plays: experts, random players, Python functions, models in process, of a run, behind a server."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Self
+
+from palestra.agents import Agent, Chat, Expert, Random, Session
+from palestra.core import Env
+from palestra.engines.base import Engine, Sampling
+from palestra.engines.folders import fingerprint, model_folder
+from palestra.errors import BadValue
+from palestra.evals.suite import sampled
+from palestra.types import Action, Message, Observation, text_of
+
+PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": Expert, "random": Random}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """How a model is run and asked."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    system: str = ""
+    style: str = "plain"  # or "react", "tools"
+    max_context: int | None = None
+    api_model: str = ""  # of a server that has several
+    api_key_env: str = "OPENAI_API_KEY"  # where the key stands; it is written nowhere
+    tokenizer: str = ""  # of the server's model: exact tokens where the server shows them
+    device: str = "auto"
+    dtype: str | None = None
+
+
+class Player:
+    """Who is evaluated: an agent for each way of sampling, over one engine, and what is pinned of it."""
+
+    def __init__(self, name: str, settings: ModelSettings | None = None) -> None:
+        self.name = name
+        self.settings = settings or ModelSettings()
+        self.kind = kind_of(name)
+        self._engine: Engine | None = None
+        self._plain: Agent | None = None
+
+    async def __aenter__(self) -> Self:
+        if self.kind == "player":
+            self._plain = PLAYERS[self.name]()
+        elif self.kind == "python":
+            self._plain = python_agent(self.name)
+        else:
+            self._engine = _engine(self.name, self.kind, self.settings)
+            try:
+                await self._engine.ready()
+            except BaseException:
+                await self._engine.aclose()
+                raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._engine is not None:
+            await self._engine.aclose()
+        if self._plain is not None:
+            await self._plain.aclose()
+
+    def agent(self, sampling: Mapping[str, Any]) -> Agent:
+        """Plays with the settings' sampling, changed as an environment asks."""
+        if self._engine is None:
+            if self._plain is None:
+                raise BadValue("open the player first: async with Player(name) as player")
+            return self._plain
+        how = sampled(self.settings.sampling, sampling)
+        said = {key: value for key, value in asdict(how).items() if key != "seed"}
+        options: dict[str, Any] = {"style": self.settings.style, "max_context": self.settings.max_context}
+        return Chat(self._engine, system=self.settings.system or None, **options, **said)
+
+    def pinned(self) -> dict[str, Any]:
+        """What decides how it plays, as far as it can be told; known once it is open."""
+        found: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        engine = self._engine
+        if engine is None:
+            return found
+        if self.kind == "server":
+            found["model"] = getattr(engine, "model", None)
+        elif self.kind == "hf" and Path(folder := model_folder(self.name)).is_dir():
+            found |= {"folder": folder, "weights": fingerprint(folder)}
+        template = getattr(engine.tokenizer, "chat_template", None)
+        found["template"] = None if template is None else sha256(str(template).encode()).hexdigest()[:16]
+        how = asdict(self.settings.sampling)
+        del how["seed"]  # each reply has its own, from the task's
+        found["sampling"] = {**how, "stop": list(how["stop"]), "stop_ids": list(how["stop_ids"])}
+        found |= {name: getattr(self.settings, name) for name in ("system", "style", "max_context", "dtype")}
+        return found
+
+
+def kind_of(name: str) -> str:
+    """What sort of agent a name names."""
+    if name in PLAYERS:
+        return "player"
+    if name.startswith(("http://", "https://")):
+        return "server"
+    if name.startswith("default:"):
+        return "default"
+    module, colon, thing = name.partition(":")
+    if colon and all(part.isidentifier() for part in module.split(".")) and thing.isidentifier():
+        return "python"
+    return "hf"
+
+
+def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
+    if kind == "server":
+        from palestra.engines.openai import OpenAIEngine
+
+        key = os.environ.get(settings.api_key_env)
+        if key is None and settings.api_key_env != "OPENAI_API_KEY":
+            raise BadValue(
+                f"the environment variable {settings.api_key_env} holds no key; set it, or leave the flag out"
+            )
+        return OpenAIEngine(name, settings.api_model or None, api_key=key, tokenizer=settings.tokenizer or None)
+    from palestra.engines.hf import HFEngine
+
+    options: dict[str, Any] = {"device": settings.device, "dtype": settings.dtype}
+    if kind == "default":
+        from palestra.engines.default_model import default_model
+
+        model, tokenizer = default_model(name.partition(":")[2])
+        return HFEngine(model, tokenizer=tokenizer, **options)
+    folder = model_folder(name)
+    if (Path(name) / "run.json").exists() and folder == name:
+        raise BadValue(f"{name} is the folder of a run that has no model yet; train on, or name another folder")
+    return HFEngine(folder, **options)
+
+
+def imported(name: str) -> Any:
+    """What `module:name` names; the working directory is looked in first."""
+    module, _, thing = name.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # the installed command does not look where its user stands
+    try:
+        return getattr(importlib.import_module(module), thing)
+    except ModuleNotFoundError as err:
+        raise BadValue(f"{name}: there is no module {err.name!r}") from err
+    except AttributeError as err:
+        raise BadValue(f"{name}: {err}") from err
+
+
+def python_agent(name: str) -> Agent:
+    """`module:name` as an agent: an Agent, a class of them, or a function."""
+    found = imported(name)
+    if isinstance(found, type) and issubclass(found, Agent):
+        found = found()
+    if isinstance(found, Agent):
+        return found
+    if not callable(found):
+        raise BadValue(f"{name} is a {type(found).__name__}; an agent is a function, or a palestra Agent")
+    return Program(found)
+
+
+class Program(Agent):
+    """Plays what a function returns, at once or awaited.
+
+    Arguments go by their names: `observation` (text), `messages` or `conversation` (all so far, as chat messages),
+    `info` (the environment's), `seed` (the same for the same task and attempt), `turn` (0 for the first). A first
+    argument by another name gets the observation. A plain function runs in a thread, so that many play at once.
+    """
+
+    def __init__(self, choose: Callable[..., Any]) -> None:
+        self._choose = choose
+        self._threads = ThreadPoolExecutor(_THREADS, "palestra-program")  # they come to be as they are needed
+        self._names = _wanted(choose)
+
+    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+        del env
+        return _ProgramSession(self._choose, self._names, self._threads, seed)
+
+    async def aclose(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+_THREADS = 256
+_GIVEN = ("observation", "messages", "conversation", "info", "seed", "turn")
+
+
+def _wanted(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
+    """(what to give, is it given by place) for every argument that is given."""
+    try:
+        parameters = inspect.signature(choose).parameters.values()
+    except ValueError:  # a builtin that does not tell
+        return [("observation", True)]
+    found: list[tuple[str, bool]] = []
+    for place, one in enumerate(parameters):
+        if one.kind is one.VAR_KEYWORD or (one.kind is one.VAR_POSITIONAL and place > 0):
+            continue
+        if one.name in _GIVEN:
+            found.append((one.name, one.kind is one.POSITIONAL_ONLY))
+        elif place == 0:
+            found.append(("observation", True))
+        elif one.default is one.empty:
+            name = getattr(choose, "__name__", repr(choose))
+            raise BadValue(f"{name}: what is {one.name!r}? A function that plays may ask for {', '.join(_GIVEN)}")
+    return found
+
+
+class _ProgramSession(Session):
+    def __init__(
+        self, choose: Callable[..., Any], names: Sequence[tuple[str, bool]], threads: Executor, seed: int | None
+    ) -> None:
+        self._choose = choose
+        self._names = names
+        self._threads = threads
+        self._seed = seed
+        self._messages: list[Message] = []
+        self._turn = 0
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
+        self._messages.append({"role": "tool" if info.get("use_tool") else "user", "content": observation})
+        given = {
+            "observation": text_of(observation),
+            "messages": list(self._messages),
+            "conversation": list(self._messages),
+            "info": info,
+            "seed": self._seed,
+            "turn": self._turn,
+        }
+        args = [given[name] for name, by_place in self._names if by_place]
+        more = {name: given[name] for name, by_place in self._names if not by_place}
+        if inspect.iscoroutinefunction(self._choose):
+            answer = await self._choose(*args, **more)
+        else:
+            call = partial(self._choose, *args, **more)
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        action = Action(text=answer) if isinstance(answer, str) else answer
+        if not isinstance(action, Action):
+            raise BadValue(f"a function that plays returns text, got {type(answer).__name__}")
+        self._turn += 1
+        self._messages.append({"role": "assistant", "content": action.text})
+        return action

@@ -1,0 +1,237 @@
+"""Two evaluations of the same tasks -> their difference, paired by seed, with interval and test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+from palestra.errors import BadValue
+from palestra.evals.folder import Record, differences, read_record
+from palestra.evals.outcomes import Key, Outcome
+from palestra.evals.paired import difference, holm, mcnemar, sign_flips
+from palestra.evals.stats import Estimate, mean, mean_of_means
+from palestra.evals.text import aligned, markdown
+
+METRICS: Mapping[str, Callable[[Outcome], float]] = {
+    "success": lambda one: float(bool(one.success)),
+    "return": lambda one: one.reward,
+    "score": lambda one: one.score,
+}
+LISTED = 20  # wins and losses shown in words; JSON has them all
+Pair = tuple[int, float, float]  # seed, before, after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """One environment in both evaluations."""
+
+    name: str
+    pairs: Sequence[Pair]
+    unpaired: int  # tasks that only one of the two has a result for
+
+    @property
+    def values(self) -> list[float]:
+        return [after - before for _, before, after in self.pairs]
+
+
+def compare(before: str | Path, after: str | Path, *, metric: str = "success") -> dict[str, Any]:
+    """How `after` differs from `before`, on the tasks that both played; plain data."""
+    if metric not in METRICS:
+        raise BadValue(f"no metric {metric!r}; there are {', '.join(METRICS)}")
+    one, two = read_record(before), read_record(after)
+    paired = _pairs(one, two, METRICS[metric])
+    if not paired:
+        raise BadValue(
+            f"{before} and {after} have no task in common: neither environments with the same keywords nor seeds"
+        )
+    rows = [_row(p, metric) for p in paired]
+    for row, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["p_holm"] = adjusted
+    return {
+        "before": str(before),
+        "after": str(after),
+        "metric": metric,
+        "envs": rows,
+        "total": _total(paired, rows, metric),
+        "settings_that_differ": differences(_settings(one), _settings(two)),
+    }
+
+
+def _pairs(one: Record, two: Record, value: Callable[[Outcome], float]) -> list[Paired]:
+    mine, yours = _by_task(one, value), _by_task(two, value)
+    other = {name: name for name in yours}
+    twins = _alone(two, yours, mine)
+    for env_id, name in _alone(one, mine, yours).items():  # keywords differ, which is then told
+        if env_id in twins:
+            other[name] = twins[env_id]
+    found = []
+    for name, tasks in mine.items():
+        theirs = yours.get(other.get(name, ""), {})
+        pairs = [(seed, had, theirs[seed]) for seed, had in tasks.items() if seed in theirs]
+        if pairs:
+            found.append(Paired(name=name, pairs=pairs, unpaired=len(tasks) + len(theirs) - 2 * len(pairs)))
+    return found
+
+
+def _alone(record: Record, mine: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
+    """Id -> name of what has no twin by name, where the id is there once."""
+    left = [entry for entry in record.suite.entries if entry.name in mine and entry.name not in others]
+    ids = [entry.id for entry in left]
+    return {entry.id: entry.name for entry in left if ids.count(entry.id) == 1}
+
+
+def _by_task(record: Record, value: Callable[[Outcome], float]) -> dict[str, dict[int, float]]:
+    """Environment -> seed -> the mean of its attempts."""
+    outcomes: Mapping[Key, Outcome] = record.outcomes()
+    found: dict[str, dict[int, float]] = {}
+    for index, entry in enumerate(record.suite.entries):
+        tasks = found.setdefault(entry.name, {})
+        for seed in entry.seeds:
+            played = [outcomes.get((index, seed, member)) for member in range(entry.k)]
+            values = [value(one) for one in played if one is not None and not one.failed]
+            if values:
+                tasks[seed] = fsum(values) / len(values)
+    return found
+
+
+def _row(paired: Paired, metric: str) -> dict[str, Any]:
+    values = paired.values
+    estimate = difference(values) if metric == "success" else mean([[value] for value in values])
+    p, test = _test(values)
+    n = len(values)
+    return {
+        "name": paired.name,
+        "tasks": n,
+        "unpaired": paired.unpaired,
+        "before": fsum(pair[1] for pair in paired.pairs) / n,
+        "after": fsum(pair[2] for pair in paired.pairs) / n,
+        "difference": estimate.value,
+        "difference_low": estimate.low,
+        "difference_high": estimate.high,
+        "p": p,
+        "test": test,
+        "wins": [list(pair) for pair in paired.pairs if pair[2] > pair[1]],
+        "losses": [list(pair) for pair in paired.pairs if pair[2] < pair[1]],
+    }
+
+
+def _test(values: Sequence[float]) -> tuple[float, str]:
+    if all(value in (-1.0, 0.0, 1.0) for value in values):
+        wins, losses = sum(value > 0 for value in values), sum(value < 0 for value in values)
+        return mcnemar(wins, losses), "exact McNemar"
+    return sign_flips(values), "sign flips"
+
+
+def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
+    """Each environment counts the same."""
+    estimates = [
+        Estimate(value=row["difference"], low=row["difference_low"], high=row["difference_high"], n=row["tasks"])
+        for row in rows
+    ]
+    estimate = estimates[0] if len(rows) == 1 else mean_of_means(estimates)
+    # A sign may be flipped task by task; each weighs as much as it does in the mean.
+    weighed = [value / len(one.pairs) for one in paired for value in one.values]
+    p, test = (rows[0]["p"], rows[0]["test"]) if len(rows) == 1 else (sign_flips(weighed), "sign flips")
+    return {
+        "metric": metric,
+        "tasks": sum(row["tasks"] for row in rows),
+        "unpaired": sum(row["unpaired"] for row in rows),
+        "before": fsum(row["before"] for row in rows) / len(rows),
+        "after": fsum(row["after"] for row in rows) / len(rows),
+        "difference": estimate.value,
+        "difference_low": estimate.low,
+        "difference_high": estimate.high,
+        "p": p,
+        "test": test,
+        "wins": sum(len(row["wins"]) for row in rows),
+        "losses": sum(len(row["losses"]) for row in rows),
+    }
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """What one would want to know of when reading a difference: everything but who played and which tasks."""
+    agent = {key: value for key, value in record.agent.items() if key in ("sampling", "system", "style", "template")}
+    per_env = {
+        entry.id: {"kwargs": entry.kwargs, "k": entry.k, "turns": entry.turns, "sampling": entry.sampling}
+        for entry in record.suite.entries
+    }
+    return {"agent": agent, "versions": dict(record.saved.get("versions", {})), "envs": per_env}
+
+
+# In words
+
+
+def as_text(found: Mapping[str, Any], *, as_markdown: bool = False) -> str:
+    """The comparison for a terminal, or as Markdown."""
+    shown = _percent if found["metric"] == "success" else _number
+    head = ["environment", "tasks", "before", "after", "difference", "95% interval", "p", "wins", "losses"]
+    rows = list(found["envs"])
+    several = len(rows) > 1
+    if several:
+        head.insert(7, "p (Holm)")
+    body = [_cells(row, row["name"], shown, several=several) for row in rows]
+    if several:
+        body.append(_cells({**found["total"], "p_holm": None}, "all together", shown, several=True))
+    title = f"{found['after']} against {found['before']}: {found['metric']}, paired by seed"
+    table = (markdown if as_markdown else aligned)(head, body)
+    parts = [f"### {title}" if as_markdown else title, table, _verdict(found, shown)]
+    if found["total"]["unpaired"]:
+        parts.append(f"{found['total']['unpaired']} tasks have a result in one of the two alone and are left out.")
+    for word in ("wins", "losses"):
+        lines = [line for row in rows for line in _listed(row, word, shown)]
+        if lines:
+            mark = "- " if as_markdown else "  "
+            parts.append("\n".join([f"{word}:", *([""] if as_markdown else []), *(mark + line for line in lines)]))
+    if found["settings_that_differ"]:
+        mark = "- " if as_markdown else "  "
+        lines = [mark + line for line in found["settings_that_differ"]]
+        parts.append("\n".join(["settings that differ:", *([""] if as_markdown else []), *lines]))
+    return "\n\n".join(parts)
+
+
+def _cells(row: Mapping[str, Any], name: str, shown: Callable[[float], str], *, several: bool) -> list[str]:
+    low, high = row["difference_low"], row["difference_high"]
+    wins, losses = (x if isinstance(x, int) else len(x) for x in (row["wins"], row["losses"]))
+    holms = row.get("p_holm")
+    return [
+        name,
+        str(row["tasks"]),
+        shown(row["before"]),
+        shown(row["after"]),
+        "+" * (row["difference"] >= 0) + shown(row["difference"]),
+        "-" if low is None or high is None else f"{shown(low)} to {shown(high)}",
+        f"{row['p']:.3g}",
+        *(["-" if holms is None else f"{holms:.3g}"] if several else []),
+        str(wins),
+        str(losses),
+    ]
+
+
+def _verdict(found: Mapping[str, Any], shown: Callable[[float], str]) -> str:
+    total = found["total"]
+    change = shown(abs(total["difference"]))
+    if total["p"] >= 0.05:
+        return f"No difference can be told from chance (p = {total['p']:.3g}, {total['test']})."
+    word = "better" if total["difference"] > 0 else "worse"
+    return f"{found['after']} is {word} by {change} (p = {total['p']:.3g}, {total['test']})."
+
+
+def _listed(row: Mapping[str, Any], word: str, shown: Callable[[float], str]) -> list[str]:
+    pairs = row[word]
+    if not pairs:
+        return []
+    plain = all({before, after} == {0.0, 1.0} for _, before, after in pairs)
+    seeds = [str(seed) if plain else f"{seed} ({shown(b)} -> {shown(a)})" for seed, b, a in pairs[:LISTED]]
+    more = f" and {len(pairs) - LISTED} more" if len(pairs) > LISTED else ""
+    return [f"{row['name']}: seeds {', '.join(seeds)}{more}"]
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}"

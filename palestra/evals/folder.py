@@ -1,0 +1,160 @@
+"""The folder of an evaluation: what was run, pinned; who may write there; what it holds."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from palestra import __version__
+from palestra.errors import BadValue, StoreFailed
+from palestra.evals.outcomes import EPISODES, Key, Outcome, read_outcomes
+from palestra.evals.suite import Entry, Suite
+from palestra.pages.html import replace_file
+
+SETTINGS, SUMMARY, PAGE, TABLE = "run.json", "summary.json", "report.html", "table.csv"
+KIND = "eval"
+_PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "reasoning-gym")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """An evaluation as its folder tells it, finished or not."""
+
+    folder: Path
+    suite: Suite
+    agent: Mapping[str, Any]
+    plan: Mapping[str, Any]  # what must be the same for a run to go on
+    saved: Mapping[str, Any]  # the whole of run.json
+
+    @property
+    def title(self) -> str:
+        return f"{self.suite.name}, {self.agent['name']}"
+
+    def outcomes(self) -> dict[Key, Outcome]:
+        return read_outcomes(self.folder)
+
+
+def plan_of(suite: Suite, agent: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the results, as plain data."""
+    entries = [entry.to_json() for entry in suite.entries]
+    plan = {"suite": suite.name, "agent": dict(agent), "envs": entries, "palestra": __version__}
+    found: dict[str, Any] = json.loads(json.dumps(plan, default=repr))
+    return found
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """Where two plans differ, each as `path: before -> after`."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        found = []
+        for key in dict.fromkeys([*before, *after]):
+            found += differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        return found
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        return [line for i, pair in enumerate(zip(before, after, strict=True)) for line in _item(*pair, path, i)]
+    if before == after:
+        return []
+    return [f"{path}: {_short(before)} -> {_short(after)}"]
+
+
+def _item(before: Any, after: Any, path: str, index: int) -> list[str]:
+    name = before.get("id", index) if isinstance(before, Mapping) else index
+    return differences(before, after, f"{path}[{name}]")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and len(value) > 3:
+        return f"{len(value)} of them"
+    text = "nothing" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def write_settings(folder: Path, plan: Mapping[str, Any], command: Sequence[str], **more: Any) -> None:
+    saved = {"kind": KIND, "plan": plan, "versions": versions(), "command": list(command), **more}
+    replace_file(folder / SETTINGS, (json.dumps(saved, indent=2) + "\n").encode())
+
+
+def versions() -> dict[str, str]:
+    """Of what may change results; packages that are not there are left out."""
+    found = {"palestra": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def read_record(folder: str | Path) -> Record:
+    """What `folder` holds; BadValue where that is no evaluation."""
+    folder = Path(folder)
+    path = folder / SETTINGS
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        if saved.get("kind") != KIND:
+            raise BadValue(f"{folder} holds a run of another kind; `palestra eval --out FOLDER` makes evaluations")
+        plan = saved["plan"]
+        entries = tuple(Entry.from_json(data) for data in plan["envs"])
+        suite = Suite(name=plan["suite"], entries=entries)
+        return Record(folder=folder, suite=suite, agent=plan["agent"], plan=plan, saved=saved)
+    except (FileNotFoundError, NotADirectoryError) as err:
+        raise BadValue(f"{folder} holds no evaluation: {SETTINGS} is missing") from err
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        if isinstance(err, BadValue):
+            raise
+        raise BadValue(f"{path} is not what an evaluation writes: {err!r}") from err
+
+
+def holds_eval(folder: Path) -> bool:
+    try:
+        saved = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        return isinstance(saved, dict) and saved.get("kind") == KIND
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Only one process evaluates in a folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as err:
+        raise StoreFailed(f"the folder {folder} cannot be used: {err.strerror}. Choose another --out") from err
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as err:
+        raise BadValue(f"another process is evaluating in {folder}; wait for it, or choose another --out") from err
+    else:
+        yield
+    finally:
+        os.close(handle)
+
+
+def begin(folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, fresh: bool = False, **more: Any) -> None:
+    """Make the folder this evaluation's: a new one, or the same one again; anything else is refused."""
+    if (folder / SETTINGS).exists():
+        if not holds_eval(folder):
+            raise BadValue(f"{folder} holds a run of another kind; choose another --out")
+        if fresh:
+            for name in (EPISODES, SUMMARY, PAGE, TABLE, SETTINGS):
+                (folder / name).unlink(missing_ok=True)
+        else:
+            other = differences(read_record(folder).plan, plan)
+            if other:
+                listed = "".join(f"\n  {line}" for line in other)
+                raise BadValue(
+                    f"{folder} holds an evaluation with other settings:{listed}\n"
+                    "Choose another --out, or start over with --fresh"
+                )
+            return
+    elif (folder / EPISODES).exists() or (folder / "metrics.jsonl").exists():
+        raise BadValue(f"{folder} holds something else; choose another --out")
+    write_settings(folder, plan, command, **more)

@@ -1,0 +1,129 @@
+"""A stored episode -> the few numbers that statistics need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palestra.errors import ParsingFailed
+from palestra.rollout.store import read_json
+
+EPISODES = "episodes.jsonl"
+Key = tuple[int, int, int]  # entry of the suite, seed, attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one episode went."""
+
+    entry: int  # of the suite
+    seed: int
+    member: int  # which attempt at the task
+    success: bool | None  # None: it failed as infrastructure
+    reward: float  # all of it
+    score: float  # the grade of the last turn where there is one, else 1 for success and 0 for none
+    turns: int
+    tokens_read: int | None  # None: nobody counted
+    tokens_written: int | None
+    tool_calls: int
+    invalid: int  # actions that could not be read, or were against the rules
+    ending: str  # "solved", "lost", "horizon" ...
+    truncated: bool
+    boundary: str | None  # of its failure
+    kind: str  # of its failure
+    message: str
+    attempts: int  # infrastructure's, this one included
+    started: float  # seconds since the epoch
+    seconds: float
+    agent_seconds: float
+    env_seconds: float
+
+    @property
+    def key(self) -> Key:
+        return self.entry, self.seed, self.member
+
+    @property
+    def failed(self) -> bool:
+        return self.boundary is not None
+
+
+def outcome(episode: Mapping[str, Any]) -> Outcome:
+    """What statistics need of a stored episode; ParsingFailed where it is none."""
+    try:
+        turns = episode["turns"]
+        failure = episode["failure"]
+        last: Mapping[str, Any] = turns[-1]["info"] if turns else {}
+        success = episode["success"]
+        score = last.get("score")
+        read, written = _tokens(turns)
+        return Outcome(
+            entry=episode["meta"].get("entry", 0),
+            seed=episode["seed"],
+            member=episode["member"],
+            success=None if failure is not None else bool(success),
+            reward=sum(turn["reward"] for turn in turns),
+            score=float(score) if isinstance(score, (int, float)) else float(bool(success)),
+            turns=len(turns),
+            tokens_read=read,
+            tokens_written=written,
+            tool_calls=_tool_calls(turns),
+            invalid=sum("invalid" in turn["info"] for turn in turns),
+            ending=str(last.get("ending", "")),
+            truncated=bool(turns) and bool(turns[-1]["truncated"]),
+            boundary=None if failure is None else failure["boundary"],
+            kind="" if failure is None else failure["kind"],
+            message="" if failure is None else failure["message"],
+            attempts=episode["attempts"],
+            started=episode["started"],
+            seconds=episode["seconds"],
+            agent_seconds=sum(turn["agent_seconds"] for turn in turns),
+            env_seconds=sum(turn["env_seconds"] for turn in turns),
+        )
+    except (KeyError, TypeError, AttributeError) as err:
+        raise ParsingFailed(f"this is no stored episode: {type(err).__name__} {err}") from err
+
+
+def read_outcomes(folder: Path) -> dict[Key, Outcome]:
+    """Every episode once: what was played to its end stays, what failed gives way to a later attempt."""
+    path = folder / EPISODES
+    return latest(outcome(data) for data in read_json(path)) if path.exists() else {}
+
+
+def latest(outcomes: Iterable[Outcome]) -> dict[Key, Outcome]:
+    found: dict[Key, Outcome] = {}
+    for one in outcomes:
+        before = found.get(one.key)
+        if before is None or before.failed:
+            found[one.key] = one
+    return found
+
+
+def _calls(turns: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for turn in turns:
+        yield from turn["calls"]
+
+
+def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]:
+    """What the model was given and what it wrote, over all its calls."""
+    read = written = 0
+    asked = False
+    for call in _calls(turns):
+        asked = True
+        usage = call.get("usage")
+        if usage is not None:
+            read, written = read + usage[0], written + usage[1]
+        elif call["ids"]:
+            read, written = read + call["kept"] + len(call["prompt_ids"]), written + len(call["ids"])
+        else:
+            return None, None
+    return (read, written) if asked else (0, 0)
+
+
+def _tool_calls(turns: list[Mapping[str, Any]]) -> int:
+    """As the environment counted them; else those the model made in its server's own form."""
+    used = next(
+        (turn["info"]["tool_calls_used"] for turn in reversed(turns) if "tool_calls_used" in turn["info"]), None
+    )
+    return int(used) if used is not None else sum(len(turn["tool_calls"]) for turn in turns)

@@ -1,0 +1,75 @@
+"""Paired differences -> an interval and a p-value. Pure functions, standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb, fsum, sqrt
+from random import Random
+from statistics import variance
+
+from palestra.evals.stats import RESAMPLES, Estimate, Z, mean, student
+
+EXACT = 14  # differences up to which all signs are tried
+FLIPS = 10_000
+
+
+def difference(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:
+    """The mean of paired differences of success, a task each, each from -1 to 1."""
+    n = len(values)
+    middle = fsum(values) / n
+    if any(values):
+        if any(value not in (-1.0, 0.0, 1.0) for value in values):
+            return mean([[value] for value in values], bounds=(-1.0, 1.0), resamples=resamples)
+        if n > 1 and (spread := variance(values)) > 0:
+            reach = student(n - 1) * sqrt(spread / n)
+            return Estimate(value=middle, low=max(-1.0, middle - reach), high=min(1.0, middle + reach), n=n)
+    # All alike: as if one pair more had gone each way (Bonett and Price), so that a few pairs do not seem certain.
+    centre = fsum(values) / (n + 2)
+    reach = Z * sqrt(((fsum(value * value for value in values) + 2) / (n + 2) - centre**2) / (n + 2))
+    return Estimate(value=middle, low=max(-1.0, centre - reach), high=min(1.0, centre + reach), n=n)
+
+
+def mcnemar(wins: int, losses: int) -> float:
+    """Exact, two-sided: could a fair coin decide so one-sidedly who alone solved a task?"""
+    n = wins + losses
+    if n == 0:
+        return 1.0
+    tail = sum(comb(n, i) for i in range(min(wins, losses) + 1))
+    return float(min(1.0, 2 * tail / 2**n))
+
+
+def sign_flips(values: Sequence[float]) -> float:
+    """Permutation test of paired differences: how often random signs bring the sum as far from zero.
+
+    Exact for few differences; else from ten thousand draws, which are always the same.
+    """
+    found = [abs(value) for value in values if value]
+    if not found:
+        return 1.0
+    far = abs(fsum(values)) * (1 - 1e-9) - 1e-12
+    if len(found) <= EXACT:
+        sums = [found[0]]  # of the first sign only: the other half mirrors it
+        for value in found[1:]:
+            sums = [total + sign for total in sums for sign in (value, -value)]
+        return sum(abs(total) >= far for total in sums) / len(sums)
+    rng, whole = Random(len(found)), fsum(found)
+    hits = 0
+    for _ in range(FLIPS):
+        bits = rng.getrandbits(len(found))
+        minus = 0.0
+        for value in found:
+            if bits & 1:
+                minus += value
+            bits >>= 1
+        hits += abs(whole - 2 * minus) >= far
+    return (hits + 1) / (FLIPS + 1)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Several tests at once: Holm's step-down correction, in the order given."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    found, worst = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(order):
+        worst = max(worst, min(1.0, p_values[index] * (len(p_values) - place)))
+        found[index] = worst
+    return found

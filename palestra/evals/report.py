@@ -1,0 +1,184 @@
+"""The folder of an evaluation -> `report.html`, one page that needs nothing else, and `table.csv`.
+
+Both follow from `run.json`, `summary.json` and the stored episodes alone, so they can be made again at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from palestra.errors import BadValue
+from palestra.evals.folder import PAGE, SUMMARY, TABLE, Record, read_record
+from palestra.evals.outcomes import EPISODES
+from palestra.evals.text import cells, interval, percent, sections, table_csv
+from palestra.pages import html, ranges
+from palestra.pages.svg import Chart, Point, Series, draw
+from palestra.rollout.codec import from_json
+from palestra.rollout.store import read_json
+from palestra.rollout.types import Trajectory
+
+SHOWN = 8  # episodes
+LOOKED_AT = 64  # of each environment, for the few that are shown
+MOST_RANGES = 60
+MOST_LISTED = 200
+
+
+def write_report(folder: str | Path) -> Path:
+    """Make `report.html` and `table.csv` from what the evaluation has left so far."""
+    record = read_record(folder)
+    summary = read_summary(record.folder)
+    html.replace_file(record.folder / TABLE, table_csv(summary["table"]).encode())
+    return html.replace_file(record.folder / PAGE, page(record, summary, sample(record.folder)).encode())
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except FileNotFoundError as err:
+        raise BadValue(f"{folder} has no {SUMMARY} yet; the command that began it goes on") from err
+    return found
+
+
+def page(record: Record, summary: Mapping[str, Any], episodes: Sequence[Trajectory] = ()) -> str:
+    """The report as HTML."""
+    table = summary["table"]
+    parts = [_head(record, table), _tiles(table, summary["running"])]
+    parts.append(html.section("Success, with 95% intervals", _successes(table["envs"])))
+    for title, rows in sections(table):
+        head, body = cells(rows)
+        parts.append(
+            html.section(f"By {title}" if len(rows) > 1 else title.capitalize(), html.table(head, body, named=True))
+        )
+    parts.append(html.section("Attempts", draw(pass_chart(table["envs"]))))
+    parts.append(html.section("How episodes ended", _endings(table["envs"])))
+    parts.append(html.section("Judged again", _replays(summary.get("replay"))))
+    parts.append(html.section("A sample of episodes", "".join(html.episode(one) for one in episodes)))
+    parts.append(html.section("What was run", _pinned(record)))
+    return html.whole_page(record.title, parts)
+
+
+def sample(folder: Path, count: int = SHOWN) -> list[Trajectory]:
+    """A few episodes, of every environment in turn, solved and unsolved; none where nothing was stored."""
+    path = folder / EPISODES
+    if not path.exists():
+        return []
+    kept: dict[int, list[Mapping[str, Any]]] = {}
+    for data in read_json(path):
+        mine = kept.setdefault(data["meta"].get("entry", 0), [])
+        if data["failure"] is None and data["turns"] and len(mine) < LOOKED_AT:
+            mine.append(data)
+    chosen = [html.mixed([from_json(data) for data in mine], count) for _, mine in sorted(kept.items())]
+    return list(_in_turn(chosen))[:count]
+
+
+def pass_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
+    """pass@k and pass^k over k, the mean of all environments that have them."""
+    series = []
+    for sign, name, style in (("@", "pass@k: any of k", "two"), ("^", "pass^k: all of k", "one")):
+        ks = sorted(
+            {int(key[5:]) for row in rows for key in row if key.startswith(f"pass{sign}") and key[5:].isdigit()}
+        )
+        points = []
+        for k in ks:
+            mine = [row for row in rows if row.get(f"pass{sign}{k}") is not None]
+            points.append(Point(x=k, y=sum(row[f"pass{sign}{k}"] for row in mine) / len(mine), text=f"{name}, k = {k}"))
+        series.append(Series(name=name, style=style, points=points, dots=True))
+    return Chart(
+        title="Success with several attempts", series=series, x_label="k", span=(0.0, 1.0), form=_percent, legend=True
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{round(value * 100, 6):g}%"
+
+
+def _successes(rows: Sequence[Mapping[str, Any]]) -> str:
+    shown = [row for row in rows if row.get("success") is not None][:MOST_RANGES]
+    found = [
+        ranges.Range(
+            name=row["name"],
+            value=row["success"],
+            low=row["success_low"],
+            high=row["success_high"],
+            marks=tuple(row[key] for key in ("random_success", "expert_success") if row.get(key) is not None),
+        )
+        for row in shown
+    ]
+    chart = ranges.draw("Success by environment", found, span=(0.0, 1.0), form=lambda value: f"{value * 100:.3g}%")
+    return chart + ("<p>Thin strokes: the random player and the expert.</p>" if any(r.marks for r in found) else "")
+
+
+def _endings(rows: Sequence[Mapping[str, Any]]) -> str:
+    known = [row for row in rows if row.get("endings")]
+    names = sorted({name for row in known for name in row["endings"]})
+    body = [[row["name"], *(str(row["endings"].get(name, "")) for name in names)] for row in known]
+    return html.table(["", *names], body, named=True) if known else ""
+
+
+def _replays(replay: Mapping[str, Any] | None) -> str:
+    """How the replays of a rescored evaluation went, and which episodes were answered otherwise."""
+    if replay is None:
+        return ""
+    counts = html.table(["replay", "episodes"], [[word, str(n)] for word, n in replay["counts"].items()], named=True)
+    rows = [
+        [one["env"], str(one["seed"]), str(one["member"]), one["replay"]] for one in replay["episodes"][:MOST_LISTED]
+    ]
+    return counts + (html.table(["environment", "seed", "attempt", "replay"], rows, named=True) if rows else "")
+
+
+def _head(record: Record, table: Mapping[str, Any]) -> str:
+    from html import escape
+
+    total = table["total"]
+    count = f"{total['episodes']} of {total['planned']} episodes"
+    return f"<header><h1>{escape(record.suite.name)}</h1><p>{escape(str(record.agent['name']))}, {count}</p></header>"
+
+
+def _tiles(table: Mapping[str, Any], running: Mapping[str, Any]) -> str:
+    total = table["total"]
+    found = [("success", percent(total.get("success")), _edges(total, "success"))]
+    if total.get("normalised") is not None:
+        found.append(("random = 0, expert = 1", f"{total['normalised']:.3f}", _edges(total, "normalised", "{:.3f}")))
+    if total.get("return") is not None:
+        found.append(("return", f"{total['return']:.3f}", _edges(total, "return", "{:.3f}")))
+    if total.get("turns") is not None:
+        found.append(("turns an episode", f"{total['turns']:.2f}", f"{total['truncated']:.1%} truncated"))
+    if total.get("tokens_written"):
+        found.append(("tokens an episode", f"{total['tokens_written']:,.0f}", f"{total['tokens_read']:,.0f} read"))
+    if total.get("cost") is not None:
+        found.append(("cost", f"${total['cost']:.4f}", "by the prices given"))
+    each = f"{running['seconds_per_episode']:.2f} s an episode, {running['retries']} retries"
+    found.append(("wall-clock", f"{running['wall_seconds']:,.1f} s", each))
+    if total["failed"]:
+        causes = ", ".join(f"{count} {where}" for where, count in total["failed_by"].items())
+        found.append(("failed episodes", str(total["failed"]), f"{causes}; in no figure"))
+    return html.tiles(found)
+
+
+def _edges(row: Mapping[str, Any], key: str, form: str = "{:.1%}") -> str:
+    return interval(row, key, lambda value: "-" if value is None else form.format(value)).partition("(")[2].rstrip(")")
+
+
+def _pinned(record: Record) -> str:
+    from html import escape
+
+    versions = ", ".join(f"{name} {version}" for name, version in record.saved.get("versions", {}).items())
+    command = shlex.join(map(str, record.saved.get("command", ())))
+    plan = json.dumps(record.plan, indent=2)
+    return (
+        f"<pre>{escape(command)}</pre><p>{escape(versions)}</p>"
+        f"<details><summary>ids, keywords, seeds, sampling, template</summary><pre>{escape(plan)}</pre></details>"
+    )
+
+
+def _in_turn(lists: Iterable[Sequence[Trajectory]]) -> Iterator[Trajectory]:
+    """The first of each, then the second of each, and so on."""
+    waiting = [list(one) for one in lists]
+    while any(waiting):
+        for one in waiting:
+            if one:
+                yield one.pop(0)

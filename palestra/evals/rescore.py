@@ -1,0 +1,272 @@
+"""A finished evaluation, judged again: its actions are replayed in the environments, or a function grades its episodes.
+
+The agent is not asked again. Where an environment now replies otherwise than it did, the actions that followed were
+answers to something else: such episodes are marked, one by one, in their `meta["replay"]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from palestra.agents import Agent, Session
+from palestra.core import Env
+from palestra.errors import BadValue, ContextFull, EnvFailed
+from palestra.evals.agents import imported
+from palestra.evals.folder import Record, begin, claimed, plan_of, read_record
+from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
+from palestra.evals.run import Evaluation, Settings, horizons, write_summary
+from palestra.evals.suite import Suite, changed
+from palestra.rollout import Trajectory, Writer, stream
+from palestra.rollout.codec import from_json, to_json
+from palestra.rollout.store import read_json
+from palestra.rollout.types import Failure, Task, Turn
+from palestra.seeding import child_seed
+from palestra.types import Action, Observation, text_of
+
+CHUNK = 256  # episodes in memory at once
+SAME = "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescored:
+    """What came of judging again."""
+
+    evaluation: Evaluation
+    replays: Mapping[str, int]  # how the replay went -> episodes
+    flips: Sequence[tuple[Key, bool, bool]]  # episode, success before, success now
+
+
+async def rescore(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    grader: str | None = None,
+    settings: Settings | None = None,
+    fresh: bool = False,
+    command: Sequence[str] | None = None,
+) -> Rescored:
+    """Judge the episodes of the evaluation in `source` again, into `folder`.
+
+    Without a `grader` the stored actions are replayed in the environments as they are now, with `kwargs` changed. A
+    `grader` ("module:name") is called with each trajectory and returns whether it succeeded, a score from 0 to 1, or a
+    mapping with "success", "score" and "reward".
+    """
+    settings = settings or Settings()
+    before, folder = read_record(source), Path(folder)
+    if folder.resolve() == before.folder.resolve():
+        raise BadValue("what was played stays as it is; choose another --out")
+    if grader is not None and kwargs:
+        raise BadValue("a grader judges what was played; other keywords need a replay: leave one of the two out")
+    suite = changed(before.suite, kwargs=kwargs or {})
+    plan = plan_of(suite, before.agent)
+    plan["rescored"] = {"from": str(before.folder), "grader": grader}
+    grade = None if grader is None else _grader(grader)
+    with claimed(folder):
+        begin(folder, plan, sys.argv if command is None else command, fresh=fresh)
+        with Writer(folder / EPISODES) as store:
+            found = read_outcomes(folder)
+            played = 0
+            for chunk in _chunks(before, found):
+                judged = (
+                    await _replayed(suite, chunk, settings) if grade is None else await _graded(grade, chunk, settings)
+                )
+                for trajectory in judged:
+                    store.write(trajectory)
+                    found |= latest([outcome(to_json(trajectory))])
+                    played += 1
+        record = read_record(folder)
+        summary = write_summary(record, found, settings.prices, **_replay_notes(folder))
+    evaluation = Evaluation(folder=folder, summary=summary, outcomes=found, played=played)
+    old = before.outcomes()
+    flips = [
+        (key, bool(old[key].success), bool(one.success))
+        for key, one in sorted(found.items())
+        if key in old and not one.failed and not old[key].failed and bool(old[key].success) != bool(one.success)
+    ]
+    return Rescored(evaluation=evaluation, replays=summary["replay"]["counts"], flips=flips)
+
+
+def _chunks(before: Record, found: Mapping[Key, Outcome]) -> Iterator[list[Trajectory]]:
+    """The stored episodes that have a result there and none here yet; a failure was never judged, so it stays one."""
+    path = before.folder / EPISODES
+
+    def wanted() -> Iterator[Trajectory]:
+        seen: set[Key] = set()
+        for data in read_json(path):
+            key = (data["meta"].get("entry", 0), data["seed"], data["member"])
+            there = found.get(key)
+            if data["failure"] is None and key not in seen and (there is None or there.failed):
+                seen.add(key)
+                yield from_json(data)
+
+    if not path.exists():
+        return
+    waiting = wanted()
+    while chunk := list(islice(waiting, CHUNK)):
+        yield chunk
+
+
+# By replay
+
+
+async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: Settings) -> list[Trajectory]:
+    found = []
+    for index in sorted({t.meta.get("entry", 0) for t in chunk}):
+        entry = suite.entries[index]
+        mine = {(t.seed, t.member): t for t in chunk if t.meta.get("entry", 0) == index}
+        tasks = [task for task in entry.tasks(index) if (task.seed, task.member) in mine]
+        agent = _Replay({_agent_seed(task): mine[task.seed, task.member] for task in tasks})
+        episodes = stream(
+            agent,
+            tasks,
+            concurrency=settings.concurrency,
+            retries=settings.retries,
+            give_up_after=len(tasks) + 1,
+            call_timeout=settings.call_timeout,
+            wrappers=horizons(suite.entries),
+        )
+        async with episodes:
+            async for trajectory in episodes:
+                stored = mine[trajectory.seed, trajectory.member]
+                note = agent.notes.get(child_seed(stored.seed, "agent", stored.member), SAME)
+                if trajectory.failure is None and note == SAME and len(trajectory.turns) < len(stored.turns):
+                    note = f"ended after {len(trajectory.turns)} of {len(stored.turns)} turns"
+                found.append(_timed(trajectory, stored, note))
+    return sorted(found, key=lambda t: (t.meta["entry"], t.group, t.member))
+
+
+def _agent_seed(task: Task) -> int:
+    """What a rollout tells the agent: by it a session knows which episode it is in."""
+    return child_seed(task.seed, "agent", task.member)
+
+
+def _timed(trajectory: Trajectory, stored: Trajectory, note: str) -> Trajectory:
+    """With the time the agent took when it was asked."""
+    turns = tuple(
+        replace(turn, agent_seconds=old.agent_seconds)
+        for turn, old in zip(trajectory.turns, stored.turns, strict=False)
+    )
+    seconds = sum(turn.agent_seconds + turn.env_seconds for turn in turns)
+    return replace(trajectory, turns=turns, seconds=seconds, meta={**trajectory.meta, "replay": note})
+
+
+class _Replay(Agent):
+    """Says again what was said, and notes where it is answered otherwise."""
+
+    def __init__(self, episodes: Mapping[int, Trajectory]) -> None:
+        self._episodes = episodes
+        self.notes: dict[int, str] = {}
+
+    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+        del env
+        if seed is None or seed not in self._episodes:
+            raise BadValue("this episode was not stored")
+        self.notes.pop(seed, None)
+        return _ReplaySession(self._episodes[seed], lambda note: self.notes.setdefault(seed, note))
+
+
+class _ReplaySession(Session):
+    def __init__(self, stored: Trajectory, note: Callable[[str], object]) -> None:
+        self._stored = stored
+        self._note = note
+        self._turn = 0
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
+        del info
+        turns = self._stored.turns
+        if self._turn == len(turns):
+            if self._stored.truncated:  # cut short from outside, by the model's window for one
+                raise ContextFull("the stored episode was cut short here")
+            self._note("unfinished")
+            raise EnvFailed(f"after the {len(turns)} stored actions the episode now goes on; the agent was not asked")
+        turn = turns[self._turn]
+        if text_of(observation) != text_of(turn.observation):
+            self._note(f"other replies from turn {self._turn + 1} on")
+        self._turn += 1
+        return turn.action
+
+
+# By a function
+
+Grade = Callable[[Trajectory], Any]
+
+
+def _grader(name: str) -> Grade:
+    found = imported(name)
+    if not callable(found):
+        raise BadValue(f"{name} is a {type(found).__name__}; a grader is a function of a trajectory")
+    grade: Grade = found
+    return grade
+
+
+async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: Settings) -> list[Trajectory]:
+    gate = asyncio.Semaphore(settings.concurrency)
+
+    async def one(trajectory: Trajectory) -> Trajectory:
+        async with gate:
+            try:
+                said = await asyncio.to_thread(grade, trajectory)
+                if inspect.isawaitable(said):
+                    said = await said
+                return _judged(trajectory, said)
+            except Exception as err:  # noqa: BLE001  # a grader that breaks is recorded, not a zero
+                failure = Failure(boundary="grader", kind=type(err).__name__, message=str(err)[:2000])
+                return replace(trajectory, success=None, failure=failure)
+
+    return list(await asyncio.gather(*(one(trajectory) for trajectory in chunk)))
+
+
+def _judged(trajectory: Trajectory, said: Any) -> Trajectory:
+    """The trajectory with its new outcome on its last turn."""
+    if isinstance(said, bool):
+        said = {"success": said}
+    elif isinstance(said, (int, float)):
+        said = {"success": said >= 1, "score": float(said)}
+    if not isinstance(said, Mapping) or not set(said) <= {"success", "score", "reward"} or "success" not in said:
+        raise BadValue(
+            f'a grader returns a bool, a number, or a mapping with "success", "score" and "reward", got {said!r}'
+        )
+    success = bool(said["success"])
+    if not trajectory.turns:
+        return replace(trajectory, success=success)
+    last = trajectory.turns[-1]
+    score = float(said.get("score", success))
+    reward = float(said.get("reward", score))
+    info = {**last.info, "success": success, "score": score}
+    earlier: tuple[Turn, ...] = trajectory.turns[:-1]
+    if "reward" in said:
+        reward -= sum(turn.reward for turn in earlier)  # what is said is the whole return
+    return replace(trajectory, success=success, turns=(*earlier, replace(last, reward=reward, info=info)))
+
+
+def _replay_notes(folder: Path) -> dict[str, Any]:
+    """How the replays went: counts, and every episode that was answered otherwise."""
+    counts: Counter[str] = Counter()
+    listed = []
+    for data in read_json(folder / EPISODES):
+        note = data["meta"].get("replay", "graded")
+        word = note if note in (SAME, "graded", "unfinished") else note.partition(" ")[0]
+        counts[{"other": "other replies", "ended": "ended early"}.get(word, word)] += 1
+        if note not in (SAME, "graded"):
+            listed.append({"env": data["env_id"], "seed": data["seed"], "member": data["member"], "replay": note})
+    return {"replay": {"counts": dict(sorted(counts.items())), "episodes": listed}}
+
+
+def described(found: Rescored) -> dict[str, Any]:
+    """Plain data for a machine."""
+    return {
+        **found.evaluation.summary,
+        "flips": [
+            {"entry": key[0], "seed": key[1], "member": key[2], "before": before, "now": now}
+            for key, before, now in found.flips
+        ],
+    }

@@ -1,0 +1,168 @@
+"""A suite and a player -> a folder with every episode and the table; killed at any moment, it goes on from there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from palestra.core import Env
+from palestra.evals.agents import Player
+from palestra.evals.folder import SUMMARY, Record, begin, claimed, plan_of, read_record
+from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
+from palestra.evals.suite import Entry, Suite
+from palestra.evals.summary import Prices, summarise
+from palestra.pages.html import replace_file
+from palestra.rollout import Progress, Task, Writer, stream
+from palestra.rollout.codec import to_json
+from palestra.wrappers import Horizon
+
+KEEP_EVERY = 20.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What may differ when an evaluation goes on: it changes no result."""
+
+    concurrency: int = 32
+    retries: int = 2  # of an episode that failed as infrastructure, in one sitting
+    give_up_after: int = 64  # failures in a row
+    call_timeout: float | None = None
+    prices: Prices = field(default_factory=Prices)
+    progress: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What came of it."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+    outcomes: Mapping[Key, Outcome]
+    played: int  # episodes of this sitting
+    stopped: str | None = None  # why not all were started
+
+    @property
+    def left(self) -> int:
+        """Episodes without a result: they failed, or were not started."""
+        total = self.summary["table"]["total"]
+        return int(total["failed"] + total["missing"])
+
+    @property
+    def planned(self) -> int:
+        return int(self.summary["table"]["total"]["planned"])
+
+
+async def evaluate(
+    suite: Suite,
+    player: Player,
+    folder: str | Path,
+    *,
+    settings: Settings | None = None,
+    fresh: bool = False,
+    command: Sequence[str] | None = None,
+) -> Evaluation:
+    """Play what is not yet played of `suite`, each episode once, and write the summary.
+
+    Episodes that failed as infrastructure are played again. Everything random follows from a task's seed and the
+    number of the attempt at it, so that neither order nor interruptions matter.
+    """
+    settings = settings or Settings()
+    folder = Path(folder)
+    with claimed(folder):
+        async with player:
+            plan = plan_of(suite, player.pinned())
+            begin(folder, plan, sys.argv if command is None else command, fresh=fresh)
+            with Writer(folder / EPISODES) as store:  # it also removes the half line of a crash
+                found = read_outcomes(folder)
+                keep = _Keeper(read_record(folder), found, settings.prices)
+                played, stopped = await _play(suite, player, found, store, settings, keep)
+        summary = write_summary(read_record(folder), found, settings.prices)
+    return Evaluation(folder=folder, summary=summary, outcomes=found, played=played, stopped=stopped)
+
+
+async def _play(
+    suite: Suite, player: Player, found: dict[Key, Outcome], store: Writer, settings: Settings, keep: _Keeper
+) -> tuple[int, str | None]:
+    """Play every episode without a result, entries of like sampling together."""
+    left = [task for task in suite.tasks() if _missing(found, task)]
+    line = Progress(len(left)) if settings.progress and left else None
+    played, stopped = 0, None
+    try:
+        for sampling, tasks in _by_sampling(suite.entries, left):
+            episodes = stream(
+                player.agent(sampling),
+                tasks,
+                concurrency=settings.concurrency,
+                retries=settings.retries,
+                give_up_after=settings.give_up_after,
+                call_timeout=settings.call_timeout,
+                wrappers=horizons(suite.entries),
+            )
+            async with episodes:
+                async for trajectory in episodes:
+                    store.write(trajectory)
+                    one = outcome(to_json(trajectory))
+                    found |= latest([one])
+                    played += 1
+                    keep.now_and_then()
+                    if line is not None:
+                        line.update(trajectory)
+            stopped = stopped or episodes.stopped
+    finally:
+        if line is not None:
+            line.close()
+    return played, stopped
+
+
+class _Keeper:
+    """Writes the summary now and then while episodes are played, for who is watching; never for long."""
+
+    def __init__(self, record: Record, found: Mapping[Key, Outcome], prices: Prices) -> None:
+        self._write = partial(write_summary, record, found, prices)
+        self._due = monotonic() + KEEP_EVERY
+
+    def now_and_then(self) -> None:
+        began = monotonic()
+        if began >= self._due:
+            self._write()
+            self._due = monotonic() + max(KEEP_EVERY, 20 * (monotonic() - began))
+
+
+def _missing(found: Mapping[Key, Outcome], task: Task) -> bool:
+    one = found.get((task.meta["entry"], task.seed, task.member))
+    return one is None or one.failed
+
+
+def _by_sampling(entries: Sequence[Entry], tasks: Sequence[Task]) -> list[tuple[Mapping[str, Any], list[Task]]]:
+    def way(task: Task) -> str:
+        return json.dumps(dict(entries[task.meta["entry"]].sampling), sort_keys=True)
+
+    return [(json.loads(key), list(group)) for key, group in groupby(sorted(tasks, key=way), key=way)]
+
+
+def horizons(entries: Sequence[Entry]) -> list[Callable[[Env], Env]]:
+    """Tasks that name a horizon in their options get it."""
+    return [lambda env: Horizon(env, None)] if any(entry.turns is not None for entry in entries) else []
+
+
+def write_summary(
+    record: Record, found: Mapping[Key, Outcome], prices: Prices | None = None, **more: Any
+) -> dict[str, Any]:
+    """Make `summary.json` from what was played so far."""
+    summary = {
+        "suite": record.suite.name,
+        "agent": dict(record.agent),
+        **summarise(record.suite, found, prices),
+        "versions": dict(record.saved.get("versions", {})),
+        "command": list(record.saved.get("command", ())),
+        **more,
+    }
+    replace_file(record.folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+    return summary

@@ -1,0 +1,193 @@
+"""Outcomes -> estimates with 95% intervals. Pure functions, standard library only, the same numbers every time.
+
+Which interval where, and why (`tests/evals/test_coverage.py` measures how often each holds the truth):
+
+- success of independent episodes: Wilson's;
+- success with several attempts a task: Wilson's for the number of independent episodes that would be as informative,
+  since attempts at one task are alike;
+- means of anything else: halfway between Student's interval, which is too short where values are skewed, and the
+  bootstrap-t one, which is too long where they are few and coarse; tasks are resampled, not attempts;
+- means over several environments: Wilson's again for a rate, with the sum of their variances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import atan, comb, cos, fsum, inf, pi, sin, sqrt
+from random import Random
+from statistics import NormalDist
+
+from palestra.checks.rates import Rate
+from palestra.errors import BadValue
+
+Z = NormalDist().inv_cdf(0.975)
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A value and its 95% interval; no interval where the values do not differ, or one task alone was played."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 0  # independent things it rests on: tasks, not attempts
+    weight: float = 0.0  # of a rate: as many independent episodes as it is worth
+
+    def scaled(self, start: float, end: float) -> Estimate:
+        """Where it lies between `start` (0) and `end` (1)."""
+        low, high = (None if edge is None else (edge - start) / (end - start) for edge in (self.low, self.high))
+        return Estimate(value=(self.value - start) / (end - start), low=low, high=high, n=self.n)
+
+
+def rate(tasks: Sequence[Sequence[bool]]) -> Estimate:
+    """The success rate of tasks with one attempt or several each; every task counts the same."""
+    means = [sum(task) / len(task) for task in tasks if task]
+    if not means:
+        raise BadValue("a rate needs at least one episode")
+    episodes, n = sum(map(len, tasks)), len(means)
+    p = _mean(means)
+    if episodes == n:  # one attempt each
+        return _wilson(p, float(n), n)
+    spread = _variance(means) / n if n > 1 else 0.0
+    if spread <= 0:  # nothing tells how alike attempts are: as if they were one
+        return _wilson(p, float(n), n)
+    worth = p * (1 - p) / spread * (Z / student(n - 1)) ** 2
+    return _wilson(p, min(max(worth, 1.0), float(episodes)), n)
+
+
+def mean(
+    tasks: Sequence[Sequence[float]], *, bounds: tuple[float, float] = (-inf, inf), resamples: int = RESAMPLES
+) -> Estimate:
+    """The mean over tasks of each one's mean, its interval by resampling tasks."""
+    values = [_mean(task) for task in tasks if task]
+    if not values:
+        raise BadValue("a mean needs at least one episode")
+    n, middle = len(values), _mean(values)
+    kinds = sorted(set(values))
+    if len(kinds) == 1:
+        return Estimate(value=middle, n=n)
+    if len(kinds) == 2:  # a rate in disguise, where resampling does badly
+        bottom, top = kinds
+        found = _wilson((middle - bottom) / (top - bottom), float(n), n)
+        low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (found.low, found.high))
+    else:
+        low, high = _resampled(values, middle, resamples)
+    return Estimate(value=middle, low=max(low, bounds[0]), high=min(high, bounds[1]), n=n)
+
+
+def mean_of_rates(rates: Sequence[Estimate]) -> Estimate:
+    """The mean of several environments' rates, each counting the same."""
+    count = len(rates)
+    p = _mean([one.value for one in rates])
+    if count == 1:
+        return rates[0]
+    # With rates drawn to the middle, so that an environment nobody solved in a few episodes has a variance, too.
+    drawn = [(one.value * one.weight + 1) / (one.weight + 2) for one in rates]
+    spread = fsum(q * (1 - q) / one.weight for q, one in zip(drawn, rates, strict=True)) / count**2
+    # A sample in which each environment has its share knows at least as much as one drawn from all of them.
+    least = count**2 / fsum(1 / one.weight for one in rates)
+    return _wilson(p, max(p * (1 - p) / spread, least), sum(one.n for one in rates))
+
+
+def mean_of_means(means: Sequence[Estimate]) -> Estimate:
+    """The mean of several environments' means, each counting the same; intervals add up as variances do."""
+    value = _mean([one.value for one in means])
+    n = sum(one.n for one in means)
+    if all(one.low is None for one in means):
+        return Estimate(value=value, n=n)
+    below = sqrt(fsum((one.value - one.low) ** 2 for one in means if one.low is not None)) / len(means)
+    above = sqrt(fsum((one.high - one.value) ** 2 for one in means if one.high is not None)) / len(means)
+    return Estimate(value=value, low=value - below, high=value + above, n=n)
+
+
+def pass_at(k: int, attempts: int, solved: int) -> float:
+    """The chance that k of the attempts, drawn without looking, hold a solved one: unbiased for k fresh ones."""
+    _check_attempts(k, attempts, solved)
+    return 1.0 - comb(attempts - solved, k) / comb(attempts, k)
+
+
+def pass_all(k: int, attempts: int, solved: int) -> float:
+    """pass^k: the chance that all of k attempts are solved, unbiased likewise."""
+    _check_attempts(k, attempts, solved)
+    return comb(solved, k) / comb(attempts, k)
+
+
+@cache
+def student(freedom: int) -> float:
+    """The 97.5% quantile of Student's t."""
+    if freedom < 1:
+        raise BadValue(f"degrees of freedom are at least 1, got {freedom}")
+    if freedom > 1000:
+        return Z + (Z**3 + Z) / (4 * freedom)  # right to six places
+    low, high = Z, 12.8  # that of one degree is 12.7062
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _student_tail(middle, freedom) > 0.025:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _student_tail(t: float, freedom: int) -> float:
+    """P(T > t): the finite sums over odd and even degrees of freedom."""
+    angle = atan(t / sqrt(freedom))
+    c2 = cos(angle) ** 2
+    if freedom % 2:
+        total, term = 0.0, cos(angle)
+        for i in range(1, (freedom - 1) // 2 + 1):
+            total += term
+            term *= c2 * 2 * i / (2 * i + 1)
+        inside = 2 / pi * (angle + sin(angle) * total)
+    else:
+        total, term = 0.0, 1.0
+        for i in range(1, freedom // 2 + 1):
+            total += term
+            term *= c2 * (2 * i - 1) / (2 * i)
+        inside = sin(angle) * total
+    return (1 - inside) / 2
+
+
+def _wilson(p: float, worth: float, n: int) -> Estimate:
+    """Wilson's interval; `worth` episodes need not be a whole number."""
+    low, high = Rate(p * worth, worth).interval(Z)  # type: ignore[arg-type]  # its formula takes any count
+    return Estimate(value=p, low=min(low, p), high=max(high, p), n=n, weight=worth)
+
+
+def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[float, float]:
+    """Halfway between Student's interval and bootstrap-t's."""
+    n = len(values)
+    error = sqrt(_variance(values) / n)
+    tiny = error * 1e-6  # of a resample without spread, up to rounding
+    rng = Random(n)  # the same values, the same interval
+    found = []
+    for _ in range(resamples):
+        drawn = rng.choices(values, k=n)
+        centre = sum(drawn) / n
+        own = sqrt(max(0.0, sum([x * x for x in drawn]) / n - centre * centre) / (n - 1))
+        away = centre - middle
+        found.append(away / own if own > tiny else inf if away > 0 else -inf if away < 0 else 0.0)
+    found.sort()
+    edge = round(0.025 * (resamples - 1))
+    # No further than the values themselves reach: where resamples are all alike the quotient has no bounds.
+    low = max(middle - found[resamples - 1 - edge] * error, min(values))
+    high = min(middle - found[edge] * error, max(values))
+    reach = student(n - 1) * error
+    return (low + middle - reach) / 2, (high + middle + reach) / 2
+
+
+def _check_attempts(k: int, attempts: int, solved: int) -> None:
+    if not 1 <= k <= attempts or not 0 <= solved <= attempts:
+        raise BadValue(f"1 <= k <= attempts and 0 <= solved <= attempts, got {k}, {attempts}, {solved}")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)
+
+
+def _variance(values: Sequence[float]) -> float:
+    middle = _mean(values)
+    return fsum((value - middle) ** 2 for value in values) / (len(values) - 1)

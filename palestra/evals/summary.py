@@ -1,0 +1,211 @@
+"""Outcomes -> the table: a row an environment, a category, a level, and all together. Plain data, JSON-able.
+
+Everything in `table` follows from what was played, not from when or in how many sittings, so that an interrupted
+evaluation ends with the same table as one that was not; what depends on the clock stands apart, in `running`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palestra.evals import stats
+from palestra.evals.outcomes import Key, Outcome
+from palestra.evals.suite import Entry, Suite
+from palestra.registry import get_spec
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """US dollars for a million tokens."""
+
+    read: float | None = None
+    written: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.read is not None or self.written is not None
+
+    def cost(self, read: float, written: float) -> float:
+        return ((self.read or 0.0) * read + (self.written or 0.0) * written) / 1e6
+
+
+def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | None = None) -> dict[str, Any]:
+    """The whole of what is known: `table` (rows of environments, categories, levels and the total) and `running`."""
+    prices = prices or Prices()
+    wanted = [(task.meta["entry"], task.seed, task.member) for task in suite.tasks()]
+    found = {key: outcomes[key] for key in wanted if key in outcomes}  # in the order of the suite, not of the file
+    rows, estimates = [], []
+    for index, entry in enumerate(suite.entries):
+        mine = [one for key, one in found.items() if key[0] == index]
+        row, known = _environment(entry, mine, prices)
+        rows.append(row)
+        estimates.append((entry, row, known))
+    table: Row = {"envs": rows, "categories": [], "levels": [], "total": None}
+    if len(rows) > 1:
+        table["categories"] = _groups(estimates, lambda entry: entry.category, prices)
+        table["levels"] = _groups(estimates, lambda entry: entry.level, prices)
+    table["total"] = _together("all", estimates, prices)
+    return {"table": table, "running": _running(suite, list(found.values()))}
+
+
+# One environment
+
+_VALUES: Mapping[str, Callable[[Outcome], float]] = {"return": lambda one: one.reward, "score": lambda one: one.score}
+
+
+def _environment(entry: Entry, mine: Sequence[Outcome], prices: Prices) -> tuple[Row, dict[str, stats.Estimate]]:
+    played = [one for one in mine if not one.failed]
+    tasks: dict[int, list[Outcome]] = {}
+    for one in played:
+        tasks.setdefault(one.seed, []).append(one)
+    groups = list(tasks.values())
+    row: Row = {
+        "env": entry.id,
+        "name": entry.name,
+        "kwargs": dict(entry.kwargs),
+        "category": entry.category,
+        "level": entry.level,
+        "turn_budget": entry.turns,
+        "k": entry.k,
+        **_counts(len(entry.seeds) * entry.k, mine),
+    }
+    if not played:
+        return row, {}
+    known = {"success": stats.rate([[bool(one.success) for one in group] for group in groups])}
+    for name, value in _VALUES.items():
+        # Where it says the same as success, it is a rate, for which there are better intervals than for a mean.
+        same = all(value(one) == float(bool(one.success)) for one in played)
+        known[name] = known["success"] if same else stats.mean([[value(one) for one in group] for group in groups])
+    spec = get_spec(entry.id)
+    low, high = spec.random_success, spec.expert_success
+    if low is not None and high is not None and high > low and not _other_task(entry):
+        known["normalised"] = known["success"].scaled(low, high)
+        row |= {"random_success": low, "expert_success": high}
+    for name, estimate in known.items():
+        row |= _named(name, estimate)
+    if entry.k > 1:
+        row |= _passes(groups, entry.k)
+    row |= _averages(played, prices)
+    return row, known
+
+
+def _other_task(entry: Entry) -> bool:
+    """The players' rates were measured on the environment as registered: other keywords make another task."""
+    return any(key not in ("tools", "max_tool_calls") for key in entry.kwargs)
+
+
+def _counts(planned: int, mine: Sequence[Outcome]) -> Row:
+    """What became of the episodes."""
+    return {
+        "planned": planned,
+        "episodes": sum(not one.failed for one in mine),
+        "failed": sum(one.failed for one in mine),
+        "failed_by": dict(sorted(Counter(one.boundary for one in mine if one.boundary is not None).items())),
+        "missing": planned - len(mine),
+    }
+
+
+def _passes(groups: Sequence[Sequence[Outcome]], k: int) -> Row:
+    """pass@j and pass^j for powers of two up to k, and for k, over tasks with j attempts or more."""
+    found: Row = {}
+    for j in sorted({2**i for i in range(k.bit_length()) if 2**i <= k} | {k}):
+        counts = [(len(group), sum(bool(one.success) for one in group)) for group in groups if len(group) >= j]
+        if counts:
+            found |= _named(f"pass@{j}", _between(stats.mean([[stats.pass_at(j, n, c)] for n, c in counts])))
+            found |= _named(f"pass^{j}", _between(stats.mean([[stats.pass_all(j, n, c)] for n, c in counts])))
+    return found
+
+
+def _between(found: stats.Estimate) -> stats.Estimate:
+    """A chance lies between 0 and 1."""
+    low, high = (None if edge is None else min(1.0, max(0.0, edge)) for edge in (found.low, found.high))
+    return stats.Estimate(value=found.value, low=low, high=high, n=found.n)
+
+
+def _averages(played: Sequence[Outcome], prices: Prices) -> Row:
+    n = len(played)
+    row: Row = {
+        "turns": sum(one.turns for one in played) / n,
+        "tool_calls": sum(one.tool_calls for one in played) / n,
+        "invalid_actions": sum(one.invalid for one in played) / max(1, sum(one.turns for one in played)),
+        "truncated": sum(one.truncated for one in played) / n,
+        "endings": dict(sorted(Counter(one.ending or "unnamed" for one in played).items())),
+    }
+    if all(one.tokens_read is not None and one.tokens_written is not None for one in played):
+        read = sum(one.tokens_read or 0 for one in played)
+        written = sum(one.tokens_written or 0 for one in played)
+        row |= {"tokens_read": read / n, "tokens_written": written / n}
+        if prices.known:
+            row |= {"cost": prices.cost(read, written)}
+    return row
+
+
+def _named(name: str, estimate: stats.Estimate) -> Row:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+# Several environments
+
+_Known = tuple[Entry, Row, dict[str, stats.Estimate]]
+
+
+def _groups(estimates: Sequence[_Known], by: Callable[[Entry], str], prices: Prices) -> list[Row]:
+    names = list(dict.fromkeys(by(entry) for entry, _, _ in estimates if by(entry)))  # not all have a level
+    return [_together(name, [one for one in estimates if by(one[0]) == name], prices) for name in names]
+
+
+def _together(name: str, members: Sequence[_Known], prices: Prices) -> Row:
+    """Each environment counts the same, however many episodes it had."""
+    row: Row = {"name": name, "envs": len(members)}
+    for key in ("planned", "episodes", "failed", "missing"):
+        row[key] = sum(one[key] for _, one, _ in members)
+    causes: Counter[str] = Counter()
+    for _, one, _ in members:
+        causes.update(one["failed_by"])
+    row["failed_by"] = dict(sorted(causes.items()))
+    known = [estimates for _, _, estimates in members if estimates]
+    if not known:
+        return row
+    row |= _named("success", stats.mean_of_rates([one["success"] for one in known]))
+    for key in _VALUES:
+        mine = [one[key] for one in known]
+        row |= _named(key, (stats.mean_of_rates if all(one.weight for one in mine) else stats.mean_of_means)(mine))
+    normalised = [one["normalised"] for one in known if "normalised" in one]
+    if len(normalised) == len(known):
+        row |= _named("normalised", stats.mean_of_means(normalised))
+    played = [one for _, one, estimates in members if estimates]
+    for key in ("turns", "tool_calls", "truncated", "invalid_actions", "tokens_read", "tokens_written"):
+        if all(key in one for one in played):
+            row[key] = sum(one[key] for one in played) / len(played)
+    if prices.known and all("cost" in one for one in played):
+        row["cost"] = sum(one["cost"] for one in played)
+    return row
+
+
+def _running(suite: Suite, found: Sequence[Outcome]) -> Row:
+    """What the clock and the machines said."""
+    seconds: dict[int, list[float]] = {}
+    for one in found:
+        seconds.setdefault(one.entry, []).append(one.seconds)
+    return {
+        "wall_seconds": _busy([(one.started, one.started + one.seconds) for one in found]),
+        "seconds_per_episode": sum(one.seconds for one in found) / len(found) if found else 0.0,
+        "agent_seconds": sum(one.agent_seconds for one in found),
+        "env_seconds": sum(one.env_seconds for one in found),
+        "retries": sum(one.attempts - 1 for one in found),
+        "envs": {suite.entries[i].name: sum(spent) / len(spent) for i, spent in sorted(seconds.items())},
+    }
+
+
+def _busy(spans: Sequence[tuple[float, float]]) -> float:
+    """For how long anything was played: pauses between sittings do not count, nor do episodes beside one another."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total

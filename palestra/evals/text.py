@@ -1,0 +1,141 @@
+"""Rows of a table -> cells of text, for terminals, Markdown, HTML and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def interval(row: Row, key: str, form: Callable[[float | None], str]) -> str:
+    """`50.0% (45.0% to 55.0%)`; without the brackets where there is no interval."""
+    if row.get(key) is None:
+        return "-"
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    edges = "" if low is None or high is None else f" ({form(low)} to {form(high)})"
+    return f"{form(row[key])}{edges}"
+
+
+def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+    """(heading, cell) of everything that at least one row has something to say about."""
+    found: list[tuple[str, Callable[[Row], str]]] = [
+        ("", lambda row: str(row["name"])),
+        ("episodes", lambda row: f"{row['episodes']}"),
+        ("success", lambda row: interval(row, "success", percent)),
+    ]
+    if _any(rows, "normalised"):
+        found.append(("random=0, expert=1", lambda row: interval(row, "normalised", number)))
+    found.append(("return", lambda row: interval(row, "return", number)))
+    if any(row.get("score") != row.get("success") for row in rows):
+        found.append(("score", lambda row: interval(row, "score", number)))
+    passes = {key for row in rows for key in row if key[:5] in ("pass@", "pass^") and key[5:].isdigit()}
+    found += [(key, _pass_cell(key)) for key in sorted(passes, key=_way) if int(key[5:]) > 1]  # pass@1 is the success
+    found.append(("turns", _plain_cell("turns", ".1f")))
+    found += [(name, _plain_cell(key, form)) for name, key, form in _PLAIN if any(row.get(key) for row in rows)]
+    if any(row["failed"] for row in rows):
+        found.append(("failed", _failed))
+    if any(row["missing"] for row in rows):
+        found.append(("missing", lambda row: str(row["missing"])))
+    return found
+
+
+_PLAIN = (
+    ("tokens read", "tokens_read", ",.0f"),
+    ("written", "tokens_written", ",.0f"),
+    ("tool calls", "tool_calls", ".2f"),
+    ("truncated", "truncated", ".1%"),
+    ("invalid", "invalid_actions", ".1%"),
+    ("cost $", "cost", ".4f"),
+)
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows."""
+    wanted = columns(rows)
+    return [name for name, _ in wanted], [[cell(row) for _, cell in wanted] for row in rows]
+
+
+def sections(table: Row) -> list[tuple[str, list[Row]]]:
+    """(title, rows) of the parts of a table that say something."""
+    found = [("environment", list(table["envs"]))]
+    for title, key in (("category", "categories"), ("level", "levels")):
+        if len(table[key]) > 1:
+            found.append((title, list(table[key])))
+    if len(table["envs"]) > 1:
+        found.append(("all together", [table["total"]]))
+    return found
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns for a terminal, the first to the left."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = []
+    for row in [head, *rows]:
+        first, *rest = row
+        lines.append("  ".join([first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(rest, widths[1:], strict=True))]))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for a page, the first column to the left."""
+
+    def line(row: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") or " " for cell in row) + " |"
+
+    return "\n".join([line(head), "|" + "|".join(["---", *["---:"] * (len(head) - 1)]) + "|", *map(line, rows)])
+
+
+def table_text(table: Row) -> str:
+    """The whole table for a terminal."""
+    parts = []
+    for title, rows in sections(table):
+        head, body = cells(rows)
+        parts.append(aligned([title, *head[1:]], body))
+    return "\n\n".join(parts)
+
+
+def table_csv(table: Row) -> str:
+    """Every number of every row; what is not a number or a text as JSON."""
+    rows = [{"part": "env", **row} for row in table["envs"]]
+    for part, key in (("category", "categories"), ("level", "levels")):
+        rows += [{"part": part, **row} for row in table[key]]
+    rows.append({"part": "total", **table["total"]})
+    out = StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: json.dumps(v) if isinstance(v, (dict, list)) else v for key, v in row.items()})
+    return out.getvalue()
+
+
+def _any(rows: Sequence[Row], key: str) -> bool:
+    return any(row.get(key) is not None for row in rows)
+
+
+def _way(key: str) -> tuple[str, int]:
+    return key[4], int(key[5:])
+
+
+def _pass_cell(key: str) -> Callable[[Row], str]:
+    return lambda row: interval(row, key, percent)
+
+
+def _plain_cell(key: str, form: str) -> Callable[[Row], str]:
+    return lambda row: format(row[key], form) if row.get(key) is not None else "-"
+
+
+def _failed(row: Row) -> str:
+    causes = ", ".join(f"{count} {where}" for where, count in row["failed_by"].items())
+    return f"{row['failed']} ({causes})" if causes else "0"

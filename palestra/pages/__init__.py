@@ -1,0 +1,1 @@
+"""What every report is made of: a page in one file, charts as SVG, episodes as conversations."""

@@ -1,0 +1,97 @@
+"""Sections, tables, tiles and played episodes -> one HTML page that needs nothing else. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from palestra.errors import StoreFailed
+from palestra.types import text_of
+
+if TYPE_CHECKING:
+    from palestra.rollout.types import Trajectory
+
+STYLE = Path(__file__).with_name("page.css")
+LONGEST = 4000  # characters shown of one message
+
+
+def whole_page(title: str, sections: Sequence[str]) -> str:
+    """A document with its style inside; empty sections are left out."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title>\n"
+        f"<style>\n{STYLE.read_text(encoding='utf-8')}</style></head>\n<body><main>\n"
+        + "\n".join(section for section in sections if section)
+        + "\n</main></body></html>\n"
+    )
+
+
+def section(title: str, content: str, style: str = "") -> str:
+    return f'<section><h2>{escape(title)}</h2><div class="{style}">{content}</div></section>' if content else ""
+
+
+def tiles(found: Sequence[tuple[str, str, str]]) -> str:
+    """(name, value, more) as cards; those without a value are left out."""
+    cards = "".join(
+        f'<div class="tile"><span>{escape(name)}</span><b>{escape(value)}</b><small>{escape(more)}</small></div>'
+        for name, value, more in found
+        if value
+    )
+    return f'<div class="tiles">{cards}</div>' if cards else ""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = False) -> str:
+    """Cells of text, to the right as numbers are; with `named` the first of a row is its name, to the left."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+    inside = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="scroll"><table class="{"named" if named else "figures"}">{inside}</table></div>'
+
+
+def episode(trajectory: Trajectory) -> str:
+    """A conversation, folded under a line that says how it ended."""
+    ending = "solved" if trajectory.success else "truncated" if trajectory.truncated else "not solved"
+    count = len(trajectory.turns)
+    head = (
+        f'<summary><b class="{"good" if trajectory.success else "bad"}">{ending}</b> {escape(trajectory.env_id)}, '
+        f"seed {trajectory.seed}, {count} turn{'s' * (count != 1)}, return {trajectory.total_reward:g}</summary>"
+    )
+    parts = []
+    for turn in trajectory.turns:
+        parts.append(_said("env", text_of(turn.observation), ""))
+        parts.append(_said("agent", turn.action.text, f"{turn.reward:+g}" if turn.reward else ""))
+    parts.append(_said("env", text_of(trajectory.final_observation), ""))
+    return f"<details>{head}{''.join(parts)}</details>"
+
+
+def mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
+    """Solved and unsolved in turn, each of another task while there are such."""
+    chosen: list[Trajectory] = []
+    rest = list(played)
+    while rest and len(chosen) < count:
+        seen = {t.seed for t in chosen}
+        wanted = len(chosen) % 2 == 0  # a solved one first
+        best = min(rest, key=lambda t: (bool(t.success) is not wanted, t.seed in seen))
+        chosen.append(best)
+        rest.remove(best)
+    return chosen
+
+
+def replace_file(path: Path, data: bytes) -> Path:
+    """Write `path` whole or not at all; who has it open sees the old or the new one."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as err:
+        raise StoreFailed(f"{path} could not be written: {err}") from err
+    return path
+
+
+def _said(who: str, text: str, note: str) -> str:
+    shown = text if len(text) <= LONGEST else text[:LONGEST] + " ..."
+    mark = f"<i>{escape(note)}</i>" if note else ""
+    return f'<div class="said {who}">{mark}<pre>{escape(shown)}</pre></div>'

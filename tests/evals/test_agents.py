@@ -1,0 +1,147 @@
+"""Who plays, by name."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palestra.agents import Chat, Expert, Random
+from palestra.engines import Sampling
+from palestra.engines.default_model import default_model, save
+from palestra.engines.folders import fingerprint, model_folder
+from palestra.errors import BadValue
+from palestra.evals.agents import ModelSettings, Player, kind_of, python_agent
+from palestra.rollout import collect
+from tests.engines.stub_server import Stub
+from tests.evals.players import GAME
+
+HERE = "tests.evals.players"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(*default_model("0.1M"), tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("expert", "player"),
+        ("random", "player"),
+        ("my_module:play", "python"),
+        ("a.b:play", "python"),
+        ("http://localhost:8000/v1", "server"),
+        ("https://api.example.com/v1", "server"),
+        ("default:1M", "default"),
+        ("models/tiny", "hf"),
+        ("Qwen/Qwen3-1.7B", "hf"),
+    ],
+)
+def test_names_tell_kinds(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+def replies(name: str, episodes: int = 1, seed: int = 3) -> list[list[str]]:
+    result = asyncio.run(collect(python_agent(f"{HERE}:{name}"), GAME, episodes=episodes, seed=seed, retries=0))
+    assert not result.failures, result.failures[0].failure
+    return [[turn.action.text for turn in t.turns] for t in result.trajectories]
+
+
+def test_a_function_gets_what_it_names() -> None:
+    assert replies("guess") == replies("guess")
+    for name in ("first", "choosy", "anything"):
+        assert set(replies(name)[0]) == {"\\boxed{5}"}
+    said = replies("counting")[0]
+    assert said == [f"\\boxed{{{i + 1}}}" for i in range(len(said))]
+
+
+def test_a_function_that_raises_or_says_nothing_is_a_failure_not_a_loss() -> None:
+    for name, words in (("broken", "no idea"), ("wordless", "returns text, got int")):
+        result = asyncio.run(collect(python_agent(f"{HERE}:{name}"), GAME, episodes=2, seed=1, retries=0))
+        assert not result.trajectories
+        failure = result.failures[0].failure
+        assert failure is not None
+        assert (failure.boundary, words in failure.message) == ("agent", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (f"{HERE}:greedy", "what is 'wallet'"),
+        (f"{HERE}:nobody", "no attribute 'nobody'"),
+        ("no_such_module:play", "no module 'no_such_module'"),
+        (f"{HERE}:GAME", "is a str; an agent is a function"),
+    ],
+)
+def test_names_that_lead_nowhere(name: str, words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        python_agent(name)
+
+
+def test_an_agent_of_ones_own() -> None:
+    assert isinstance(python_agent("palestra.agents:Expert"), Expert)
+
+
+async def opened(name: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
+    async with Player(name, ModelSettings(**settings)) as player:
+        return player.agent({"temperature": 0.0}), player.pinned()
+
+
+def test_players_are_pinned_by_name() -> None:
+    agent, pinned = asyncio.run(opened("random"))
+    assert isinstance(agent, Random)
+    assert pinned == {"name": "random", "kind": "player"}
+
+
+def test_a_folder_is_pinned_by_its_weights_and_template(model: Path, tmp_path: Path) -> None:
+    agent, pinned = asyncio.run(opened(str(model), sampling=Sampling(max_tokens=5, temperature=0.7), device="cpu"))
+    assert isinstance(agent, Chat)
+    assert (agent.sampling.temperature, agent.sampling.max_tokens) == (0.0, 5)  # what the environment asked for
+    assert pinned["sampling"]["temperature"] == 0.7
+    assert len(pinned["template"]) == 16
+    assert pinned["weights"] == fingerprint(model)
+    other = save(*default_model("0.1M", seed=1), tmp_path / "other")
+    assert fingerprint(other) != fingerprint(model)
+
+
+def test_the_embedded_model_needs_no_folder() -> None:
+    agent, pinned = asyncio.run(opened("default:0.1M", device="cpu"))
+    assert isinstance(agent, Chat)
+    assert (pinned["kind"], len(pinned["template"])) == ("default", 16)
+    with pytest.raises(BadValue, match="no model size '2M'"):
+        asyncio.run(opened("default:2M"))
+
+
+def test_the_folder_of_a_run_is_its_best_model(tmp_path: Path, model: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    assert model_folder(str(run)) == str(run)
+    with pytest.raises(BadValue, match="no model yet"):
+        asyncio.run(opened(str(run)))
+    (run / "last").symlink_to(model)
+    assert model_folder(str(run)) == str(run / "last")
+    (run / "best").symlink_to(model)
+    assert model_folder(str(run)) == str(run / "best")
+
+
+def test_a_server_is_pinned_by_its_model() -> None:
+    with Stub("plain", context=4096) as server:
+        _, pinned = asyncio.run(opened(server.url))
+    assert (pinned["kind"], pinned["model"], pinned["template"]) == ("server", "toy", None)
+
+
+def test_a_key_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    with pytest.raises(BadValue, match="MY_KEY"):
+        asyncio.run(opened("http://localhost:1/v1", api_key_env="MY_KEY"))
+
+
+def test_the_key_comes_from_where_the_flag_says_and_is_pinned_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "s3cret")
+    with Stub("plain", context=4096, key="s3cret") as server:
+        _, pinned = asyncio.run(opened(server.url, api_key_env="MY_KEY"))
+    assert "s3cret" not in str(pinned)

@@ -1,0 +1,55 @@
+"""Kill -9 ten times during an evaluation of 500 episodes: the table is that of one nobody touched."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.evals.players import GAME
+
+ROOT = Path(__file__).parents[2]
+KILLS, EPISODES = 10, 500
+
+
+def command(folder: Path, concurrency: int) -> list[str]:
+    args = [GAME, "--agent", "tests.evals.players:slow_guess", "-n", "125", "-k", "4", "--quiet", "--out", str(folder)]
+    return [sys.executable, "-m", "palestra", "eval", *args, "--concurrency", str(concurrency)]
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_ten_kills_change_nothing(tmp_path: Path) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    path = killed / "episodes.jsonl"
+    for kill in range(KILLS):
+        wanted = lines(path) + 20 + 3 * kill
+        process = subprocess.Popen(command(killed, 4), cwd=ROOT)
+        while lines(path) < wanted:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        assert lines(path) < EPISODES
+    before = path.read_bytes()
+    assert subprocess.run(command(killed, 4), cwd=ROOT, check=False).returncode == 0
+    # What was finished is still there, byte for byte, up to the half line that a kill may leave.
+    whole_lines = before[: before.rfind(b"\n") + 1]
+    assert path.read_bytes().startswith(whole_lines)
+    played = Counter((data["seed"], data["member"]) for data in map(json.loads, path.read_bytes().splitlines()))
+    assert len(played) == EPISODES
+    assert set(played.values()) == {1}  # no finished episode was played again
+    assert subprocess.run(command(whole, 16), cwd=ROOT, check=False).returncode == 0
+    assert (killed / "table.csv").read_bytes() == (whole / "table.csv").read_bytes()
+    tables = [json.loads((folder / "summary.json").read_text())["table"] for folder in (killed, whole)]
+    assert tables[0] == tables[1]
+    assert tables[0]["total"]["episodes"] == EPISODES

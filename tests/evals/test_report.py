@@ -1,0 +1,114 @@
+"""The page, the table as CSV and in words."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from palestra.errors import BadValue
+from palestra.evals import Evaluation, Player, Suite, entry, evaluate, write_report
+from palestra.evals.report import pass_chart, sample
+from palestra.evals.text import aligned, markdown, table_text
+from palestra.pages.ranges import Range, draw
+from tests.evals.players import GAME
+
+NASTY = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    ids = (GAME, "game:Sokoban-v0-easy", "math:Arithmetic-v0-easy")
+    suite = Suite(name=f"three {NASTY}", entries=tuple(entry(one, n=12, k=2) for one in ids))
+    folder = tmp_path_factory.mktemp("evals") / "a"
+    return asyncio.run(evaluate(suite, Player("random"), folder, command=["palestra", "eval", NASTY]))
+
+
+class Balance(HTMLParser):
+    """Collects what a page would fetch or run, and whether every element is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_one_page_that_needs_nothing_else(done: Evaluation) -> None:
+    text = write_report(done.folder).read_text()
+    page = Balance()
+    page.feed(text)
+    assert page.open == []
+    assert page.links == []
+    assert "script" not in page.tags
+    assert "&lt;script&gt;" in text
+    for words in (GAME, "By environment", "By category", "Attempts", "A sample of episodes", "palestra eval", "seeds"):
+        assert words in text
+    assert page.tags.count("details") == 8 + 1
+    for svg in re.findall(r"<svg.*?</svg>", text, flags=re.S):
+        ET.fromstring(svg)
+    assert text.count("<svg") == 2
+
+
+def test_samples_are_of_every_environment(done: Evaluation) -> None:
+    assert {t.env_id for t in sample(done.folder)} == {row["env"] for row in done.summary["table"]["envs"]}
+
+
+def test_csv_holds_every_number(done: Evaluation) -> None:
+    write_report(done.folder)
+    with (done.folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["part"] for row in rows] == ["env"] * 3 + ["category"] * 2 + ["level"] + ["total"]
+    for row, known in zip(rows, done.summary["table"]["envs"], strict=False):
+        for key in ("success", "success_low", "success_high", "return", "pass@2", "turns"):
+            assert float(row[key]) == pytest.approx(known[key])
+
+
+def test_the_table_in_words(done: Evaluation) -> None:
+    text = table_text(done.summary["table"])
+    for words in (GAME, "random=0, expert=1", "pass@2", "pass^2", "all together"):
+        assert words in text
+
+
+def test_pass_curves_rise_and_fall(done: Evaluation) -> None:
+    any_of, all_of = pass_chart(done.summary["table"]["envs"]).series
+    assert [p.x for p in any_of.points] == [1, 2]
+    assert any_of.points[0].y == all_of.points[0].y
+    assert any_of.points[1].y >= any_of.points[0].y
+    assert all_of.points[1].y <= all_of.points[0].y
+
+
+def test_tables_align_and_escape() -> None:
+    assert aligned(["a", "b"], [["long name", "1"]]) == "a          b\nlong name  1"
+    assert markdown(["a", "b"], [["x|y", "1"]]).splitlines()[2] == "| x\\|y | 1 |"
+
+
+def test_ranges_outside_the_span_stay_on_the_paper() -> None:
+    root = ET.fromstring(draw("t", [Range(name="<a>", value=3.0, low=-2.0, high=9.0, marks=(0.5,))], span=(0.0, 1.0)))
+    (dot,) = root.iter("circle")
+    assert 0 < float(dot.attrib["cx"]) < 760
+    assert draw("t", []) == ""
+    assert "<svg" in draw("t", [Range(name="one", value=2.0)])
+
+
+def test_a_folder_without_a_summary(done: Evaluation, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes((done.folder / "run.json").read_bytes())
+    with pytest.raises(BadValue, match=r"no summary\.json yet"):
+        write_report(tmp_path)

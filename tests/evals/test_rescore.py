@@ -1,0 +1,154 @@
+"""Judging stored episodes again, without asking the agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import palestra
+from palestra.errors import BadValue
+from palestra.evals import Player, Rescored, Settings, Suite, compare, entry, evaluate, rescore, write_report
+from palestra.rollout import read
+from tests.evals.players import GAME, Flaky
+
+HERE = "tests.evals.players"
+FLAKY = "flaky:Numbers-v0"
+
+
+@pytest.fixture
+def flaky() -> Iterator[str]:
+    Flaky.forget()
+    palestra.register(FLAKY, Flaky)
+    yield FLAKY
+    palestra.unregister(FLAKY)
+
+
+def played(folder: Path, env_id: str, who: str = "random", **more: Any) -> Path:
+    suite = Suite(name="test", entries=(entry(env_id, **more),))
+    asyncio.run(evaluate(suite, Player(who), folder, settings=Settings(retries=0), command=[]))
+    return folder
+
+
+def again(source: Path, folder: Path, **more: Any) -> Rescored:
+    return asyncio.run(rescore(source, folder, command=[], **more))
+
+
+def test_nothing_changed_gives_the_same_table(tmp_path: Path) -> None:
+    source = played(tmp_path / "a", GAME, n=15, k=2)
+    found = again(source, tmp_path / "b")
+    assert found.replays == {"same": 30}
+    assert found.flips == []
+    old = {(t.seed, t.member): t for t in read(source / "episodes.jsonl")}
+    for t in read(tmp_path / "b" / "episodes.jsonl"):
+        before = old[t.seed, t.member]
+        assert [turn.action for turn in t.turns] == [turn.action for turn in before.turns]
+        assert t.rewards == before.rewards
+        assert [turn.agent_seconds for turn in t.turns] == [turn.agent_seconds for turn in before.turns]
+    assert compare(source, tmp_path / "b")["total"]["difference"] == 0
+
+
+def test_a_changed_grader_changes_verdicts_and_the_agent_is_not_asked(flaky: str, tmp_path: Path) -> None:
+    source = played(tmp_path / "a", flaky, f"{HERE}:three", n=5)
+    Flaky.wanted = 4
+    found = again(source, tmp_path / "b")
+    assert found.replays == {"same": 5}
+    assert [(key, before, now) for key, before, now in found.flips] == [((0, s, 0), True, False) for s in range(5)]
+    assert found.evaluation.summary["table"]["total"]["success"] == 0.0
+
+
+def test_other_replies_are_told_episode_by_episode(flaky: str, tmp_path: Path) -> None:
+    source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
+    Flaky.reply = "Guess!"
+    found = again(source, tmp_path / "b")
+    assert found.replays == {"other replies": 3}
+    assert "other replies from turn 1 on" in write_report(tmp_path / "b").read_text()
+    assert found.evaluation.summary["replay"]["episodes"] == [
+        {"env": flaky, "seed": seed, "member": 0, "replay": "other replies from turn 1 on"} for seed in range(3)
+    ]
+
+
+def test_an_episode_that_now_ends_early_is_judged_and_marked(flaky: str, tmp_path: Path) -> None:
+    source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
+    Flaky.turns = 1
+    found = again(source, tmp_path / "b")
+    assert found.replays == {"ended early": 3}
+    assert found.evaluation.summary["table"]["total"]["success"] == 1.0
+
+
+def test_an_episode_that_now_goes_on_cannot_be_judged(flaky: str, tmp_path: Path) -> None:
+    source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
+    Flaky.turns = 5
+    found = again(source, tmp_path / "b")
+    assert found.replays == {"unfinished": 3}
+    assert found.evaluation.left == 3
+    assert found.evaluation.summary["table"]["total"]["failed_by"] == {"env": 3}
+
+
+def test_what_was_cut_short_stays_so(tmp_path: Path) -> None:
+    source = played(tmp_path / "a", "game:Sokoban-v0-easy", n=4, turns=2)
+    found = again(source, tmp_path / "b")
+    assert found.replays == {"same": 4}
+    assert found.evaluation.summary["table"]["total"]["truncated"] == 1.0
+
+
+def test_other_keywords(tmp_path: Path) -> None:
+    source = played(tmp_path / "a", "game:Mastermind-v0-easy", "expert", n=6)
+    found = again(source, tmp_path / "b", kwargs={"partial_credit": True})
+    assert found.replays["same"] == 6
+    assert found.evaluation.summary["table"]["envs"][0]["kwargs"] == {"partial_credit": True}
+    assert any(len([r for r in t.rewards if r]) > 1 for t in read(tmp_path / "b" / "episodes.jsonl"))
+
+
+def test_failures_were_never_judged_and_stay_out(flaky: str, tmp_path: Path) -> None:
+    Flaky.failures = {1: 1}
+    source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
+    found = again(source, tmp_path / "b")
+    assert found.evaluation.summary["table"]["total"]["episodes"] == 2
+    assert found.evaluation.left == 1
+
+
+def test_a_function_judges(tmp_path: Path) -> None:
+    source = played(tmp_path / "a", GAME, n=20)
+    lengths = {t.seed: len(t.turns) for t in read(source / "episodes.jsonl")}
+    found = again(source, tmp_path / "b", grader=f"{HERE}:short_is_good")
+    verdicts = {t.seed: t.success for t in read(tmp_path / "b" / "episodes.jsonl")}
+    assert verdicts == {seed: turns <= 2 for seed, turns in lengths.items()}
+    assert found.replays == {"graded": 20}
+    row = again(source, tmp_path / "c", grader=f"{HERE}:half").evaluation.summary["table"]["total"]
+    assert (row["success"], row["score"], row["return"]) == (1.0, 0.5, 0.25)
+    row = again(source, tmp_path / "d", grader=f"{HERE}:judged_elsewhere").evaluation.summary["table"]["total"]
+    assert row["success"] == row["score"] == 1.0
+
+
+def test_a_function_that_breaks_is_no_zero(tmp_path: Path) -> None:
+    source = played(tmp_path / "a", GAME, n=6)
+    row = again(source, tmp_path / "b", grader=f"{HERE}:sulking").evaluation.summary["table"]["total"]
+    assert (row["episodes"], row["failed_by"]) == (3, {"grader": 3})
+
+
+def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    source = played(tmp_path / "a", GAME, n=10)
+    whole = again(source, tmp_path / "b")
+    path = tmp_path / "b" / "episodes.jsonl"
+    kept = path.read_bytes().splitlines(keepends=True)[:4]
+    path.write_bytes(b"".join(kept))
+    rest = again(source, tmp_path / "b")
+    assert rest.evaluation.played == 6
+    assert rest.evaluation.summary["table"] == whole.evaluation.summary["table"]
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    source = played(tmp_path / "a", GAME, n=1)
+    with pytest.raises(BadValue, match="stays as it is"):
+        again(source, source)
+    with pytest.raises(BadValue, match="leave one of the two out"):
+        again(source, tmp_path / "b", grader=f"{HERE}:half", kwargs={"max_turns": 2})
+    with pytest.raises(BadValue, match="a grader is a function"):
+        again(source, tmp_path / "b", grader=f"{HERE}:GAME")
+    again(source, tmp_path / "b")
+    with pytest.raises(BadValue, match=r"rescored\.grader: nothing ->"):
+        again(source, tmp_path / "b", grader=f"{HERE}:half")

@@ -1,0 +1,228 @@
+"""Evaluations in their folders: complete, resumable, independent of order; failures apart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import palestra
+from palestra.errors import BadValue
+from palestra.evals import Evaluation, Player, Prices, Settings, Suite, entry, evaluate, read_record
+from palestra.evals.folder import claimed, differences
+from palestra.evals.outcomes import read_outcomes
+from palestra.evals.report import write_report
+from palestra.rollout import read
+from tests.engines.stub_server import Stub
+from tests.evals.players import GAME, Flaky
+
+HERE = "tests.evals.players"
+FLAKY = "flaky:Numbers-v0"
+
+
+@pytest.fixture
+def flaky() -> Iterator[str]:
+    Flaky.forget()
+    palestra.register(FLAKY, Flaky)
+    yield FLAKY
+    palestra.unregister(FLAKY)
+
+
+def suite(*ids: str, **more: Any) -> Suite:
+    return Suite(name="test", entries=tuple(entry(one, **more) for one in ids))
+
+
+def run(what: Suite, who: str, folder: Path, *, fresh: bool = False, **settings: Any) -> Evaluation:
+    return asyncio.run(
+        evaluate(what, Player(who), folder, settings=Settings(**settings), fresh=fresh, command=["palestra", "eval"])
+    )
+
+
+def test_every_episode_is_there_and_the_table_adds_up(tmp_path: Path) -> None:
+    done = run(suite(GAME, "game:Sokoban-v0-easy", n=20, k=3, seed=7), "random", tmp_path / "a")
+    assert done.played == done.planned == 120
+    assert done.left == 0
+    trajectories = list(read(tmp_path / "a" / "episodes.jsonl"))
+    assert {(t.env_id, t.seed, t.member) for t in trajectories} == {
+        (env, seed, member) for env in (GAME, "game:Sokoban-v0-easy") for seed in range(7, 27) for member in range(3)
+    }
+    row = done.summary["table"]["envs"][0]
+    mine = [t for t in trajectories if t.env_id == GAME]
+    assert row["success"] == pytest.approx(sum(bool(t.success) for t in mine) / 60)
+    assert row["return"] == pytest.approx(sum(t.total_reward for t in mine) / 60)
+    assert row["turns"] == pytest.approx(sum(len(t.turns) for t in mine) / 60)
+    assert row["pass@1"] == pytest.approx(row["success"])
+    assert row["pass^3"] <= row["pass^2"] <= row["pass^1"] == pytest.approx(row["pass@1"])
+    assert row["pass@1"] <= row["pass@2"] <= row["pass@3"]
+    low, high = row["random_success"], row["expert_success"]
+    assert row["normalised"] == pytest.approx((row["success"] - low) / (high - low))
+    assert sum(row["endings"].values()) == 60
+    total = done.summary["table"]["total"]
+    rates = [one["success"] for one in done.summary["table"]["envs"]]
+    assert total["success"] == pytest.approx(sum(rates) / 2)
+
+
+def test_what_was_run_is_pinned(tmp_path: Path) -> None:
+    run(suite(GAME, n=4, kwargs={"max_turns": 3}, turns=2), "expert", tmp_path / "a")
+    record = read_record(tmp_path / "a")
+    (one,) = record.suite.entries
+    assert (one.id, dict(one.kwargs), one.seeds, one.turns) == (GAME, {"max_turns": 3}, (0, 1, 2, 3), 2)
+    assert record.saved["kind"] == "eval"
+    assert record.saved["versions"]["palestra"] == palestra.__version__
+    assert record.saved["command"] == ["palestra", "eval"]
+    assert all(len(t.turns) <= 2 for t in read(tmp_path / "a" / "episodes.jsonl"))
+
+
+def test_other_keywords_make_another_task_so_nothing_is_normalised(tmp_path: Path) -> None:
+    done = run(suite(GAME, n=4, kwargs={"max_turns": 3}), "expert", tmp_path / "a")
+    assert "normalised" not in done.summary["table"]["envs"][0]
+
+
+@pytest.mark.parametrize("stop_after", [1, 17, 59])
+def test_a_part_of_the_file_is_gone_on_from_and_gives_the_same_table(stop_after: int, tmp_path: Path) -> None:
+    what = suite(GAME, n=20, k=3)
+    whole = run(what, f"{HERE}:guess", tmp_path / "whole", concurrency=7)
+    lines = (tmp_path / "whole" / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    part = tmp_path / "part"
+    part.mkdir()
+    (part / "run.json").write_bytes((tmp_path / "whole" / "run.json").read_bytes())
+    # A kill leaves what was written, and half of what was being written.
+    (part / "episodes.jsonl").write_bytes(
+        b"".join(lines[:stop_after]) + lines[stop_after][: len(lines[stop_after]) // 2]
+    )
+    again = run(what, f"{HERE}:guess", part, concurrency=1)
+    assert again.played == 60 - stop_after
+    assert again.summary["table"] == whole.summary["table"]
+    write_report(part)
+    write_report(tmp_path / "whole")
+    assert (part / "table.csv").read_bytes() == (tmp_path / "whole" / "table.csv").read_bytes()
+
+
+def test_a_finished_one_plays_nothing(tmp_path: Path) -> None:
+    what = suite(GAME, n=5)
+    run(what, "expert", tmp_path / "a")
+    assert run(what, "expert", tmp_path / "a").played == 0
+
+
+def test_other_settings_are_refused_by_name_and_fresh_starts_over(tmp_path: Path) -> None:
+    run(suite(GAME, n=5), "expert", tmp_path / "a")
+    with pytest.raises(BadValue) as caught:
+        run(suite(GAME, n=6, k=2), "random", tmp_path / "a")
+    text = str(caught.value)
+    for words in ('agent.name: "expert" -> "random"', "seeds.count: 5 -> 6", ".k: 1 -> 2", "--fresh"):
+        assert words in text
+    done = run(suite(GAME, n=6, k=2), "random", tmp_path / "a", fresh=True)
+    assert done.played == 12
+    assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 12
+
+
+def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"config": {}}))
+    (tmp_path / "metrics.jsonl").write_text("")
+    for fresh in (False, True):
+        with pytest.raises(BadValue, match="another kind"):
+            run(suite(GAME, n=1), "expert", tmp_path, fresh=fresh)
+    assert json.loads((tmp_path / "run.json").read_text()) == {"config": {}}
+    with pytest.raises(BadValue, match="another kind"):
+        read_record(tmp_path)
+    with pytest.raises(BadValue, match=r"run\.json is missing"):
+        read_record(tmp_path / "nowhere")
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(BadValue, match="another process is evaluating"):
+        run(suite(GAME, n=1), "expert", tmp_path)
+
+
+def test_what_breaks_is_tried_again_and_counted_apart(flaky: str, tmp_path: Path) -> None:
+    Flaky.failures = {1: 2, 4: 100}
+    done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=2)
+    row = done.summary["table"]["envs"][0]
+    assert (row["episodes"], row["failed"], row["failed_by"], row["missing"]) == (5, 1, {"env": 1}, 0)
+    assert row["success"] == 1.0  # of those that were played; a failure is no loss
+    assert done.left == 1
+    assert done.summary["running"]["retries"] == 4
+    assert Flaky.tried[1] == 3
+
+
+def test_failures_are_played_again_by_the_same_command_and_nothing_else_is(flaky: str, tmp_path: Path) -> None:
+    Flaky.failures = {2: 100, 3: 100}
+    run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=0)
+    Flaky.failures = {}
+    done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=0)
+    assert (done.played, done.left) == (2, 0)
+    assert set(Flaky.played.values()) == {1}
+    assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 8  # the failures stay on record
+    Flaky.forget()
+    whole = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "b")
+    assert whole.summary["table"] == done.summary["table"]
+
+
+def test_too_many_failures_in_a_row_end_it(flaky: str, tmp_path: Path) -> None:
+    Flaky.failures = dict.fromkeys(range(50), 100)
+    done = run(suite(flaky, n=50), f"{HERE}:three", tmp_path / "a", retries=0, give_up_after=5, concurrency=1)
+    assert "5 episodes in a row failed" in (done.stopped or "")
+    assert done.left == 50
+    assert done.summary["table"]["total"]["missing"] == 45
+    assert "success" not in done.summary["table"]["total"]
+    assert write_report(tmp_path / "a").exists()
+
+
+def test_tokens_and_cost_of_a_server_that_shows_no_ids(tmp_path: Path) -> None:
+    with Stub("plain", context=4096, reply={"role": "assistant", "content": "\\boxed{5}"}) as server:
+        done = run(
+            suite(GAME, n=4, sampling={"max_tokens": 8}), server.url, tmp_path / "a", prices=Prices(read=2, written=10)
+        )
+        sent = server.bodies("/v1/chat/completions")
+    row = done.summary["table"]["envs"][0]
+    calls = row["turns"] * 4
+    assert len(sent) == calls
+    assert row["tokens_written"] > 0
+    assert row["cost"] == pytest.approx(4 * (2 * row["tokens_read"] + 10 * row["tokens_written"]) / 1e6)
+    assert {body["max_tokens"] for body in sent} == {8}
+    assert len({body["seed"] for body in sent}) == len(sent)  # each reply has a seed of its own
+    assert read_outcomes(tmp_path / "a")[0, 0, 0].tokens_written
+    (call,) = next(read(tmp_path / "a" / "episodes.jsonl")).turns[0].action.calls
+    assert call.ids == []
+    assert call.usage is not None
+    assert min(call.usage) > 0
+
+
+def test_differences_name_the_place() -> None:
+    before = {"a": 1, "b": {"c": [1, 2]}, "envs": [{"id": "x", "k": 1}]}
+    after = {"a": 1, "b": {"c": [1, 3]}, "envs": [{"id": "x", "k": 2}], "new": True}
+    assert differences(before, after) == ["b.c[1]: 2 -> 3", "envs[x].k: 1 -> 2", "new: nothing -> true"]
+    assert differences(before, before) == []
+
+
+def test_who_watches_sees_a_summary_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palestra.evals.run.KEEP_EVERY", 0.0)
+    seen = []
+
+    def look(observation: str) -> str:
+        path = tmp_path / "a" / "summary.json"
+        seen.append(json.loads(path.read_text())["table"]["total"]["episodes"] if path.exists() else 0)
+        return "\\boxed{5}"
+
+    monkeypatch.setattr("tests.evals.players.first", look)
+    run(suite(GAME, n=5), f"{HERE}:first", tmp_path / "a", concurrency=1)
+    assert seen == sorted(seen)
+    assert 0 < seen[-1] < 5
+
+
+def test_the_wall_clock_counts_time_once_and_pauses_not_at_all(tmp_path: Path) -> None:
+    what = suite(GAME, n=6)
+    run(what, f"{HERE}:slow_guess", tmp_path / "a", concurrency=3)
+    path = tmp_path / "a" / "episodes.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for i, data in enumerate(lines):  # three at once, then a pause of an hour, then three at once
+        data["started"], data["seconds"] = 1000.0 + 3600 * (i // 3) + 0.5 * (i % 3), 2.0
+    path.write_text("".join(json.dumps(data) + "\n" for data in lines))
+    running = run(what, f"{HERE}:slow_guess", tmp_path / "a").summary["running"]
+    assert running["wall_seconds"] == pytest.approx(6.0)
+    assert running["seconds_per_episode"] == pytest.approx(2.0)
+    assert running["envs"] == {GAME: pytest.approx(2.0)}

@@ -1,0 +1,146 @@
+"""Suites: the package's own, a user's file, what a command changes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palestra.engines import Sampling
+from palestra.errors import BadValue, UnknownEnv
+from palestra.evals import Player, Settings, evaluate
+from palestra.evals.suite import Entry, changed, entry, load, sampled, shipped
+from palestra.registry import get_spec
+
+GAME = "game:GuessTheNumber-v0-easy"
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_suites_need_no_download(name: str) -> None:
+    suite = load(f"suite:{name}")
+    assert suite.summary
+    for one in suite.entries:
+        assert not get_spec(one.id).needs_data
+        assert get_spec(one.id).seeded
+        assert one.category
+    assert len({one.name for one in suite.entries}) == len(suite.entries)
+
+
+@pytest.mark.parametrize("name", ["code", "math", "qa", "reasoning", "worlds"])
+def test_the_expert_solves_a_task_of_everything(name: str, tmp_path: Path) -> None:
+    suite = changed(load(f"suite:{name}"), kwargs={}, n=1, k=None, seed=5, turns=None)
+    done = asyncio.run(evaluate(suite, Player("expert"), tmp_path, settings=Settings(concurrency=4), command=[]))
+    for row in done.summary["table"]["envs"]:
+        assert row["failed"] == 0, row
+        assert row["success"] == 1.0 or row["expert_success"] < 1.0, row
+
+
+def test_the_suites_there_are() -> None:
+    assert {"code", "games", "math", "qa", "reasoning", "worlds"} <= set(shipped())
+    families = {get_spec(one.id).parts.name for one in load("suite:games").entries}
+    assert len(families) == 13
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    suite = load(
+        written(
+            tmp_path,
+            f"""
+            summary = "mine"
+            n = 5
+            k = 2
+            seed = 100
+            turns = 7
+            [sampling]
+            temperature = 0.5
+            max_tokens = 9
+            [[env]]
+            id = "{GAME}"
+            [[env]]
+            id = "game:Sudoku-v0-hard"
+            kwargs = {{ max_turns = 3 }}
+            seeds = [3, 1, 4]
+            k = 1
+            category = "puzzles"
+            level = "brutal"
+            sampling = {{ temperature = 0.0 }}
+            """,
+        )
+    )
+    one, two = suite.entries
+    assert (suite.name, suite.summary, suite.episodes) == ("mine", "mine", 13)
+    assert (one.seeds, one.k, one.turns, one.category, one.level) == ((100, 101, 102, 103, 104), 2, 7, "game", "easy")
+    assert dict(one.sampling) == {"temperature": 0.5, "max_tokens": 9}
+    assert (two.seeds, two.k, two.category, two.level) == ((3, 1, 4), 1, "puzzles", "brutal")
+    assert dict(two.sampling) == {"temperature": 0.0, "max_tokens": 9}
+    assert two.name == "game:Sudoku-v0-hard(max_turns=3)"
+    assert sampled(Sampling(top_p=0.9), two.sampling) == Sampling(top_p=0.9, temperature=0.0, max_tokens=9)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("n = 5", "name its environments"),
+        ("nn = 5\n[[env]]\nid = 'x'", "no setting 'nn'"),
+        (f"[[env]]\nid = '{GAME}'\nsed = 3", "Did you mean seed"),
+        (f"[[env]]\nid = '{GAME}'\nn = 0", "n is a whole number from 1 up"),
+        (f"[[env]]\nid = '{GAME}'\nk = 1.5", "k is a whole number from 1 up"),
+        (f"[[env]]\nid = '{GAME}'\nseeds = [1, 1]", "seeds are different whole numbers"),
+        (f"[[env]]\nid = '{GAME}'\nsampling = {{ temprature = 1 }}", "Did you mean temperature"),
+        ("[[env]\n", "is not TOML"),
+    ],
+)
+def test_mistakes_are_named(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match=words):
+        load(written(tmp_path, text))
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="Did you mean suite:games"):
+        load("suite:gamse")
+    with pytest.raises(BadValue, match="cannot be read"):
+        load(str(tmp_path / "none.toml"))
+    with pytest.raises(UnknownEnv, match="Did you mean game:Sudoku-v0-easy"):
+        load(written(tmp_path, "[[env]]\nid = 'game:Sudokku-v0-easy'"))
+
+
+def test_a_command_has_the_last_word() -> None:
+    suite = changed(load("suite:games"), kwargs={"max_turns": 4}, n=3, k=2, seed=50, turns=None)
+    for one in suite.entries:
+        assert (one.seeds, one.k, one.turns) == ((50, 51, 52), 2, None)
+        assert one.kwargs["max_turns"] == 4
+
+
+def test_chosen_seeds_are_cut_not_replaced() -> None:
+    suite = load("suite:games")
+    listed = entry(GAME, seeds=[9, 4, 7])
+    cut = changed(type(suite)(name="x", entries=(listed,)), kwargs={}, n=2, k=None, seed=None, turns=None)
+    assert cut.entries[0].seeds == (9, 4)
+
+
+@given(
+    st.lists(st.integers(0, 2**40), min_size=1, max_size=5, unique=True),
+    st.integers(1, 4),
+    st.none() | st.integers(1, 9),
+)
+def test_json_and_back(seeds: list[int], k: int, turns: int | None) -> None:
+    one = entry(GAME, seeds=seeds, k=k, turns=turns, kwargs={"max_turns": 3}, sampling={"temperature": 0.5})
+    assert Entry.from_json(one.to_json()) == one
+
+
+def test_tasks_of_a_seed_share_it_and_nothing_else() -> None:
+    tasks = entry(GAME, n=3, k=2, seed=10, turns=5).tasks(4)
+    assert [(t.seed, t.group, t.member) for t in tasks] == [
+        (10, 0, 0), (10, 0, 1), (11, 1, 0), (11, 1, 1), (12, 2, 0), (12, 2, 1),
+    ]  # fmt: skip
+    assert {t.options["horizon"] for t in tasks} == {5}
+    assert {t.meta["entry"] for t in tasks} == {4}
