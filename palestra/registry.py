@@ -11,7 +11,21 @@ from palestra.errors import AlreadyRegistered, BadValue, MissingExtra, UnknownEn
 from palestra.seeding import check_seed
 from palestra.spec import EnvId, EnvSpec
 
-CATALOGS: Mapping[str, str] = {"game": "palestra.envs.games.catalog"}  # family -> module with SPECS (data only)
+CATALOGS: Mapping[str, str] = {  # family -> module with SPECS (data only)
+    "game": "palestra.envs.games.catalog",
+    "math": "palestra.envs.math.catalog",
+    "code": "palestra.envs.code.catalog",
+    "qa": "palestra.envs.qa.catalog",
+    "logic": "palestra.envs.logic.catalog",
+    "rg": "palestra.envs.rg.catalog",
+    "eval": "palestra.envs.eval_sets.catalog",
+    "babyai": "palestra.envs.babyai.catalog",
+    "textcraft": "palestra.envs.textcraft.catalog",
+    "webshop": "palestra.envs.webshop.catalog",
+    "sciworld": "palestra.envs.sciworld.catalog",
+    "sql": "palestra.envs.sql.catalog",
+    "search": "palestra.envs.deep_search.catalog",
+}
 
 _specs: dict[str, EnvSpec] = {}
 _makers: dict[str, Callable[..., Env]] = {}  # registered with a callable, or imported before

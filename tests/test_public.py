@@ -18,6 +18,7 @@ PACKAGES = [
     "palestra.algorithms",
     "palestra.checks",
     "palestra.engines",
+    "palestra.evals",
     "palestra.grading",
     "palestra.integrations.mcp",
     "palestra.rollout",
@@ -26,6 +27,7 @@ PACKAGES = [
     "palestra.tools.sandbox",
     "palestra.tools.mcp",
     "palestra.tools.search",
+    "palestra.viewer",
     "palestra.wrappers",
 ]
 

@@ -1,7 +1,7 @@
 """ScienceWorld's ids keep the laws, at a cost that a world of a tenth of a second's making allows.
 
-They are one class with other tasks: one id goes through all laws with short episodes, a few of its tapes through another
-process, and every id through its prompt, a random command and a bad one. That solutions solve is tested where they are short.
+They are one class with other tasks: one id goes through all laws with short episodes, a few tapes through another
+process, and every id through its prompt, a random command and a bad one. That solutions solve is tested on short ones.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from palestra.checks.tape import retrace
 from palestra.envs.sciworld.tasks import TYPES
 
 IDS = palestra.list_envs("sciworld")
-SHORT = {"max_turns": 3, "prepare_next": False}
-QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test", "sciworld:PowerComponent-v0"]  # solved in seconds
+SHORT: dict[str, Any] = {"max_turns": 3, "prepare_next": False}
+QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test", "sciworld:PowerComponent-v0"]  # some seconds
 
 REPLAY = """
 import json, pickle, sys

@@ -71,7 +71,7 @@ class Solver:
     def lookup(self, title: str) -> Reading | None:
         """The article of that title, searched for in several ways."""
         if title not in self._read and title not in self._absent:
-            for query in _queries(title):
+            for query in queries(title):
                 self.searches += 1
                 self._take(self._search(query))
                 if title in self._read:
@@ -149,8 +149,8 @@ _COMMON = (
 )
 
 
-def _queries(title: str) -> list[str]:
-    """Its words; then together with what each kind of article says; then its longest word alone."""
+def queries(title: str) -> list[str]:
+    """What finds the page of that title: its words; these with what each kind of article says; its longest word."""
     return [title, f"{title} {title}", *(f"{title} {title} {words}" for words in _COMMON), max(title.split(), key=len)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from palestra.tools.search.passages import Passage
 
@@ -16,6 +16,7 @@ class Hit:
 
     passage: Passage
     score: float
+    number: int | None = field(default=None, compare=False)  # of the passage in a local index
 
 
 def told(hits: Sequence[Hit]) -> str:

@@ -28,6 +28,7 @@ from palestra.tools.search.words import analyser, raw_words
 
 MODES = ("bm25", "dense", "hybrid")
 MOST_TERMS = 256  # of a query; the rest is not looked at, so that a megabyte of query takes no minute
+REACH = 500  # passages before and after one that still count to its page
 DEEP = 100  # how many of each ranking a hybrid one is made of
 _SHORT = 4096  # postings that are added up before anybody thinks about pruning
 _SLACK = 1e-5  # sums of floats may be off in the last digits; a bound must not be
@@ -89,12 +90,27 @@ class Index:
 
     def search(self, query: str, topk: int = 3, *, mode: str = "bm25") -> list[Hit]:
         """The `topk` best passages, best first; of equals the earlier. Fewer where fewer share a word with it."""
-        return [Hit(passage=self.passage(number), score=score) for number, score in self.rank(query, topk, mode=mode)]
+        ranked = self.rank(query, topk, mode=mode)
+        return [Hit(passage=self.passage(number), score=score, number=number) for number, score in ranked]
 
     def passage(self, number: int) -> Passage:
         begin, end = int(self._passage_starts[number]), int(self._passage_starts[number + 1])
         row = json.loads(self._passages[begin:end])
         return Passage(id=row["id"], title=row["title"], text=row["text"])
+
+    def page(self, number: int) -> list[Passage]:
+        """The page that a passage is of: it and its neighbours of the same title, in order; `REACH` each way."""
+        middle = self.passage(number)
+        before: list[Passage] = []
+        after: list[Passage] = []
+        if middle.title:
+            for side, numbers in ((before, range(number - 1, -1, -1)), (after, range(number + 1, len(self)))):
+                for other in numbers[:REACH]:
+                    passage = self.passage(other)
+                    if passage.title != middle.title:
+                        break
+                    side.append(passage)
+        return [*before[::-1], middle, *after]
 
     def rank(self, query: str, topk: int = 3, *, mode: str = "bm25") -> Scored:
         """`search` with the passages' numbers in place of themselves."""

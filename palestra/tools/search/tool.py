@@ -11,11 +11,13 @@ from palestra.errors import BadValue
 from palestra.tools.base import BadCall, Tool, ToolResult, in_thread, on_tool_loop
 from palestra.tools.search.client import Retriever
 from palestra.tools.search.hit import Hit, told
+from palestra.tools.search.passages import Passage
 
 if TYPE_CHECKING:
     from palestra.tools.search.index import Index
     from palestra.tools.search.kept import Corpus
 
+PAGE = 50  # passages a server is asked for, where a page is put together from them
 _opened: dict[str, Index] = {}  # by folder or corpus, so that many environments share one; "" is the embedded corpus
 _lock = threading.Lock()
 
@@ -98,12 +100,48 @@ class SearchTool(Tool):
             return self._remote.search(query, self.topk)
         return self._local(query)
 
+    async def ahits(self, query: str) -> list[Hit]:
+        """`hits`, without blocking the event loop."""
+        if self._remote is not None:
+            return await wrap_future(on_tool_loop(self._remote.asearch(query, self.topk)))
+        return await in_thread(self._local, query)
+
+    def page(self, hit: Hit) -> list[Passage]:
+        """The whole page that a hit is of: the passages of its title, in order.
+
+        A server is asked for the title, and what it finds of that title is all there is.
+        """
+        if self._remote is not None:
+            return on_tool_loop(_page_of(self._remote, hit)).result()
+        return self._page(hit)
+
+    async def apage(self, hit: Hit) -> list[Passage]:
+        """`page`, without blocking the event loop."""
+        if self._remote is not None:
+            return await wrap_future(on_tool_loop(_page_of(self._remote, hit)))
+        return await in_thread(self._page, hit)
+
+    def _page(self, hit: Hit) -> list[Passage]:
+        index = self._index if self._index is not None else opened(self._folder, self._corpus)
+        return [hit.passage] if hit.number is None else index.page(hit.number)
+
     def _local(self, query: str) -> list[Hit]:
         index = self._index if self._index is not None else opened(self._folder, self._corpus)
         return index.search(query, self.topk, mode=self.mode)
 
     def _result(self, hits: list[Hit]) -> ToolResult:
         return ToolResult(text=told(hits), info={"hits": [hit.passage.id for hit in hits]})
+
+
+async def _page_of(remote: Retriever, hit: Hit) -> list[Passage]:
+    title = hit.passage.title
+    if not title:
+        return [hit.passage]
+    found = {hit.passage.id: hit.passage}
+    found |= {one.passage.id: one.passage for one in await remote.asearch(title, PAGE) if one.passage.title == title}
+    if all(name.isdecimal() for name in found):
+        return [found[name] for name in sorted(found, key=int)]
+    return list(found.values())
 
 
 def _wanted(query: str) -> str:

@@ -1,0 +1,1 @@
+"""Deep search: a question, a collection of pages, and a budget of searches."""
