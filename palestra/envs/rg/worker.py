@@ -8,6 +8,7 @@ set, level, keywords and seed alone. A frame is its length in four bytes, then J
 from __future__ import annotations
 
 import base64
+import contextlib
 import decimal
 import importlib
 import json
@@ -19,6 +20,7 @@ import struct
 import sys
 from collections import OrderedDict
 from dataclasses import fields
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from palestra.envs.rg import shields
@@ -93,8 +95,10 @@ class Gym:
             dataset.seed = seed
         else:
             dataset = self._made(name, level, config, seed)
-        found: dict[str, Any] = dataset[0]
-        return found
+        if name != "codeio":
+            return dict(dataset[0])
+        with TemporaryDirectory() as scratch, contextlib.chdir(scratch):  # it runs programs, some of which write files
+            return dict(dataset[0])
 
     def _set(self, name: str, level: int | None, config: dict[str, Any]) -> Any:
         key = json.dumps([name, level, config])

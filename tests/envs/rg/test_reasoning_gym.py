@@ -288,3 +288,14 @@ def test_without_the_package_the_pip_line_is_told(tmp_path: Path) -> None:
         PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]),
     )
     assert "pip install 'palestra[rg]'" in told
+
+
+def test_programs_that_write_files_write_them_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """codeio runs its programs to draw their inputs; these two fill a folder and a table."""
+    monkeypatch.chdir(tmp_path)
+    shared_pool().close()  # workers begin where they are started
+    env = palestra.make("rg:codeio")
+    for seed in (976, 1664):
+        env.reset(seed=seed)
+    env.close()
+    assert list(tmp_path.iterdir()) == []
