@@ -1,0 +1,371 @@
+"""The viewer's routes: a folder of runs in, JSON and the page's own files out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import isfinite
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from palestra import __version__
+from palestra.errors import BadValue, InfrastructureError, PalestraError, ParsingFailed, UsageError
+from palestra.viewer import credit, lines
+from palestra.viewer.facts import parse
+from palestra.viewer.folder import Folder, NotThere, Place
+from palestra.viewer.guard import Guard
+from palestra.viewer.index import Filter, Index
+from palestra.viewer.indexer import Indexer
+from palestra.viewer.play import Table
+from palestra.viewer.records import Record, Records
+from palestra.viewer.rendering import Renderings
+from palestra.viewer.shown import episode, picture
+from palestra.viewer.tokens import Tokenizers, token_view
+
+STATIC = Path(__file__).with_name("static")
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+PATIENCE = 1.5  # seconds an episode is waited for
+_AT = re.compile(r"(?P<file>.+):(?P<n>[0-9]{1,12})", re.S)
+
+Name = Annotated[str, Query(max_length=1000)]
+Number = Annotated[int | None, Query(ge=0, lt=1 << 53)]
+
+
+def _filter(
+    env: Name = "",
+    outcome: Name = "",
+    error: Name = "",
+    ending: Name = "",
+    seed: Name = "",
+    step: Number = None,
+    min_turns: Number = None,
+    max_turns: Number = None,
+) -> Filter:
+    return Filter(
+        env=env,
+        outcome=outcome,
+        error=error,
+        ending=ending,
+        seed=seed,
+        step=step,
+        min_turns=min_turns,
+        max_turns=max_turns,
+    )
+
+
+Wanted = Annotated[Filter, Depends(_filter)]
+
+
+class NotYet(UsageError):
+    """The index has not come that far."""
+
+
+class Start(BaseModel):
+    """A game to begin."""
+
+    model_config = ConfigDict(extra="forbid")
+    env: str = Field(max_length=200)
+    seed: int | None = Field(default=None, ge=0, lt=1 << 53)
+
+
+class Move(BaseModel):
+    """A person's action."""
+
+    model_config = ConfigDict(extra="forbid")
+    text: str
+    box: bool = True
+
+
+class Ask(BaseModel):
+    """Whose advice is wanted."""
+
+    model_config = ConfigDict(extra="forbid")
+    player: str
+
+
+class Viewer:
+    """What the routes share."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Folder(folder)
+        self.index = Index(self.folder.path)
+        self.indexer = Indexer(self.folder, self.index)
+        self.records = Records(self.folder)
+        self.tokenizers = Tokenizers(self.folder)
+        self.table = Table(self.folder)
+        self.renderings = Renderings()
+
+    def close(self) -> None:
+        self.indexer.stop()
+        self.table.close()
+        self.index.close()
+
+    def look(self, run: str) -> Record:
+        """The record of a run that somebody looks at."""
+        place = self.folder.run(run)
+        self.indexer.wake(run)
+        return self.records.of(place)
+
+    def line(self, run: str, at: str) -> tuple[Record, str, int, dict[str, Any]]:
+        """An episode's run, file, number and stored data."""
+        record = self.look(run)
+        match = _AT.fullmatch(at)
+        if match is None:
+            raise NotThere("an episode is named FILE:NUMBER")
+        file, n = match["file"], int(match["n"])
+        path = self.folder.file(record.place, file)
+        spot = self._spot(run, file, n, path)
+        return record, file, n, parse(lines.read(path, spot))
+
+    def _spot(self, run: str, file: str, n: int, path: Path) -> lines.Spot:
+        """Where the episode is; one that was written just now is waited for."""
+        until = monotonic() + PATIENCE
+        while True:
+            behind = self.indexer.is_behind(run, file, path)
+            spot = self.index.spot(run, file, n)
+            if spot is not None:
+                return spot
+            if not behind:
+                raise NotThere(f"there is no episode {n} in {file!r}")
+            if monotonic() > until:
+                raise NotYet("this episode has not been reached yet; the run is being read")
+            sleep(0.05)
+
+    def rate(self, run: str) -> dict[str, float]:
+        """The share of solved episodes, of those that were played to an end; where no file says it."""
+        counts = {item["value"]: item["count"] for item in self.index.facets(run)["outcome"]}
+        played = sum(counts.get(name, 0) for name in ("solved", "unsolved", "truncated"))
+        return {"success": counts.get("solved", 0) / played} if played else {}
+
+    def progress(self, run: str) -> dict[str, Any]:
+        return self.index.progress(run) | {"reading": self.indexer.reading(run)}
+
+    def pulse(self, runs: list[str]) -> dict[str, Any]:
+        """What has changed: cheap enough to be asked every second or two."""
+        places: dict[str, Place] = {place.name: place for place in self.indexer.seen()}
+        marks = [f"{p.name}={self.records.version(p)}" for p in places.values()]
+        found = {}
+        for run in runs[:20]:
+            if run in places:
+                self.indexer.wake(run)
+                found[run] = {
+                    "version": hashlib.sha1(
+                        f"{self.records.version(places[run])}/{self.indexer.versions.get(run)}".encode(),
+                        usedforsecurity=False,
+                    ).hexdigest(),
+                    **self.progress(run),
+                }
+        counted = json.dumps(self.index.counts(), sort_keys=True)
+        mark = hashlib.sha1("\n".join([*marks, counted]).encode(), usedforsecurity=False).hexdigest()
+        return {"all": mark, "runs": found}
+
+
+def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:
+    """See `palestra.viewer.create_app`."""
+    if any_host and not token:
+        raise BadValue("whoever is let in under any name must bring a token")
+    viewer = Viewer(folder)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        viewer.indexer.start()
+        yield
+        viewer.close()
+
+    app = FastAPI(
+        title="Palestra", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    app.add_middleware(Guard, token=token, any_host=any_host)
+    app.add_exception_handler(PalestraError, _problem)
+    app.state.viewer = viewer
+    _add_reading(app, viewer)
+    _add_playing(app, viewer.table)
+    _add_static(app)
+    return app
+
+
+def _add_reading(app: FastAPI, viewer: Viewer) -> None:
+    """Runs, curves, episodes, tokens."""
+    index = viewer.index
+
+    @app.get("/api/runs")
+    def runs() -> Response:
+        counts = index.counts()
+        cards = [viewer.records.card(place) for place in viewer.indexer.seen()]
+        for card in cards:
+            card["episodes"] = counts.get(card["name"], 0)
+            if "success" not in card:
+                card |= viewer.rate(card["name"])
+            if not card["envs"]:
+                card["envs"] = [item["value"] for item in index.facets(card["name"])["env"]]
+        return _json({"folder": viewer.folder.path.name, "version": __version__, "runs": cards})
+
+    @app.get("/api/pulse")
+    def pulse(run: Annotated[list[str] | None, Query()] = None) -> Response:
+        return _json(viewer.pulse(run or []))
+
+    @app.get("/api/run")
+    def one(run: Name) -> Response:
+        record = viewer.look(run)
+        keys = ("versions", "command", "config")
+        said = {key: record.settings.get(key) for key in keys}
+        rest = {key: value for key, value in record.settings.items() if key not in keys}
+        return _json(
+            {**record.card(), **said, "settings": rest, "summary": record.summary, "index": viewer.progress(run)}
+        )
+
+    @app.get("/api/curves")
+    def curves(run: Name) -> Response:
+        return _json(viewer.look(run).curves())
+
+    @app.get("/api/episodes")
+    def episodes(
+        run: Name,
+        wanted: Wanted,
+        sort: Name = "first",
+        page: Annotated[int, Query(ge=0, lt=1 << 32)] = 0,
+    ) -> Response:
+        viewer.look(run)
+        found = index.list(run, wanted, sort=sort, page=page)
+        return _json({**found, "facets": index.facets(run), "index": viewer.progress(run)})
+
+    @app.get("/api/episode")
+    def one_episode(
+        run: Name,
+        at: Name,
+        wanted: Wanted,
+    ) -> Response:
+        record, file, n, data = viewer.line(run, at)
+        worth = _worth(viewer, record, file, n, data)
+        shown = episode(data, gamma=_gamma(record), advantages=worth.advantages)
+        others = [o for o in index.same_task(shown["env_id"], shown["seed"]) if (o["run"], o["at"]) != (run, at)]
+        around = index.neighbours(run, file, n, wanted)
+        return _json({"run": run, "at": at, **shown, "credit": worth.told, "around": around, "same_task": others})
+
+    @app.get("/api/tokens")
+    def tokens(run: Name, at: Name) -> Response:
+        record, file, n, data = viewer.line(run, at)
+        decoder, told = viewer.tokenizers.of(record.place, record.settings)
+        worth = _worth(viewer, record, file, n, data)
+        found = {"stretches": token_view(data, decoder), "tokenizer": told, "decoded": decoder is not None}
+        rewards = [turn["reward"] for turn in data["turns"]]
+        return _json({**found, "advantages": worth.advantages, "credit": worth.told, "rewards": rewards})
+
+    @app.post("/api/render")
+    def render(run: Name, at: Name) -> Response:
+        views = viewer.renderings.of(run, at, viewer.line(run, at)[3])
+        return _json([view.to_json() for view in views])
+
+    @app.get("/api/rendered")
+    def rendered(run: Name, at: Name, n: int) -> Response:
+        return Response(viewer.renderings.picture(run, at, n), media_type="image/png")
+
+    @app.get("/api/picture")
+    def one_picture(run: Name, at: Name, turn: int, part: int) -> Response:
+        body, kind = picture(viewer.line(run, at)[3], turn, part)
+        return Response(body, media_type=kind)
+
+
+def _add_playing(app: FastAPI, table: Table) -> None:
+    @app.get("/api/envs")
+    def envs() -> Response:
+        return _json(table.envs())
+
+    @app.post("/api/play")
+    def start(wanted: Start) -> Response:
+        return _json(table.state(table.start(wanted.env, wanted.seed)))
+
+    @app.get("/api/play")
+    def state(game: Name) -> Response:
+        return _json(table.state(game))
+
+    @app.post("/api/play/move")
+    def move(game: Name, wanted: Move) -> Response:
+        return _json(table.move(game, wanted.text, box=wanted.box))
+
+    @app.post("/api/play/ask")
+    def ask(game: Name, wanted: Ask) -> Response:
+        return _json({"text": table.propose(game, wanted.player)})
+
+    @app.post("/api/play/save")
+    def save(game: Name) -> Response:
+        return _json(table.save(game))
+
+    @app.get("/api/play/rendered")
+    def rendered(game: Name, n: int) -> Response:
+        return Response(table.drawing(game, n), media_type="image/png")
+
+    @app.get("/api/play/picture")
+    def one_picture(game: Name, turn: int, part: int) -> Response:
+        body, kind = picture(table.picture_of(game), turn, part)
+        return Response(body, media_type=kind)
+
+
+def _add_static(app: FastAPI) -> None:
+    """The page: the files of one folder, read when the viewer starts, so that no path reaches any other."""
+    for path in sorted(STATIC.iterdir()):
+        if path.suffix in KINDS:
+            address = "/" if path.name == "index.html" else f"/{path.name}"
+            app.add_api_route(address, _file(path), methods=["GET", "HEAD"])
+
+
+def _file(path: Path) -> Any:
+    body, kind = path.read_bytes(), f"{KINDS[path.suffix]}; charset=utf-8"
+    tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+    headers = {"etag": tag, "cache-control": "no-cache"}
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type=kind, headers=headers)
+
+    return answer
+
+
+def _worth(viewer: Viewer, record: Record, file: str, n: int, data: dict[str, Any]) -> credit.Worth:
+    step = (data.get("meta") or {}).get("step")
+    config = record.config if record.kind == "train" else {}
+    return credit.advantages(viewer.index, config, record.place.name, file, n, step if isinstance(step, int) else None)
+
+
+def _gamma(record: Record) -> float:
+    gamma = record.config.get("gamma", 1.0)
+    return float(gamma) if isinstance(gamma, (int, float)) and 0 <= gamma <= 1 else 1.0
+
+
+def _json(data: Any) -> Response:
+    return Response(_dumps(data), media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _dumps(data: Any) -> bytes:
+    try:
+        return orjson.dumps(data)  # NaN becomes null, as a browser needs it
+    except TypeError:  # a lone surrogate or a huge integer
+        return json.dumps(_finite(data)).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _problem(_: Request, err: Exception) -> Response:
+    status = 404 if isinstance(err, NotThere) else 202 if isinstance(err, NotYet) else 400  # 202: ask again
+    if isinstance(err, ParsingFailed):
+        status = 422
+    elif isinstance(err, InfrastructureError):
+        status = 502
+    body = {"problem": str(err), "kind": type(err).__name__}
+    return Response(_dumps(body), status_code=status, media_type="application/json")

@@ -1,0 +1,163 @@
+"""Who may ask: host names, a token, requests of this page alone, and the headers that keep a browser careful.
+
+A page elsewhere must not read or steer the viewer of somebody who visits it: names that were made to point here are
+refused (DNS rebinding), and whatever changes something needs a header that only our own page can send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OWN_HEADER = "x-palestra"  # other sites cannot send it without being allowed to, which nobody is
+LARGEST = 1 << 20  # bytes of a request
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(?::[0-9]+)?")
+_PUBLIC = frozenset({"/style.css", "/icon.svg"})  # what the page that asks for the token needs
+_LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Palestra</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="/icon.svg">
+<link rel="stylesheet" href="/style.css"></head><body><main class="login"><h1>Palestra</h1>
+<form method="get" action="/"><label>Token
+<input name="token" type="password" autocomplete="current-password" autofocus></label><button>Open</button></form>
+<p>It was given to <code>palestra view</code> when it was started.</p>
+</main></body></html>"""
+
+
+class Guard:
+    """Stands before the application."""
+
+    def __init__(self, app: App, *, token: str | None, any_host: bool) -> None:
+        self._app = app
+        self._token = token
+        self._any_host = any_host
+        key = (token or "").encode()
+        self._cookie = hmac.new(key, b"palestra view cookie", hashlib.sha256).hexdigest()  # does not tell the token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            elif scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if not self._known_host(headers.get("host", "")):
+            await _answer(send, 421, "this address is not served under that name; open it as localhost")
+            return
+        if self._token is not None and not self._allowed(scope, headers):
+            await self._ask(scope, send)
+            return
+        problem = _foreign(scope, headers)
+        if problem is not None:
+            await _answer(send, *problem)
+            return
+        if self._token is not None and "token" in _query(scope):  # out of the address, into a cookie
+            await _redirect(send, f"palestra_view={self._cookie}; Path=/; HttpOnly; SameSite=Strict")
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = {name for name, _ in message["headers"]}
+                added = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in known]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+    def _known_host(self, host: str) -> bool:
+        if self._any_host:
+            return True  # a token is asked for, and a browser sends the cookie to the name it was set for alone
+        match = _HOST.fullmatch(host)
+        return match is not None and match[1].lower() in LOOPBACK
+
+    def _allowed(self, scope: Scope, headers: Mapping[str, str]) -> bool:
+        if scope["path"] in _PUBLIC:
+            return True
+        given = headers.get("authorization", "")
+        if given.lower().startswith("bearer ") and self._is_token(given[7:].strip().encode("latin-1")):
+            return True
+        asked = _query(scope).get("token", "") if (scope["method"], scope["path"]) == ("GET", "/") else ""
+        if asked and self._is_token(asked.encode()):
+            return True
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get("palestra_view")
+        except CookieError:
+            return False
+        shown = "" if cookie is None else cookie.value
+        return hmac.compare_digest(shown.encode("latin-1", "replace"), self._cookie.encode())
+
+    def _is_token(self, given: bytes) -> bool:
+        return hmac.compare_digest(given, (self._token or "").encode())  # takes as long for any wrong one
+
+    async def _ask(self, scope: Scope, send: Send) -> None:
+        if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
+            await _answer(send, 401, _LOGIN, kind="text/html; charset=utf-8")
+        else:
+            await _answer(send, 401, "a token is needed: ?token=... once in a browser, or Authorization: Bearer ...")
+
+
+def _foreign(scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    """Why a request that could change something is not taken."""
+    if scope["method"] in ("GET", "HEAD"):
+        return None
+    if headers.get("sec-fetch-site", "same-origin") != "same-origin" or OWN_HEADER not in headers:
+        return 403, "only this viewer's own page may do that"
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        return 403, "only this viewer's own page may do that"
+    length = headers.get("content-length", "")
+    if not length.isdigit():
+        return 411, "say how long the request is"
+    if int(length) > LARGEST:
+        return 413, f"a request has at most {LARGEST:,} bytes"
+    return None
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    return {name: values[-1] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+
+
+async def _answer(send: Send, status: int, text: str, *, kind: str = "text/plain; charset=utf-8") -> None:
+    body = text.encode()
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    headers += [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _redirect(send: Send, cookie: str) -> None:
+    headers = [
+        (b"location", b"/"),
+        (b"set-cookie", cookie.encode()),
+        (b"content-length", b"0"),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

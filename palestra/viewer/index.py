@@ -1,0 +1,295 @@
+"""Facts of episodes -> a small database in the cache folder that lists, filters and finds them. Never in the runs."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from palestra.cache import cache_folder
+from palestra.errors import BadValue
+from palestra.viewer.facts import OUTCOMES, Facts
+from palestra.viewer.lines import Spot
+
+FORMAT = 3  # another one is built anew
+PAGE = 50
+COLUMNS = [item.name for item in fields(Facts)]
+SORTS = {
+    "first": "file, n",
+    "last": "file DESC, n DESC",
+    "return": "ret DESC, file, n",
+    "-return": "ret, file, n",
+    "turns": "turns DESC, file, n",
+    "-turns": "turns, file, n",
+    "tokens": "tokens DESC, file, n",
+    "seconds": "seconds DESC, file, n",
+}
+_TOTALS = (
+    "count(*) AS episodes, sum(outcome = 'solved') AS solved, sum(outcome = 'failed') AS failed, "
+    "avg(CASE WHEN error IS NULL THEN ret END) AS mean_return, avg(turns) AS mean_turns"
+)
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS files (
+    run TEXT, file TEXT, inode INTEGER, size INTEGER, mtime INTEGER, head BLOB,
+    done INTEGER, lines INTEGER, bad INTEGER, error TEXT, PRIMARY KEY (run, file)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS episodes (
+    run TEXT, file TEXT, n INTEGER, offset INTEGER, inner INTEGER, length INTEGER,
+    {", ".join(COLUMNS)}, PRIMARY KEY (run, file, n)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_task ON episodes (env, seed);
+CREATE INDEX IF NOT EXISTS by_step ON episodes (run, step);
+CREATE INDEX IF NOT EXISTS by_outcome ON episodes (run, outcome, env, turns, ret, error, ending);
+PRAGMA user_version = {FORMAT};
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """How far a file has been read."""
+
+    inode: int
+    size: int
+    mtime: int
+    head: bytes  # its first bytes: another beginning is another file
+    done: int
+    lines: int
+    bad: int = 0  # lines that hold no trajectory
+    error: str | None = None
+
+
+_of_facts = attrgetter(*COLUMNS)
+_of_state = attrgetter(*(item.name for item in fields(FileState)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which episodes of a run."""
+
+    env: str = ""
+    outcome: str = ""
+    error: str = ""  # "boundary: kind", or "any"
+    ending: str = ""
+    seed: str = ""
+    step: int | None = None
+    min_turns: int | None = None
+    max_turns: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.outcome and self.outcome not in OUTCOMES:
+            raise BadValue(f"an outcome is one of {', '.join(OUTCOMES)}, got {self.outcome!r}")
+
+    def where(self, run: str) -> tuple[str, list[Any]]:
+        """As a condition and its values."""
+        parts, values = ["run = ?"], [run]
+        exact = {"env": self.env, "outcome": self.outcome, "ending": self.ending, "seed": self.seed}
+        given: list[tuple[str, Any]] = [(f"{name} = ?", value) for name, value in exact.items() if value]
+        if self.error == "any":
+            parts.append("error IS NOT NULL")
+        elif self.error:
+            given.append(("error = ?", self.error))
+        if self.step is not None:
+            given.append(("step = ?", self.step))
+        if self.min_turns is not None:
+            given.append(("turns >= ?", self.min_turns))
+        if self.max_turns is not None:
+            given.append(("turns <= ?", self.max_turns))
+        return " AND ".join([*parts, *(part for part, _ in given)]), [*values, *(value for _, value in given)]
+
+
+class Index:
+    """The database of a folder; one thread writes, any may read."""
+
+    def __init__(self, folder: Path) -> None:
+        key = hashlib.sha256(str(folder).encode()).hexdigest()[:20]
+        self.path = _place() / f"{key}.sqlite"
+        self._facets: dict[str, tuple[tuple[Any, ...], dict[str, list[dict[str, Any]]]]] = {}
+        self._local = threading.local()
+        self._open: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError:  # damaged: it can be made again
+            for name in (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
+                name.unlink(missing_ok=True)
+            self._local = threading.local()
+            self._prepare()
+
+    def _prepare(self) -> None:
+        db = self.db
+        if db.execute("PRAGMA user_version").fetchone()[0] not in (0, FORMAT):
+            db.executescript("DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS episodes;")
+        db.executescript(_SCHEMA)
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """This thread's connection."""
+        found: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if found is None:
+            found = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
+            with self._lock:
+                self._open.append(found)
+            found.row_factory = sqlite3.Row
+            found.execute("PRAGMA journal_mode = WAL")
+            found.execute("PRAGMA synchronous = NORMAL")
+            found.execute("PRAGMA cache_size = -8000")  # KiB a connection
+            self._local.db = found
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            while self._open:
+                with suppress(sqlite3.Error):
+                    self._open.pop().close()
+
+    # Writing
+
+    def state(self, run: str, file: str) -> FileState | None:
+        row = self.db.execute("SELECT * FROM files WHERE run = ? AND file = ?", (run, file)).fetchone()
+        return None if row is None else FileState(**{k: row[k] for k in row.keys() if k not in ("run", "file")})  # noqa: SIM118
+
+    def add(self, run: str, file: str, state: FileState, rows: Iterable[tuple[int, Spot, Facts]]) -> None:
+        """The next episodes of a file, and how far that is; both or neither."""
+        db = self.db
+        marks = ", ".join("?" * (6 + len(COLUMNS)))
+        with _transaction(db):
+            db.executemany(
+                f"INSERT OR REPLACE INTO episodes VALUES ({marks})",  # noqa: S608  # question marks alone
+                ((run, file, n, spot.offset, spot.inner, spot.length, *_of_facts(facts)) for n, spot, facts in rows),
+            )
+            db.execute(
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (run, file, *_of_state(state))
+            )
+
+    def forget(self, run: str, file: str | None = None) -> None:
+        """Everything of a run, or of one file of it."""
+        condition, values = ("run = ?", (run,)) if file is None else ("run = ? AND file = ?", (run, file))
+        db = self.db
+        with _transaction(db):
+            for table in ("episodes", "files"):
+                db.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608  # both from above
+
+    def known(self) -> list[tuple[str, str]]:
+        """(run, file) of all that was read."""
+        return [(row[0], row[1]) for row in self.db.execute("SELECT run, file FROM files")]
+
+    # Reading
+
+    def progress(self, run: str) -> dict[str, Any]:
+        """How much of a run has been read."""
+        row = self.db.execute(
+            "SELECT sum(lines - bad), sum(bad), sum(done), sum(size), count(*) FROM files WHERE run = ?", (run,)
+        ).fetchone()
+        errors = self.db.execute(
+            "SELECT file, error FROM files WHERE run = ? AND error IS NOT NULL LIMIT 5", (run,)
+        ).fetchall()
+        names = ("episodes", "unreadable", "bytes_done", "bytes", "files")
+        found: dict[str, Any] = dict(zip(names, (value or 0 for value in row), strict=True))
+        return found | {"errors": [f"{file}: {error}" for file, error in errors]}
+
+    def counts(self) -> dict[str, int]:
+        """Episodes a run."""
+        return {r[0]: r[1] for r in self.db.execute("SELECT run, sum(lines - bad) FROM files GROUP BY run")}
+
+    def facets(self, run: str) -> dict[str, list[dict[str, Any]]]:
+        """What can be filtered for, with counts; counted anew when more has been read."""
+        mark = tuple(self.db.execute("SELECT sum(lines), sum(done) FROM files WHERE run = ?", (run,)).fetchone())
+        kept = self._facets.get(run)
+        if kept is not None and kept[0] == mark:
+            return kept[1]
+        found = {}
+        for name in ("env", "outcome", "error", "ending"):
+            rows = self.db.execute(
+                f"SELECT {name}, count(*) FROM episodes WHERE run = ? AND {name} IS NOT NULL "  # noqa: S608  # from above
+                f"GROUP BY {name} ORDER BY count(*) DESC LIMIT 200",
+                (run,),
+            )
+            found[name] = [{"value": value, "count": count} for value, count in rows]
+        self._facets[run] = (mark, found)
+        return found
+
+    def list(self, run: str, wanted: Filter, *, sort: str = "first", page: int = 0) -> dict[str, Any]:
+        """A page of episodes, and figures of all that fit."""
+        if sort not in SORTS:
+            raise BadValue(f"episodes are sorted by {', '.join(SORTS)}; got {sort!r}")
+        where, values = wanted.where(run)
+        total = self.db.execute(
+            f"SELECT {_TOTALS} FROM episodes WHERE {where}",  # noqa: S608  # conditions from Filter, values apart
+            values,
+        ).fetchone()
+        rows = self.db.execute(
+            f"SELECT * FROM episodes WHERE {where} ORDER BY {SORTS[sort]} LIMIT ? OFFSET ?",  # noqa: S608
+            [*values, PAGE, max(0, page) * PAGE],
+        )
+        pages = -(-total["episodes"] // PAGE)
+        return {"total": dict(total), "page": page, "pages": pages, "rows": [_shown(row) for row in rows]}
+
+    def spot(self, run: str, file: str, n: int) -> Spot | None:
+        row = self.db.execute(
+            "SELECT offset, inner, length FROM episodes WHERE run = ? AND file = ? AND n = ?", (run, file, n)
+        ).fetchone()
+        return None if row is None else Spot(*row)
+
+    def neighbours(self, run: str, file: str, n: int, wanted: Filter) -> dict[str, str | None]:
+        """The episodes before and after, of those that fit."""
+        where, values = wanted.where(run)
+        found: dict[str, str | None] = {}
+        for name, sign, order in (("before", "<", "DESC"), ("after", ">", "ASC")):
+            row = self.db.execute(
+                f"SELECT file, n FROM episodes WHERE {where} AND (file, n) {sign} (?, ?) "  # noqa: S608
+                f"ORDER BY file {order}, n {order} LIMIT 1",
+                [*values, file, n],
+            ).fetchone()
+            found[name] = None if row is None else f"{row[0]}:{row[1]}"
+        return found
+
+    def same_task(self, env: str, seed: str, *, most: int = 40) -> Sequence[dict[str, Any]]:
+        """Episodes of one task, in all runs."""
+        rows = self.db.execute(
+            "SELECT * FROM episodes WHERE env = ? AND seed = ? ORDER BY run, file, n LIMIT ?", (env, seed, most)
+        )
+        return [_shown(row) for row in rows]
+
+    def batch(self, run: str, step: int) -> Sequence[Mapping[str, Any]]:
+        """What a training step learned from, in order: all its episodes that were played to an end."""
+        rows = self.db.execute(
+            "SELECT file, n, env, seed, grp, rewards FROM episodes "
+            "WHERE run = ? AND step = ? AND turns > 0 AND error IS NULL AND outcome != 'unfinished' ORDER BY file, n",
+            (run, step),
+        )
+        return [dict(row) for row in rows]
+
+
+class _transaction:  # noqa: N801  # reads as a statement
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _shown(row: sqlite3.Row) -> dict[str, Any]:
+    hidden = ("file", "n", "offset", "inner", "length", "rewards")
+    return {"at": f"{row['file']}:{row['n']}", **{k: row[k] for k in row.keys() if k not in hidden}}  # noqa: SIM118
+
+
+def _place() -> Path:
+    """A folder that can be written: the cache, or a temporary one where there is none."""
+    folder = cache_folder() / "viewer"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
+            pass
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="palestra-viewer-"))
+    return folder

@@ -1,0 +1,220 @@
+"""Keeps the index level with the files, in a thread: what is looked at first, then the rest, then what is new."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+from palestra.errors import ParsingFailed
+from palestra.viewer.facts import Facts, facts_of, parse
+from palestra.viewer.folder import Folder, NotThere, Place
+from palestra.viewer.index import FileState, Index
+from palestra.viewer.lines import Line, Spot, scan
+
+PAUSE = 1.0  # seconds between two looks at the files
+BATCH_SECONDS = 0.4  # what was read is shown at least this often
+BATCH_ROWS = 2000
+HEAD = 256  # bytes; another beginning is another file
+UNREAD = -1  # as the time of a file's last change: there is more to read
+_log = logging.getLogger(__name__)
+
+
+class Indexer:
+    """`wake(run)` says that somebody is looking at a run."""
+
+    def __init__(self, folder: Folder, index: Index) -> None:
+        self.folder = folder
+        self.index = index
+        self.places: list[Place] = []
+        self.versions: dict[str, int] = {}  # grows when something of a run was read
+        self._busy: set[str] = set()
+        self._level_once: set[str] = set()
+        self._wanted: list[str] = []
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._first = threading.Event()
+        self._lock: int | None = None
+        self._thread = threading.Thread(target=self._run, name="palestra-viewer-index", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """May be called twice, and before `start`."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def wake(self, run: str) -> None:
+        if self._wanted[-1:] != [run]:
+            self._wanted = [*(name for name in self._wanted if name != run), run][-8:]
+        self._wake.set()
+
+    def seen(self) -> list[Place]:
+        """The runs as the last look found them."""
+        self._first.wait(5)
+        return self.places
+
+    def reading(self, run: str) -> bool:
+        """Is there more of a run than what was read?"""
+        return run in self._busy or run not in self._level_once
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began = monotonic()
+            try:
+                self.places = self.folder.runs()
+                self._first.set()
+                if self._claim():
+                    self._level()
+                else:
+                    self._level_once.update(place.name for place in self.places)  # another process reads them
+            except (OSError, sqlite3.Error) as err:
+                _log.warning("the index could not be brought up to date: %s", err)
+            took = monotonic() - began
+            self._wake.wait(max(PAUSE, 3 * took))  # a folder with very many files is not looked at all the time
+            self._wake.clear()
+            self._stop.wait(0.2)  # many requests are one reason to look
+
+    def _claim(self) -> bool:
+        """One process writes an index; another that shows the same folder reads what it wrote."""
+        if self._lock is None:
+            handle = os.open(self.index.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(handle)
+                return False
+            self._lock = handle
+        return True
+
+    def _level(self) -> None:
+        listed = {place.name: self.folder.files(place) for place in self.places}
+        there = {(name, file) for name, files in listed.items() for file, _ in files}
+        waiting = {name: self._behind(name, listed[name]) for name in sorted(listed, key=lambda n: _size(listed[n]))}
+        while waiting and not self._stop.is_set():
+            name = next((name for name in reversed(self._wanted) if name in waiting), next(iter(waiting)))
+            behind = waiting.pop(name)
+            if behind:
+                self._announce(name, behind)
+            for i, (file, path) in enumerate(behind):
+                if self._wanted and self._wanted[-1] != name and waiting.get(self._wanted[-1]):
+                    waiting[name] = behind[i:]  # somebody looks elsewhere: that first
+                    break
+                self._read(name, file, path)
+                if self._stop.is_set():
+                    return
+            if name not in waiting:
+                self._busy.discard(name)
+                self._level_once.add(name)
+        if not self._stop.is_set():
+            for run, file in self.index.known():
+                if (run, file) not in there:
+                    self.index.forget(run, file)
+                    self._changed(run)
+
+    def _behind(self, run: str, files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+        """Those with something new."""
+        return [(file, path) for file, path in files if self.is_behind(run, file, path)]
+
+    def is_behind(self, run: str, file: str, path: Path) -> bool:
+        """Is there something in a file that was not read yet?"""
+        known = self.index.state(run, file)
+        try:
+            now = path.stat()
+        except OSError:
+            return False
+        return known is None or (known.inode, known.size, known.mtime) != (now.st_ino, now.st_size, now.st_mtime_ns)
+
+    def _announce(self, run: str, files: list[tuple[str, Path]]) -> None:
+        """Make the sizes known before the long reading, so that its progress can be shown."""
+        self._busy.add(run)
+        for file, path in files:
+            if self.index.state(run, file) is None:
+                try:
+                    self.index.add(run, file, replace(_look(path), mtime=UNREAD), ())
+                except OSError:
+                    continue
+        self._changed(run)
+
+    def _read(self, run: str, file: str, path: Path) -> None:
+        """What of a file is new; all of it where it is not the one that was read before."""
+        try:
+            path = self.folder.inside(path)
+            now = _look(path)
+            known = self.index.state(run, file)
+            if known is not None and _same(known, now):
+                now = replace(now, done=known.done, lines=known.lines, bad=known.bad)
+            elif known is not None:
+                self.index.forget(run, file)
+            self._add_lines(run, file, path, now)
+        except (OSError, NotThere):
+            return  # it has gone; the next look will tell
+        self._changed(run)
+
+    def _add_lines(self, run: str, file: str, path: Path, state: FileState) -> None:
+        rows: list[tuple[int, Spot, Facts]] = []
+        lines, bad, clock = state.lines, state.bad, monotonic()
+        try:
+            for line in scan(path, state.done):
+                facts = _facts(line)
+                if facts is None:
+                    bad += 1
+                else:
+                    rows.append((lines, line.spot, facts))
+                lines += 1
+                if line.resume is not None:
+                    state = replace(state, done=line.resume, lines=lines, bad=bad)
+                if len(rows) >= BATCH_ROWS or monotonic() - clock > BATCH_SECONDS:
+                    self.index.add(run, file, replace(state, mtime=UNREAD), rows)
+                    rows, clock = [], monotonic()
+                    self._changed(run)
+                    if self._stop.is_set():
+                        return
+        except ParsingFailed as err:
+            state = replace(state, error=str(err))
+        self.index.add(run, file, state, rows)
+
+    def _changed(self, run: str) -> None:
+        self.versions[run] = self.versions.get(run, 0) + 1
+
+
+def _size(files: list[tuple[str, Path]]) -> int:
+    """Of all of them together: small runs need not wait for large ones."""
+    found = 0
+    for _, path in files:
+        with suppress(OSError):
+            found += path.stat().st_size
+    return found
+
+
+def _look(path: Path) -> FileState:
+    """A file as it is, before any of it was read."""
+    with path.open("rb") as file:
+        now = os.fstat(file.fileno())
+        head = file.read(HEAD)
+    return FileState(inode=now.st_ino, size=now.st_size, mtime=now.st_mtime_ns, head=head, done=0, lines=0)
+
+
+def _same(known: FileState, now: FileState) -> bool:
+    """Has the file only grown?"""
+    return known.inode == now.inode and now.head.startswith(known.head) and known.done <= now.size
+
+
+def _facts(line: Line) -> Facts | None:
+    """None where the line holds no episode."""
+    try:
+        return None if line.data is None else facts_of(parse(line.data))
+    except ParsingFailed:
+        return None

@@ -1,0 +1,111 @@
+"""A file of JSON lines, plain or gzip -> where each line is, and any one line again, without reading the rest."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from palestra.errors import ParsingFailed
+
+CHUNK = 1 << 20
+LONGEST = 64 << 20  # of a line; a longer one is passed over, so that no file can fill the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a line is: `inner` bytes into what the gzip member at `offset` unpacks to; 0 in plain files."""
+
+    offset: int
+    inner: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    spot: Spot
+    data: bytes | None  # None: too long
+    resume: int | None  # a reading that begins at this byte goes on after this line; None: only from further back
+
+
+def scan(path: Path, start: int = 0) -> Iterator[Line]:
+    """Every whole line from byte `start` on, which is 0 or a `resume`; a half line at the end is left for later."""
+    with path.open("rb") as file:
+        file.seek(start)
+        yield from (_packed if path.suffix == ".gz" else _plain)(file, start)
+
+
+def read(path: Path, spot: Spot) -> bytes:
+    """The line at `spot`."""
+    with path.open("rb") as file:
+        file.seek(spot.offset)
+        if path.suffix != ".gz":
+            data = file.read(spot.length)
+        else:
+            data = b""
+            skip = spot.inner
+            for _, _, piece, _ in _unpacked(file, spot.offset):
+                dropped = min(skip, len(piece))
+                skip -= dropped
+                data += piece[dropped : dropped + spot.length - len(data)]
+                if len(data) == spot.length:
+                    break
+    if len(data) != spot.length:
+        raise ParsingFailed(f"{path.name} has become shorter")
+    return data
+
+
+def _plain(file: BinaryIO, start: int) -> Iterator[Line]:
+    held, at, dropped = b"", start, 0  # `at` is where `held` begins; `dropped` counts bytes of a line that is too long
+    while piece := file.read(CHUNK):
+        *whole, held = (held + piece).split(b"\n")
+        for data in whole:
+            end = at + dropped + len(data) + 1
+            yield Line(Spot(at, 0, end - at - 1), None if dropped else data, end)
+            at, dropped = end, 0
+        if len(held) > LONGEST:
+            dropped, held = dropped + len(held), b""
+
+
+def _packed(file: BinaryIO, start: int) -> Iterator[Line]:
+    held, spot, dropped = b"", (start, 0), 0  # `spot` is where `held` begins
+    for member, inner, piece, ended in _unpacked(file, start):
+        *whole, rest = piece.split(b"\n")
+        for i, part in enumerate(whole):
+            inner += len(part) + 1
+            data = held + part
+            at_end = ended is not None and i == len(whole) - 1 and not rest
+            yield Line(Spot(*spot, dropped + len(data)), None if dropped else data, ended if at_end else None)
+            held, spot, dropped = b"", (member, inner), 0
+        held += rest
+        if len(held) > LONGEST:
+            dropped, held = dropped + len(held), b""
+        if ended is not None and not held and not dropped:
+            spot = (ended, 0)
+
+
+def _unpacked(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes, int | None]]:
+    """Pieces of what a gzip file holds, up to where it is cut off.
+
+    Each comes with where its member begins, how much of that was before it, and, with the last one, where it ends.
+    """
+    unpacker = zlib.decompressobj(wbits=31)
+    member = position = start
+    seen = 0
+    while data := file.read(CHUNK):
+        while data:
+            try:
+                text = unpacker.decompress(data, CHUNK)
+            except zlib.error as err:
+                raise ParsingFailed(f"damaged near byte {position}: {err}") from err
+            rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            position += len(data) - len(rest)
+            data = rest
+            if unpacker.eof:
+                yield member, seen, text, position
+                unpacker, member, seen = zlib.decompressobj(wbits=31), position, 0
+            elif text:
+                yield member, seen, text, None
+                seen += len(text)

@@ -1,0 +1,245 @@
+"""A person plays a registered environment in the browser; a finished episode is kept as a trajectory."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic, perf_counter, time
+from typing import Any
+
+from palestra import __version__
+from palestra.core import Env
+from palestra.errors import BadValue, StoreFailed
+from palestra.parsing import boxed, last_boxed
+from palestra.registry import get_spec, list_envs, make
+from palestra.rollout.codec import to_json
+from palestra.rollout.store import Writer
+from palestra.rollout.types import Trajectory, Turn
+from palestra.types import Action, Observation
+from palestra.viewer.folder import SETTINGS, STORED, Folder, NotThere
+from palestra.viewer.rendering import View, drawn
+from palestra.viewer.shown import episode
+
+HOME = "played"  # the run that keeps what was played here
+FILE = "episodes.jsonl"
+MOST = 16  # games at once; the one that was left alone the longest gives way
+LONGEST = 100_000  # characters of a move
+
+
+@dataclass(slots=True, kw_only=True)
+class Game:
+    """One episode in play."""
+
+    env_id: str
+    env: Env
+    seed: int
+    observation: Observation
+    first_info: dict[str, Any]
+    started: float
+    began: float
+    turns: list[Turn] = field(default_factory=list)
+    views: list[View | None] = field(default_factory=list)  # before each turn, and now
+    helped: int = 0  # moves that the expert or the random player proposed
+    saved: str | None = None  # where it was kept
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    used: float = 0.0
+    clock: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        return bool(self.turns) and (self.turns[-1].terminated or self.turns[-1].truncated)
+
+    def trajectory(self) -> Trajectory:
+        return Trajectory(
+            env_id=self.env_id,
+            kwargs={},
+            seed=self.seed,
+            group=0,
+            member=0,
+            turns=tuple(self.turns),
+            final_observation=self.observation,
+            success=bool(self.turns[-1].info.get("success")) if self.over else None,
+            started=self.started,
+            seconds=(self.clock if self.over else perf_counter()) - self.began,
+            meta={"player": "human", "helped": self.helped},
+        )
+
+
+class Table:
+    """The games that are being played."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._games: dict[str, Game] = {}
+        self._lock = threading.Lock()
+
+    def envs(self) -> list[dict[str, Any]]:
+        """What can be played."""
+        found = []
+        for env_id in list_envs():
+            spec = get_spec(env_id)
+            found.append({"id": env_id, "summary": spec.summary, "needs_data": spec.needs_data})
+        return found
+
+    def start(self, env_id: str, seed: int | None) -> str:
+        """Begin a game; the name it goes by. Only registered ids, only as they are registered."""
+        env = make(get_spec(env_id).id)
+        observation, info = env.reset(seed=seed)
+        now = perf_counter()
+        game = Game(
+            env_id=env_id,
+            env=env,
+            seed=int(info["seed"]),
+            observation=observation,
+            first_info=info,
+            started=time(),
+            began=now,
+            clock=now,
+            used=monotonic(),
+            views=[drawn(env)],
+        )
+        name = secrets.token_urlsafe(9)
+        with self._lock:
+            self._games[name] = game
+            gone = sorted(self._games, key=lambda key: self._games[key].used)[:-MOST]
+            left = [self._games.pop(key) for key in gone]
+        for old in left:
+            old.env.close()
+        return name
+
+    def state(self, name: str) -> dict[str, Any]:
+        game = self._game(name)
+        with game.lock:
+            return self._shown(name, game)
+
+    def move(self, name: str, text: str, *, box: bool) -> dict[str, Any]:
+        """Take an action; with `box` it is put into a box, where the environment reads one and it has none."""
+        if len(text) > LONGEST:
+            raise BadValue(f"a move has at most {LONGEST:,} characters")
+        game = self._game(name)
+        with game.lock:
+            if game.over:
+                raise BadValue("the episode is over; begin another")
+            if box and _boxes(game.env) and last_boxed(text) is None:
+                text = boxed(text.strip())
+            thought = perf_counter()
+            step = game.env.step(text)
+            acted = perf_counter()
+            game.turns.append(
+                Turn(
+                    observation=game.observation,
+                    action=Action(text=text),
+                    reward=step.reward,
+                    terminated=step.terminated,
+                    truncated=step.truncated,
+                    info=step.info,
+                    agent_seconds=thought - game.clock,
+                    env_seconds=acted - thought,
+                )
+            )
+            game.observation, game.clock = step.observation, acted
+            game.views.append(drawn(game.env))
+            return self._shown(name, game)
+
+    def propose(self, name: str, player: str) -> str | None:
+        """What the expert or the random player would do; None where there is no such player."""
+        game = self._game(name)
+        with game.lock:
+            if game.over:
+                raise BadValue("the episode is over; begin another")
+            choose: Callable[[], str | None] = game.env.expert_action
+            if player == "random":
+                choose = game.env.sample_random_action
+            elif player != "expert":
+                raise BadValue(f"the expert or the random player can be asked, not {player!r}")
+            text = choose()
+            game.helped += text is not None
+            return text
+
+    def save(self, name: str) -> dict[str, Any]:
+        """Keep a finished episode in the run `played`."""
+        game = self._game(name)
+        with game.lock:
+            if not game.over:
+                raise BadValue("the episode is not over yet; only whole ones are kept")
+            if game.saved is None:
+                game.saved = self._keep(game.trajectory())
+            return self._shown(name, game)
+
+    def close(self) -> None:
+        """End all games."""
+        with self._lock:
+            games, self._games = list(self._games.values()), {}
+        for game in games:
+            game.env.close()
+
+    def _keep(self, trajectory: Trajectory) -> str:
+        home = self.folder.path / HOME
+        try:
+            (home / STORED).mkdir(parents=True, exist_ok=True)
+            self.folder.inside(home / STORED)
+            path = home / STORED / FILE
+            if path.is_symlink():
+                raise StoreFailed(f"{path} is a link; nothing is written through it")
+            settings = home / SETTINGS
+            if not settings.exists():
+                said = {"kind": "play", "versions": {"palestra": __version__}, "command": ["palestra", "view"]}
+                settings.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+            with Writer(path) as writer:
+                writer.write(trajectory)
+            with path.open("rb") as file:
+                lines = sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
+        except (OSError, NotThere) as err:
+            raise StoreFailed(f"the episode could not be kept in {home}: {err}") from err
+        return f"{STORED}/{FILE}:{lines - 1}"
+
+    def _game(self, name: str) -> Game:
+        with self._lock:
+            game = self._games.get(name)
+            if game is None:
+                raise NotThere("this game is gone: the viewer was started anew, or others took its place")
+            game.used = monotonic()
+            return game
+
+    def _shown(self, name: str, game: Game) -> dict[str, Any]:
+        data = to_json(game.trajectory()) | {"first_info": game.first_info}
+        found = episode(data, gamma=1.0, advantages=None)
+        return found | {
+            "game": name,
+            "over": game.over,
+            "saved": game.saved,
+            "run": HOME,
+            "boxes": _boxes(game.env),
+            "example": _example(game.env),
+            "max_turns": game.env.max_turns,
+            "helped": game.helped,
+            "views": [None if view is None else view.to_json() for view in game.views],
+        }
+
+    def drawing(self, name: str, n: int) -> bytes:
+        """The picture the environment drew of its state before turn `n`."""
+        views = self._game(name).views
+        view = views[n] if 0 <= n < len(views) else None
+        if view is None or view.image is None:
+            raise NotThere("there is no such picture")
+        return view.image
+
+    def picture_of(self, name: str) -> dict[str, Any]:
+        """The stored form of a game, for its pictures."""
+        game = self._game(name)
+        with game.lock:
+            return to_json(game.trajectory())
+
+
+def _example(env: Env) -> str:
+    try:
+        return env.example_action()
+    except BadValue:  # it shows none
+        return ""
+
+
+def _boxes(env: Env) -> bool:
+    return last_boxed(_example(env)) is not None

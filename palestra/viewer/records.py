@@ -1,0 +1,322 @@
+"""The folder of a run -> what it says about itself: settings, figures over steps, how it went. Parts of it may lack."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time
+from typing import Any
+
+from palestra.viewer.folder import EPISODES, METRICS, SETTINGS, STORED, SUMMARY, Folder, NotThere, Place
+
+POINTS = 1500  # of a curve, at most; more are averaged
+KEPT = 60  # files that were read
+LIVE = 120.0  # seconds without news after which a run is no longer taken to be running
+SPARK = 40
+_RATE = {"success": "success", "low": "success_low", "high": "success_high"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A run as its files tell it."""
+
+    place: Place
+    settings: Mapping[str, Any] = field(default_factory=dict)  # run.json
+    rows: Sequence[Mapping[str, Any]] = ()  # metrics.jsonl
+    summary: Any = None  # summary.json
+    updated: float = 0.0
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        found = self.settings.get("config")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def kind(self) -> str:
+        """ "train", "eval", "play", or "episodes" where nobody says."""
+        named = self.settings.get("kind")
+        if isinstance(named, str) and named in ("train", "eval", "play"):
+            return named
+        if self.rows or "algo" in self.config:
+            return "train"
+        return "episodes"
+
+    @property
+    def steps(self) -> list[Mapping[str, Any]]:
+        return [row for row in self.rows if row["step"] >= 0]
+
+    @property
+    def evaluations(self) -> list[Mapping[str, Any]]:
+        return [row for row in self.rows if isinstance(row.get("eval_success"), (int, float))]
+
+    @property
+    def done(self) -> int:
+        """Training steps that were made, or episodes that have a result."""
+        if self.kind == "eval":
+            return _int(self.result.get("episodes"))
+        return int(self.rows[-1]["step"]) + 1 if self.rows else 0
+
+    @property
+    def planned(self) -> int:
+        return _int(self.result.get("planned") if self.kind == "eval" else self.config.get("steps"))
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The last line of an evaluation's table."""
+        table = self.summary.get("table") if isinstance(self.summary, dict) else None
+        total = table.get("total") if isinstance(table, dict) else None
+        return total if isinstance(total, dict) else {}
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """What an evaluation was to play."""
+        found = self.settings.get("plan")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def envs(self) -> list[str]:
+        named = self.config.get("env", self.plan.get("envs", self.settings.get("env")))
+        listed = named if isinstance(named, list) else [named] if isinstance(named, str) else []
+        found = [str(env.get("id") if isinstance(env, dict) else env).partition("=")[0] for env in listed]
+        return list(dict.fromkeys(found))
+
+    @property
+    def player(self) -> str:
+        """The model that was trained, or whoever was evaluated."""
+        agent = self.plan.get("agent", self.settings.get("agent"))
+        return _text(self.config.get("model", agent.get("name") if isinstance(agent, dict) else agent))
+
+    @property
+    def finished(self) -> bool:
+        target = self.config.get("target") or 2.0
+        reached = isinstance(target, (int, float)) and any(row["eval_success"] >= target for row in self.evaluations)
+        return reached or 0 < self.planned <= self.done
+
+    @property
+    def live(self) -> bool:
+        return _live(self.kind, self.finished, self.updated)
+
+    def card(self) -> dict[str, Any]:
+        """What the list of runs shows."""
+        found = {
+            "name": self.place.name,
+            "kind": self.kind,
+            "envs": self.envs,
+            "algo": _text(self.config.get("algo")),
+            "model": self.player,
+            "seed": _text(self.config.get("seed")),
+            "done": self.done,
+            "planned": self.planned,
+            "finished": self.finished,
+            "live": self.live,
+            "updated": self.updated,
+            "spark": _spark(self.steps),
+        }
+        last = self.evaluations[-1] if self.evaluations else None
+        if _is_number(self.result.get("success")):
+            found |= {name: self.result.get(key) for name, key in _RATE.items()}
+        elif last is not None:
+            found |= {name: last.get(f"eval_{key}") for name, key in _RATE.items()}
+        elif self.steps and _is_number(self.steps[-1].get("success")):
+            found |= {"success": self.steps[-1]["success"], "training": True}
+        return found
+
+    def curves(self) -> dict[str, Any]:
+        """Every figure over steps, tokens and time, thinned; evaluations and horizon stages beside them."""
+        return {
+            "name": self.place.name,
+            "done": self.done,
+            "planned": self.planned,
+            "live": self.live,
+            "training": _columns(_thinned(self._placed(self.steps, after=False))),
+            "evaluations": _columns(self._placed(self.evaluations, after=True)),
+            "stages": self._stages(),
+        }
+
+    def _placed(self, rows: Sequence[Mapping[str, Any]], *, after: bool) -> list[dict[str, Any]]:
+        """Figures with where they stand: a step's episodes are sampled before it learns, its evaluation comes after."""
+        spent = self._spent()
+        found = []
+        for row in rows:
+            made = int(row["step"]) + after
+            tokens, seconds = spent.get(made, (0.0, 0.0))
+            figures = {
+                k.removeprefix("eval_") if after else k: v
+                for k, v in row.items()
+                if (k.startswith("eval_") if after else not k.startswith("eval_")) and k != "step" and _is_number(v)
+            }
+            found.append({"step": made, "tokens": tokens, "time": seconds, **figures})
+        return found
+
+    def _spent(self) -> dict[int, tuple[float, float]]:
+        """Steps made -> tokens sampled and seconds spent by then."""
+        episodes = _int(self.config.get("episodes"))
+        found = {0: (0.0, 0.0)}
+        tokens = seconds = 0.0
+        for row in self.rows:
+            seconds += sum(v for k, v in row.items() if k.startswith("seconds_") and _is_number(v))
+            if row["step"] < 0:
+                found[0] = (0.0, seconds)
+                continue
+            played = episodes - _int(row.get("failures"))
+            if _is_number(row.get("tokens_per_episode")):
+                tokens += float(row["tokens_per_episode"]) * played
+            found[int(row["step"]) + 1] = (tokens, seconds)
+        return found
+
+    def _stages(self) -> list[dict[str, Any]]:
+        """Where another horizon came into force."""
+        found: list[dict[str, Any]] = []
+        spent = self._spent()
+        for row in self.steps:
+            turns = row.get("horizon")
+            if turns is not None and (not found or found[-1]["turns"] != turns):
+                tokens, seconds = spent.get(int(row["step"]), (0.0, 0.0))
+                found.append({"turns": turns, "step": row["step"], "tokens": tokens, "time": seconds})
+        return found if len(found) > 1 else []
+
+
+class Records:
+    """Reads records, and reads again only what has changed."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._kept: dict[Path, tuple[tuple[int, int, int], Any]] = {}
+        self._cards: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, place: Place) -> Record:
+        if place.is_file:
+            return Record(place=place, updated=_updated(place))
+        settings = self._kept_json(place.path / SETTINGS)
+        return Record(
+            place=place,
+            settings=settings if isinstance(settings, dict) else {},
+            rows=self._read(place.path / METRICS, _rows) or [],
+            summary=self._kept_json(place.path / SUMMARY),
+            updated=_updated(place),
+        )
+
+    def card(self, place: Place) -> dict[str, Any]:
+        """What the list of runs shows; small, so those of all runs are kept."""
+        version = self.version(place)
+        kept = self._cards.get(place.name)
+        if kept is None or kept[0] != version:
+            kept = self._cards[place.name] = (version, self.of(place).card())
+        updated = _updated(place)
+        found = kept[1]
+        return {**found, "updated": updated, "live": _live(found["kind"], found["finished"], updated)}
+
+    def version(self, place: Place) -> str:
+        """Changes when the record does."""
+        names = (SETTINGS, METRICS, SUMMARY)
+        return "-".join(str(_mark(place.path / name)) for name in names) if not place.is_file else ""
+
+    def _kept_json(self, path: Path) -> Any:
+        return self._read(path, _json)
+
+    def _read(self, path: Path, reader: Any) -> Any:
+        mark = _mark(path)
+        if mark is None:
+            return None
+        with self._lock:
+            known = self._kept.get(path)
+        if known is not None and known[0] == mark:
+            return known[1]
+        try:
+            found = reader(self.folder.read(path))
+        except NotThere:
+            return None
+        with self._lock:
+            self._kept[path] = (mark, found)
+            while len(self._kept) > KEPT:
+                self._kept.pop(next(iter(self._kept)))
+        return found
+
+
+def _updated(place: Place) -> float:
+    names = (SETTINGS, METRICS, SUMMARY, *EPISODES, STORED)
+    return _changed(place.path) if place.is_file else max(_changed(place.path / name) for name in names)
+
+
+def _live(kind: str, finished: bool, updated: float) -> bool:
+    return kind in ("train", "eval") and not finished and time() - updated < LIVE
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    try:
+        now = path.stat()
+    except OSError:
+        return None
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _rows(data: bytes) -> list[dict[str, Any]]:
+    """Full lines with a step; what follows a half line is left out."""
+    found = []
+    for line in data.split(b"\n"):
+        row = _json(line)
+        if row is None:
+            break
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            found.append(row)
+    return found
+
+
+def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most POINTS rows: neighbours become their mean."""
+    if len(rows) <= POINTS:
+        return rows
+    found = []
+    for i in range(POINTS):
+        part = rows[len(rows) * i // POINTS : len(rows) * (i + 1) // POINTS]
+        keys = dict.fromkeys(key for row in part for key in row)
+        means = {}
+        for key in keys:
+            values = [row[key] for row in part if key in row]
+            means[key] = sum(values) / len(values)
+        found.append(means)
+    return found
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """A list a figure; None where a row lacks it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _spark(steps: Sequence[Mapping[str, Any]]) -> list[float]:
+    values = [float(row["success"]) for row in steps if _is_number(row.get("success"))]
+    count = min(SPARK, len(values))
+    parts = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
+    return [round(sum(part) / len(part), 4) for part in parts]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)

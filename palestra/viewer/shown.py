@@ -1,0 +1,113 @@
+"""The stored data of an episode -> what the page shows: turns, rewards and returns, boards, tools, times."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palestra.algorithms import returns_to_go
+from palestra.errors import ParsingFailed
+from palestra.viewer.facts import outcome_of
+
+PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+_TOLD_APART = frozenset({"suffix", "tool_calls", "use_tool", "tools", "tool_form"})  # of `info`: shown in other ways
+
+
+def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float] | None) -> dict[str, Any]:
+    """Everything but the tokens; ParsingFailed where `data` is no trajectory."""
+    try:
+        turns = data["turns"]
+        to_go = returns_to_go([float(turn["reward"]) for turn in turns], gamma)
+        before: Mapping[str, Any] = data.get("first_info") or _first_board(turns)
+        found = []
+        for i, turn in enumerate(turns):
+            found.append(
+                {
+                    "shown": _observation(turn["observation"], before, i),
+                    "text": turn["text"],
+                    "reward": turn["reward"],
+                    "to_go": to_go[i],
+                    "advantage": None if advantages is None else advantages[i],
+                    "terminated": turn["terminated"],
+                    "truncated": turn["truncated"],
+                    "native_calls": turn.get("tool_calls", []),
+                    "tool_calls": turn["info"].get("tool_calls") or [],
+                    "info": {k: v for k, v in turn["info"].items() if k not in _TOLD_APART},
+                    "agent_seconds": turn.get("agent_seconds", 0.0),
+                    "env_seconds": turn.get("env_seconds", 0.0),
+                    "calls": [_call(call) for call in turn.get("calls", ())],
+                }
+            )
+            before = turn["info"]
+        names = ("env_id", "kwargs", "group", "member", "success", "failure", "attempts", "started", "seconds", "meta")
+        return {
+            **{name: data.get(name) for name in names},
+            "seed": str(data.get("seed")),
+            "outcome": outcome_of(data),
+            "return": data.get("return", sum(turn["reward"] for turn in turns)),
+            "gamma": gamma,
+            "turns": found,
+            "final": _observation(data["final_observation"], before, len(turns)),
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        raise ParsingFailed(f"this episode cannot be shown: {type(err).__name__} {err}") from err
+
+
+def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
+    """An image of an observation, and its kind; only kinds that cannot carry scripts."""
+    try:
+        turns = data["turns"]
+        observation = turns[turn]["observation"] if 0 <= turn < len(turns) else data["final_observation"]
+        raw = base64.b64decode(observation[part]["base64"])
+    except (KeyError, TypeError, IndexError, binascii.Error) as err:
+        raise ParsingFailed("there is no such picture") from err
+    for magic, kind in PICTURES.items():
+        if raw.startswith(magic):
+            return raw, kind
+    if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
+        return raw, "image/webp"
+    raise ParsingFailed("this picture is of no kind that is shown (PNG, JPEG, GIF, WebP)")
+
+
+def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What `reset` said is not stored; where the prompt ends in lines of the next board's shape, they are the board."""
+    if not turns or not isinstance(turns[0]["observation"], str):
+        return {}
+    shape = turns[0]["info"].get("suffix")
+    if not isinstance(shape, str) or "\n" not in shape:
+        return {}
+    rows = shape.split("\n")
+    last = turns[0]["observation"].split("\n")[-len(rows) :]
+    return {"suffix": "\n".join(last)} if list(map(len, last)) == list(map(len, rows)) else {}
+
+
+def _observation(stored: Any, before: Mapping[str, Any], turn: int) -> dict[str, Any]:
+    """Parts in order, the board apart, and who said it."""
+    parts: list[dict[str, Any]] = []
+    for i, part in enumerate([{"type": "text", "text": stored}] if isinstance(stored, str) else stored):
+        if part["type"] == "image":
+            parts.append({"type": "image", "turn": turn, "part": i})
+        else:
+            parts.append({"type": "text", "text": part["text"]})
+    board = before.get("suffix")
+    if parts and isinstance(board, str) and board.strip() and parts[-1]["type"] == "text":
+        text = parts[-1]["text"]
+        if text.endswith(board):
+            parts[-1] = {"type": "text", "text": text[: -len(board)].rstrip("\n")}
+            parts.append({"type": "board", "text": board})
+    return {"role": "tool" if before.get("use_tool") else "env", "parts": parts}
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    logprobs = call["logprobs"]
+    return {
+        "kind": call["kind"],
+        "finish": call["finish"],
+        "version": call["version"],
+        "split": call["split"],
+        "given": call["kept"] + len(call["prompt_ids"]),
+        "sampled": len(call["ids"]),
+        "logprob": sum(logprobs) / len(logprobs) if logprobs else None,
+    }

@@ -1,0 +1,51 @@
+// Questions to the server.
+
+export class Problem extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export async function get(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    for (const item of Array.isArray(value) ? value : [value]) {
+      if (item !== undefined && item !== null && item !== "") query.append(name, item);
+    }
+  }
+  const text = query.toString();
+  return answer(await reach(`/api/${path}${text ? `?${text}` : ""}`, {}));
+}
+
+export async function post(path, params, body) {
+  const query = new URLSearchParams(params).toString();
+  return answer(
+    await reach(`/api/${path}${query ? `?${query}` : ""}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", "x-palestra": "1" },
+      body: JSON.stringify(body ?? {}),
+    }),
+  );
+}
+
+async function reach(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch {
+    throw new Problem("The viewer does not answer. Is `palestra view` still running?", 0);
+  }
+}
+
+async function answer(response) {
+  if (response.ok && response.status !== 202) return response.json(); // 202: not yet, ask again
+  let text = `${response.status} ${response.statusText}`;
+  try {
+    const said = await response.json();
+    text = said.problem ?? text;
+    if (Array.isArray(said.detail)) text = said.detail.map((part) => `${part.loc?.at(-1)}: ${part.msg}`).join("; ");
+  } catch {
+    // not JSON: the status has to do
+  }
+  throw new Problem(text, response.status);
+}

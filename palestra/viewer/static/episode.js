@@ -1,0 +1,201 @@
+// One episode: as a conversation, or as tokens.
+
+import { get, post } from "./api.js";
+import { address, el, link, set } from "./dom.js";
+import { FILTERS } from "./episodes.js";
+import { number, plural, seconds, shortEnv } from "./format.js";
+import { mark, marked } from "./mark.js";
+import { crumbs, outcome, runLink } from "./parts.js";
+import { drawing, failure, message, strip, turn } from "./talk.js";
+import { tokens } from "./tokens.js";
+
+export async function show(page, params) {
+  const run = params.get("run") ?? "";
+  const at = params.get("at") ?? "";
+  document.title = `Episode ${at} · Palestra`;
+  const here = Object.fromEntries(FILTERS.filter((key) => params.get(key)).map((key) => [key, params.get(key)]));
+  const asTokens = params.get("view") === "tokens";
+  const data = await get("episode", { run, at, ...here });
+  const body = el("div", { class: "talk" });
+  const picture = (part) => `/api/picture?${new URLSearchParams({ run, at, turn: part.turn, part: part.part })}`;
+  let current = -1;
+
+  function go(to) {
+    const all = [...body.querySelectorAll("[data-turn]")];
+    if (!all.length) return;
+    current = Math.max(0, Math.min(all.length - 1, to));
+    all.forEach((item, i) => item.classList.toggle("current", i === current));
+    all[current].scrollIntoView({ block: "start", behavior: "smooth" });
+    history.replaceState(
+      null,
+      "",
+      address("episode", { run, at, ...here, view: asTokens ? "tokens" : "", turn: String(current + 1) }),
+    );
+  }
+
+  async function draw(button) {
+    button.disabled = true;
+    try {
+      const views = await post("render", { run, at }, {});
+      const places = [...body.querySelectorAll(".turn")];
+      views.forEach((view, n) => {
+        const made = drawing(view, `/api/rendered?${new URLSearchParams({ run, at, n })}`);
+        if (made && places[n]) places[n].querySelector(".said").after(made);
+      });
+      button.remove();
+    } catch (error) {
+      button.replaceWith(el("span", { class: "dim" }, `Not drawn: ${error.message}`));
+    }
+  }
+
+  if (asTokens) {
+    const found = await get("tokens", { run, at });
+    set(body, tokens(found));
+  } else {
+    set(
+      body,
+      data.turns.map((item, i) => turn(item, i, picture)),
+      el("section", { class: "turn" }, message(data.final.role, data.final.parts, picture)),
+      failure(data),
+    );
+  }
+  const tab = (words, view, on) =>
+    el("a", { href: address("episode", { run, at, ...here, view }), "aria-current": on ? "page" : null }, words);
+  const step = (words, to, title) =>
+    to
+      ? el(
+          "a",
+          {
+            class: "button",
+            href: address("episode", { run, at: to, ...here, view: asTokens ? "tokens" : "" }),
+            title,
+          },
+          words,
+        )
+      : el("span", { class: "button off" }, words);
+  const kept = marked();
+  const other = kept && (kept.run !== run || kept.at !== at) ? kept : null;
+  set(
+    page,
+    crumbs(
+      link("runs", {}, "runs"),
+      runLink(run),
+      link("episodes", { run, ...here }, "episodes"),
+      el("span", { class: "mono" }, at),
+    ),
+    el(
+      "header",
+      { class: "run" },
+      el("div", {}, el("h1", {}, shortEnv(data.env_id), " ", outcome(data.outcome)), facts(data)),
+      el(
+        "div",
+        { class: "actions" },
+        step("‹", data.around.before, "the episode before (←)"),
+        step("›", data.around.after, "the next episode (→)"),
+        !asTokens &&
+          el(
+            "button",
+            {
+              type: "button",
+              title: "Play it again and let the environment draw its states",
+              onclick: (event) => draw(event.target),
+            },
+            "Draw states",
+          ),
+        el("button", { type: "button", onclick: () => mark(run, at) }, "Mark"),
+        other &&
+          el(
+            "a",
+            {
+              class: "button main",
+              href: address("compare", { a_run: other.run, a_at: other.at, b_run: run, b_at: at }),
+            },
+            "Compare with the marked",
+          ),
+      ),
+    ),
+    el("div", { class: "tabs" }, tab("Conversation", "", !asTokens), tab("Tokens", "tokens", asTokens)),
+    !asTokens && strip(data.turns, go),
+    el(
+      "p",
+      { class: "dim small" },
+      data.turns.some((item) => item.advantage !== null)
+        ? `Advantages: ${data.credit}.`
+        : `No advantages: ${data.credit}.`,
+    ),
+    body,
+    same(data, run, at),
+  );
+  return {
+    runs: [],
+    ready: () => params.has("turn") && go(Number(params.get("turn")) - 1),
+    keys: {
+      j: ["next turn", () => go(current + 1)],
+      k: ["turn before", () => go(current - 1)],
+      t: [
+        "tokens or conversation",
+        () => (location.hash = address("episode", { run, at, ...here, view: asTokens ? "" : "tokens" })),
+      ],
+      x: ["mark it, to compare", () => mark(run, at)],
+      ArrowLeft: [
+        "episode before",
+        () =>
+          data.around.before &&
+          (location.hash = address("episode", {
+            run,
+            at: data.around.before,
+            ...here,
+            view: asTokens ? "tokens" : "",
+          })),
+      ],
+      ArrowRight: [
+        "next episode",
+        () =>
+          data.around.after &&
+          (location.hash = address("episode", { run, at: data.around.after, ...here, view: asTokens ? "tokens" : "" })),
+      ],
+      e: ["all episodes", () => (location.hash = address("episodes", { run, ...here }))],
+    },
+  };
+}
+
+export function facts(data) {
+  const said = [
+    data.env_id,
+    `seed ${data.seed}`,
+    data.member > 0 && `member ${data.member}`,
+    plural(data.turns.length, "turn"),
+    `return ${number(data.return)}`,
+    data.gamma < 1 && `discount ${number(data.gamma)}`,
+    data.seconds > 0 && seconds(data.seconds),
+    data.attempts > 1 && `attempt ${data.attempts}`,
+    ...Object.entries(data.meta ?? {})
+      .slice(0, 5)
+      .map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`),
+    Object.keys(data.kwargs ?? {}).length && JSON.stringify(data.kwargs),
+  ];
+  return el("p", { class: "dim facts" }, said.filter(Boolean).join(" · "));
+}
+
+function same(data, run, at) {
+  if (!data.same_task.length) return null;
+  return el(
+    "section",
+    { class: "card" },
+    el("h2", {}, "The same task, played by others"),
+    el(
+      "ul",
+      { class: "plain" },
+      data.same_task.map((item) =>
+        el(
+          "li",
+          {},
+          outcome(item.outcome),
+          link("episode", { run: item.run, at: item.at }, `${item.run}, ${item.at}`),
+          el("span", { class: "dim" }, ` return ${number(item.ret)}, ${plural(item.turns, "turn")} `),
+          link("compare", { a_run: run, a_at: at, b_run: item.run, b_at: item.at }, "compare"),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,64 @@
+// What the figures of a run are called, and how they are written.
+
+import { number, percent } from "./format.js";
+
+const NAMES = {
+  success: "Success",
+  return: "Return",
+  turns_per_episode: "Turns an episode",
+  tokens_per_episode: "Tokens an episode",
+  invalid_actions: "Invalid actions",
+  truncated: "Truncated episodes",
+  cut_replies: "Replies cut off",
+  failures: "Failed episodes",
+  entropy: "Entropy",
+  kl: "KL to the start",
+  approx_kl: "KL of the update",
+  grad_norm: "Gradient norm",
+  clip_fraction: "Clipped tokens",
+  explained_variance: "Explained variance",
+  policy_loss: "Policy loss",
+  value_loss: "Value loss",
+  sft_loss: "Loss (sft)",
+  dpo_loss: "Loss (dpo)",
+  loss: "Loss",
+  lr: "Learning rate",
+  level: "Level",
+  horizon: "Horizon",
+  tokens_per_second: "Tokens a second",
+  seconds_sampling: "Seconds sampling",
+  seconds_learning: "Seconds learning",
+  accuracy: "Pairs the right way round",
+};
+const SHARES = new Set([
+  "success",
+  "truncated",
+  "invalid_actions",
+  "cut_replies",
+  "clip_fraction",
+  "accuracy",
+  "signal",
+]);
+const HIDDEN = /_low$|_high$|^(step|tokens|time)$/;
+
+const base = (key) => key.split("/")[0];
+export const title = (key) =>
+  key.includes("/")
+    ? `${NAMES[base(key)] ?? base(key)}, ${key.split("/")[1]}`
+    : (NAMES[key] ?? key.replaceAll("_", " "));
+export const form = (key) => (SHARES.has(base(key)) ? (value) => percent(value) : (value) => number(value));
+export const span = (key) => (base(key) === "success" ? [0, 1] : null);
+
+// Figures that any of the runs has and that are not zero throughout, the well-known ones first.
+export function keysOf(all) {
+  const known = Object.keys(NAMES);
+  const found = new Set();
+  for (const run of all) {
+    for (const part of [run.training, run.evaluations]) {
+      for (const [key, values] of Object.entries(part))
+        if (!HIDDEN.test(key) && (key === "success" || values.some((value) => value))) found.add(key);
+    }
+  }
+  const rank = (key) => (known.includes(key) ? known.indexOf(key) : known.length);
+  return [...found].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+}

@@ -1,0 +1,58 @@
+// Keys: those of every view, and those the shown view brings.
+
+import { el, set } from "./dom.js";
+
+const EVERYWHERE = {
+  r: ["all runs", () => (location.hash = "#/")],
+  "/": ["to the first filter", () => document.querySelector("main input, main select")?.focus()],
+  "?": ["this list", () => help.click()],
+};
+const help = document.getElementById("help");
+const dialog = document.getElementById("keys");
+
+export function bindKeys(own) {
+  help.addEventListener("click", () => {
+    const all = { ...own(), ...EVERYWHERE, Esc: ["leave a field, close this"] };
+    const rows = Object.entries(all).map(([key, [words]]) =>
+      el("div", {}, el("kbd", {}, name(key)), el("span", {}, words)),
+    );
+    const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
+    set(dialog, el("h2", {}, "Keys"), el("div", { class: "keys" }, rows), close);
+    dialog.showModal();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
+    const typing = event.target.closest("input:not([type=checkbox]):not([type=range]), textarea, select");
+    if (typing) {
+      if (event.key === "Escape") typing.blur();
+      return;
+    }
+    const found = own()[event.key] ?? EVERYWHERE[event.key];
+    if (!found?.[1]) return;
+    if (event.key === "Enter" && event.target.closest("a, button, summary")) return; // they know what to do
+    event.preventDefault();
+    found[1]();
+  });
+}
+
+const name = (key) => ({ ArrowLeft: "←", ArrowRight: "→", Enter: "Enter" })[key] ?? key;
+
+// j and k over things that can be chosen.
+export class Cursor {
+  constructor(items) {
+    this.items = items; // a function: they may be made anew
+    this.at = -1;
+  }
+
+  move(by) {
+    const items = this.items();
+    if (!items.length) return;
+    this.at = Math.max(0, Math.min(items.length - 1, this.at + by));
+    for (const item of items) item.classList.toggle("current", item === items[this.at]);
+    items[this.at].scrollIntoView({ block: "nearest" });
+  }
+
+  get current() {
+    return this.items()[this.at] ?? null;
+  }
+}

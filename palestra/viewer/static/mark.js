@@ -1,0 +1,19 @@
+// One episode can be marked, to be set beside another.
+
+export function marked() {
+  try {
+    return JSON.parse(sessionStorage.getItem("marked"));
+  } catch {
+    return null;
+  }
+}
+
+export function mark(run, at) {
+  sessionStorage.setItem("marked", JSON.stringify({ run, at }));
+  document.dispatchEvent(new Event("marked"));
+}
+
+export function forget() {
+  sessionStorage.removeItem("marked");
+  document.dispatchEvent(new Event("marked"));
+}

@@ -1,0 +1,244 @@
+// A person plays an environment and keeps the episode.
+
+import { get, post } from "./api.js";
+import { address, el, link, set } from "./dom.js";
+import { number, plural } from "./format.js";
+import { crumbs, outcome } from "./parts.js";
+import { drawing, message, turn } from "./talk.js";
+
+const SHOWN = 60;
+
+export async function show(page, params) {
+  const game = params.get("game");
+  return game ? table(page, game) : lobby(page, params);
+}
+
+async function lobby(page, params) {
+  document.title = "Play · Palestra";
+  const envs = await get("envs");
+  let text = params.get("text") ?? "";
+  const list = el("div", { class: "envs" });
+  const said = el("p", { class: "problem", role: "alert", hidden: true });
+  const seed = el("input", { type: "number", name: "seed", min: 0, placeholder: "any" });
+
+  async function start(id) {
+    said.hidden = true;
+    try {
+      const made = await post("play", {}, { env: id, seed: seed.value === "" ? null : Number(seed.value) });
+      location.hash = address("play", { game: made.game });
+    } catch (error) {
+      said.hidden = false;
+      said.textContent = error.message;
+      said.scrollIntoView({ block: "nearest" });
+    }
+  }
+
+  function draw() {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = envs.filter((env) => words.every((word) => `${env.id} ${env.summary}`.toLowerCase().includes(word)));
+    set(
+      list,
+      found
+        .slice(0, SHOWN)
+        .map((env) =>
+          el(
+            "button",
+            { type: "button", class: "env-card", "data-env": env.id, onclick: () => start(env.id) },
+            el("b", {}, env.id),
+            env.needs_data &&
+              el(
+                "span",
+                { class: "chip warn", title: "it asks about rows that must be downloaded first" },
+                "needs data",
+              ),
+            el("span", {}, env.summary),
+          ),
+        ),
+      found.length > SHOWN &&
+        el("p", { class: "dim" }, `and ${number(found.length - SHOWN)} more: type part of a name`),
+      !found.length && el("p", { class: "empty" }, "No environment fits."),
+    );
+  }
+
+  set(
+    page,
+    el("h1", {}, "Play"),
+    el(
+      "p",
+      { class: "dim" },
+      `${plural(envs.length, "environment")}. What you finish can be kept as a trajectory in the run “played”, for palestra train --algo sft --data to learn from.`,
+    ),
+    el(
+      "form",
+      { class: "filters", onsubmit: (event) => event.preventDefault() },
+      el(
+        "label",
+        { class: "field grow" },
+        el("span", {}, "Environment"),
+        el("input", {
+          type: "search",
+          name: "text",
+          value: text,
+          placeholder: "sudoku easy",
+          oninput: (event) => {
+            text = event.target.value;
+            history.replaceState(null, "", address("play", { text }));
+            draw();
+          },
+        }),
+      ),
+      el("label", { class: "field tiny" }, el("span", {}, "Seed"), seed),
+    ),
+    said,
+    list,
+  );
+  draw();
+  return { runs: [], keys: {} };
+}
+
+async function table(page, game) {
+  let data = await get("play", { game });
+  document.title = `Play ${data.env_id} · Palestra`;
+  const body = el("div", { class: "talk" });
+  const bar = el("div");
+  const said = el("p", { class: "problem", role: "alert", hidden: true });
+  const picture = (part) => `/api/play/picture?${new URLSearchParams({ game, turn: part.turn, part: part.part })}`;
+  const input = el("textarea", {
+    name: "move",
+    rows: 2,
+    "aria-label": "your move",
+    placeholder: data.example ? `your move, such as ${data.example}` : "your move",
+  });
+  const box = el("input", { type: "checkbox", name: "box", checked: true });
+  let busy = false;
+
+  async function ask(path, content) {
+    if (busy) return null;
+    busy = true;
+    said.hidden = true;
+    page.classList.add("busy");
+    try {
+      return await post(path, { game }, content);
+    } catch (error) {
+      said.hidden = false;
+      said.textContent = error.message;
+      return null;
+    } finally {
+      busy = false;
+      page.classList.remove("busy");
+    }
+  }
+
+  async function move() {
+    if (!input.value.trim()) return;
+    const now = await ask("play/move", { text: input.value, box: box.checked });
+    if (now === null) return;
+    input.value = "";
+    data = now;
+    draw();
+  }
+
+  async function propose(player) {
+    const found = await ask("play/ask", { player });
+    if (found === null) return;
+    if (found.text === null) {
+      said.hidden = false;
+      said.textContent = "This environment ships no expert.";
+      return;
+    }
+    input.value = found.text;
+    input.focus();
+  }
+
+  async function save() {
+    const now = await ask("play/save", {});
+    if (now !== null) {
+      data = now;
+      draw();
+    }
+  }
+
+  async function again(seed) {
+    const made = await ask("play", { env: data.env_id, seed });
+    if (made !== null) location.hash = address("play", { game: made.game });
+  }
+
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      move();
+    }
+  });
+
+  function draw() {
+    const now = data.views.length - 1;
+    const state = drawing(data.views[now], `/api/play/rendered?${new URLSearchParams({ game, n: now })}`);
+    set(
+      body,
+      data.turns.map((item, i) => turn(item, i, picture)),
+      el("section", { class: "turn last" }, message(data.final.role, data.final.parts, picture), state),
+    );
+    if (data.over) {
+      set(
+        bar,
+        el(
+          "div",
+          { class: "over" },
+          el(
+            "span",
+            {},
+            outcome(data.outcome),
+            ` return ${number(data.return)} after ${plural(data.turns.length, "turn")}`,
+          ),
+          data.saved
+            ? el(
+                "span",
+                { class: "kept" },
+                "kept: ",
+                link("episode", { run: data.run, at: data.saved }, `${data.run}/${data.saved}`),
+              )
+            : el("button", { type: "button", class: "main", name: "save", onclick: save }, "Keep as trajectory"),
+          el("button", { type: "button", onclick: () => again(null) }, "Another"),
+          el("button", { type: "button", onclick: () => again(Number(data.seed)) }, "The same again"),
+        ),
+      );
+    } else {
+      set(
+        bar,
+        el(
+          "form",
+          { class: "move", onsubmit: (event) => (event.preventDefault(), move()) },
+          input,
+          el(
+            "div",
+            { class: "actions" },
+            el("button", { class: "main" }, "Send"),
+            el("button", { type: "button", onclick: () => propose("expert") }, "Ask the expert"),
+            el("button", { type: "button", onclick: () => propose("random") }, "Random"),
+            data.boxes && el("label", {}, box, " put it into \\boxed{}"),
+            el(
+              "span",
+              { class: "dim" },
+              data.max_turns ? `turn ${data.turns.length + 1} of ${data.max_turns}` : `turn ${data.turns.length + 1}`,
+            ),
+          ),
+        ),
+      );
+      input.focus({ preventScroll: true });
+    }
+    const down = () => data.turns.length && window.scrollTo(0, document.documentElement.scrollHeight);
+    requestAnimationFrame(down);
+    state?.querySelector("img")?.addEventListener("load", down); // a picture makes the page longer
+  }
+
+  set(
+    page,
+    crumbs(link("play", {}, "play"), data.env_id),
+    el("h1", {}, data.env_id),
+    el("p", { class: "dim" }, `seed ${data.seed}`),
+    body,
+    said,
+    el("div", { class: "bar" }, bar),
+  );
+  return { runs: [], ready: draw, keys: { i: ["type a move", () => input.focus()] } };
+}

@@ -1,0 +1,191 @@
+// All runs: filter, choose some, lay their curves over each other.
+
+import { get } from "./api.js";
+import { address, el, link, select, set, svg } from "./dom.js";
+import { ago, number, percent, shortEnv } from "./format.js";
+import { Cursor } from "./keys.js";
+
+const chosen = new Set();
+
+export async function show(page, params) {
+  let data = await get("runs");
+  const wanted = { text: params.get("text") ?? "", kind: params.get("kind") ?? "" };
+  const table = el("div", { class: "scroll" });
+  const bar = el("span", { class: "actions" });
+  const cursor = new Cursor(() => [...table.querySelectorAll("tbody tr")]);
+
+  function keep() {
+    history.replaceState(null, "", address("runs", wanted));
+    draw();
+  }
+
+  function draw() {
+    const words = wanted.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const fits = (run) => {
+      const all = [run.name, run.kind, run.algo, run.model, ...run.envs].join(" ").toLowerCase();
+      return (!wanted.kind || run.kind === wanted.kind) && words.every((word) => all.includes(word));
+    };
+    const found = data.runs.filter(fits).sort((a, b) => b.live - a.live || b.updated - a.updated);
+    if (!data.runs.length) {
+      const how = "palestra train --env game:GuessTheNumber-v0-easy";
+      set(
+        table,
+        el("p", { class: "empty" }, "There are no runs in this folder yet. One begins with ", el("code", {}, how)),
+      );
+    } else if (!found.length) set(table, el("p", { class: "empty" }, "No run fits."));
+    else
+      set(
+        table,
+        el(
+          "table",
+          { class: "list runs" },
+          head(),
+          el(
+            "tbody",
+            {},
+            found.map((run) => row(run, tell)),
+          ),
+        ),
+      );
+    if (cursor.at >= 0) cursor.move(0);
+    tell();
+  }
+
+  function tell() {
+    const names = [...chosen].filter((name) => data.runs.some((run) => run.name === name));
+    const ready = names.length > 0;
+    set(
+      bar,
+      ready
+        ? link("curves", { run: names }, el("button", { type: "button", class: "main" }, `Curves of ${names.length}`))
+        : el("span", { class: "hint" }, "choose runs to lay their curves over each other"),
+    );
+  }
+
+  const kinds = ["train", "eval", "play", "episodes"].map((kind) => [kind, kind]);
+  set(
+    page,
+    el("h1", {}, data.folder),
+    el(
+      "form",
+      { class: "filters", onsubmit: (event) => event.preventDefault() },
+      el(
+        "label",
+        { class: "field grow" },
+        el("span", {}, "Filter"),
+        el("input", {
+          type: "search",
+          name: "text",
+          value: wanted.text,
+          placeholder: "name, environment, algorithm, model",
+          oninput: (event) => ((wanted.text = event.target.value), keep()),
+        }),
+      ),
+      select("Kind", "kind", [["", "all"], ...kinds], wanted.kind, (value) => ((wanted.kind = value), keep())),
+      bar,
+    ),
+    table,
+  );
+  draw();
+  return {
+    runs: [],
+    refresh: async () => {
+      data = await get("runs");
+      draw();
+    },
+    keys: {
+      j: ["next run", () => cursor.move(1)],
+      k: ["run before", () => cursor.move(-1)],
+      x: ["choose it", () => cursor.current?.querySelector("input").click()],
+      Enter: ["open it", () => cursor.current?.querySelector("a").click()],
+      c: ["curves of the chosen", () => bar.querySelector("a")?.click()],
+    },
+  };
+}
+
+function head() {
+  const names = [
+    ["", ""],
+    ["run", ""],
+    ["environment", "wide"],
+    ["how", "wide"],
+    ["steps", "wide num"],
+    ["success", "num"],
+    ["", "wide"],
+    ["episodes", "num"],
+    ["changed", "wide"],
+  ];
+  return el(
+    "thead",
+    {},
+    el(
+      "tr",
+      {},
+      names.map(([name, style]) => el("th", { class: style }, name)),
+    ),
+  );
+}
+
+function row(run, tell) {
+  const box = el("input", {
+    type: "checkbox",
+    "aria-label": `choose ${run.name}`,
+    checked: chosen.has(run.name),
+    onchange: (event) => {
+      if (event.target.checked) chosen.add(run.name);
+      else chosen.delete(run.name);
+      tell();
+    },
+  });
+  const envs = run.envs.map(shortEnv);
+  const how = [run.algo, run.model].filter(Boolean).join(" · ");
+  const interval = run.low === undefined || run.low === null ? "" : `${percent(run.low)} to ${percent(run.high)}`;
+  const title = run.training
+    ? "of the last training step"
+    : interval && `${run.kind === "train" ? "held out, " : ""}95% interval ${interval}`;
+  return el(
+    "tr",
+    {},
+    el("td", { class: "pick" }, box),
+    el(
+      "td",
+      {},
+      link("run", { run: run.name }, el("b", {}, run.name === "." ? "this run" : run.name)),
+      el("span", { class: `chip kind ${run.kind}` }, run.kind),
+      run.live && el("span", { class: "chip live" }, "live"),
+      el("div", { class: "narrow sub" }, [envs.join(", "), how].filter(Boolean).join(" · ")),
+    ),
+    el(
+      "td",
+      { class: "wide", title: run.envs.join("\n") },
+      envs.slice(0, 3).join(", "),
+      envs.length > 3 && ` +${envs.length - 3}`,
+    ),
+    el("td", { class: "wide" }, how),
+    el(
+      "td",
+      { class: "wide num" },
+      run.kind === "train" ? `${number(run.done)}${run.planned ? ` of ${number(run.planned)}` : ""}` : "",
+    ),
+    el("td", { class: "num", title: title || undefined }, run.success === undefined ? "" : percent(run.success)),
+    el("td", { class: "wide" }, spark(run.spark)),
+    el(
+      "td",
+      { class: "num" },
+      run.episodes ? link("episodes", { run: run.name }, number(run.episodes)) : el("span", { class: "dim" }, "0"),
+    ),
+    el("td", { class: "wide dim" }, ago(run.updated)),
+  );
+}
+
+function spark(values) {
+  if (values.length < 2) return "";
+  const points = values.map(
+    (value, i) => `${((i / (values.length - 1)) * 78 + 1).toFixed(1)},${(21 - value * 20).toFixed(1)}`,
+  );
+  return svg(
+    "svg",
+    { class: "spark", viewBox: "0 0 80 22", width: 80, height: 22, role: "img", "aria-label": "success over steps" },
+    svg("polyline", { points: points.join(" ") }),
+  );
+}

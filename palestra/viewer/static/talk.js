@@ -1,0 +1,198 @@
+// The turns of an episode as a conversation.
+
+import { el } from "./dom.js";
+import { number, plural, seconds, signed } from "./format.js";
+
+const LONG = 6000; // characters of a message before it is folded
+
+export function message(who, parts, picture) {
+  return el(
+    "div",
+    { class: `said ${who}` },
+    el("span", { class: "who" }, { env: "environment", tool: "tool", agent: "agent" }[who]),
+    parts.map((part) => piece(part, picture)),
+  );
+}
+
+function piece(part, picture) {
+  if (part.type === "image")
+    return el("img", { class: "shown", alt: "what the environment showed", loading: "lazy", src: picture(part) });
+  if (part.type === "board") return el("pre", { class: "board" }, part.text);
+  if (part.text === "") return null;
+  if (part.text.length <= LONG) return el("pre", {}, part.text);
+  const rest = el("pre", {}, part.text.slice(0, LONG), "…");
+  const more = el(
+    "button",
+    { type: "button", onclick: () => (rest.replaceChildren(part.text), more.remove()) },
+    `Show all ${number(part.text.length)} characters`,
+  );
+  return [rest, more];
+}
+
+// A state as the environment draws it for people.
+export function drawing(view, address) {
+  if (!view || (!view.image && !view.text)) return null;
+  return el(
+    "div",
+    { class: "drawing" },
+    view.image
+      ? el("img", { class: "shown", alt: "the state, drawn by the environment", src: address })
+      : el("pre", { class: "board" }, view.text),
+  );
+}
+
+export function turn(item, index, picture) {
+  return el(
+    "section",
+    { class: "turn", id: `turn-${index}`, "data-turn": index },
+    message(item.shown.role, item.shown.parts, picture),
+    el(
+      "div",
+      { class: "said agent" },
+      el("span", { class: "who" }, "agent"),
+      item.text === "" ? el("p", { class: "dim" }, "(said nothing)") : words(item.text),
+      item.native_calls.map((call) => tool(call.name, call.arguments, null)),
+      item.tool_calls.map((call) => tool(call.name ?? call.tool, call.arguments ?? call.code, call)),
+      figures(item, index),
+    ),
+  );
+}
+
+// What a model thought before it spoke stands apart.
+function words(text) {
+  const match = /^([\s\S]*?)<think>([\s\S]*?)<\/think>([\s\S]*)$/.exec(text);
+  if (!match) return piece({ type: "text", text });
+  const [, before, thought, after] = match;
+  return [
+    before.trim() && el("pre", {}, before),
+    el("details", { class: "thought" }, el("summary", {}, "thinking"), el("pre", {}, thought.trim())),
+    after.trim() && el("pre", {}, after.trim()),
+  ];
+}
+
+function tool(name, given, result) {
+  const text =
+    typeof given === "string"
+      ? given
+      : given && Object.values(given).length === 1 && typeof Object.values(given)[0] === "string"
+        ? Object.values(given)[0]
+        : JSON.stringify(given ?? {}, null, 2);
+  const skip = new Set(["name", "arguments", "ok", "id", "tool", "code"]);
+  const facts = Object.entries(result ?? {}).filter(
+    ([key, value]) => !skip.has(key) && value !== null && typeof value !== "object",
+  );
+  return el(
+    "div",
+    { class: "tool-call" },
+    el(
+      "div",
+      {},
+      el("b", {}, name ?? "tool"),
+      result &&
+        result.ok !== undefined &&
+        el("span", { class: `chip ${result.ok ? "solved" : "failed"}` }, result.ok ? "ok" : "error"),
+      facts
+        .slice(0, 6)
+        .map(([key, value]) =>
+          el("span", { class: "chip" }, `${key} ${typeof value === "number" ? number(value) : value}`),
+        ),
+    ),
+    el("pre", {}, text),
+  );
+}
+
+export function figures(item, index) {
+  const chips = [
+    el("span", { class: "chip count" }, `turn ${index + 1}`),
+    chip("reward", item.reward, signed(item.reward)),
+  ];
+  chips.push(chip("to go", 0, number(item.to_go), "the return from here on"));
+  if (item.advantage !== null && item.advantage !== undefined)
+    chips.push(chip("advantage", item.advantage, signed(item.advantage)));
+  const spent = [
+    item.agent_seconds > 0 && `agent ${seconds(item.agent_seconds)}`,
+    item.env_seconds > 0 && `environment ${seconds(item.env_seconds)}`,
+  ].filter(Boolean);
+  if (spent.length) chips.push(el("span", { class: "chip quiet" }, spent.join(", ")));
+  for (const call of item.calls) {
+    const said = [`${call.kind === "act" ? "" : `${call.kind}: `}${plural(call.sampled, "token")}`];
+    if (call.logprob !== null) said.push(`p ${number(Math.exp(call.logprob), 2)}`);
+    chips.push(
+      el(
+        "span",
+        {
+          class: "chip quiet",
+          title: `${call.given} tokens given; the mean probability of a sampled token; weights ${call.version}`,
+        },
+        said.join(", "),
+      ),
+    );
+    if (call.finish === "length") chips.push(el("span", { class: "chip warn" }, "cut off"));
+    if (call.split)
+      chips.push(
+        el(
+          "span",
+          { class: "chip warn", title: "the prompt does not go on from the tokens before it" },
+          `split: ${call.split}`,
+        ),
+      );
+  }
+  if (item.info.invalid) chips.push(el("span", { class: "chip warn" }, `invalid: ${item.info.invalid}`));
+  if (item.truncated) chips.push(el("span", { class: "chip truncated" }, "truncated"));
+  const known = new Set(["invalid", "turn", "success", "ending", "tool_calls_used", "tool_calls_left"]);
+  const rest = Object.entries(item.info).filter(([key]) => !known.has(key));
+  const more = rest.length
+    ? el(
+        "details",
+        { class: "info" },
+        el("summary", {}, "info"),
+        el("pre", {}, JSON.stringify(Object.fromEntries(rest), null, 2)),
+      )
+    : null;
+  return el("div", { class: "figures" }, chips, more);
+}
+
+const chip = (name, sign, text, title) =>
+  el("span", { class: `chip ${sign > 0 ? "plus" : sign < 0 ? "minus" : "quiet"}`, title }, `${name} ${text}`);
+
+// A bar a turn: how long it took, coloured by what it earned; a click leads there.
+export function strip(turns, go) {
+  if (turns.length < 2) return null;
+  const longest = Math.max(...turns.map((item) => item.agent_seconds + item.env_seconds), 1e-9);
+  return el(
+    "div",
+    { class: "strip", role: "group", "aria-label": "Turns" },
+    turns.map((item, i) => {
+      const worth = item.advantage ?? item.reward;
+      const took = item.agent_seconds + item.env_seconds;
+      return el(
+        "button",
+        {
+          type: "button",
+          class: worth > 0 ? "plus" : worth < 0 ? "minus" : "",
+          title: `turn ${i + 1}: reward ${signed(item.reward)}, ${seconds(took)}`,
+          "aria-label": `turn ${i + 1}`,
+          onclick: () => go(i),
+        },
+        el("i", { style: { height: `${Math.round(25 + (75 * took) / longest)}%` } }),
+      );
+    }),
+  );
+}
+
+export function failure(data) {
+  if (!data.failure) return null;
+  const { boundary, kind, message: text, trace } = data.failure;
+  return el(
+    "div",
+    { class: "problem" },
+    el(
+      "p",
+      {},
+      el("b", {}, `${kind} at the ${boundary}`),
+      ". Not the agent's doing: kept out of every figure and loss.",
+    ),
+    el("pre", {}, text),
+    trace && el("details", {}, el("summary", {}, "where it was raised"), el("pre", {}, trace)),
+  );
+}

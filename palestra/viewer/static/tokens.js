@@ -1,0 +1,168 @@
+// Tokens as the model read and wrote them: shade by probability, underline by advantage, given ones plain.
+
+import { el, set } from "./dom.js";
+import { number, percent, signed } from "./format.js";
+
+const AT_ONCE = 4000; // tokens drawn before the browser may breathe
+
+export function tokens(data) {
+  if (!data.stretches.length)
+    return el(
+      "p",
+      { class: "empty" },
+      "No token ids are stored: whoever played this was no model, or its server showed none.",
+    );
+  const most = Math.max(...(data.advantages ?? []).map(Math.abs), 1e-9);
+  const text = el("div", {
+    class: "tokens",
+    tabindex: 0,
+    role: "group",
+    "aria-label": "Tokens; arrow keys go from one to the next",
+  });
+  const panel = el("div", { class: "token-panel", "aria-live": "polite" }, hint());
+  const facts = [];
+  let queue = [];
+  for (const [s, stretch] of data.stretches.entries()) {
+    if (s > 0)
+      queue.push({
+        note: `a new prompt that does not go on from the tokens above${stretch.split ? ` (${stretch.split})` : ""}`,
+      });
+    let turn = -1;
+    for (const span of stretch.spans) {
+      if (span.turn !== turn) {
+        turn = span.turn;
+        queue.push({ turn });
+      }
+      span.ids.forEach((id, i) => queue.push({ span, i, id }));
+    }
+  }
+  const draw = () => {
+    const part = document.createDocumentFragment();
+    for (const item of queue.slice(0, AT_ONCE)) {
+      if (item.note) part.append(el("div", { class: "split" }, item.note));
+      else if (item.turn !== undefined)
+        part.append(
+          el(
+            "div",
+            { class: "turn-mark", "data-turn": item.turn },
+            `turn ${item.turn + 1}`,
+            reward(data.rewards[item.turn]),
+          ),
+        );
+      else part.append(token(item));
+    }
+    text.append(part);
+    queue = queue.slice(AT_ONCE);
+    if (queue.length) requestAnimationFrame(draw);
+  };
+
+  function token({ span, i, id }) {
+    const piece = span.pieces ? span.pieces[i] : null;
+    const logprob = span.logprobs?.[i] ?? null;
+    const advantage = span.given ? null : (data.advantages?.[span.turn] ?? null);
+    const node = el(
+      "span",
+      { class: span.given ? "tok given" : "tok sampled", "data-n": facts.length },
+      face(piece, id),
+    );
+    if (logprob !== null) node.style.setProperty("--shade", (1 - Math.exp(logprob)).toFixed(3));
+    if (advantage !== null) {
+      node.classList.add(advantage > 0 ? "good" : advantage < 0 ? "poor" : "flat");
+      node.style.setProperty("--worth", (0.25 + (0.75 * Math.abs(advantage)) / most).toFixed(3));
+    }
+    facts.push({ id, piece, logprob, advantage, given: span.given, kind: span.kind, turn: span.turn });
+    return node;
+  }
+
+  let at = -1;
+  function point(n) {
+    if (Number.isNaN(n) || !facts[n]) return;
+    text.querySelector(".tok.at")?.classList.remove("at");
+    at = n;
+    text.querySelector(`[data-n="${n}"]`)?.classList.add("at");
+    set(panel, describe(n, facts[n]));
+  }
+  text.addEventListener("pointerover", (event) => point(Number(event.target.closest(".tok")?.dataset.n ?? NaN)));
+  text.addEventListener("click", (event) => point(Number(event.target.closest(".tok")?.dataset.n ?? NaN)));
+  text.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    point(Math.max(0, Math.min(facts.length - 1, at + by)));
+    text.querySelector(".tok.at")?.scrollIntoView({ block: "nearest" });
+  });
+  const only = el("input", {
+    type: "checkbox",
+    name: "sampled",
+    onchange: (event) => text.classList.toggle("sampled-only", event.target.checked),
+  });
+  draw();
+  return el(
+    "div",
+    {},
+    el("div", { class: "token-head" }, legend(data), el("label", {}, only, " sampled only")),
+    el("p", { class: "dim small" }, data.decoded ? `Text by ${data.tokenizer}.` : `${data.tokenizer}.`),
+    text,
+    panel,
+  );
+}
+
+const hint = () => el("span", { class: "dim" }, "Point at a token, or go from one to the next with ← and →.");
+
+function face(piece, id) {
+  if (piece === null) return `${id} `;
+  if (piece === "") return el("i", { class: "rest" }, "·");
+  if (/^\s*\n\s*$/.test(piece)) return [el("i", { class: "space" }, "↵".repeat(piece.split("\n").length - 1)), piece];
+  return piece;
+}
+
+function describe(n, fact) {
+  const p = fact.logprob === null ? null : Math.exp(fact.logprob);
+  const said = [
+    el("code", {}, fact.piece === null ? String(fact.id) : JSON.stringify(fact.piece)),
+    el("span", {}, `token ${n + 1}, id ${fact.id}`),
+    el(
+      "span",
+      {},
+      fact.given ? "given" : `sampled in turn ${fact.turn + 1}${fact.kind === "act" ? "" : ` (${fact.kind})`}`,
+    ),
+  ];
+  if (p !== null)
+    said.push(
+      el(
+        "span",
+        {},
+        `probability ${p > 0.9999 ? ">99.99%" : percent(p, p < 0.01 ? 4 : 2)} (log ${number(fact.logprob)})`,
+      ),
+    );
+  said.push(el("span", {}, fact.given ? "mask 0: not learned from" : "mask 1"));
+  if (fact.advantage !== null) said.push(el("span", {}, `advantage ${signed(fact.advantage)}`));
+  return said;
+}
+
+function reward(value) {
+  return el("span", { class: `chip ${value > 0 ? "plus" : value < 0 ? "minus" : "quiet"}` }, `reward ${signed(value)}`);
+}
+
+function legend(data) {
+  const shades = [0.05, 0.5, 0.95].map((shade) =>
+    el("span", { class: "tok sampled", style: { "--shade": shade } }, percent(1 - shade, 0)),
+  );
+  return el(
+    "div",
+    { class: "legend" },
+    el("span", {}, el("span", { class: "tok given" }, "given"), " read, mask 0"),
+    el("span", {}, "sampled, by probability ", shades),
+    data.advantages &&
+      el(
+        "span",
+        {},
+        "advantage ",
+        el("span", { class: "tok sampled good", style: { "--shade": 0, "--worth": 1 } }, "above"),
+        " ",
+        el("span", { class: "tok sampled poor", style: { "--shade": 0, "--worth": 1 } }, "below"),
+        " zero",
+      ),
+  );
+}

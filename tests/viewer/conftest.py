@@ -1,0 +1,24 @@
+"""One server over a folder with runs of every kind, for all who only look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.viewer.made import everything
+from tests.viewer.server import Server
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return everything(tmp_path_factory.mktemp("viewer") / "runs")
+
+
+@pytest.fixture(scope="session")
+def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = Server(runs, tmp_path_factory.mktemp("cache"))
+    yield found
+    said = found.close()
+    assert said == "", said  # no warning, no traceback

@@ -1,0 +1,309 @@
+"""The page in a real Chromium: every view, at the widths of a desk and of a phone, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
+
+from tests.viewer.made import GUESS, NASTY, training_run, training_step
+from tests.viewer.server import Server
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+DESK, PHONE = 1280, 390
+STEP = "trajectories/step-000001.jsonl.gz"
+WAIT = 20_000  # milliseconds; the machine may be busy
+
+expect.set_options(timeout=WAIT)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    assert Path(CHROMIUM).exists(), "the tests need Chromium: `make browser` installs Debian's package"
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Tab:
+    """A page that notes whatever should not happen."""
+
+    def __init__(self, browser: Browser, width: int) -> None:
+        self.page: Page = browser.new_page(viewport={"width": width, "height": 844}, reduced_motion="reduce")
+        self.page.set_default_timeout(WAIT)
+        self.wrong: list[str] = []
+        self.page.on("console", lambda m: self.wrong.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda err: self.wrong.append(str(err)))
+        self.page.on("dialog", self._dialog)
+        self.page.on("requestfailed", lambda r: self.wrong.append(f"{r.url}: {r.failure}"))
+
+    def _dialog(self, box: Dialog) -> None:
+        self.wrong.append(f"a dialog: {box.message}")
+        box.dismiss()
+
+    def open(self, address: str) -> Page:
+        self.page.goto("about:blank")
+        self.page.goto(address)
+        return self.page
+
+    def close(self) -> None:
+        self.page.close()
+        left = [text for text in self.wrong if "ERR_ABORTED" not in text]  # a question that a new view made idle
+        assert left == []
+
+
+@pytest.fixture(params=[DESK, PHONE])
+def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Tab]:
+    found = Tab(browser, request.param)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def desk(browser: Browser) -> Iterator[Tab]:
+    found = Tab(browser, DESK)
+    yield found
+    found.close()
+
+
+def view(server: Server, name: str = "", **params: object) -> str:
+    return f"{server.address}#/{name}?{urlencode(params, doseq=True)}"
+
+
+@pytest.fixture(scope="module")
+def ready(server: Server) -> Server:
+    for run, episodes in {"trained": 32, "expert": 8, "random": 8, "failing": 6, "nasty": 1}.items():
+        server.until_read(run, episodes)
+    return server
+
+
+def test_every_view_fits_and_is_silent(ready: Server, tab: Tab) -> None:
+    one = {"run": "trained", "at": f"{STEP}:0"}
+    nasty = {"run": "nasty", "at": "episodes.jsonl:0"}
+    both = {"a_run": "expert", "a_at": "episodes.jsonl:0", "b_run": "random", "b_at": "episodes.jsonl:0"}
+    views = {
+        view(ready): "tbody tr",
+        view(ready, "curves", run=["trained", "deeper/other"]): ".chart path.line",
+        view(ready, "run", run="trained"): ".tile b",
+        view(ready, "run", run="nasty"): ".tile b",
+        view(ready, "episodes", run="trained"): "tbody tr",
+        view(ready, "episodes", run="nasty"): "tbody tr",
+        view(ready, "episode", **one): ".said.agent",
+        view(ready, "episode", **one, view="tokens"): ".tok.sampled",
+        view(ready, "episode", **nasty): "img.shown",
+        view(ready, "episode", **nasty, view="tokens"): ".empty",
+        view(ready, "compare", **both): ".pair .said",
+        view(ready, "play"): ".env-card",
+    }
+    for address, selector in views.items():
+        page = tab.open(address)
+        expect(page.locator(selector).first).to_be_visible()
+        assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth"), address
+        assert page.title() != ""
+
+
+def test_markup_in_episodes_stays_text(ready: Server, tab: Tab) -> None:
+    page = tab.open(view(ready, "episode", run="nasty", at="episodes.jsonl:0"))
+    expect(page.locator(".said.agent pre").first).to_have_text(f"</pre>{NASTY}")
+    assert page.locator("main script, main img:not(.shown)").count() == 0
+    shown = page.locator("img.shown").first
+    expect(shown).to_have_js_property("naturalWidth", 32)  # the picture itself is shown
+
+
+def test_runs_are_filtered_and_their_curves_laid_over_each_other(ready: Server, desk: Tab) -> None:
+    page = desk.open(view(ready))
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(7)
+    page.get_by_label("Filter").fill("rebn train")
+    expect(rows).to_have_count(1)
+    page.reload()  # the address keeps the filter
+    expect(rows).to_have_count(1)
+    page.get_by_label("Filter").fill("")
+    page.get_by_label("Kind").select_option("train")
+    expect(rows).to_have_count(2)
+    for box in page.locator("tbody input[type=checkbox]").all():
+        box.check()
+    page.get_by_text("Curves of 2").click()
+    large = page.locator("section.card")
+    expect(large.locator("path.line")).to_have_count(2)
+    expect(large.locator("circle.dot")).to_have_count(3)  # evaluations: two of one, one of the other
+    expect(large.locator("text.stage").first).to_have_text("2 turns")
+    before = large.locator("path.line").first.get_attribute("d")
+    page.get_by_label("Smoothing").evaluate("e => { e.value = 0; e.dispatchEvent(new Event('input')) }")
+    assert large.locator("path.line").first.get_attribute("d") != before
+    page.locator("select[name=x]").select_option("tokens")
+    expect(page).to_have_url(re.compile("x=tokens.*smooth=0$"))
+    large.locator("svg").hover()
+    expect(large.locator(".tip")).to_contain_text("trained")
+    page.get_by_role("button", name="Entropy").click()
+    expect(large.locator("h2")).to_have_text("Entropy")
+
+
+def test_episodes_are_filtered_by_the_server(ready: Server, desk: Tab) -> None:
+    page = desk.open(view(ready, "episodes", run="failing"))
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(6)
+    page.get_by_label("Error").select_option("any")
+    expect(rows.first).to_contain_text("failed")
+    failed = rows.count()
+    assert 0 < failed < 6
+    page.get_by_label("Outcome").select_option("unsolved")
+    expect(page.get_by_text("No episode fits.")).to_be_visible()
+    page.get_by_label("Error").select_option("")
+    expect(rows).to_have_count(6 - failed)
+    page.get_by_label("Turns from").fill("99")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No episode fits.")).to_be_visible()
+    page.get_by_role("button", name="Clear").click()
+    expect(rows).to_have_count(6)
+    page = desk.open(view(ready, "episodes", run="failing", error="any"))
+    rows.first.locator("a").click()
+    expect(page.locator(".problem")).to_contain_text("EngineFailed at the engine")
+
+
+def test_an_episode_is_read_with_the_keyboard(ready: Server, desk: Tab) -> None:
+    page = desk.open(view(ready, "episodes", run="trained", step=1))
+    expect(page.locator("tbody tr")).to_have_count(8)
+    for key in "jj":
+        page.keyboard.press(key)
+    page.keyboard.press("Enter")
+    expect(page.locator(".crumbs")).to_contain_text(f"{STEP}:1")
+    expect(page.locator(".said.agent").first).to_contain_text("advantage")
+    expect(page.locator("main")).to_contain_text("from the stored rewards of the 8 episodes of step 1")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".crumbs")).to_contain_text(f"{STEP}:2")
+    for n in (1, 0):
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator(".crumbs")).to_contain_text(f"{STEP}:{n}")
+    expect(page.locator(".button.off")).to_have_count(1)  # the filter ends here
+    page.keyboard.press("j")
+    expect(page.locator(".turn.current")).to_have_id("turn-0")
+    expect(page).to_have_url(re.compile("turn=1$"))
+    page.keyboard.press("?")
+    expect(page.locator("dialog")).to_contain_text("next turn")
+    page.keyboard.press("Escape")
+    page.keyboard.press("e")
+    expect(page.locator("tbody tr")).to_have_count(8)
+    page.go_back()
+    expect(page.locator(".said.agent").first).to_be_visible()
+
+
+def test_tokens_show_what_was_sampled_and_what_was_given(ready: Server, tab: Tab) -> None:
+    at = f"{STEP}:0"
+    spans = ready.get("tokens", run="trained", at=at)["stretches"][0]["spans"]
+    page = tab.open(view(ready, "episode", run="trained", at=at))
+    expect(page.locator(".said.agent").first).to_be_visible()
+    page.keyboard.press("t")
+    tokens = page.locator(".tokens")
+    expect(tokens.locator(".tok.sampled")).to_have_count(sum(len(s["ids"]) for s in spans if not s["given"]))
+    expect(tokens.locator(".tok.given")).to_have_count(sum(len(s["ids"]) for s in spans if s["given"]))
+    expect(tokens.locator(".tok.sampled.good, .tok.sampled.poor").first).to_be_visible()
+    last = tokens.locator(".tok.sampled").nth(1)
+    last.click()
+    expect(page.locator(".token-panel")).to_contain_text(
+        re.compile(r"sampled in turn 1.*probability 90\.48%.*advantage")
+    )
+    tokens.locator(".tok.given").first.click()
+    expect(page.locator(".token-panel")).to_contain_text("given")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".token-panel")).to_contain_text("token 2,")
+    page.get_by_label("sampled only").check()
+    expect(tokens.locator(".tok.given").first).to_be_hidden()
+
+
+def test_two_episodes_side_by_side(ready: Server, tab: Tab) -> None:
+    page = tab.open(view(ready, "episodes", run="expert"))
+    page.locator("tbody tr").nth(1).get_by_text("mark").click()
+    page = tab.page
+    page.goto(view(ready, "episode", run="random", at="episodes.jsonl:1"))
+    page.get_by_text("Compare with the marked").click()
+    expect(page.locator("h1")).to_contain_text("the same task")
+    heads = page.locator(".pair.heads .side")
+    expect(heads.nth(0)).to_contain_text("expert / episodes.jsonl:1")
+    expect(heads.nth(1)).to_contain_text("random / episodes.jsonl:1")
+    page.get_by_text("Swap").click()
+    expect(heads.nth(0)).to_contain_text("random / episodes.jsonl:1")
+    page.goto(view(ready, "episode", run="expert", at="episodes.jsonl:2"))
+    page.locator(".card").get_by_text("compare").click()
+    expect(page.locator(".pair.heads .side").nth(1)).to_contain_text("random / episodes.jsonl:2")
+
+
+def test_a_person_plays_and_keeps_the_episode(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    server = Server(tmp_path / "runs", tmp_path / "cache")
+    tab = Tab(browser, PHONE)
+    try:
+        page = tab.open(view(server, "play"))
+        page.get_by_label("Environment").fill("guessthenumber easy")
+        page.get_by_label("Seed").fill("7")
+        page.locator(f"[data-env='{GUESS}']").click()
+        move = page.get_by_label("your move")
+        for _ in range(4):
+            page.get_by_text("Ask the expert").click()
+            expect(move).not_to_have_value("")
+            move.press("Enter")
+            expect(page.locator(".over").or_(page.locator("textarea:placeholder-shown"))).to_be_visible()
+            if page.locator(".over").count():
+                break
+        expect(page.locator(".over")).to_contain_text("solved")
+        page.get_by_text("Keep as trajectory").click()
+        page.locator(".kept a").click()
+        expect(page.locator(".facts")).to_contain_text("player human")
+        page.goto(view(server))
+        expect(page.locator("tbody tr")).to_contain_text("played")
+        tab.close()
+    finally:
+        assert server.close() == ""
+
+
+def test_a_run_is_followed_while_it_trains(browser: Browser, tmp_path: Path) -> None:
+    run = training_run(tmp_path / "runs" / "now", steps=0)  # it has just begun
+    server = Server(tmp_path / "runs", tmp_path / "cache")
+    tabs = [Tab(browser, DESK) for _ in range(3)]
+    try:
+        curves = tabs[0].open(view(server, "run", run="now"))
+        listed = tabs[1].open(view(server, "episodes", run="now"))
+        runs = tabs[2].open(view(server))
+        expect(curves.locator("h1")).to_contain_text("live")
+        expect(curves.locator(".tile").filter(has_text="steps").first).to_contain_text("0of 6")
+        expect(listed.locator(".total")).to_contain_text("No episode fits")
+        expect(runs.locator("tbody tr")).to_have_count(1)
+        for step in (0, 1, 2):
+            training_step(run, step)
+        training_run(tmp_path / "runs" / "another", steps=1)
+        expect(listed.locator(".total")).to_contain_text("24 episodes")
+        expect(curves.locator("section.card circle.dot")).to_have_count(1)
+        expect(curves.locator(".tile", has_text="episodes stored")).to_contain_text("24")
+        expect(runs.locator("tbody tr")).to_have_count(2)
+        for step in (3, 4, 5):
+            training_step(run, step)
+        expect(curves.locator("h1")).not_to_contain_text("live")  # all steps that were planned are made
+        for tab in tabs:
+            tab.close()
+    finally:
+        assert server.close() == ""
+
+
+def test_the_token_is_asked_for_once(browser: Browser, tmp_path: Path) -> None:
+    training_run(tmp_path / "runs" / "t", steps=1)
+    server = Server(tmp_path / "runs", tmp_path / "cache", "--token", "sesame")
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(server.address)
+        page.get_by_label("Token").fill("sesame")
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator("tbody tr")).to_have_count(1)
+        assert "sesame" not in page.url
+        page.reload()
+        expect(page.locator("tbody tr")).to_have_count(1)
+    finally:
+        context.close()
+        assert server.close() == ""

@@ -1,0 +1,129 @@
+"""A person plays over HTTP; what is kept is a trajectory that training takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palestra import make
+from palestra.errors import StoreFailed
+from palestra.rollout import read
+from palestra.viewer.folder import Folder
+from palestra.viewer.play import Table
+from tests.viewer.made import GUESS
+from tests.viewer.server import Server
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(folder, tmp_path_factory.mktemp("cache"))
+    yield server
+    assert server.close() == ""
+
+
+def played(server: Server, env: str, seed: int) -> dict[str, Any]:
+    """One episode as the expert advises."""
+    state: dict[str, Any] = server.post("play", {"env": env, "seed": seed}).json
+    while not state["over"]:
+        advice = server.post("play/ask", {"player": "expert"}, game=state["game"]).json["text"]
+        state = server.post("play/move", {"text": advice}, game=state["game"]).json
+    return state
+
+
+def test_a_game_is_the_environments_own_and_is_kept_whole(table: Server, folder: Path) -> None:
+    state = played(table, GUESS, seed=11)
+    assert state["outcome"] == "solved"
+    kept = table.post("play/save", game=state["game"]).json
+    assert kept["saved"] == "trajectories/episodes.jsonl:0"
+    assert table.post("play/save", game=state["game"]).json["saved"] == kept["saved"]  # once
+    (stored,) = read(folder / "played" / "trajectories" / "episodes.jsonl")
+    env = make(GUESS)
+    observation, _ = env.reset(seed=11)
+    for turn in stored.turns:
+        assert turn.observation == observation
+        step = env.step(turn.action.text)
+        assert (turn.reward, turn.terminated, turn.truncated) == (step.reward, step.terminated, step.truncated)
+        observation = step.observation
+    assert stored.final_observation == observation
+    assert (stored.success, stored.seed, stored.meta["player"]) == (True, 11, "human")
+    assert stored.meta["helped"] == len(stored.turns)
+    table.until_read("played", 1)
+    shown = table.get("episode", run="played", at=kept["saved"])
+    assert [turn["text"] for turn in shown["turns"]] == [turn.action.text for turn in stored.turns]
+    assert table.get("run", run="played")["kind"] == "play"
+
+
+def test_boxes_are_put_around_moves_that_have_none(table: Server) -> None:
+    game = table.post("play", {"env": GUESS, "seed": 1}).json["game"]
+    state = table.post("play/move", {"text": "I think it is\n\\boxed{10}"}, game=game).json
+    assert state["turns"][-1]["text"] == "I think it is\n\\boxed{10}"
+    if not state["over"]:
+        state = table.post("play/move", {"text": " 1 "}, game=game).json
+        assert state["turns"][-1]["text"] == "\\boxed{1}"
+    if not state["over"]:
+        state = table.post("play/move", {"text": "5", "box": False}, game=game).json
+        assert state["turns"][-1]["text"] == "5"
+
+
+def test_what_cannot_be_done_is_told(table: Server) -> None:
+    state = table.post("play", {"env": GUESS, "seed": 1}).json
+    game = state["game"]
+    assert table.post("play/save", game=game).status == 400  # not over yet
+    assert table.post("play/move", {"text": "x" * 200_000}, game=game).status == 400
+    assert table.post("play/ask", {"player": "oracle"}, game=game).status == 400
+    assert table.post("play/move", {"text": "1"}, game="none").status == 404
+    over = table.post("play/move", {"text": "no number", "box": False}, game=game).json
+    assert over["over"]
+    assert table.post("play/move", {"text": "1"}, game=game).status == 400
+
+
+def test_many_games_give_way_to_new_ones(table: Server) -> None:
+    names = [table.post("play", {"env": GUESS, "seed": 1}).json["game"] for _ in range(20)]
+    alive = [table.ask(f"/api/play?game={name}").status == 200 for name in names]
+    assert alive == [False] * 4 + [True] * 16
+
+
+def lost_and_saved(table: Table) -> None:
+    game = table.start(GUESS, 1)
+    assert table.move(game, "no number", box=False)["over"]
+    table.save(game)
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "played").write_text("a file in the way")
+    with pytest.raises(StoreFailed, match="could not be kept"):
+        lost_and_saved(Table(Folder(tmp_path)))
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "played").symlink_to(outside)
+    with pytest.raises(StoreFailed, match="could not be kept"):
+        lost_and_saved(Table(Folder(tmp_path / "runs")))
+    assert [path for path in outside.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+def test_sft_learns_from_what_was_played(table: Server, folder: Path) -> None:
+    for seed in range(3):
+        assert table.post("play/save", game=played(table, GUESS, seed)["game"]).status == 200
+    command = [sys.executable, "-m", "palestra", "train", "--algo", "sft", "--data", str(folder / "played")]
+    command += ["--model", "default:0.1M", "--out", str(folder / "cloned"), "--batch", "2", "--epochs", "1", "--quiet"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    steps = len(table.get("curves", run="cloned")["training"]["loss"])
+    assert steps == table.get("run", run="cloned")["done"] > 0

@@ -1,0 +1,104 @@
+"""Stored episodes are drawn by the environment that played them, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import palestra
+from palestra.agents import Expert
+from palestra.core import Env, Reset
+from palestra.errors import BadValue, UsageError
+from palestra.registry import unregister
+from palestra.rollout.codec import to_json
+from palestra.types import Step
+from palestra.viewer.folder import Folder, NotThere
+from palestra.viewer.play import Table
+from palestra.viewer.rendering import Renderings, replay
+from tests.viewer.made import GUESS, picture, played
+
+DRAWN = "test:Drawn-v0"
+
+
+class Drawn(Env):
+    """Says "up" until it is at the height that the seed chose; draws how high it is."""
+
+    inline = True
+
+    def __init__(self, *, most: int = 3, path: str | None = None) -> None:
+        self.most = most
+        self.path = path
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        self.start_episode(seed)
+        self.wanted = self.rng.randrange(1, self.most + 1)
+        self.height = 0
+        return f"climb {self.wanted}", {"seed": self.seed}
+
+    def step(self, action: str) -> Step:
+        self.height += action == "up"
+        done = self.height == self.wanted
+        return Step(f"at {self.height}", float(done), done, False, {"success": done})
+
+    def expert_action(self) -> str:
+        return "up"
+
+    def render(self, mode: str = "text") -> str | bytes | None:
+        return picture((self.height, 0, 0)) if mode == "image" else f"height {self.height}"
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    palestra.register(DRAWN, Drawn)
+    yield
+    unregister(DRAWN)
+
+
+def test_every_state_is_drawn() -> None:
+    episode = next(t for t in played(Expert(), DRAWN, 9) if len(t.turns) == 3)
+    views = replay(to_json(episode))
+    assert [view.image for view in views] == [picture((height, 0, 0)) for height in range(4)]
+    kept = Renderings()
+    kept.of("run", "a:0", to_json(episode))
+    assert kept.picture("run", "a:0", 2) == picture((2, 0, 0))
+    for n in (-1, 4):
+        with pytest.raises(NotThere):
+            kept.picture("run", "a:0", n)
+
+
+def test_what_differs_from_the_record_is_not_drawn() -> None:
+    episode = played(Expert(), DRAWN, 1)[0]
+    other = replace(episode, turns=(replace(episode.turns[0], observation="climb something else"), *episode.turns[1:]))
+    with pytest.raises(BadValue, match="something else than was stored in turn 1"):
+        replay(to_json(other))
+
+
+def test_what_does_not_draw_says_so() -> None:
+    with pytest.raises(BadValue, match="draws nothing"):
+        replay(to_json(played(Expert(), GUESS, 1)[0]))
+
+
+def test_a_stored_episode_cannot_name_files_or_classes() -> None:
+    episode = played(Expert(), DRAWN, 1)[0]
+    assert replay(to_json(replace(episode, kwargs={"most": 3})))
+    with pytest.raises(BadValue, match="keywords"):
+        replay(to_json(replace(episode, kwargs={"path": "/etc/passwd"})))
+    for name in ("os:system", "builtins:eval", "../x"):
+        with pytest.raises(UsageError):
+            replay(to_json(replace(episode, env_id=name)))
+
+
+def test_games_are_drawn_while_they_are_played(tmp_path: Path) -> None:
+    table = Table(Folder(tmp_path))
+    game = table.start(DRAWN, 1)
+    assert table.state(game)["views"] == [{"text": None, "image": True}]
+    state = table.move(game, "up", box=True)
+    assert len(state["views"]) == 2
+    assert table.drawing(game, 1) == picture((1, 0, 0))
+    with pytest.raises(NotThere):
+        table.drawing(game, 2)
+    table.close()
