@@ -103,7 +103,9 @@ def list_envs(family: str | None = None) -> list[str]:
         raise UnknownEnv(f"no family {family!r}. There are: {', '.join(known)}.")
     for name in CATALOGS if family is None else [family]:
         _load(name)
-    return [env_id for env_id in _specs if family is None or env_id.startswith(f"{family}:")]
+    order = {name: place for place, name in enumerate(CATALOGS)}
+    mine = [env_id for env_id in _specs if family is None or env_id.startswith(f"{family}:")]
+    return sorted(mine, key=lambda env_id: order.get(env_id.partition(":")[0], len(order)))  # each as it was registered
 
 
 def print_envs(file: TextIO | None = None) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -159,3 +161,12 @@ def test_make_takes_a_first_seed_and_wrappers() -> None:
     other = palestra.make("game:GuessTheNumber-v0-easy")
     other.reset(seed=12)
     assert other.reset()[1]["seed"] == follow
+
+
+def test_the_order_does_not_depend_on_who_was_asked_for_first() -> None:
+    code = "import palestra; palestra.make('{}'); print(palestra.list_envs())"
+    lists = {
+        subprocess.run([sys.executable, "-c", code.format(first)], capture_output=True, text=True, check=True).stdout
+        for first in ("logic:Rules-v0-d0", "game:Wordle-v0-easy")
+    }
+    assert len(lists) == 1

@@ -241,6 +241,12 @@ def normalised(subject: Subject, tapes: list[Tape]) -> None:
             subject.broken(FLAGS, defect, tape.seed, tape.actions)
 
 
+def expert_peeks(subject: Subject) -> bool:
+    """Whether the env says itself that its expert knows more than a player can."""
+    with subject.make() as env:
+        return env.expert_peeks
+
+
 def no_peeking(subject: Subject, tapes: list[Tape]) -> None:
     """Law 4: episodes that looked alike so far get the same action from the expert."""
     chosen: dict[tuple[str, ...], tuple[str, Tape]] = {}

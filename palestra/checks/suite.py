@@ -87,7 +87,10 @@ def _run(
     passed("law 3: flags and rewards")
     laws.any_action(subject)
     passed("law 2: any action")
-    laws.no_peeking(subject, expert_tapes)
+    if laws.expert_peeks(subject):
+        report.notes.append("its expert knows what is hidden, as it says itself, so peeking was not checked")
+    else:
+        laws.no_peeking(subject, expert_tapes)
     if report.expert is not None:
         laws.rate(subject, "expert", report.expert)
     if report.random is not None:

@@ -58,6 +58,12 @@ def check(target: object, **options: object) -> palestra.checks.Report:
     return palestra.check_env(target, step_timeout=2.0, **options)  # type: ignore[arg-type]
 
 
+def test_an_expert_may_peek_where_the_env_says_so() -> None:
+    report = check(zoo.PeeksAndSaysSo, processes=False, episodes=20)
+    assert "law 4: validity" in report.passed
+    assert any("knows what is hidden" in note for note in report.notes)
+
+
 def test_a_sound_env_passes_every_check() -> None:
     report = check(zoo.Sound)
     assert len(report.passed) == 8

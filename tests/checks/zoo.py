@@ -247,6 +247,10 @@ class Peeking(Sound):
         return boxed(self.hidden)
 
 
+class PeeksAndSaysSo(Peeking):
+    expert_peeks = True
+
+
 class RewardsSilence(Sound):
     def step(self, action: str) -> Step:
         step = super().step(action)

@@ -1,0 +1,1 @@
+"""ScienceWorld: elementary science experiments in a house of text; the engine is the package scienceworld (Java)."""

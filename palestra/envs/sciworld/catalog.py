@@ -1,0 +1,36 @@
+"""The registered experiments: AgentGym-RL's five groups and all types in three splits, and every type. Data only."""
+
+from __future__ import annotations
+
+from palestra.envs.sciworld.tasks import GROUPS, TYPES, types_of
+from palestra.spec import EnvSpec
+
+
+def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
+    types = types_of(tasks)  # drawn with equal chances
+    return EnvSpec(
+        id=f"sciworld:{name}",
+        entry_point="palestra.envs.sciworld.env:SciWorld",
+        kwargs={"tasks": tasks, "split": split},
+        summary=summary,
+        reward_range=(-1.0, 1.0),
+        expert_success=round(sum(task.expert for task in types) / len(types), 3),
+        random_success=0.0,  # of 10 episodes of every type, 80 of the shortest ones
+        extra="sciworld",
+    )
+
+
+def _groups() -> list[EnvSpec]:
+    specs = []
+    for group, names in GROUPS.items():
+        what = "all 30 types of experiments" if group == "All" else f"{len(names)} types: {', '.join(names)}"
+        for split in ("train", "dev", "test"):
+            variant = "" if split == "train" else f"-{split}"
+            specs.append(_spec(f"{group}-v0{variant}", group, f"{what}; {split} variations", split))
+    return specs
+
+
+SPECS = [
+    *_groups(),
+    *(_spec(f"{task.title}-v0", task.name, f"{task.topic}, {task.variations} variations") for task in TYPES.values()),
+]

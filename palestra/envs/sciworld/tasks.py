@@ -1,0 +1,160 @@
+"""ScienceWorld's 30 types of tasks, their variations, splits, groups and budgets. Data only.
+
+The groups are AgentGym-RL's five: the types whose names begin alike. The splits are ScienceWorld's: the first half of a
+type's variations to train, the next quarter to develop, the rest to test. Budgets are half as long again as the longest
+solution that was seen of the type, in tens, and 30 at least; one solution of 736 turns was left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from palestra.errors import BadValue
+
+Split = Literal["train", "dev", "test", "all"]
+SPLITS: tuple[str, ...] = get_args(Split)
+SIMPLIFICATIONS = (
+    "easy",
+    "noElectricalAction",
+    "openContainers",
+    "openDoors",
+    "selfWateringFlowerPots",
+    "teleportAction",
+)
+
+
+_OWN_TITLES = {  # types that are called as their group is
+    "test-conductivity": "TestConductivityOfKnownSubstances",
+    "chemistry-mix": "ChemistryMixSubstances",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskType:
+    """A type of task."""
+
+    name: str  # the engine's
+    number: str  # ScienceWorld's, "4-1"
+    topic: str
+    variations: int
+    turns: int  # the default budget
+    expert: float  # how often the engine's own solution solves it, as measured
+
+    @property
+    def title(self) -> str:
+        """The name as it stands in ids: FindPlant."""
+        return _OWN_TITLES.get(self.name) or "".join(part.capitalize() for part in self.name.split("-"))
+
+    @property
+    def electrical(self) -> bool:
+        return self.topic == "Electricity"
+
+    def split(self, name: str) -> range:
+        """The variations of a split."""
+        if name not in SPLITS:
+            raise BadValue(f"a split is one of {', '.join(SPLITS)}, got {name!r}")
+        quarter = self.variations // 4
+        parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}  # a fifth: what the quarters leave over
+        first, last = parts[name]
+        return range(self.variations)[first * quarter : last * quarter]
+
+
+def _types() -> tuple[TaskType, ...]:
+    # Number, topic, variations, budget, how many solutions solved of how many that were tried, the engine's name.
+    rows = """
+    1-1  Matter          30  270  10/10  boil
+    1-2  Matter          30  180  10/10  melt
+    1-3  Matter          30  210  28/30  freeze
+    1-4  Matter          30  190  10/10  change-the-state-of-matter-of
+    2-1  Measurement    540   40  10/10  use-thermometer
+    2-2  Measurement    436  110  10/10  measure-melting-point-known-substance
+    2-3  Measurement    300  150  46/47  measure-melting-point-unknown-substance
+    3-1  Electricity     20   30  10/10  power-component
+    3-2  Electricity     20   50  10/10  power-component-renewable-vs-nonrenewable-energy
+    3-3  Electricity    900   70  10/10  test-conductivity
+    3-4  Electricity    600   50  10/10  test-conductivity-of-unknown-substances
+    4-1  Classification 300   30  10/10  find-living-thing
+    4-2  Classification 300   30  10/10  find-non-living-thing
+    4-3  Classification 300   30  10/10  find-plant
+    4-4  Classification 300   30  10/10  find-animal
+    5-1  Biology        126   80  10/10  grow-plant
+    5-2  Biology        126  150  23/24  grow-fruit
+    6-1  Chemistry       32   90  10/10  chemistry-mix
+    6-2  Chemistry       36   50  10/10  chemistry-mix-paint-secondary-color
+    6-3  Chemistry       36   60  10/10  chemistry-mix-paint-tertiary-color
+    7-1  Biology        125   30  10/10  lifespan-longest-lived
+    7-2  Biology        125   30  10/10  lifespan-shortest-lived
+    7-3  Biology        125   30  10/10  lifespan-longest-lived-then-shortest-lived
+    8-1  Biology         14   60    9/9  identify-life-stages-1
+    8-2  Biology         10   30    9/9  identify-life-stages-2
+    9-1  Forces         168  250    9/9  inclined-plane-determine-angle
+    9-2  Forces        1386  160    8/9  inclined-plane-friction-named-surfaces
+    9-3  Forces         162  340    9/9  inclined-plane-friction-unnamed-surfaces
+    10-1 Biology        120  240    3/3  mendelian-genetics-known-plant
+    10-2 Biology        480  230    3/3  mendelian-genetics-unknown-plant
+    """
+    found = []
+    for row in rows.strip().splitlines():
+        number, topic, variations, turns, measured, name = row.split()
+        solved, of = map(int, measured.split("/"))
+        rate = min(solved / of, 0.99)  # of variations drawn by chance; that all of them were solved proves nothing
+        found.append(
+            TaskType(name=name, number=number, topic=topic, variations=int(variations), turns=int(turns), expert=rate)
+        )
+    return tuple(found)
+
+
+TYPES = {task.name: task for task in _types()}
+GROUPS: dict[str, tuple[str, ...]] = {
+    title: tuple(name for name in TYPES if name.startswith(beginning))
+    for title, beginning in (
+        ("Measure", "measure-"),
+        ("TestConductivity", "test-conductivity"),
+        ("Find", "find-"),
+        ("ChemistryMix", "chemistry-mix"),
+        ("Lifespan", "lifespan-"),
+        ("All", ""),
+    )
+}
+
+
+def types_of(names: str | tuple[str, ...]) -> tuple[TaskType, ...]:
+    """Types by name, ScienceWorld's number, title, or group."""
+    by_number = {task.number: task.name for task in TYPES.values()}
+    by_title = {task.title: task.name for task in TYPES.values()}
+    chosen: list[str] = []
+    for name in (names,) if isinstance(names, str) else names:
+        if name in GROUPS:
+            chosen += GROUPS[name]
+            continue
+        known = by_number.get(name, by_title.get(name, name))
+        if known not in TYPES:
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(name), [*TYPES, *GROUPS, *by_title], n=3)
+            hint = f" Did you mean {', '.join(near)}?" if near else f" Groups are {', '.join(GROUPS)}."
+            raise BadValue(f"ScienceWorld has no task {name!r}.{hint}")
+        chosen.append(known)
+    if not chosen:
+        raise BadValue("tasks names at least one type or group")
+    return tuple(TYPES[name] for name in dict.fromkeys(chosen))
+
+
+def simplifications_of(given: str | tuple[str, ...], types: tuple[TaskType, ...]) -> str:
+    """Checked, in the engine's form."""
+    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    names = [name for name in names if name]
+    for name in names:
+        if name not in SIMPLIFICATIONS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, SIMPLIFICATIONS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise BadValue(f"no simplification {name!r}.{hint} There are: {', '.join(SIMPLIFICATIONS)}.")
+    if "easy" in names and len(names) > 1:
+        raise BadValue("easy stands for a set of simplifications; leave out the others")
+    wired = [task.name for task in types if task.electrical]
+    if "noElectricalAction" in names and wired:
+        raise BadValue(f"{wired[0]} needs electrical actions; leave out noElectricalAction")
+    return ",".join(sorted(set(names)))
