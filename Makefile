@@ -5,19 +5,19 @@ VLLM   := .cache/vllm-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm quick lint format bench sandbox clean
+.PHONY: demo test test-vllm quick lint format bench sandbox java browser clean
 
 demo: $(VENV)/.demo
 	$(BIN)/palestra train recipes/guess_the_number.toml
 
-test: lint sandbox
+test: lint sandbox java browser
 	$(BIN)/python -m pytest -n 2
 
 # The engine against a real server: 5 minutes and 3.4 GB to install, 1.5 minutes and 3 GB of memory to run.
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
-quick: $(VENV)/.dev sandbox
+quick: $(VENV)/.dev sandbox java browser
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/.dev
@@ -29,20 +29,35 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev sandbox
+bench: $(VENV)/.dev sandbox java browser
 	$(BIN)/python benchmarks/env_step.py
 	$(BIN)/python benchmarks/hf_engine.py
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/learner_memory.py --episodes 1
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/tools.py
+	$(BIN)/python benchmarks/grading.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/mcp_calls.py
+	$(BIN)/python benchmarks/world.py
+	$(BIN)/python benchmarks/worlds.py
+	$(BIN)/python benchmarks/sciworld.py
+	$(BIN)/python benchmarks/viewer.py
 
 # What isolates programs, and an interpreter that any user may read, for the tests that are not root.
 sandbox:
 	@command -v bwrap >/dev/null && test -x /usr/bin/python3 || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq bubblewrap python3'
+
+# What ScienceWorld runs on.
+java:
+	@command -v java >/dev/null || \
+		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq default-jre-headless'
+
+# What the tests of the viewer look at it with.
+browser:
+	@command -v chromium >/dev/null || \
+		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq chromium'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

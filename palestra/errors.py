@@ -8,6 +8,7 @@ PalestraError
 │   ├── UnknownKeyword         a constructor does not know that keyword  (also a TypeError)
 │   ├── BadValue               a keyword or argument has a wrong value   (also a ValueError)
 │   ├── MissingExtra           an optional package is not installed      (also an ImportError)
+│   ├── DataMissing            rows of a task cannot be had              (also a FileNotFoundError)
 │   ├── ResetNeeded            step before the first reset               (also a RuntimeError)
 │   ├── EpisodeOver            step after the last step                  (also a RuntimeError)
 │   ├── NoSandbox              this machine cannot isolate programs      (also a RuntimeError)
@@ -54,6 +55,10 @@ class BadValue(UsageError, ValueError):
 
 class MissingExtra(UsageError, ImportError):
     """An optional package is not installed."""
+
+
+class DataMissing(UsageError, FileNotFoundError):
+    """The rows a task asks about cannot be had; the message says where they were looked for."""
 
 
 class ResetNeeded(UsageError, RuntimeError):

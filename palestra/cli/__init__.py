@@ -19,9 +19,14 @@ VERBS = {
     "check": "prove that environments are sound",
     "init-model": "write a model to start from, without a hub",
     "train": "train an agent by RL, from an untrained or a pretrained model",
+    "eval": "play tasks with any agent, and say what can be trusted of the result",
+    "compare": "compare two evaluations of the same tasks, paired by seed",
+    "rescore": "judge the episodes of an evaluation again, without asking the agent",
+    "view": "look at runs in the browser: curves, episodes, tokens; or play there",
     "search": "look something up, as the search tool does",
     "search-index": "build a search index from JSONL, text or a folder",
     "search-serve": "serve a search index to many workers",
+    "world": "write a generated encyclopaedia, and questions about it",
     "mcp-serve": "offer an environment as an MCP server",
     "doctor": "tell what works on this machine, and how to get what does not",
 }
@@ -36,8 +41,12 @@ examples:
   palestra check 'game:Sudoku-*'             prove the laws
   palestra init-model 1M --out models/tiny   an untrained model of a million parameters
   palestra train --env game:GuessTheNumber-v0-easy   an agent learns, on the CPU, in minutes
+  palestra eval suite:games --agent expert   success with intervals, by environment, category, level
+  palestra compare runs/a runs/b             which of two is better, and could it be chance
+  palestra view runs/                        look at runs in the browser
   palestra doctor                            what works on this machine
   palestra search-index corpus.jsonl --out corpus.index   something for the search tool to search in
+  palestra world --pages 100000 --seed 1 --out world.jsonl   an encyclopaedia that never was
   palestra mcp-serve game:Sudoku-v0-easy     for any MCP client to play
 
 exit codes: 0 done, 1 a check failed, 2 a mistake in the command, 3 something outside failed, 130 interrupted

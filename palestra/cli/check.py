@@ -10,6 +10,7 @@ from typing import Any
 from palestra.checks import check_env
 from palestra.cli.options import add_keywords, keywords, matching
 from palestra.errors import BadValue, LawBroken
+from palestra.registry import get_spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +26,10 @@ def run(args: argparse.Namespace) -> int:
         raise BadValue(f"--episodes is at least 1, got {args.episodes}")
     broken = 0
     for env_id in matching(args.ids):
+        if get_spec(env_id).needs_data and env_id not in args.ids and not args.set:
+            skipped = "it needs data; name it, or --set path=FILE"
+            print(json.dumps({"id": env_id, "skipped": skipped}) if args.json else f"{env_id}: skipped, {skipped}")
+            continue
         found: dict[str, Any] = {"id": env_id}
         try:
             report = check_env(env_id, kwargs=keywords(args.set), episodes=args.episodes, seconds=args.seconds)

@@ -30,9 +30,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {'id':<{width}}  {'turns':>5}  {'expert':>6}  {'random':>6}  task")
         for spec in members:
             print(f"  {spec.id:<{width}}  {_turns(spec):>5}  {_rate(spec.expert_success):>6}  ", end="")
-            print(f"{_rate(spec.random_success):>6}  {spec.summary}")
+            print(f"{_rate(spec.random_success):>6}  {spec.summary}{' [data]' if spec.needs_data else ''}")
         print()
     print("expert, random: success rates of the reference solver and of the random player.")
+    if any(spec.needs_data for spec in specs):
+        print("[data]: its rows are downloaded first, or come from a file or folder: --set path=FILE.")
     print("palestra play ID plays one; palestra check ID proves it sound.")
     return 0
 

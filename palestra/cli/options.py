@@ -15,7 +15,7 @@ from palestra.optional import require
 from palestra.registry import get_spec, list_envs
 
 
-def add_keywords(parser: argparse.ArgumentParser) -> None:
+def add_keywords(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",

@@ -1,0 +1,1 @@
+"""BabyAI: instructions in a grid of rooms, on the package minigrid."""

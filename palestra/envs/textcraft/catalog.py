@@ -1,0 +1,21 @@
+"""The registered depths of TextCraft. Data only."""
+
+from __future__ import annotations
+
+from palestra.spec import EnvSpec
+
+_RANDOM = {1: 0.74, 2: 0.05, 3: 0.003, 4: 0.0}  # success of the random player, measured
+
+SPECS = [
+    EnvSpec(
+        id=f"textcraft:Depth{depth}-v0",
+        entry_point="palestra.envs.textcraft.env:TextCraft",
+        kwargs={"depth": depth},
+        summary=f"craft an item of Minecraft, {depth} step{'s' * (depth > 1)} deep",
+        reward_range=(0.0, 1.0),
+        expert_success=1.0,
+        random_success=random,
+        extra="textcraft",
+    )
+    for depth, random in _RANDOM.items()
+]

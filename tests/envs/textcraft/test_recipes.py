@@ -1,0 +1,102 @@
+"""The book of recipes: real ones, without circles, independent of the order of files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import palestra
+from palestra.envs.textcraft.crafting import times_followed
+from palestra.envs.textcraft.recipes import TAGS, Book, _packaged, book_of, bound
+from palestra.errors import DataMissing
+
+FILES: list[dict[str, Any]] = [json.loads(file.read_text()) for file in sorted(_packaged().glob("*.json"))]
+BOOK = book_of(None)
+
+
+def test_the_order_of_files_does_not_matter() -> None:
+    for seed in range(3):
+        files = FILES.copy()
+        Random(seed).shuffle(files)
+        assert bound(files) == BOOK
+
+
+def test_recipes_are_minecrafts() -> None:
+    assert [way.text for way in BOOK.recipes["bookshelf"]] == ["craft 1 bookshelf using 3 book, 6 planks"]
+    assert "craft 4 stick using 2 planks" in [way.text for way in BOOK.recipes["stick"]]
+    assert BOOK.recipes["torch"][0].line == "craft 4 torch using 1 coal, 1 stick (or charcoal)"
+
+
+def test_nothing_needs_itself() -> None:
+    def below(item: str, book: Book) -> set[str]:
+        found: set[str] = set()
+        edge = [item]
+        while edge:
+            for way in book.recipes.get(edge.pop(), ()):
+                for option in (option for one in way.ingredients for option in one.options):
+                    if option not in found:
+                        found.add(option)
+                        edge.append(option)
+        return found
+
+    for item in BOOK.recipes:
+        assert item not in below(item, BOOK), item
+
+
+def test_depths_are_counted_from_what_can_be_found() -> None:
+    depths = {
+        "oak_log": 0,
+        "iron_ingot": 0,
+        "iron_block": 1,
+        "oak_planks": 1,
+        "stick": 1,
+        "oak_sign": 2,
+        "bookshelf": 3,
+        "lectern": 4,
+    }
+    assert {item: BOOK.depth[item] for item in depths} == depths
+    for item, ways in BOOK.recipes.items():
+        easiest = min(
+            max(min(BOOK.depth[o] for o in one.options if o in BOOK.depth) for one in way.ingredients) for way in ways
+        )
+        assert BOOK.depth[item] == 1 + easiest
+    assert {depth: len(BOOK.of_depth(depth)) for depth in range(1, 6)} == {1: 148, 2: 269, 3: 112, 4: 11, 5: 0}
+
+
+def test_every_tag_of_the_recipes_is_defined() -> None:
+    text = json.dumps(FILES)
+    used = {part.partition('"')[0] for part in text.split('"tag": "minecraft:')[1:]}
+    crafted = {
+        one.name for ways in BOOK.recipes.values() for way in ways for one in way.ingredients if len(one.options) > 1
+    }
+    assert used & crafted <= TAGS.keys() | BOOK.items
+    assert {"planks", "wooden_slabs", "oak_logs"} <= TAGS.keys()
+
+
+def test_items_of_a_tag_may_be_mixed_and_recipes_followed_several_times() -> None:
+    stick = next(way for way in BOOK.recipes["stick"] if "planks" in way.text)
+    assert times_followed(stick, {"oak_planks": 1, "birch_planks": 1}) == 1
+    assert times_followed(stick, {"oak_planks": 4, "birch_planks": 2}) == 3
+    assert times_followed(stick, {"oak_planks": 3}) == 0
+    assert times_followed(stick, {"oak_planks": 1, "cobblestone": 1}) == 0
+    assert times_followed(stick, {}) == 0
+
+
+def test_a_folder_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "cake.json").write_text(
+        json.dumps(
+            {
+                "type": "minecraft:crafting_shapeless",
+                "ingredients": [{"item": "minecraft:egg"}],
+                "result": "minecraft:cake",
+            }
+        )
+    )
+    env = palestra.make("textcraft:Depth1-v0", folder=str(tmp_path))
+    assert "Goal: craft cake." in env.reset(seed=0)[0]
+    with pytest.raises(DataMissing, match="no recipe files"):
+        palestra.make("textcraft:Depth1-v0", folder=str(tmp_path / "nowhere"))
