@@ -84,7 +84,7 @@ def test_each_defect_is_named(broken: type[palestra.Env], law: str, words: str) 
 
 def test_every_animal_of_the_zoo_is_tested() -> None:
     animals = {c for c in vars(zoo).values() if isinstance(c, type) and issubclass(c, zoo.Sound)} - {zoo.Sound}
-    assert animals == {row[0] for row in DEFECTS}
+    assert animals == {row[0] for row in DEFECTS} | {zoo.PeeksAndSaysSo}  # which is sound, and has a test above
 
 
 def test_the_reproduction_reproduces() -> None:

@@ -368,9 +368,10 @@ def test_nothing_but_garbage_is_told(plain: McpTools) -> None:
 )
 def test_programs_that_are_no_servers(program: str, message: str) -> None:
     limit = 2 if "hello" in program else 30
+    before = {p.pid for p in psutil.Process().children()}  # what other tests keep running
     with pytest.raises(ToolFailed, match=message):
         McpTools([sys.executable, "-c", program], start_timeout=limit).tools  # noqa: B018
-    assert not [p for p in psutil.Process().children() if program[:12] in " ".join(p.cmdline())]
+    assert not [p for p in psutil.Process().children() if p.pid not in before and program[:12] in " ".join(p.cmdline())]
 
 
 def test_a_start_that_failed_is_tried_again(tmp_path: Path) -> None:

@@ -87,10 +87,15 @@ def test_a_process_that_dies_is_told_and_replaced_and_the_episode_goes_on(how: s
         else:
             os.kill(engine.pid, signal.SIGSTOP)
             engine.wire.patience(0.5)
-        with pytest.raises(EnvFailed, match="may be repeated"):
-            env.step(ACTIONS[1])
-        assert not exists(engine.pid)
-        assert [env.step(action) for action in ACTIONS[1:]] == alone[1:]
+        try:
+            went_on = [env.step(ACTIONS[1])]
+        except EnvFailed as err:
+            assert "may be repeated" in str(err)
+            went_on = [env.step(ACTIONS[1])]
+        else:
+            assert how == "hanging"  # then the release of the last episode's world may be the first to be let down
+        until(lambda: not exists(engine.pid))
+        assert went_on + [env.step(action) for action in ACTIONS[2:]] == alone[1:]
         assert pool.started == started + 1
         assert len(pool.engines) == 1
 
