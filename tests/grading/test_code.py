@@ -169,7 +169,7 @@ if os.fork() == 0:
     import time
     os.setsid()
     time.sleep(60)
-print(len(open("seen").read()), sorted(os.listdir()))
+print(len(open("seen").read()), sorted({"deep", "seen"} & set(os.listdir())))
 """
     tests = {"inputs": ["1"] * 6, "outputs": ["1 ['deep', 'seen']"] * 6}
     grade = grade_code(program, tests, parallel=1)
@@ -213,7 +213,8 @@ def needle():
     return '867' + str(5309)
 import os
 found = False
-for folder, _, names in os.walk("/tmp"):
+for folder, inner, names in os.walk("/tmp"):
+    inner[:] = [name for name in inner if not os.path.ismount(os.path.join(folder, name))]  # the interpreter's
     for name in names:
         found = found or needle().encode() in open(os.path.join(folder, name), "rb").read()
 print("found" if found else "nothing")
