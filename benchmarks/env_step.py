@@ -24,9 +24,11 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from sides import Child, SideFailed, gem_python
+
 HERE = Path(__file__).resolve().parent
-GEM_HOME = HERE.parent / ".cache" / "gem-venv"
-GEM_PACKAGES = ["gem-llm==0.1.0", "pandas"]  # its crosswords import pandas without saying so
 VARIANTS = ("easy", "hard")
 SLICES = 20  # turns a side takes for each figure
 
@@ -44,55 +46,6 @@ except OSError:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 print(took * 1e3, peak)
 """
-
-
-class SideFailed(Exception):
-    """A side raised or ended; `args` are its name and why."""
-
-
-class Child:
-    """A side in its process."""
-
-    def __init__(self, python: str, name: str, env: dict[str, str]) -> None:
-        self.name = name
-        self.process = subprocess.Popen(
-            [python, str(HERE / "side.py"), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=env,
-        )
-
-    def ask(self, do: str, **command: Any) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"do": do, **command}) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise SideFailed(self.name, f"ended with {self.process.wait()}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise SideFailed(self.name, f"{do}: {answer['error']}")
-        return answer["ok"]
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
-
-
-def gem_python() -> str:
-    """GEM's interpreter; made when there is none."""
-    python = GEM_HOME / "bin" / "python"
-    ready = GEM_HOME / ".ready"
-    if not ready.exists():
-        print(f"installing {' and '.join(GEM_PACKAGES)} into {GEM_HOME} ...", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(GEM_HOME)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *GEM_PACKAGES], check=True)
-        ready.touch()
-    return str(python)
 
 
 def write_words(folder: Path) -> None:
@@ -262,11 +215,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         write_words(Path(folder))
         environ = {**os.environ, "PYTHONHASHSEED": "0", "NLTK_DATA": folder}
-        ours, gem = Child(sys.executable, "ours", environ), None
+        ours, gem = Child(sys.executable, "side.py", "ours", env=environ, quiet=True), None
         report["import"]["palestra"] = import_cost(sys.executable, "import palestra", 3 if args.quick else 11)
         if not args.no_gem:
             python = args.gem_python or gem_python()
-            gem = Child(python, "gem", environ)
+            gem = Child(python, "side.py", "gem", env=environ, quiet=True)
             report["import"]["gem"] = import_cost(python, "import gem", 1 if args.quick else 3)
         for env_id in ids:
             report["games"][env_id] = figures_of(env_id, ours, gem, ns=ns, seeds=8 if args.quick else 32)

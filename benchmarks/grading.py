@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from env_step import SideFailed, gem_python
+from sides import Child, first_on_path, gem_python
 
 HERE = Path(__file__).resolve().parent
 ANSWERS = 200  # a turn
@@ -146,37 +145,8 @@ def gem_with_graders() -> str:
     return python
 
 
-class Child:
-    """A side in its process."""
-
-    def __init__(self, python: str, name: str) -> None:
-        self.name = name
-        path = f"{Path(python).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # GEM runs whatever `python` is first
-        self.process = subprocess.Popen(
-            [python, str(HERE / "grading_side.py"), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PATH": path},
-        )
-
-    def ask(self, do: str, **command: Any) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"do": do, **command}) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise SideFailed(self.name, f"ended with {self.process.wait()}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise SideFailed(self.name, f"{do}: {answer['error']}")
-        return answer["ok"]
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
+def _side(python: str, name: str) -> Child:
+    return Child(python, "grading_side.py", name, env=first_on_path(python))
 
 
 def measured(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dict[str, Any]:
@@ -251,8 +221,8 @@ def main() -> int:
     parser.add_argument("--no-gem", action="store_true", help="our side alone")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    ours = Child(sys.executable, "ours")
-    gem = None if args.no_gem else Child(gem_with_graders(), "gem")
+    ours = _side(sys.executable, "ours")
+    gem = None if args.no_gem else _side(gem_with_graders(), "gem")
     try:
         figures = measured(ours, gem, turns=2 if args.quick else 7, answers=100 if args.quick else ANSWERS)
     finally:

@@ -5,7 +5,6 @@ Run by either interpreter, with Palestra (`grading_side.py ours`) or with GEM (`
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -14,6 +13,8 @@ import tempfile
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
+
+from sides import answer_all
 
 
 class Ours:
@@ -83,17 +84,7 @@ class Side:
 
 
 def main() -> None:
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        side = Side(sys.argv[1])
-        for line in sys.stdin:
-            command = json.loads(line)
-            try:
-                answer = {"ok": getattr(side, command.pop("do"))(**command)}
-            except Exception as err:  # noqa: BLE001  # the driver shows it
-                answer = {"error": f"{type(err).__name__}: {err}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+    answer_all(lambda: Side(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -19,13 +19,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from sides import Child, SideFailed, installed
 
 HERE = Path(__file__).resolve().parent
 PEER_HOME = HERE.parent / ".cache" / "verifiers-venv"
@@ -34,65 +37,18 @@ BARRED = 256  # conversations at once at which the bars hold
 BARS = {"verifiers": 10.0, "bare": 0.4, "slow": 0.8}  # ours by theirs; with slow envs by without
 
 
-class Child:
-    """A side, or the server, in its process."""
-
-    def __init__(self, python: str, name: str) -> None:
-        self.name = name
-        # Keys and proxies are for other servers; a look-up of proxies for every request would be all that is measured.
-        others = ("openai_", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
-        environ = {name: value for name, value in os.environ.items() if not name.lower().startswith(others)}
-        self.process = subprocess.Popen(
-            [python, str(HERE / "rollout_side.py"), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**environ, "HF_HUB_OFFLINE": "1"},
-        )
-
-    def ask(self, do: str, **command: Any) -> Any:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": do, **command}) + "\n")
-        self.process.stdin.flush()
-        return self.hear(do)
-
-    def hear(self, do: str) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended with {self.process.wait()} in {do}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise SystemExit(f"{self.name}, {do}: {answer['error']}")
-        return answer["ok"]
-
-
 @contextmanager
 def child(python: str, name: str) -> Iterator[Child]:
-    made = Child(python, name)
+    # Keys and proxies are for other servers; a look-up of proxies for every request would be all that is measured.
+    others = ("openai_", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
+    environ = {name: value for name, value in os.environ.items() if not name.lower().startswith(others)}
+    made = Child(python, "rollout_side.py", name, env={**environ, "HF_HUB_OFFLINE": "1"}, quiet=True)
     try:
         yield made
+    except SideFailed as err:
+        raise SystemExit(": ".join(err.args)) from err
     finally:
-        assert made.process.stdin is not None
-        made.process.stdin.close()
-        try:
-            made.process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            made.process.kill()
-            made.process.wait()
-
-
-def peer_python() -> str:
-    """The interpreter that has verifiers; made when there is none."""
-    python = PEER_HOME / "bin" / "python"
-    ready = PEER_HOME / ".ready"
-    if not ready.exists():
-        print(f"installing {PEER} into {PEER_HOME} ...", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(PEER_HOME)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", PEER], check=True)
-        ready.touch()
-    return str(python)
+        made.close()
 
 
 def compare(sides: dict[str, Child], concurrency: int, *, rounds: int, episodes: int) -> dict[str, Any]:
@@ -171,7 +127,7 @@ def main() -> int:
     rounds = 1 if args.quick else args.rounds
     pythons = {"ours": sys.executable, "bare": sys.executable}
     if not args.no_peer:
-        pythons["verifiers"] = args.peer_python or peer_python()
+        pythons["verifiers"] = args.peer_python or installed(PEER_HOME, PEER)
     report: dict[str, Any] = {"concurrent": {}}
     with ExitStack() as stack:
         server = stack.enter_context(child(sys.executable, "server"))

@@ -7,7 +7,6 @@ Every side plays the same conversation: a game's prompt, five guesses, and the g
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import itertools
 import json
@@ -17,6 +16,8 @@ from collections.abc import Callable
 from importlib import import_module
 from time import perf_counter, process_time
 from typing import Any
+
+from sides import answer_all
 
 TURNS = 5
 GAME = "game:GuessTheNumber-v0-easy"
@@ -214,23 +215,12 @@ class Verifiers(Side):
 
 
 def main() -> None:
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # whatever a package prints must not mix with the answers
-        name = sys.argv[1]
-        if name == "server":
-            asyncio.run(serve(answers))
-            return
-        sides: dict[str, type[Bare | Ours | Verifiers]] = {"bare": Bare, "ours": Ours, "verifiers": Verifiers}
-        side = sides[name]()
-        for line in sys.stdin:
-            command = json.loads(line)
-            try:
-                answer = {"ok": getattr(side, command.pop("do"))(**command)}
-            except Exception as err:  # noqa: BLE001  # the driver shows it
-                answer = {"error": f"{type(err).__name__}: {err}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-        side.runner.close()
+    name = sys.argv[1]
+    if name == "server":
+        asyncio.run(serve(sys.stdout))
+        return
+    sides: dict[str, type[Bare | Ours | Verifiers]] = {"bare": Bare, "ours": Ours, "verifiers": Verifiers}
+    answer_all(sides[name]).runner.close()
 
 
 async def serve(answers: Any) -> None:

@@ -5,16 +5,16 @@ Run by either interpreter, with Palestra (`python side.py ours`) or with GEM (`p
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import itertools
-import json
 import logging
 import sys
 from statistics import mean, median
 from time import perf_counter_ns as clock
 from time import thread_time_ns as cpu_clock
 from typing import Any
+
+from sides import answer_all
 
 SLOW_RESET = 50_000_000  # ns; envs slower than this are reset a few times and then copied
 POOL = 2  # how many times
@@ -176,17 +176,7 @@ def _heavy() -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # whatever the package prints must not mix with the answers
-        side = Side(sys.argv[1])
-        for line in sys.stdin:
-            command = json.loads(line)
-            try:
-                answer = {"ok": getattr(side, command.pop("do"))(**command)}
-            except Exception as err:  # noqa: BLE001  # the driver shows it
-                answer = {"error": f"{type(err).__name__}: {err}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+    answer_all(lambda: Side(sys.argv[1]))
 
 
 if __name__ == "__main__":

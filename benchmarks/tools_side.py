@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import resource
 import sys
@@ -17,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+from sides import answer_all
 
 CODE = "print(1+1)"
 
@@ -146,19 +147,5 @@ class Side:
         return own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
 
 
-def main() -> None:
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        side = Side(sys.argv[1])
-        for line in sys.stdin:
-            command = json.loads(line)
-            try:
-                answer = {"ok": getattr(side, command.pop("do"))(**command)}
-            except Exception as err:  # noqa: BLE001  # the driver shows it
-                answer = {"error": f"{type(err).__name__}: {err}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    answer_all(lambda: Side(sys.argv[1]))

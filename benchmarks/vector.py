@@ -24,13 +24,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from env_step import Child, SideFailed, gem_python
+from sides import Child, SideFailed, gem_python
 
 HERE = Path(__file__).resolve().parent
 SIZES = (64, 1024)
@@ -46,25 +45,14 @@ BARS = {
 }
 
 
-class Side(Child):
-    """One side in its process."""
-
-    def __init__(self, python: str, name: str) -> None:
-        self.name = name
-        self.process = subprocess.Popen(
-            [python, str(HERE / "vector_side.py"), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-        )
+def _side(python: str, name: str) -> Child:
+    return Child(python, "vector_side.py", name, env={**os.environ, "PYTHONHASHSEED": "0"}, quiet=True)
 
 
 Job = tuple[str, str, dict[str, Any]]  # side, what to do, with what
 
 
-def take_turns(jobs: dict[str, Job], sides: dict[str, Side], turns: int, seconds: float) -> dict[str, list[float]]:
+def take_turns(jobs: dict[str, Job], sides: dict[str, Child], turns: int, seconds: float) -> dict[str, list[float]]:
     """Steps a second of every job in every turn; each turn begins with another job."""
     found: dict[str, list[float]] = {name: [] for name in jobs}
     names = list(jobs)
@@ -115,7 +103,7 @@ def ratios_of(group: str, rates: dict[str, list[float]]) -> dict[str, float]:
     return found
 
 
-def same_transcripts(sides: dict[str, Side], runs: int) -> dict[str, Any]:
+def same_transcripts(sides: dict[str, Child], runs: int) -> dict[str, Any]:
     ours = {
         backend: sides["ours"].ask("transcripts", backend=backend, runs=runs)
         for backend in ("sync", "thread", "process")
@@ -170,9 +158,9 @@ def main() -> int:
     parser.add_argument("--gem-python", default=os.environ.get("GEM_PYTHON"), help="an interpreter that has gem-llm")
     args = parser.parse_args()
     turns, seconds = (3, 0.05) if args.quick else (args.turns, args.seconds)
-    sides = {"ours": Side(sys.executable, "ours")}
+    sides = {"ours": _side(sys.executable, "ours")}
     if not args.no_gem:
-        sides["gem"] = Side(args.gem_python or gem_python(), "gem")
+        sides["gem"] = _side(args.gem_python or gem_python(), "gem")
     report: dict[str, Any] = {"rates": {}, "ratios": {}}
     try:
         for group, jobs in jobs_of(args.only, "gem" in sides).items():

@@ -5,9 +5,7 @@ Run by either interpreter, with Palestra (`python vector_side.py ours`) or GEM (
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import logging
 import random
 import sys
@@ -15,6 +13,8 @@ import time
 from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Any
+
+from sides import answer_all
 
 GUESS = "game:GuessTheNumber-v0-hard"
 LONG = {"max_number": 10**9, "max_turns": 1_000}  # so that hardly anything but steps is measured
@@ -233,20 +233,10 @@ def transcript(vec: Any, envs: int) -> str:
 
 
 def main() -> None:
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # whatever the package prints must not mix with the answers
-        side: Any = Ours() if sys.argv[1] == "ours" else Gem()
-        for line in sys.stdin:
-            command = json.loads(line)
-            try:
-                answer = {"ok": getattr(side, command.pop("do"))(**command)}
-            except Exception as err:  # noqa: BLE001  # the driver shows it
-                answer = {"error": f"{type(err).__name__}: {err}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-        for vec in getattr(side, "vectors", {}).values():
-            if sys.argv[1] == "ours" and hasattr(vec, "close"):
-                vec.close()
+    side: Any = answer_all(lambda: Ours() if sys.argv[1] == "ours" else Gem())
+    for vec in getattr(side, "vectors", {}).values():
+        if sys.argv[1] == "ours" and hasattr(vec, "close"):
+            vec.close()
 
 
 if __name__ == "__main__":
