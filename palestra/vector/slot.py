@@ -147,8 +147,9 @@ class Slot:
             try:
                 if self.env is None:
                     self.make()
-                self.phase("reset")
-                seed = episode_seed(self.root, episode)
+                if self.phase is not _no_phase:
+                    self.phase("reset")
+                seed = nth_seed(self.root, episode) if episode else self.root  # episode_seed, without the call
                 env: Env = self.env  # type: ignore[assignment]  # made above
                 observation, info = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
             except (Exception, SystemExit) as err:  # noqa: BLE001

@@ -44,7 +44,7 @@ class LanguageGame(Env):
 
     title: ClassVar[str]  # "Guess the Number"
     move_name: ClassVar[str] = "move"  # what goes in the box
-    has_board: ClassVar[bool] = True  # False: the messages say it all
+    has_board: ClassVar[bool] = True  # False: the messages say it all, and the prompt depends on the level alone
     levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # what `None` keywords are drawn from, each a whole set
 
     inline = True
@@ -52,6 +52,7 @@ class LanguageGame(Env):
 
     max_turns: int
     turn: int  # turns used
+    _opening: str | None = None  # the prompt, where every episode has the same
     ending: str | None = "reset"  # None while running; then "solved", "lost", "out_of_turns" or "format"
 
     def __init__(
@@ -137,16 +138,24 @@ class LanguageGame(Env):
         self.ending = None
         self._paid = 0.0  # partial credit given so far
         self.setup()
+        prompt = self._opening
+        if prompt is None:
+            prompt = self._prompt()
+            if not (self._drawn or self.has_board):
+                self._opening = prompt
         board = self.board()
-        prompt = (
+        if board:
+            prompt = f"{prompt}\n\n{board}"
+        return prompt, {"seed": seed, "max_turns": self.max_turns, "suffix": board}
+
+    def _prompt(self) -> str:
+        """All of it but the board."""
+        return (
             f"You are playing {self.title}.\n{self.rules()}\n\n"
             f"Write your {self.move_name} inside \\boxed{{}}, for example {self.example_action()}. You may think "
             f"first; only the last \\boxed{{}} of your reply counts, and a reply without a readable {self.move_name} "
             f"ends the game.\nYou have {self.max_turns} turns."
         )
-        if board:
-            prompt = f"{prompt}\n\n{board}"
-        return prompt, {"seed": seed, "max_turns": self.max_turns, "suffix": board}
 
     def step(self, action: str) -> Step:
         if self.ending is not None:
