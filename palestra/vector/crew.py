@@ -219,6 +219,11 @@ class Crew:
             self._call_somebody()
         _interrupt(runner.thread)
 
+    def forget(self, index: int) -> None:
+        """An env is gone for good: what was learned of it is too."""
+        self._slow.discard(index)
+        self._busy.discard(index)
+
     def close(self) -> None:
         """End all threads; those in a task get a moment, then an exception at their next line of Python."""
         with self._turn:

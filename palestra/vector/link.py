@@ -8,25 +8,36 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
 from palestra.vector.types import Command
 from palestra.vector.wire import CHUNK, Frames, Marks, frame
-from palestra.vector.worker import Orders
 
 _BOOT = (
-    "import json, sys; path, *fds = json.loads(sys.argv[1]); sys.path[:] = path; "
-    "from palestra.vector.worker import main; main(*fds)"
+    "import json, sys; entry, path, more, *fds = json.loads(sys.argv[1]); sys.path[:] = path or sys.path + more; "
+    "from importlib import import_module; import_module(entry).main(*fds)"
 )
 
 
 class Link:
     """A worker in a process and session of its own; it dies with this process, whatever kills it."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.marks = Marks(orders.lanes)
+    def __init__(
+        self,
+        orders: Any,
+        *,
+        lanes: int,
+        entry: str = "palestra.vector.worker",
+        python: str | None = None,
+        more_path: Sequence[str] = (),
+        cwd: str | None = None,
+    ) -> None:
+        """`entry`: the module whose `main` the worker lives in. `python`: another interpreter, with packages of its own
+        and `more_path` after them."""
+        self.marks = Marks(lanes)
         self.alive = True  # as far as we have read
         self.ready = False
         self.started = monotonic()
@@ -38,7 +49,15 @@ class Link:
         fds = [theirs.fileno(), lifeline, self.marks.fd]
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps([sys.path, *fds])],
+                [
+                    python or sys.executable,
+                    "-c",
+                    _BOOT,
+                    json.dumps(
+                        [entry, [p or os.getcwd() for p in sys.path] if python is None else [], list(more_path), *fds]
+                    ),
+                ],
+                cwd=cwd,
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # no Ctrl-C for it, and one signal ends it with all it has started
@@ -56,7 +75,11 @@ class Link:
 
     def send(self, commands: list[Command], whole: bool = False) -> None:
         """Hand over a batch; what does not fit now goes with the next `push`."""
-        self._outbox += frame((commands, whole))
+        self.post((commands, whole))
+
+    def post(self, message: Any) -> None:
+        """Hand over anything that its reader understands."""
+        self._outbox += frame(message)
         self.push()
 
     def push(self) -> None:

@@ -36,7 +36,7 @@ class Seat:
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
         self.indices = orders.indices
-        self.link = Link(orders)
+        self.link = Link(orders, lanes=orders.lanes)
         self.replacement: Orders | None = None
         self.suspects: deque[int] = deque()  # one of them killed a worker: they are run one at a time
         self.trial: int | None = None  # the one that is
@@ -277,7 +277,7 @@ class ProcessPool(Pool):
             raise error
         if seat.replacement is None:
             seat.replacement = _replacement(seat.orders)
-        seat.link = Link(seat.replacement)
+        seat.link = Link(seat.replacement, lanes=seat.replacement.lanes)
         self._selector.register(seat.link.sock, selectors.EVENT_READ, seat)
         if trial is not None and trial not in guilty and self._envs[trial].command is not None:
             seat.suspects.appendleft(trial)

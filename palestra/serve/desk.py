@@ -1,0 +1,548 @@
+"""The desk: a request and whose it is in, an answer out. HTTP, the socket and the dialects all come here.
+
+What holds for every session: one call at a time; a call that changes something has a number, and each number is carried
+out once, however often it is asked; its answer is kept until the next. A session that ends says how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections import Counter
+from math import ceil
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from palestra.errors import BadValue
+from palestra.serve import host
+from palestra.serve.protocol import (
+    JSON,
+    MSGPACK,
+    Advice,
+    Close,
+    Create,
+    Fault,
+    Fork,
+    Look,
+    Render,
+    Request,
+    Reset,
+    Sessional,
+    Step,
+    encoder,
+    fault,
+)
+from palestra.serve.room import Room, Worker
+from palestra.serve.sessions import Cause, Result, Session, Sessions, Tell
+from palestra.serve.settings import Settings, check_keywords
+
+SWEEP: Final = 0.25  # seconds between looks at the clock
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+log = logging.getLogger("palestra.serve")
+
+_ENDINGS: Final[dict[str, str]] = {
+    "closed": "it was closed",
+    "expired": "nobody used it for as long as its lease lasts; a longer lease is asked for at its creation",
+    "deadline": "a call took longer than this server allows, and its environment was given up",
+    "crashed": "its worker process died while this session's call was under way",
+    "worker": "its worker process died; create it anew, with the same seed and actions where it should go on",
+    "stopped": "the server stopped",
+}
+
+
+class Stats:
+    """Plain counters; metrics.py shows them."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()  # (what, code)
+        self.seconds: dict[str, list[int]] = {}  # what -> calls up to each bucket, and beyond
+        self.total: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.opened = 0
+        self.retries = 0
+        self.episodes = 0
+
+    def took(self, what: str, seconds: float) -> None:
+        counts = self.seconds.get(what)
+        if counts is None:
+            counts = self.seconds[what] = [0] * (len(BUCKETS) + 1)
+        counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total[what] += seconds  # type: ignore[assignment]
+
+
+class Desk:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.stats = Stats()
+        self.sessions = Sessions(settings.node)
+        self.room = Room(
+            settings.groups,
+            replied=self._replied,
+            died=self._died,
+            threads=settings.threads,
+            memory=settings.memory,
+            imports=settings.imports,
+            preload=_one_a_class(settings.envs),
+        )
+        self.draining = False
+        self.in_flight = 0
+        self._envs = frozenset(settings.envs)
+        self._rates: dict[str, tuple[float, float]] = {}  # owner -> what is left, and when that was
+        self._forks: dict[int, Session] = {}  # the new session, by its parent's number
+        self._sweeper: asyncio.Task[None] | None = None
+        self._doing = {
+            Create: self._create,
+            Reset: self._reset,
+            Step: self._step,
+            Fork: self._fork,
+            Render: self._render,
+            Advice: self._advice,
+            Look: self._look,
+            Close: self._close,
+        }
+
+    async def start(self) -> None:
+        await self.room.start()
+        self._sweeper = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        self.draining = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for session in self.sessions.all():
+            self._end(session, "stopped", drop=False)
+        await self.room.stop()
+
+    @property
+    def ready(self) -> bool:
+        return not self.draining and self.room.ready
+
+    # What is asked.
+
+    def submit(self, ask: Request, owner: str, write: str, tell: Tell) -> None:
+        """Begin what is asked; `tell` gets the answer, now or later, once."""
+        settings = self.settings
+        if settings.rate is not None and not self._in_rate(owner, settings.rate):
+            tell(fault("rate_limited", "too many requests a second", retry_after=ceil(100 / settings.rate) / 100))
+            return
+        if self.in_flight >= settings.max_in_flight and not isinstance(ask, Close):
+            tell(fault("capacity", f"{self.in_flight} calls are under way", retry_after=1.0))
+            return
+        if ask.timeout is not None:
+            tell = _patient(tell, ask.timeout)
+        self._doing[type(ask)](ask, owner, write, tell)  # type: ignore[operator]
+
+    async def ask(self, ask: Request, owner: str, write: str = JSON) -> Result:
+        """`submit`, awaited."""
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.submit(ask, owner, write, lambda result: None if answer.done() else answer.set_result(result))
+        return await answer
+
+    def _create(self, ask: Create, owner: str, write: str, tell: Tell) -> None:
+        settings, sessions = self.settings, self.sessions
+        if ask.id:
+            before = sessions.created_by(owner, ask.id)
+            if before is not None:
+                self._again(before, write, tell, before.made)
+                return
+        if ask.env not in self._envs:
+            tell(self._unknown_env(ask.env))
+            return
+        if self.draining:
+            tell(fault("draining", "this server is about to stop", retry_after=5.0))
+            return
+        if not settings.any_kwargs:
+            try:
+                check_keywords(ask.kwargs)
+            except BadValue as err:
+                tell(fault("bad_value", str(err), kind="BadValue"))
+                return
+        if ask.autoreset is not None and ask.root is None:
+            tell(fault("bad_request", "a session with autoreset needs a root, the seed of all its episodes"))
+            return
+        refusal = self._room_for_one(owner)
+        if refusal is not None:
+            tell(refusal)
+            return
+        worker = self.room.place(ask.env.partition(":")[0])
+        if worker is None:
+            tell(fault("unavailable", "no worker is running for that environment", retry_after=1.0))
+            return
+        lease = min(ask.lease or settings.lease, settings.longest_lease)
+        session = sessions.open(worker=worker, env=ask.env, owner=owner, lease=lease, creation=ask.id, now=monotonic())
+        vector = None if ask.autoreset is None else (ask.autoreset, ask.root)
+        session.write = write
+        self._begin(session, tell, (session.key, host.MAKE, (ask.env, ask.kwargs, vector)))
+
+    def _room_for_one(self, owner: str) -> Fault | None:
+        settings = self.settings
+        if len(self.sessions) >= settings.max_sessions:
+            return fault("capacity", f"all {settings.max_sessions} sessions are taken", retry_after=5.0)
+        quota = settings.sessions_per_client
+        if quota is not None and self.sessions.held_by(owner) >= quota:
+            return fault("quota", f"you have {quota} sessions, as many as a client may", retry_after=5.0)
+        return None
+
+    def _reset(self, ask: Reset, owner: str, write: str, tell: Tell) -> None:
+        if ask.options and not self.settings.any_kwargs:
+            try:
+                check_keywords(ask.options)
+            except BadValue as err:
+                tell(fault("bad_value", str(err), kind="BadValue"))
+                return
+        session = self._numbered(ask, owner, write, tell)
+        if session is not None:
+            session.broken = None
+            payload = (ask.seed, ask.options, ask.actions, write)
+            self._begin(session, tell, (session.key, host.RESETS, payload))
+
+    def _step(self, ask: Step, owner: str, write: str, tell: Tell) -> None:
+        session = self._numbered(ask, owner, write, tell)
+        if session is not None:
+            self._begin(session, tell, (session.key, host.STEPS, (ask.action, write)))
+
+    def _fork(self, ask: Fork, owner: str, write: str, tell: Tell) -> None:
+        held = self.sessions.find(ask.session, owner)
+        retried = held is not None and ask.id != "" and ask.id == held.last_id
+        if not retried:
+            refusal = fault("draining", "this server is about to stop") if self.draining else self._room_for_one(owner)
+            if refusal is not None:
+                tell(refusal)
+                return
+        session = self._numbered(ask, owner, write, tell)
+        if session is not None:
+            twin = self.sessions.open(
+                worker=session.worker,
+                env=session.env,
+                owner=owner,
+                lease=session.lease,
+                creation="",
+                now=monotonic(),
+            )
+            twin.write = write
+            self._forks[session.key] = twin
+            self._begin(session, tell, (session.key, host.FORKS, twin.key))
+
+    def _render(self, ask: Render, owner: str, write: str, tell: Tell) -> None:
+        session = self._free(ask, owner, tell)
+        if session is not None:
+            self._begin(session, tell, (session.key, host.RENDERS, (ask.mode, write)))
+
+    def _advice(self, ask: Advice, owner: str, write: str, tell: Tell) -> None:
+        session = self._free(ask, owner, tell)
+        if session is not None:
+            self._begin(session, tell, (session.key, host.ADVICE, (ask.player, ask.seed, write)))
+
+    def _look(self, ask: Look, owner: str, write: str, tell: Tell) -> None:
+        session = self._found(ask, owner, tell)
+        if session is not None:
+            data = {"session": session.id, "env": session.env, "lease": session.lease, "seq": session.seq}
+            data["busy"] = session.waiters is not None
+            tell(encoder(write)(data))
+
+    def _close(self, ask: Close, owner: str, write: str, tell: Tell) -> None:
+        session = self.sessions.find(ask.session, owner)
+        if session is None:
+            cause = self.sessions.how_ended(ask.session, owner)
+            if cause is None:
+                tell(_unknown_session())
+            else:
+                tell(encoder(write)({"closed": False, "cause": cause}))
+            return
+        self._end(session, "closed")
+        tell(encoder(write)({"closed": True, "cause": "closed"}))
+
+    # Which call is next.
+
+    def _found(self, ask: Sessional, owner: str, tell: Tell) -> Session | None:
+        session = self.sessions.find(ask.session, owner)
+        if session is None:
+            cause = self.sessions.how_ended(ask.session, owner)
+            tell(_unknown_session() if cause is None else _gone(cause))
+            return None
+        session.until = monotonic() + session.lease
+        return session
+
+    def _free(self, ask: Sessional, owner: str, tell: Tell) -> Session | None:
+        """A session that can take a call without a number."""
+        session = self._found(ask, owner, tell)
+        if session is not None:
+            if session.waiters is not None:
+                tell(_busy())
+                return None
+            if session.broken is not None:
+                tell(session.broken)
+                return None
+        return session
+
+    def _numbered(self, ask: Reset | Step | Fork, owner: str, write: str, tell: Tell) -> Session | None:
+        """A session whose next call this is; otherwise the caller is told."""
+        session = self._found(ask, owner, tell)
+        if session is None:
+            return None
+        if ask.id and ask.id == session.last_id and (ask.seq is None or ask.seq == session.seq - 1):
+            self._again(session, write, tell)
+            return None
+        if ask.seq is not None and ask.seq != session.seq:
+            tell(fault("out_of_order", f"call {session.seq} is next, not {ask.seq}", expected=session.seq))
+            return None
+        if session.waiters is not None:
+            tell(_busy())
+            return None
+        if session.broken is not None and not isinstance(ask, Reset):
+            tell(session.broken)
+            return None
+        session.seq += 1
+        session.last_id = ask.id
+        session.last = None
+        session.write = write
+        return session
+
+    def _again(self, session: Session, write: str, tell: Tell, last: Result | None = None) -> None:
+        """The answer to a call that was made before: as it was, or when it comes."""
+        self.stats.retries += 1
+        if session.write != write:
+            tell = _rewritten(tell, session.write, write)
+        last = last or session.last
+        if last is not None:
+            tell(last)
+        elif session.waiters is not None:
+            session.waiters.append(tell)
+        else:
+            tell(_busy())
+
+    def _begin(self, session: Session, tell: Tell, command: tuple[int, int, Any]) -> None:
+        session.waiters = [tell]
+        session.began = monotonic()
+        self.in_flight += 1
+        self.room.send(session.worker, command)
+
+    # What comes of it.
+
+    def _replied(self, key: int, what: int, how: int, data: Any) -> None:
+        session = self.sessions.at(key)
+        if session is None or session.waiters is None:
+            return  # it was given up
+        now = monotonic()
+        self.stats.took(_WHATS[what], now - session.began)
+        session.until = now + session.lease
+        result: Result
+        if what == host.MAKE:
+            result = self._made(session, how, data)
+        elif what == host.FORKS:
+            result = self._forked(session, how, data)
+        elif how == host.OK or how == host.OVER:
+            result = data if isinstance(data, bytes) else encoder(session.write)(data)
+            if what == host.STEPS or what == host.RESETS:
+                result = numbered(result, session.seq - 1, session.write)
+                if how == host.OVER:
+                    self.stats.episodes += 1
+        else:
+            result = self._failed(session, how, data)
+        if what in _NUMBERED:
+            session.last = result
+        self._tell(session, result)
+
+    def _tell(self, session: Session, result: Result) -> None:
+        waiters, session.waiters = session.waiters, None
+        self.in_flight -= 1
+        for tell in waiters or ():
+            tell(result)
+        if session.closing is not None:
+            self.sessions.forget_key(session.key)
+            self.room.drop(session.worker, session.key)
+
+    def _made(self, session: Session, how: int, data: Any) -> Result:
+        if how != host.OK:
+            result = self._failed(session, how, data)
+            self.sessions.end(session, None)
+            session.closing = session.closing or "closed"  # so that its number goes once it is told
+            return result
+        self.stats.opened += 1
+        made = {"session": session.id, "lease": session.lease, "seq": 0, **data}
+        session.made = encoder(session.write)(made)
+        log.info("session opened", extra={"session": session.id, "env": session.env, "client": session.owner})
+        return session.made
+
+    def _forked(self, session: Session, how: int, data: Any) -> Result:
+        twin = self._forks.pop(session.key)
+        if how != host.OK:
+            self.sessions.end(twin, None)
+            twin.worker.sessions.discard(twin.key)
+            return self._failed(session, how, data)
+        self.stats.opened += 1
+        made = {"session": twin.id, "env": twin.env, "lease": twin.lease}
+        return numbered(encoder(session.write)(made), session.seq - 1, session.write)
+
+    def _failed(self, session: Session, how: int, data: Any) -> Fault:
+        if how == host.REFUSED:
+            code, kind, message = data
+            return fault(code, message, kind=kind)
+        boundary, cause, kind, message, trace = data
+        session.broken = fault(
+            "env_failed", f"{kind}: {message}", boundary=boundary, cause=cause, kind=kind, trace=trace
+        )
+        log.warning(
+            "environment failed", extra={"session": session.id, "env": session.env, "error": f"{kind}: {message}"}
+        )
+        return session.broken
+
+    # Ends.
+
+    def _end(self, session: Session, cause: Cause, *, drop: bool = True) -> None:
+        """Close a session; a call that is under way is told so, and its environment goes when it is done."""
+        self.stats.ended[cause] += 1
+        self.sessions.end(session, cause)
+        log.info("session ended", extra={"session": session.id, "env": session.env, "cause": cause})
+        if session.waiters is None:
+            if drop:
+                self.room.drop(session.worker, session.key)
+            return
+        waiters, session.waiters = session.waiters, []
+        session.closing = cause
+        gone = _gone(cause)
+        for tell in waiters:
+            tell(gone)
+
+    def _died(self, worker: Worker, how: str, at: frozenset[int]) -> None:
+        """A worker is gone, and with it its sessions."""
+        for key in worker.sessions:
+            session = self.sessions.at(key)
+            if session is None:
+                continue
+            cause: Cause = "crashed" if key in at and session.waiters is not None else "worker"
+            twin = self._forks.pop(key, None)
+            if twin is not None:
+                self.sessions.end(twin, None)
+            waiters = session.waiters
+            session.waiters = None
+            if waiters is not None:
+                self.in_flight -= 1
+            if session.closing is None:
+                self.stats.ended[cause] += 1
+                log.warning("session lost", extra={"session": session.id, "env": session.env, "cause": cause})
+            self.sessions.end(session, cause)
+            self.sessions.forget_key(key)
+            gone = _gone(cause, how)
+            for tell in waiters or ():
+                tell(gone)
+
+    async def _sweep(self) -> None:
+        """See to deadlines and leases."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            now = monotonic()
+            limit = now - self.settings.step_timeout
+            for session in self.sessions.all():
+                if session.waiters is not None:
+                    if session.began < limit:
+                        self._give_up(session)
+                elif session.until < now:
+                    self._end(session, "expired")
+            self.room.look()
+            if len(self._rates) > 10_000:
+                self._rates.clear()
+
+    def _give_up(self, session: Session) -> None:
+        waiters, session.waiters = session.waiters, None
+        self.in_flight -= 1
+        twin = self._forks.pop(session.key, None)
+        if twin is not None:
+            self.sessions.end(twin, None)
+        self.stats.ended["deadline"] += 1
+        self.sessions.end(session, "deadline")
+        self.room.give_up(session.worker, session.key)
+        log.warning("session lost", extra={"session": session.id, "env": session.env, "cause": "deadline"})
+        gone = _gone("deadline")
+        for tell in waiters or ():
+            tell(gone)
+
+    def _in_rate(self, owner: str, rate: float) -> bool:
+        """A bucket that holds a second's worth."""
+        now = monotonic()
+        left, then = self._rates.get(owner, (max(1.0, rate), now))
+        left = min(max(1.0, rate), left + (now - then) * rate)
+        self._rates[owner] = (left - 1.0 if left >= 1.0 else left, now)
+        return left >= 1.0
+
+    def _unknown_env(self, name: str) -> Fault:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self._envs, n=3)
+        hint = f" Did you mean {', '.join(near)}?" if near else " GET /v1/envs lists what is."
+        return fault("unknown_env", f"{name[:100]!r} is not served here.{hint}", kind="UnknownEnv")
+
+
+_WHATS: Final = {
+    host.MAKE: "create",
+    host.RESETS: "reset",
+    host.STEPS: "step",
+    host.FORKS: "fork",
+    host.RENDERS: "render",
+    host.ADVICE: "advice",
+}
+_NUMBERED: Final = frozenset({host.RESETS, host.STEPS, host.FORKS})
+
+
+def _gone(cause: Cause, how: str = "") -> Fault:
+    words = f"the session has ended: {_ENDINGS[cause]}" + (f" ({how})" if how else "")
+    boundary = "" if cause == "closed" else "env"
+    return fault("session_gone", words, cause=cause, boundary=boundary, kind="SessionLost")
+
+
+def _unknown_session() -> Fault:
+    return fault("unknown_session", "there is no such session, or it is another client's", kind="SessionLost")
+
+
+def _busy() -> Fault:
+    return fault("session_busy", "another call of this session is under way; one at a time", retry_after=0.05)
+
+
+def numbered(body: bytes, seq: int, write: str) -> bytes:
+    """The object that `body` is, with its call's number added in front."""
+    if write == MSGPACK:
+        return bytes([body[0] + 1]) + _SEQ_KEY + msgspec.msgpack.encode(seq) + body[1:]
+    return b'{"seq":%d,%b' % (seq, body[1:])
+
+
+_SEQ_KEY: Final = msgspec.msgpack.encode("seq")
+
+
+def _rewritten(tell: Tell, then: str, now: str) -> Tell:
+    """An answer that was written for JSON, for a retry that speaks msgpack, or the other way round."""
+    read = msgspec.msgpack.decode if then == MSGPACK else msgspec.json.decode
+
+    def told(result: Result) -> None:
+        tell(result if isinstance(result, Fault) else encoder(now)(read(result)))
+
+    return told
+
+
+def _patient(tell: Tell, seconds: float) -> Tell:
+    """`tell`, at the latest after so long; what comes later is for whoever asks again."""
+    loop = asyncio.get_running_loop()
+    open_ = True
+
+    def told(result: Result) -> None:
+        nonlocal open_
+        if open_:
+            open_ = False
+            timer.cancel()
+            tell(result)
+
+    late = fault("not_yet", f"not done within {seconds:g} s; ask again with the same id and number", retry_after=0.1)
+    timer = loop.call_later(seconds, told, late)
+    return told
+
+
+def _one_a_class(ids: tuple[str, ...]) -> list[str]:
+    """One id for every class that is served, so that importing is over before the first session."""
+    from palestra import registry
+
+    found: dict[str, str] = {}
+    for env_id in ids:
+        found.setdefault(registry.get_spec(env_id).entry_point, env_id)
+    return list(found.values())

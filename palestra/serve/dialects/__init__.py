@@ -1,0 +1,14 @@
+"""Protocols of others on the same server, a module each: a prefix of their own, the same desk behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from palestra.serve.app import Dialect
+    from palestra.serve.settings import Settings
+
+
+def all_dialects(settings: Settings) -> list[Dialect]:  # noqa: ARG001
+    """Those that this server can speak."""
+    return []

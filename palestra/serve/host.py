@@ -1,0 +1,343 @@
+"""The life of a worker process: it keeps the environments of many sessions and does what the server tells it.
+
+Commands come in batches, answers go out in batches. One thread runs them while they are quick; a slow one is left to
+itself, and others go on (see vector/crew.py). An answer is written as bytes here, so that the server has nothing left
+to do but send it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import socket
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from palestra import registry
+from palestra.core import Env
+from palestra.errors import EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
+from palestra.seeding import check_seed
+from palestra.vector.crew import Crew, Runner
+from palestra.vector.recipe import Recipe, recipe_of
+from palestra.vector.slot import Slot
+from palestra.vector.types import RESET, STEP, Reply
+from palestra.vector.wire import CHUNK, Frames, Marks, frame
+from palestra.vector.worker import limit_memory, tie_to_parent
+
+LONGEST_TRACE = 4_000  # characters, the end of it
+FOREVER = float("inf")
+
+# What a worker is told: (session number, what, payload). Numbers, since thousands of them cross pipes.
+MAKE, RESETS, STEPS, FORKS, RENDERS, ADVICE, DROP, GIVE_UP, PING = range(9)
+
+# What it answers: (session number, what, how, data). `how`: OK, or why not.
+OK = 0
+REFUSED = 1  # the caller's mistake; data: (code, kind, message). Nothing has changed
+BROKE = 2  # data: (boundary, cause, kind, message, trace). The environment is gone
+OVER = 3  # OK, and the episode is over
+
+_CODES: list[tuple[type[BaseException], str]] = [
+    (EpisodeOver, "episode_over"),
+    (ResetNeeded, "reset_needed"),
+    (UnknownEnv, "unknown_env"),
+    (UsageError, "bad_value"),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a worker is told first."""
+
+    lanes: int
+    threads: int
+    memory: int | None
+    imports: list[str]  # modules that register environments
+    preload: list[str]  # ids whose modules are imported before the first session
+
+
+class Seat:
+    """The environment of one session; with `slot`, one of a vector, which begins its next episode by itself."""
+
+    __slots__ = ("env", "recipe", "slot")
+
+    def __init__(self, recipe: Recipe, slot: Slot | None) -> None:
+        self.recipe = recipe
+        self.slot = slot
+        self.env: Env | None = None
+
+    def open(self) -> Env:
+        if self.slot is not None:
+            self.slot.make()
+            env = self.slot.env
+            assert env is not None
+            return env
+        if self.env is None:
+            self.env = self.recipe.make()
+        return self.env
+
+    def drop(self) -> None:
+        if self.slot is not None:
+            self.slot.discard()
+        env, self.env = self.env, None
+        if env is not None:
+            env.close()
+
+
+class Host:
+    def __init__(self, sock: socket.socket, orders: Orders, marks: Marks) -> None:
+        self._sock = sock
+        self._marks = marks
+        self._seats: dict[int, Seat] = {}
+        self._done: deque[tuple[int, int, int, Any]] = deque()
+        self._sending = threading.Lock()
+        self._at: dict[int, Runner] = {}
+        self._crew = Crew(self._run, self._flush, most=orders.threads, name="palestra-host")
+        self._doing: dict[int, Callable[[int, Any], tuple[int, Any]]] = {
+            MAKE: self._make,
+            RESETS: self._reset,
+            STEPS: self._step,
+            FORKS: self._fork,
+            RENDERS: self._render,
+            ADVICE: self._advice,
+            DROP: self._drop,
+        }
+
+    def serve(self, batches: list[Any], frames: Frames) -> None:
+        """Until the server hangs up."""
+        while True:
+            for commands in batches:
+                plain = [command for command in commands if command[1] < GIVE_UP]
+                if plain:
+                    self._crew.submit(plain)
+                for key, what, _ in commands:
+                    if what == GIVE_UP:
+                        runner = self._at.pop(key, None)
+                        if runner is not None:
+                            self._crew.abandon(runner)
+                        self._seats.pop(key, None)  # not closed: a thread is in it
+                    elif what == PING:
+                        self._done.append((key, PING, OK, None))
+                        self._flush()
+            try:
+                data = self._sock.recv(CHUNK)
+            except ConnectionError:
+                break
+            if not data:
+                break
+            frames.feed(data)
+            batches = frames.take()
+        for seat in list(self._seats.values()):
+            try:
+                seat.drop()
+            except Exception:  # noqa: BLE001, S112  # it may be too broken to close
+                continue
+
+    def _run(self, command: tuple[int, int, Any], runner: Runner) -> None:
+        key, what, payload = command
+        self._at[key] = runner
+        self._marks.begin(runner.lane, key, FOREVER)
+        try:
+            how, data = self._doing[what](key, payload)
+        except UsageError as err:
+            code = next(code for kind, code in _CODES if isinstance(err, kind))
+            how, data = REFUSED, (code, type(err).__name__, str(err))
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # whatever it raises, it costs this session alone
+            how, data = BROKE, broken(err)
+            self._forget_env(key)
+            if isinstance(err, MemoryError):
+                gc.collect()
+        if not runner.abandoned:
+            self._at.pop(key, None)
+            self._done.append((key, what, how, data))
+        self._marks.end(runner.lane)
+
+    def _flush(self) -> None:
+        with self._sending:
+            done = []
+            while self._done:  # not swapped for a new list, as another thread may be about to append
+                done.append(self._done.popleft())
+            if done:
+                try:
+                    self._sock.sendall(frame(done))
+                except OSError:
+                    os._exit(0)  # nobody is there to read it
+
+    def _forget_env(self, key: int) -> None:
+        seat = self._seats.get(key)
+        if seat is not None:
+            try:
+                seat.drop()
+            except (Exception, SystemExit):  # noqa: BLE001, S110  # it is broken
+                pass
+
+    # Each gives how it went and what is answered.
+
+    def _make(self, key: int, payload: Any) -> tuple[int, Any]:
+        env_id, kwargs, vector = payload
+        recipe = recipe_of(env_id, kwargs, ())
+        slot = None
+        if vector is not None:
+            autoreset, root = vector
+            slot = Slot(0, recipe, check_seed(root), autoreset)
+        seat = Seat(recipe, slot)
+        env = seat.open()
+        self._seats[key] = seat
+        low, high = env.reward_range
+        spec = registry.get_spec(env_id)
+        return OK, {
+            "env": env_id,
+            "max_turns": env.max_turns,
+            "reward_range": [low if low > -FOREVER else None, high if high < FOREVER else None],
+            "expert_peeks": env.expert_peeks,
+            "spec": spec.to_json(),
+        }
+
+    def _reset(self, key: int, payload: Any) -> tuple[int, Any]:
+        seed, options, actions, write = payload
+        seat = self._seats[key]
+        if seat.slot is not None:
+            return self._slotted(seat.slot, RESET, (seed, options), write)
+        env = seat.open()
+        observation, info = env.reset(seed=seed, options=options)
+        if not actions:
+            return OK, written({"observation": observation, "info": info}, write)
+        for action in actions:
+            five = env.step(action)
+        return self._five(five, write)
+
+    def _step(self, key: int, payload: Any) -> tuple[int, Any]:
+        action, write = payload
+        seat = self._seats[key]
+        if seat.slot is not None:
+            return self._slotted(seat.slot, STEP, action, write)
+        if seat.env is None:
+            raise ResetNeeded("the environment broke before; reset begins afresh")
+        return self._five(seat.env.step(action), write)
+
+    def _five(self, five: Any, write: str) -> tuple[int, Any]:
+        observation, reward, terminated, truncated, info = five
+        data = {
+            "observation": observation,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "info": info,
+        }
+        return OVER if terminated or truncated else OK, written(data, write)
+
+    def _slotted(self, slot: Slot, kind: int, payload: Any, write: str) -> tuple[int, Any]:
+        reply: Reply | None = slot.run(kind, payload)
+        assert reply is not None
+        data = self._five(reply[1:6], "")[1]
+        data["episode"] = reply[6]
+        if data["reward"] != data["reward"]:  # NaN, which JSON has no word for
+            data["reward"] = None
+        return OK, written(data, write)
+
+    def _fork(self, key: int, payload: Any) -> tuple[int, Any]:
+        seat = self._seats[key]
+        if seat.env is None or seat.slot is not None:
+            raise ResetNeeded("there is no running episode to fork")
+        twin = Seat(seat.recipe, None)
+        twin.env = seat.env.fork()
+        self._seats[payload] = twin
+        return OK, None
+
+    def _render(self, key: int, payload: Any) -> tuple[int, Any]:
+        mode, write = payload
+        seen = self._seats[key].open().render(mode)
+        return OK, written({"mode": mode, "render": seen}, write)
+
+    def _advice(self, key: int, payload: Any) -> tuple[int, Any]:
+        player, seed, write = payload
+        env = self._seats[key].open()
+        if seed is not None:
+            env.player_rng.seed(seed)
+            return OK, written({"action": None}, write)
+        if player == "random":
+            action: str | None = env.sample_random_action()
+        elif player == "expert":
+            action = env.expert_action()
+        else:
+            action = env.example_action()
+        return OK, written({"action": action}, write)
+
+    def _drop(self, key: int, payload: Any) -> tuple[int, Any]:  # noqa: ARG002
+        seat = self._seats.pop(key, None)
+        self._crew.forget(key)
+        if seat is not None:
+            seat.drop()
+        return OK, None
+
+
+def written(data: dict[str, Any], write: str) -> Any:
+    """`data` as bytes of the kind asked for; as it is where this interpreter cannot write that."""
+    encode = _WRITERS.get(write)
+    return data if encode is None else encode(data)
+
+
+def _plain(value: Any) -> Any:
+    """What msgspec does not know: numbers of numpy, paths."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"a {type(value).__name__} cannot be sent to another machine")
+
+
+def _writers() -> dict[str, Callable[[Any], bytes]]:
+    try:
+        import msgspec
+    except ImportError:  # another interpreter, with other packages: the server writes for it
+        return {}
+    return {
+        "application/json": msgspec.json.Encoder(enc_hook=_plain).encode,
+        "application/msgpack": msgspec.msgpack.Encoder(enc_hook=_plain).encode,
+    }
+
+
+_WRITERS = _writers()
+
+
+def broken(err: BaseException) -> tuple[str, str, str, str, str]:
+    """`err` as data: boundary, cause, kind, message, trace."""
+    boundary = err.boundary if isinstance(err, InfrastructureError) else "env"
+    cause = "memory" if isinstance(err, MemoryError) else "raised"
+    trace = "".join(traceback.format_exception(err))[-LONGEST_TRACE:]
+    return boundary, cause, type(err).__name__, str(err), trace
+
+
+def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
+    """Entry of a worker, by the handles the server left open for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to answer
+    for fd in (sock_fd, life_fd, marks_fd):
+        os.set_inheritable(fd, False)
+    tie_to_parent(life_fd)
+    sock = socket.socket(fileno=sock_fd)
+    frames = Frames()
+    messages: list[Any] = []
+    while not messages:
+        data = sock.recv(CHUNK)
+        if not data:
+            return
+        frames.feed(data)
+        messages = frames.take()
+    orders = Orders(**messages[0])
+    if orders.memory is not None:
+        limit_memory(orders.memory)
+    for module in orders.imports:
+        importlib.import_module(module)
+    for env_id in orders.preload:
+        try:
+            registry._maker(registry.get_spec(env_id))
+        except Exception:  # noqa: BLE001, S112  # said when a session is opened
+            continue
+    host = Host(sock, orders, Marks(orders.lanes, marks_fd))
+    sock.sendall(frame("ready"))
+    host.serve(messages[1:], frames)
