@@ -195,7 +195,7 @@ class App:
     async def _call(self, request: HttpRequest, rest: str) -> None:
         """A session's own calls: the hot path."""
         name, slash, what = rest.partition("/")
-        ask: Request
+        ask: Any
         if not slash:
             if request.method == "GET":
                 ask = protocol.Look(session=name)

@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +75,7 @@ class Seat:
     def open(self) -> Env:
         if self.slot is not None:
             self.slot.make()
-            env = self.slot.env
-            assert env is not None
-            return env
+            return self.slot.env  # type: ignore[return-value]  # made just now
         if self.env is None:
             self.env = self.recipe.make()
         return self.env
@@ -133,10 +132,8 @@ class Host:
             frames.feed(data)
             batches = frames.take()
         for seat in list(self._seats.values()):
-            try:
+            with suppress(Exception):  # it may be too broken to close
                 seat.drop()
-            except Exception:  # noqa: BLE001, S112  # it may be too broken to close
-                continue
 
     def _run(self, command: tuple[int, int, Any], runner: Runner) -> None:
         key, what, payload = command
@@ -171,10 +168,8 @@ class Host:
     def _forget_env(self, key: int) -> None:
         seat = self._seats.get(key)
         if seat is not None:
-            try:
+            with suppress(Exception, SystemExit):  # it is broken
                 seat.drop()
-            except (Exception, SystemExit):  # noqa: BLE001, S110  # it is broken
-                pass
 
     # Each gives how it went and what is answered.
 
@@ -232,8 +227,7 @@ class Host:
         return OVER if terminated or truncated else OK, written(data, write)
 
     def _slotted(self, slot: Slot, kind: int, payload: Any, write: str) -> tuple[int, Any]:
-        reply: Reply | None = slot.run(kind, payload)
-        assert reply is not None
+        reply: Reply = slot.run(kind, payload)  # type: ignore[assignment]  # these kinds are answered
         data = self._five(reply[1:6], "")[1]
         data["episode"] = reply[6]
         if data["reward"] != data["reward"]:  # NaN, which JSON has no word for

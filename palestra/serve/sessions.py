@@ -41,8 +41,8 @@ class Session:
         "write",
     )
 
-    def __init__(self, *, id: str, key: int, worker: Worker, env: str, owner: str, lease: float, now: float) -> None:
-        self.id = id
+    def __init__(self, *, name: str, key: int, worker: Worker, env: str, owner: str, lease: float, now: float) -> None:
+        self.id = name
         self.key = key  # its number in the workers
         self.worker = worker
         self.env = env
@@ -80,7 +80,7 @@ class Sessions:
     def open(self, *, worker: Worker, env: str, owner: str, lease: float, creation: str, now: float) -> Session:
         self._key += 1
         name = self._node + secrets.token_urlsafe(16)
-        session = Session(id=name, key=self._key, worker=worker, env=env, owner=owner, lease=lease, now=now)
+        session = Session(name=name, key=self._key, worker=worker, env=env, owner=owner, lease=lease, now=now)
         self._by_id[name] = self._by_key[self._key] = session
         self._counts[owner] = self._counts.get(owner, 0) + 1
         worker.sessions.add(self._key)
