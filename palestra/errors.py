@@ -16,6 +16,7 @@ PalestraError
 ├── LawBroken                  check_env found an unsound environment    (also an AssertionError)
 └── InfrastructureError        something other than the agent failed: recorded, retried, never a reward
     ├── EnvFailed              an environment, or what it runs on, broke
+    │   └── SessionLost        a server no longer has the session; `cause` says why
     ├── EngineFailed           a model, or the server that runs it, broke
     ├── ToolFailed             a tool, or what it runs on, broke
     ├── ParsingFailed          what an outside system answered could not be read
@@ -100,6 +101,12 @@ class EnvFailed(InfrastructureError):
     """An environment, or what it runs on, broke."""
 
     boundary = "env"
+
+
+class SessionLost(EnvFailed):
+    """A server no longer has the session: its worker died, its lease ran out, it was closed. `cause` says which."""
+
+    cause = "unknown"
 
 
 class EngineFailed(InfrastructureError):

@@ -128,12 +128,17 @@ def make(
 ) -> Env:
     """The environment `env_id`, its registered keywords changed by `kwargs`, inside `wrappers` (the first innermost).
 
+    An address, `http://HOST:PORT/FAMILY:NAME`, is an environment on a server (see `palestra serve`).
+
     `seed` is what the first `reset` without one begins with. `tools` are names, tools or functions the agent may call,
     at most `max_tool_calls` times an episode; `palestra.wrappers.Tools` has more settings.
     """
-    spec = get_spec(env_id)
-    env = _maker(spec)(**{**spec.kwargs, **kwargs})
-    env.spec = spec
+    if "://" in env_id:
+        env: Env = importlib.import_module("palestra.serve.client").make_remote(env_id, **kwargs)
+    else:
+        spec = get_spec(env_id)
+        env = _maker(spec)(**{**spec.kwargs, **kwargs})
+        env.spec = spec
     if seed is not None:
         env._first_seed = check_seed(seed)
     if tools:

@@ -19,7 +19,7 @@ ROWS = [
     {"errors"},
     {"types"},
     {"spec"},
-    {"seeding", "optional", "cache"},
+    {"seeding", "optional", "cache", "listening"},
     {"core"},
     {"parsing"},
     {"tools"},

@@ -23,6 +23,7 @@ VERBS = {
     "compare": "compare two evaluations of the same tasks, paired by seed",
     "rescore": "judge the episodes of an evaluation again, without asking the agent",
     "view": "look at runs in the browser: curves, episodes, tokens; or play there",
+    "serve": "serve environments to other processes and machines",
     "search": "look something up, as the search tool does",
     "search-index": "build a search index from JSONL, text or a folder",
     "search-serve": "serve a search index to many workers",
@@ -44,6 +45,7 @@ examples:
   palestra eval suite:games --agent expert   success with intervals, by environment, category, level
   palestra compare runs/a runs/b             which of two is better, and could it be chance
   palestra view runs/                        look at runs in the browser
+  palestra serve game: babyai: --port 8100   environments for a cluster
   palestra doctor                            what works on this machine
   palestra search-index corpus.jsonl --out corpus.index   something for the search tool to search in
   palestra world --pages 100000 --seed 1 --out world.jsonl   an encyclopaedia that never was

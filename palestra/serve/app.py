@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -47,6 +48,7 @@ _READ_BATCH = {kind: protocol.decoder(kind, Batch) for kind in _KINDS}
 _EMPTY = {JSON: b"{}", MSGPACK: b"\x80"}
 _TYPES = {kind: (b"content-type", kind.encode()) for kind in _KINDS}
 _SESSIONS = f"{PREFIX}/sessions/"
+POUR = 20.0  # seconds that a body which is too large anyway may go on
 _OPEN = frozenset({"/health", "/ready"})  # what balancers ask without a token
 
 
@@ -79,8 +81,9 @@ class HttpRequest:
         self._limit = limit
 
     async def body(self) -> bytes:
-        """All of it; raises Refused where it is too large or the client is gone."""
+        """All of it; raises Refused where it is too large, Gone where the client is."""
         if self.visitor.length > self._limit:
+            await self._pour_away()
             raise Refused(_too_large(self._limit))
         message = await self._receive()
         data: bytes = message.get("body", b"")
@@ -91,12 +94,21 @@ class HttpRequest:
                 part: bytes = message.get("body", b"")
                 size += len(part)
                 if size > self._limit:
+                    parts.clear()
+                    await self._pour_away()
                     raise Refused(_too_large(self._limit))
                 parts.append(part)
             data = b"".join(parts)
         if message["type"] == "http.disconnect":
             raise Gone
         return data
+
+    async def _pour_away(self) -> None:
+        """Take the rest of a body, for a while: most clients listen only when they have said everything."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POUR):
+                while (await self._receive()).get("more_body"):
+                    pass
 
     async def answer(self, status: int, body: bytes, *headers: tuple[bytes, bytes], kind: str | None = None) -> None:
         written = _TYPES.get(kind or self.accept) or (b"content-type", (kind or "").encode())
@@ -114,6 +126,8 @@ class HttpRequest:
                 headers.append((b"retry-after", b"%d" % max(1, round(result.retry_after))))
             if result.code == "unauthorized":
                 headers.append((b"www-authenticate", b"Bearer"))
+            elif result.code == "not_allowed":
+                headers.append((b"allow", result.message.removeprefix("use ").encode()))
             await self.answer(status_of(result), encoder(self.accept)({"error": result}), *headers)
         else:
             await self.answer(status, result)
@@ -202,7 +216,7 @@ class App:
             elif request.method == "DELETE":
                 ask = protocol.Close(session=name)
             else:
-                raise Refused(_not_allowed("GET or DELETE"))
+                raise Refused(_not_allowed("GET, DELETE"))
             what = "look" if request.method == "GET" else "close"
         else:
             reads = _READ[request.kind or JSON]
@@ -255,7 +269,7 @@ class App:
             raise Refused(_not_found())
         method, serve = route
         if request.method != method and not (request.method == "HEAD" and method == "GET"):
-            raise Refused(_not_allowed(method))
+            raise Refused(_not_allowed("GET, HEAD" if method == "GET" else method))
         await serve(self, request)
 
     async def _create(self, request: HttpRequest) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections import Counter
-from math import ceil
+from math import ceil, inf
 from time import monotonic
 from typing import Any, Final
 
@@ -146,7 +146,7 @@ class Desk:
         if ask.id:
             before = sessions.created_by(owner, ask.id)
             if before is not None:
-                self._again(before, write, tell, before.made)
+                self._again(before, write, tell, before.made, before.made_write)
                 return
         if ask.env not in self._envs:
             tell(self._unknown_env(ask.env))
@@ -154,9 +154,9 @@ class Desk:
         if self.draining:
             tell(fault("draining", "this server is about to stop", retry_after=5.0))
             return
-        if not settings.any_kwargs:
+        if ask.kwargs:
             try:
-                check_keywords(ask.kwargs)
+                check_keywords(ask.kwargs, any_words=settings.any_kwargs)
             except BadValue as err:
                 tell(fault("bad_value", str(err), kind="BadValue"))
                 return
@@ -173,9 +173,9 @@ class Desk:
             return
         lease = min(ask.lease or settings.lease, settings.longest_lease)
         session = sessions.open(worker=worker, env=ask.env, owner=owner, lease=lease, creation=ask.id, now=monotonic())
-        vector = None if ask.autoreset is None else (ask.autoreset, ask.root)
-        session.write = write
-        self._begin(session, tell, (session.key, host.MAKE, (ask.env, ask.kwargs, vector)))
+        vector = None if ask.autoreset is None else (ask.autoreset, ask.root, ask.episode)
+        session.made_write = write
+        self._begin(session, write, tell, (session.key, host.MAKE, (ask.env, ask.kwargs, vector)))
 
     def _room_for_one(self, owner: str) -> Fault | None:
         settings = self.settings
@@ -187,9 +187,9 @@ class Desk:
         return None
 
     def _reset(self, ask: Reset, owner: str, write: str, tell: Tell) -> None:
-        if ask.options and not self.settings.any_kwargs:
+        if ask.options:
             try:
-                check_keywords(ask.options)
+                check_keywords(ask.options, any_words=self.settings.any_kwargs)
             except BadValue as err:
                 tell(fault("bad_value", str(err), kind="BadValue"))
                 return
@@ -197,12 +197,12 @@ class Desk:
         if session is not None:
             session.broken = None
             payload = (ask.seed, ask.options, ask.actions, write)
-            self._begin(session, tell, (session.key, host.RESETS, payload))
+            self._begin(session, write, tell, (session.key, host.RESETS, payload))
 
     def _step(self, ask: Step, owner: str, write: str, tell: Tell) -> None:
         session = self._numbered(ask, owner, write, tell)
         if session is not None:
-            self._begin(session, tell, (session.key, host.STEPS, (ask.action, write)))
+            self._begin(session, write, tell, (session.key, host.STEPS, (ask.action, write)))
 
     def _fork(self, ask: Fork, owner: str, write: str, tell: Tell) -> None:
         held = self.sessions.find(ask.session, owner)
@@ -222,19 +222,19 @@ class Desk:
                 creation="",
                 now=monotonic(),
             )
-            twin.write = write
+            twin.until = inf  # nobody can use it before it is there
             self._forks[session.key] = twin
-            self._begin(session, tell, (session.key, host.FORKS, twin.key))
+            self._begin(session, write, tell, (session.key, host.FORKS, twin.key))
 
     def _render(self, ask: Render, owner: str, write: str, tell: Tell) -> None:
         session = self._free(ask, owner, tell)
         if session is not None:
-            self._begin(session, tell, (session.key, host.RENDERS, (ask.mode, write)))
+            self._begin(session, write, tell, (session.key, host.RENDERS, (ask.mode, write)))
 
     def _advice(self, ask: Advice, owner: str, write: str, tell: Tell) -> None:
         session = self._free(ask, owner, tell)
         if session is not None:
-            self._begin(session, tell, (session.key, host.ADVICE, (ask.player, ask.seed, write)))
+            self._begin(session, write, tell, (session.key, host.ADVICE, (ask.player, ask.seed, write)))
 
     def _look(self, ask: Look, owner: str, write: str, tell: Tell) -> None:
         session = self._found(ask, owner, tell)
@@ -284,7 +284,7 @@ class Desk:
         if session is None:
             return None
         if ask.id and ask.id == session.last_id and (ask.seq is None or ask.seq == session.seq - 1):
-            self._again(session, write, tell)
+            self._again(session, write, tell, session.last, session.last_write)
             return None
         if ask.seq is not None and ask.seq != session.seq:
             tell(fault("out_of_order", f"call {session.seq} is next, not {ask.seq}", expected=session.seq))
@@ -292,21 +292,21 @@ class Desk:
         if session.waiters is not None:
             tell(_busy())
             return None
-        if session.broken is not None and not isinstance(ask, Reset):
-            tell(session.broken)
-            return None
         session.seq += 1
         session.last_id = ask.id
         session.last = None
-        session.write = write
+        session.last_write = write
+        if session.broken is not None and not isinstance(ask, Reset):
+            session.last = counted(session.broken, session.seq - 1)
+            tell(session.last)
+            return None
         return session
 
-    def _again(self, session: Session, write: str, tell: Tell, last: Result | None = None) -> None:
-        """The answer to a call that was made before: as it was, or when it comes."""
+    def _again(self, session: Session, write: str, tell: Tell, last: Result | None, then: str) -> None:
+        """The answer to a call that was made before: as it was, or when it comes; `then`: how it was to be written."""
         self.stats.retries += 1
-        if session.write != write:
-            tell = _rewritten(tell, session.write, write)
-        last = last or session.last
+        if then != write:
+            tell = _rewritten(tell, then, write)
         if last is not None:
             tell(last)
         elif session.waiters is not None:
@@ -314,7 +314,8 @@ class Desk:
         else:
             tell(_busy())
 
-    def _begin(self, session: Session, tell: Tell, command: tuple[int, int, Any]) -> None:
+    def _begin(self, session: Session, write: str, tell: Tell, command: tuple[int, int, Any]) -> None:
+        session.write = write
         session.waiters = [tell]
         session.began = monotonic()
         self.in_flight += 1
@@ -343,7 +344,7 @@ class Desk:
         else:
             result = self._failed(session, how, data)
         if what in _NUMBERED:
-            session.last = result
+            session.last = result = counted(result, session.seq - 1)
         self._tell(session, result)
 
     def _tell(self, session: Session, result: Result) -> None:
@@ -374,6 +375,9 @@ class Desk:
             twin.worker.sessions.discard(twin.key)
             return self._failed(session, how, data)
         self.stats.opened += 1
+        twin.until = monotonic() + twin.lease
+        if session.closing is not None:  # nobody will be told its name
+            self._end(twin, "closed")
         made = {"session": twin.id, "env": twin.env, "lease": twin.lease}
         return numbered(encoder(session.write)(made), session.seq - 1, session.write)
 
@@ -409,14 +413,13 @@ class Desk:
 
     def _died(self, worker: Worker, how: str, at: frozenset[int]) -> None:
         """A worker is gone, and with it its sessions."""
+        for twin in [self._forks.pop(key) for key in worker.sessions if key in self._forks]:
+            self.sessions.end(twin, None)  # it never began
         for key in worker.sessions:
             session = self.sessions.at(key)
             if session is None:
                 continue
             cause: Cause = "crashed" if key in at and session.waiters is not None else "worker"
-            twin = self._forks.pop(key, None)
-            if twin is not None:
-                self.sessions.end(twin, None)
             waiters = session.waiters
             session.waiters = None
             if waiters is not None:
@@ -436,7 +439,7 @@ class Desk:
             await asyncio.sleep(SWEEP)
             now = monotonic()
             limit = now - self.settings.step_timeout
-            for session in self.sessions.all():
+            for session in self.sessions.known():
                 if session.waiters is not None:
                     if session.began < limit:
                         self._give_up(session)
@@ -452,10 +455,13 @@ class Desk:
         twin = self._forks.pop(session.key, None)
         if twin is not None:
             self.sessions.end(twin, None)
-        self.stats.ended["deadline"] += 1
+            twin.worker.sessions.discard(twin.key)
+        if session.closing is None:
+            self.stats.ended["deadline"] += 1
+            log.warning("session lost", extra={"session": session.id, "env": session.env, "cause": "deadline"})
         self.sessions.end(session, "deadline")
+        self.sessions.forget_key(session.key)
         self.room.give_up(session.worker, session.key)
-        log.warning("session lost", extra={"session": session.id, "env": session.env, "cause": "deadline"})
         gone = _gone("deadline")
         for tell in waiters or ():
             tell(gone)
@@ -506,6 +512,11 @@ def numbered(body: bytes, seq: int, write: str) -> bytes:
     if write == MSGPACK:
         return bytes([body[0] + 1]) + _SEQ_KEY + msgspec.msgpack.encode(seq) + body[1:]
     return b'{"seq":%d,%b' % (seq, body[1:])
+
+
+def counted(result: Result, seq: int) -> Result:
+    """An error with the number of its call; results have it already."""
+    return msgspec.structs.replace(result, seq=seq) if isinstance(result, Fault) else result
 
 
 _SEQ_KEY: Final = msgspec.msgpack.encode("seq")

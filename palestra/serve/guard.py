@@ -60,7 +60,7 @@ class Guard:
                 origin = value
         if not self._any_host and _name(host) not in LOOPBACK:
             found.refusal = fault("wrong_host", "this server is not reached under that name; use localhost")
-        elif origin is not None and urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != host:
+        elif origin is not None and _site(origin) != host:
             found.refusal = fault("unauthorized", "pages of other sites are not let in")
         elif self._tokens:
             owner = self._owner(token)
@@ -86,6 +86,14 @@ def _kind(value: bytes) -> str:
     if kind == b"application/json":
         return JSON
     return MSGPACK if kind in (b"application/msgpack", b"application/x-msgpack") else ""
+
+
+def _site(origin: bytes) -> bytes | None:
+    """The host and port that a page came from; None where it is no address."""
+    try:
+        return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1")
+    except ValueError:
+        return None
 
 
 def _name(host: bytes) -> bytes:

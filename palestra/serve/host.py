@@ -15,14 +15,14 @@ import socket
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from palestra import registry
 from palestra.core import Env
-from palestra.errors import EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
+from palestra.errors import BadValue, EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
 from palestra.seeding import check_seed
 from palestra.vector.crew import Crew, Runner
 from palestra.vector.recipe import Recipe, recipe_of
@@ -65,12 +65,19 @@ class Orders:
 class Seat:
     """The environment of one session; with `slot`, one of a vector, which begins its next episode by itself."""
 
-    __slots__ = ("env", "recipe", "slot")
+    __slots__ = ("begun", "env", "recipe", "slot")
 
     def __init__(self, recipe: Recipe, slot: Slot | None) -> None:
         self.recipe = recipe
         self.slot = slot
         self.env: Env | None = None
+        self.begun = False  # is there an episode to act in, look at, fork?
+
+    def running(self) -> Env:
+        """The environment in an episode."""
+        if not self.begun:
+            raise ResetNeeded("no episode has begun; reset begins one")
+        return self.open()
 
     def open(self) -> Env:
         if self.slot is not None:
@@ -81,6 +88,7 @@ class Seat:
         return self.env
 
     def drop(self) -> None:
+        self.begun = False
         if self.slot is not None:
             self.slot.discard()
         env, self.env = self.env, None
@@ -178,8 +186,9 @@ class Host:
         recipe = recipe_of(env_id, kwargs, ())
         slot = None
         if vector is not None:
-            autoreset, root = vector
+            autoreset, root, episode = vector
             slot = Slot(0, recipe, check_seed(root), autoreset)
+            slot.episode = episode
         seat = Seat(recipe, slot)
         env = seat.open()
         self._seats[key] = seat
@@ -197,9 +206,13 @@ class Host:
         seed, options, actions, write = payload
         seat = self._seats[key]
         if seat.slot is not None:
+            if actions:
+                raise BadValue("a session with autoreset plays no actions at its reset")
+            seat.begun = True
             return self._slotted(seat.slot, RESET, (seed, options), write)
         env = seat.open()
         observation, info = env.reset(seed=seed, options=options)
+        seat.begun = True
         if not actions:
             return OK, written({"observation": observation, "info": info}, write)
         for action in actions:
@@ -211,9 +224,7 @@ class Host:
         seat = self._seats[key]
         if seat.slot is not None:
             return self._slotted(seat.slot, STEP, action, write)
-        if seat.env is None:
-            raise ResetNeeded("the environment broke before; reset begins afresh")
-        return self._five(seat.env.step(action), write)
+        return self._five(seat.running().step(action), write)
 
     def _five(self, five: Any, write: str) -> tuple[int, Any]:
         observation, reward, terminated, truncated, info = five
@@ -228,29 +239,35 @@ class Host:
 
     def _slotted(self, slot: Slot, kind: int, payload: Any, write: str) -> tuple[int, Any]:
         reply: Reply = slot.run(kind, payload)  # type: ignore[assignment]  # these kinds are answered
-        data = self._five(reply[1:6], "")[1]
-        data["episode"] = reply[6]
-        if data["reward"] != data["reward"]:  # NaN, which JSON has no word for
-            data["reward"] = None
+        _, observation, reward, terminated, truncated, info, episode = reply
+        data = {
+            "observation": observation,
+            "reward": reward if reward == reward else None,  # NaN, which JSON has no word for
+            "terminated": terminated,
+            "truncated": truncated,
+            "info": info,
+            "episode": episode,
+        }
         return OK, written(data, write)
 
     def _fork(self, key: int, payload: Any) -> tuple[int, Any]:
         seat = self._seats[key]
-        if seat.env is None or seat.slot is not None:
-            raise ResetNeeded("there is no running episode to fork")
+        if seat.slot is not None:
+            raise BadValue("a session with autoreset is not forked")
         twin = Seat(seat.recipe, None)
-        twin.env = seat.env.fork()
+        twin.env = seat.running().fork()
+        twin.begun = True
         self._seats[payload] = twin
         return OK, None
 
     def _render(self, key: int, payload: Any) -> tuple[int, Any]:
         mode, write = payload
-        seen = self._seats[key].open().render(mode)
+        seen = self._seats[key].running().render(mode)
         return OK, written({"mode": mode, "render": seen}, write)
 
     def _advice(self, key: int, payload: Any) -> tuple[int, Any]:
         player, seed, write = payload
-        env = self._seats[key].open()
+        env = self._seats[key].running()
         if seed is not None:
             env.player_rng.seed(seed)
             return OK, written({"action": None}, write)
@@ -271,9 +288,25 @@ class Host:
 
 
 def written(data: dict[str, Any], write: str) -> Any:
-    """`data` as bytes of the kind asked for; as it is where this interpreter cannot write that."""
+    """`data` as bytes of the kind asked for; as plain data where this interpreter cannot write that."""
     encode = _WRITERS.get(write)
-    return data if encode is None else encode(data)
+    return _builtin(data) if encode is None else encode(data)
+
+
+def _builtin(value: Any) -> Any:
+    """`value` of types that every interpreter has: the server's may not have the packages of this one."""
+    if value is None or isinstance(value, str | bytes | bool | int | float):
+        return value if type(value) in _BUILTIN else next(t for t in _BUILTIN if isinstance(value, t))(value)
+    if isinstance(value, Mapping):
+        return {_builtin(name): _builtin(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_builtin(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _builtin(getattr(value, item.name)) for item in fields(value)}
+    return _builtin(_plain(value))
+
+
+_BUILTIN: tuple[Any, ...] = (bool, int, float, str, bytes, type(None))
 
 
 def _plain(value: Any) -> Any:
@@ -326,7 +359,8 @@ def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
     if orders.memory is not None:
         limit_memory(orders.memory)
     for module in orders.imports:
-        importlib.import_module(module)
+        with suppress(ModuleNotFoundError):  # another interpreter has other modules; said when a session is opened
+            importlib.import_module(module)
     for env_id in orders.preload:
         try:
             registry._maker(registry.get_spec(env_id))

@@ -66,8 +66,12 @@ def read(data: bytes | str, kind: str) -> tuple[list[Request], list[tuple[str, F
         return _one_by_one(data, kind, err)
     asks: list[Request] = found if isinstance(found, list) else [found]
     if len(asks) > MOST_AT_ONCE:
-        return [], [("", fault("too_large", f"a message holds at most {MOST_AT_ONCE} requests"))]
+        return [], [("", _too_many())]
     return asks, []
+
+
+def _too_many() -> Fault:
+    return fault("too_large", f"a message holds at most {MOST_AT_ONCE} requests")
 
 
 def _one_by_one(data: bytes | str, kind: str, err: Exception) -> tuple[list[Request], list[tuple[str, Fault]]]:
@@ -78,7 +82,9 @@ def _one_by_one(data: bytes | str, kind: str, err: Exception) -> tuple[list[Requ
         parts = _READ_RAW[kind](data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [], [(_id_of(data, kind), fault("bad_request", str(err)[:300]))]
-    for part in parts[:MOST_AT_ONCE]:
+    if len(parts) > MOST_AT_ONCE:
+        return [], [("", _too_many())]
+    for part in parts:
         try:
             asks.append(_READ_ONE[kind](part))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:

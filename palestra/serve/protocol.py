@@ -46,6 +46,7 @@ class Create(Ask, kw_only=True, tag="create"):
     lease: Annotated[Seconds, Meta(description="Seconds without use after which the session ends.")] | None = None
     autoreset: Annotated[str, Meta(pattern="^(same_step|next_step|disabled)$")] | None = None
     root: Annotated[Seed, Meta(description="With `autoreset`: the seed from which all episodes follow.")] | None = None
+    episode: Annotated[int, Meta(ge=-1, le=1 << 53, description="With `autoreset`: the last one that began.")] = -1
 
 
 class Sessional(Ask, kw_only=True):
@@ -117,6 +118,7 @@ class Fault(Struct, kw_only=True, omit_defaults=True):
     kind: str = ""  # the name of the exception
     retry_after: float | UnsetType = UNSET  # seconds
     expected: int | UnsetType = UNSET  # the sequence number that is next
+    seq: int | UnsetType = UNSET  # of the call, where it was counted: a retry is answered the same
     trace: str = ""
 
 
@@ -138,6 +140,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "unknown_env": (404, "this server does not serve that environment"),
     "unknown_session": (404, "there is no such session"),
     "not_allowed": (405, "the address takes another method"),
+    "too_slow": (408, "the request did not arrive in time"),
     "out_of_order": (409, "the sequence number is not the next one; `expected` is"),
     "session_busy": (409, "another call of this session is under way"),
     "reset_needed": (409, "no episode has begun"),

@@ -132,7 +132,7 @@ class Room:
         if worker.stuck >= MOST_STUCK and not worker.retired:
             log.warning("worker retired", extra={"worker": worker.number, "stuck": worker.stuck})
             worker.retired = True
-            self._hire(worker.group)
+            self._rehire(worker.group)
         self._maybe_dismiss(worker)
 
     def look(self) -> None:
@@ -251,15 +251,23 @@ class Room:
         quick = self._quick_deaths.get(worker.group, 0) + 1 if not link.ready else 0
         self._quick_deaths[worker.group] = quick
         if quick == 0:
-            self._hire(worker.group)
+            self._rehire(worker.group)
         else:  # it does not even start: not in a tight loop
-            handle = self._loop.call_later(min(0.1 * 2**quick, 30.0), self._rehire, worker.group)
-            self._restarts = {h for h in self._restarts if not h.cancelled() and h.when() > self._loop.time()}
-            self._restarts.add(handle)
+            self._hire_in(min(0.1 * 2**quick, 30.0), worker.group)
 
     def _rehire(self, group: Group) -> None:
-        if not self._closed:
+        if self._closed:
+            return
+        try:
             self._hire(group)
+        except OSError as err:  # the machine is out of memory, processes or handles
+            log.error("no worker can be started", extra={"error": str(err)})
+            self._hire_in(1.0, group)
+
+    def _hire_in(self, seconds: float, group: Group) -> None:
+        handle = self._loop.call_later(seconds, self._rehire, group)
+        self._restarts = {h for h in self._restarts if not h.cancelled() and h.when() > self._loop.time()}
+        self._restarts.add(handle)
 
     def _maybe_dismiss(self, worker: Worker) -> None:
         if worker.retired and not worker.sessions and worker.link.alive:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from palestra.errors import BadValue
+from palestra.listening import url_of
 from palestra.optional import require
 from palestra.serve.app import App
 
@@ -48,19 +48,6 @@ def set_up_log(level: str) -> None:
         logger.setLevel(level.upper() if name == "palestra.serve" else "ERROR")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that waits for visitors from now on."""
-    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        held.bind((host, port))
-        held.listen(2_048)
-    except OSError as err:
-        held.close()
-        raise BadValue(f"cannot listen on {host}:{port}: {err.strerror}; choose another with --port") from err
-    return held
-
-
 def run(
     app: App,
     held: socket.socket,
@@ -73,6 +60,9 @@ def run(
     A second signal stops at once. `ready` is told the address when sessions are taken.
     """
     uvicorn = require("uvicorn", extra="serve")
+    require("httptools", extra="serve")
+    from palestra.serve.connection import HttpConnection, Socket, look_at
+
     options = uvicorn.Config(
         app,
         log_config=None,
@@ -82,7 +72,8 @@ def run(
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=5,
-        ws="websockets-sansio",
+        http=HttpConnection,
+        ws=Socket,
         ws_max_size=app.settings.max_body,
         ws_ping_interval=PING,
         ws_ping_timeout=PING,
@@ -96,6 +87,12 @@ def run(
             """Ours: a signal begins to drain."""
             yield
 
+        async def on_tick(self, counter: int) -> bool:
+            if counter % 10 == 0:  # once a second
+                look_at(self.server_state.connections)
+            ends: bool = await super().on_tick(counter)
+            return ends
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
             if self.should_exit:
@@ -104,8 +101,7 @@ def run(
             stop = Stop(app, self, drain)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, stop.signalled)
-            host, port = held.getsockname()[:2]
-            ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+            ready(url_of(held))
 
     with held:
         Server(options).run(sockets=[held])

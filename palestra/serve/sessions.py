@@ -31,8 +31,10 @@ class Session:
         "key",
         "last",
         "last_id",
+        "last_write",
         "lease",
         "made",
+        "made_write",
         "owner",
         "seq",
         "until",
@@ -53,13 +55,15 @@ class Session:
         self.seq = 0  # the number of the next call
         self.last_id = ""  # the id of the call before
         self.last: Result | None = None  # what it was answered
-        self.write = ""  # as bytes of which kind
+        self.last_write = ""  # as bytes of which kind
+        self.write = ""  # as which the call under way will be
         self.waiters: list[Tell] | None = None  # whom the call under way is told; None: there is none
         self.began = 0.0  # when it began
         self.broken: Fault | None = None  # why the environment cannot go on
         self.closing: Cause | None = None  # ended while a call was under way
         self.creation = ""  # the id of the request that made it
         self.made: bytes | None = None  # what that was answered
+        self.made_write = ""  # as bytes of which kind
 
 
 class Sessions:
@@ -129,3 +133,7 @@ class Sessions:
 
     def all(self) -> list[Session]:
         return list(self._by_id.values())
+
+    def known(self) -> list[Session]:
+        """All, and those that have ended while a call of theirs goes on."""
+        return list(self._by_key.values())

@@ -103,16 +103,21 @@ def read_tokens(path: str | Path) -> dict[str, str]:
 _RESERVED = frozenset({"tools", "wrappers", "max_tool_calls", "seed"})
 
 
-def check_keywords(given: Mapping[str, object]) -> None:
-    """Refuse what could reach a file or start a program: a client's keywords are numbers, switches and plain words."""
+def check_keywords(given: Mapping[str, object], *, any_words: bool = False) -> None:
+    """Refuse what could reach a file or start a program: a client's keywords are numbers, switches and plain words.
+
+    With `any_words` they may name files, and are still plain data.
+    """
     for name, value in given.items():
-        if name in _RESERVED:
+        if name in _RESERVED and not any_words:
             raise BadValue(f"a client cannot give {name!r}; the server's own settings say that")
-        _check_value(name, value, 0)
+        _check_value(name, value, 0, any_words)
 
 
-def _check_value(name: str, value: object, depth: int) -> None:
+def _check_value(name: str, value: object, depth: int, any_words: bool) -> None:
     if isinstance(value, str):
+        if any_words:
+            return
         if not set(value).isdisjoint("/\\.~:\0") or len(value) > 1_000:
             raise BadValue(
                 f"{name}: a client's words have no / \\ . ~ or :, since they could name a file of the server's"
@@ -120,6 +125,6 @@ def _check_value(name: str, value: object, depth: int) -> None:
     elif isinstance(value, dict | list) and depth < 4:
         for item in value.items() if isinstance(value, dict) else value:
             for part in item if isinstance(item, tuple) else (item,):
-                _check_value(name, part, depth + 1)
+                _check_value(name, part, depth + 1, any_words)
     elif not (value is None or isinstance(value, bool | int | float)):
         raise BadValue(f"{name}: a client gives numbers, switches and plain words, nested at most four deep")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -54,7 +55,12 @@ class Link:
                     "-c",
                     _BOOT,
                     json.dumps(
-                        [entry, [p or os.getcwd() for p in sys.path] if python is None else [], list(more_path), *fds]
+                        [
+                            entry,
+                            [p or str(Path.cwd()) for p in sys.path] if python is None else [],
+                            list(more_path),
+                            *fds,
+                        ]
                     ),
                 ],
                 cwd=cwd,
@@ -149,6 +155,11 @@ class Link:
         """In a fork of the parent: close the copies of its handles, and leave the worker alone."""
         self.process.returncode = 0  # not ours to wait for
         self.release()
+
+
+def _path() -> list[str]:
+    """Where this process finds modules, from whatever folder."""
+    return [entry or str(Path.cwd()) for entry in sys.path]
 
 
 def end_all(links: list[Link], grace: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from palestra.core import Env
@@ -71,6 +72,18 @@ def make_vec(
         if count is not None and count < 1:
             raise BadValue(f"{name} is at least 1, got {count!r}")
     sources = _sources(env_ids, num_envs)
+    if any(isinstance(source, str) and "://" in source for source in sources):
+        return _remote(
+            sources,
+            wrappers,
+            backend,
+            seed=seed,
+            autoreset=autoreset,
+            step_timeout=step_timeout,
+            vec_kwargs=vec_kwargs,
+            max_failures_in_a_row=max_failures_in_a_row,
+            **kwargs,
+        )
     seed = fresh_seed() if seed is None else check_seed(seed)
     recipes, roots = _recipes(sources, wrappers_of(wrappers), vec_kwargs, kwargs, seed)
     limits = Limits(
@@ -103,6 +116,16 @@ def make_vec(
         backend=backend,
         failures_in_a_row=max_failures_in_a_row,
     )
+
+
+def _remote(sources: list[Source], wrappers: Any, backend: str, **settings: Any) -> VectorEnv:
+    """A vector on a server, by name since servers are built on vectors."""
+    if not all(isinstance(source, str) and "://" in source for source in sources):
+        raise BadValue("a vector lives on servers or here: give addresses alone, or ids alone")
+    if wrappers or backend != "sync":
+        raise BadValue("the envs of these addresses run on their server: leave out wrappers and backend")
+    vector: VectorEnv = import_module("palestra.serve.client").make_remote_vec(sources, **settings)
+    return vector
 
 
 def _sources(env_ids: Source | Sequence[Source], num_envs: int | None) -> list[Source]:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from palestra.errors import BadValue
+from palestra.listening import is_loopback, listen, url_of
 from palestra.optional import require
 from palestra.viewer import create_app
-
-
-def is_loopback(host: str) -> bool:
-    """Can only this machine reach it?"""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def serve(
@@ -39,7 +28,7 @@ def serve(
         )
     uvicorn = require("uvicorn", extra="viewer")
     app = create_app(folder, token=token or None, any_host=not near)
-    held = _held(host, port)
+    held = listen(host, port)
     options = uvicorn.Config(
         app,
         log_level="error",
@@ -48,19 +37,6 @@ def serve(
         proxy_headers=False,
         timeout_graceful_shutdown=2,
     )
-    name = f"[{host}]" if ":" in host else host
-    ready(f"http://{name}:{held.getsockname()[1]}/")
+    ready(f"{url_of(held)}/")
     with held:
         uvicorn.Server(options).run(sockets=[held])
-
-
-def _held(host: str, port: int) -> socket.socket:
-    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        held.bind((host, port))
-        held.listen(128)  # from here on visitors wait instead of being turned away
-    except OSError as err:
-        held.close()
-        raise BadValue(f"cannot listen on {host}:{port}: {err.strerror}; choose another with --port") from err
-    return held
