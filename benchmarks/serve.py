@@ -1,0 +1,267 @@
+"""Our environment server against AgentGym's TextCraft server, OpenEnv's echo and a bare ASGI application, in one run.
+
+    python benchmarks/serve.py --agentgym PATH/TO/AgentGym [--quick] [--json]
+
+64 clients, each with one step under way, ask for the same cheap thing: TextCraft's inventory of us and of AgentGym, an
+echo of OpenEnv (over its socket, which keeps an environment, and over its HTTP, which makes a new one for every
+request). Each server runs in a process of its own and the load in another (serve_load.py); the servers take turns, and
+a figure is the median over the turns. AgentGym's servers are on no index: without a checkout that side is left out.
+
+Bars: over HTTP 2 times the steps a second of the better peer, over our socket 4 times, in batches 20 times; the p99 at
+64 clients lower than both; over HTTP half of what the bare application does. Exits 1 where one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from serve_load import HttpClient, Meter, SocketClient, load
+from sides import installed
+
+HERE = Path(__file__).resolve().parent
+CLIENTS = 64
+VECTORS, WIDTH = 4, 256  # clients that step whole vectors, and sessions of each
+ENV = "textcraft:Depth2-v0"
+CACHE = HERE.parent / ".cache"
+OPENENV_NEEDS = ("openenv-core==0.3.0", "uvicorn", "httptools", "uvloop", "websockets")
+AGENTGYM_NEEDS = ("fastapi", "uvicorn", "gym", "gymnasium", "minigrid", "matplotlib")
+
+
+class Server:
+    """A server in a process."""
+
+    def __init__(self, command: list[str], port: int, cwd: Path | None = None) -> None:
+        self.port = port
+        self.process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(600):
+            with suppress(OSError):
+                self.wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                self.wire.connect()
+                return
+            if self.process.poll() is not None:
+                raise SystemExit(f"{command[:4]} ended with {self.process.returncode}")
+            time.sleep(0.1)
+        raise SystemExit(f"{command[:4]} does not answer")
+
+    def ask(self, path: str, body: Any) -> Any:
+        self.wire.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = self.wire.getresponse()
+        data = answer.read()
+        if answer.status >= 300:
+            raise SystemExit(f"{path}: {answer.status} {data[:300]!r}")
+        return json.loads(data)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def post(path: str, body: bytes) -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+        path.encode(),
+        len(body),
+        body,
+    )
+
+
+class Job:
+    """One way of asking one server."""
+
+    def __init__(self, name: str, port: int, clients: Callable[[], list[Any]], worth: int = 1) -> None:
+        self.name, self.port, self.clients, self.worth = name, port, clients, worth
+        self.rates: list[float] = []
+        self.p99: list[float] = []
+
+    def turn(self, seconds: float) -> None:
+        rate, times = asyncio.run(load(self.port, self.clients(), seconds))
+        self.rates.append(rate * self.worth)
+        self.p99.append(1e3 * times[int(0.99 * (len(times) - 1))])
+
+
+def ours(server: Server) -> list[Job]:
+    sessions = [
+        server.ask("/v1/sessions", {"env": ENV, "kwargs": {"max_turns": 1_000_000_000}})["session"]
+        for _ in range(CLIENTS + VECTORS * WIDTH)
+    ]
+    numbers = dict.fromkeys(sessions, 0)
+    for number, session in enumerate(sessions):
+        server.ask(f"/v1/sessions/{session}/reset", {"seed": number, "seq": 0})
+        numbers[session] = 1
+
+    def step(session: str) -> bytes:
+        seq = numbers[session]
+        numbers[session] = seq + 1
+        return b'"id":"%d","seq":%d,"action":"inventory"}' % (seq, seq)
+
+    def over_http(client: int, _: int) -> bytes:
+        session = sessions[client]
+        return post(f"/v1/sessions/{session}/step", b"{" + step(session))
+
+    def over_socket(client: int, _: int) -> bytes:
+        session = sessions[client]
+        seq = numbers[session]
+        numbers[session] = seq + 1
+        return b'{"op":"step","id":"%d","session":"%b","seq":%d,"action":"inventory"}' % (client, session.encode(), seq)
+
+    def batch(vector: int, _: int) -> bytes:
+        first = CLIENTS + vector * WIDTH
+        parts = [b'{"op":"step","session":"%b",' % s.encode() + step(s) for s in sessions[first : first + WIDTH]]
+        return post("/v1/batch", b'{"requests":[' + b",".join(parts) + b"]}")
+
+    ids = re.compile(rb'\{"id":"(\d+)","(?:result|status)')
+
+    def count(message: bytes) -> list[int]:
+        return [int(found) for found in ids.findall(message)]
+
+    everyone = list(range(CLIENTS))
+    return [
+        Job("ours, HTTP", server.port, lambda: [partial(HttpClient, c, over_http) for c in everyone]),
+        Job(
+            "ours, socket",
+            server.port,
+            lambda: [lambda meter: SocketClient("/v1/ws", everyone, over_socket, meter, count)],
+        ),
+        Job("ours, batches", server.port, lambda: [partial(HttpClient, v, batch) for v in range(VECTORS)], worth=WIDTH),
+    ]
+
+
+def agentgym(server: Server) -> list[Job]:
+    ids = [server.ask("/create", {})["id"] for _ in range(CLIENTS)]
+    for number in ids:
+        server.ask("/reset", {"id": number, "data_idx": number})
+
+    def step(client: int, _: int) -> bytes:
+        return post("/step", b'{"id":%d,"action":"inventory"}' % ids[client])
+
+    return [Job("AgentGym TextCraft", server.port, lambda: [partial(HttpClient, c, step) for c in range(CLIENTS)])]
+
+
+def openenv(server: Server) -> list[Job]:
+    say = b'{"type":"step","data":{"message":"inventory"}}'
+    plain = post("/step", b'{"action":{"message":"inventory"}}')
+
+    def always(_: int, __: int) -> bytes:
+        return plain
+
+    def socket(client: int) -> Callable[[Meter], Any]:
+        return lambda meter: SocketClient("/ws", [client], lambda _, __: say, meter, lambda _: [client])
+
+    return [
+        Job("OpenEnv echo, socket", server.port, lambda: [socket(c) for c in range(CLIENTS)]),
+        Job(
+            "OpenEnv echo, HTTP",
+            server.port,
+            lambda: [partial(HttpClient, c, always) for c in range(CLIENTS)],
+        ),
+    ]
+
+
+def bare(server: Server) -> list[Job]:
+    body = post("/v1/sessions/abcdefghijklmnopqrstuv/step", b'{"id":"1234","seq":1234,"action":"inventory"}')
+    return [Job("bare ASGI", server.port, lambda: [partial(HttpClient, c, lambda _, __: body) for c in range(CLIENTS)])]
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def started(stack: ExitStack, command: Callable[[int], list[str]], cwd: Path | None = None) -> Server:
+    port = free_port()
+    server = Server(command(port), port, cwd)
+    stack.callback(server.close)
+    return server
+
+
+def measured(args: argparse.Namespace) -> list[Job]:
+    with ExitStack() as stack:
+        python = sys.executable
+        serve = ["-m", "palestra", "serve", "textcraft:", "--workers", str(args.workers), "--log-level", "error"]
+        jobs = ours(started(stack, lambda port: [python, *serve, "--port", str(port)]))
+        jobs += bare(started(stack, lambda port: [python, str(HERE / "serve_peers.py"), "bare", str(port)]))
+        if not args.alone:
+            theirs = installed(CACHE / "openenv-venv", *OPENENV_NEEDS)
+            jobs += openenv(started(stack, lambda port: [theirs, str(HERE / "serve_peers.py"), "openenv", str(port)]))
+        if args.agentgym is not None and not args.alone:
+            peer = installed(CACHE / "agentgym-venv", *AGENTGYM_NEEDS)
+            app = ["-m", "uvicorn", "agentenv_textcraft.server:app", "--log-level", "warning", "--port"]
+            home = Path(args.agentgym) / "agentenv-textcraft"
+            jobs += agentgym(started(stack, lambda port: [peer, *app, str(port)], home))
+        for _ in range(args.turns + 1):
+            for job in jobs:
+                job.turn(args.seconds)
+        for job in jobs:  # the first turn warms up
+            del job.rates[0], job.p99[0]
+        return jobs
+
+
+def bars(jobs: dict[str, Job]) -> list[tuple[str, float, float]]:
+    """What is measured against what: name, ratio, at least."""
+    rate = {name: median(job.rates) for name, job in jobs.items()}
+    p99 = {name: median(job.p99) for name, job in jobs.items()}
+    found = [("HTTP / bare ASGI", rate["ours, HTTP"] / rate["bare ASGI"], 0.5)]
+    peers = [name for name in jobs if not name.startswith(("ours", "bare"))]
+    if peers:
+        best = max(rate[name] for name in peers)
+        lowest = min(p99[name] for name in peers)
+        found += [
+            ("HTTP / the better peer", rate["ours, HTTP"] / best, 2.0),
+            ("socket / the better peer", rate["ours, socket"] / best, 4.0),
+            ("batches / the better peer", rate["ours, batches"] / best, 20.0),
+            ("the lower p99 of the peers / ours, HTTP", lowest / p99["ours, HTTP"], 1.0),
+            ("the lower p99 of the peers / ours, socket", lowest / p99["ours, socket"], 1.0),
+        ]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--agentgym", type=Path, default=os.environ.get("AGENTGYM"), help="a checkout of AgentGym")
+    parser.add_argument("--alone", action="store_true", help="without the peers; needs no network")
+    parser.add_argument("--workers", type=int, default=1, help="of our server (1)")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each server in each turn (1)")
+    parser.add_argument("--quick", action="store_true", help="a few short turns")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.turns, args.seconds = 2, 0.3
+    if args.agentgym is None and not args.alone:
+        print("AgentGym's servers are on no index: give a checkout with --agentgym or AGENTGYM; it is left out")
+    jobs = {job.name: job for job in measured(args)}
+    found = bars(jobs)
+    missed = [name for name, ratio, least in found if ratio < least]
+    if args.json:
+        rates = {name: {"steps_per_s": median(job.rates), "p99_ms": median(job.p99)} for name, job in jobs.items()}
+        print(json.dumps({"servers": rates, "ratios": {name: ratio for name, ratio, _ in found}, "missed": missed}))
+        return 1 if missed else 0
+    print(f"{'server':<26}{'steps a second':>16}{'p99 ms':>10}")
+    for name, job in jobs.items():
+        print(f"{name:<26}{median(job.rates):>16,.0f}{median(job.p99):>10.1f}")
+    print()
+    for name, ratio, least in found:
+        print(f"{name:<46}{ratio:>8.2f}   at least {least:g}{'   MISSED' if ratio < least else ''}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""A light load for serve.py: so many clients, each with one request under way, over HTTP or WebSocket; times each.
+
+Protocols on bare asyncio transports, so that the client costs little beside the server; what it costs falls on every
+server alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import struct
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+Make = Callable[[int, int], bytes]  # client, number of its request -> the request
+
+
+class Meter:
+    """Counts answers, and how long each took, until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.stopped = False
+        self.bad: bytes | None = None
+
+
+class HttpClient(asyncio.Protocol):
+    """One connection: a request, its answer, the next request."""
+
+    def __init__(self, client: int, make: Make, meter: Meter) -> None:
+        self.client, self.make, self.meter = client, make, meter
+        self.buffer = b""
+        self.number = 0
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.send()
+
+    def send(self) -> None:
+        self.began = perf_counter()
+        self.transport.write(self.make(self.client, self.number))
+        self.number += 1
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, found, body = self.buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        _, _, rest = head.lower().partition(b"content-length:")
+        if len(body) < int(rest.partition(b"\r\n")[0]):
+            return
+        if not head.startswith(b"HTTP/1.1 2"):
+            self.meter.bad = self.meter.bad or self.buffer[:500]
+        self.buffer = b""
+        self.meter.times.append(perf_counter() - self.began)
+        if self.meter.stopped:
+            self.transport.close()
+        else:
+            self.send()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class SocketClient(asyncio.Protocol):
+    """One WebSocket that carries `clients` clients; each message in may hold several answers."""
+
+    def __init__(
+        self, path: str, clients: list[int], make: Make, meter: Meter, count: Callable[[bytes], list[int]]
+    ) -> None:
+        self.path, self.clients, self.make, self.meter, self.count = path, clients, make, meter, count
+        self.buffer = bytearray()
+        self.open = False
+        self.numbers = dict.fromkeys(clients, 0)
+        self.began = dict.fromkeys(clients, 0.0)
+        self.left = len(clients)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        key = base64.b64encode(os.urandom(16)).decode()
+        transport.write(
+            f"GET {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        if not self.open:
+            head, found, rest = bytes(self.buffer).partition(b"\r\n\r\n")
+            if not found:
+                return
+            assert b" 101 " in head, head
+            self.open = True
+            self.buffer = bytearray(rest)
+            self.send(self.clients)
+        ready: list[int] = []
+        while (message := self.message()) is not None:
+            ready += self.count(message)
+        if ready:
+            now = perf_counter()
+            self.meter.times.extend(now - self.began[client] for client in ready)
+            if self.meter.stopped:
+                self.left -= len(ready)
+                if self.left <= 0:
+                    self.transport.close()
+            else:
+                self.send(ready)
+
+    def message(self) -> bytes | None:
+        """The next whole message; those in pieces and from the server's pings are not expected here."""
+        buffer = self.buffer
+        if len(buffer) < 2:
+            return None
+        size, start = buffer[1], 2
+        if size == 126:
+            if len(buffer) < 4:
+                return None
+            size, start = struct.unpack(">H", buffer[2:4])[0], 4
+        elif size == 127:
+            if len(buffer) < 10:
+                return None
+            size, start = struct.unpack(">Q", buffer[2:10])[0], 10
+        if len(buffer) < start + size:
+            return None
+        message = bytes(buffer[start : start + size])
+        del buffer[: start + size]
+        return message
+
+    def send(self, clients: list[int]) -> None:
+        now = perf_counter()
+        parts = []
+        for client in clients:
+            parts.append(self.make(client, self.numbers[client]))
+            self.numbers[client] += 1
+            self.began[client] = now
+        if len(self.clients) == 1:
+            self.transport.write(frame(parts[0]))
+        else:
+            self.transport.write(frame(b"[" + b",".join(parts) + b"]"))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+def frame(data: bytes) -> bytes:
+    """A text message, masked with zeros: allowed, and nothing to compute."""
+    size = len(data)
+    if size < 126:
+        head = struct.pack(">BB", 0x81, 0x80 | size)
+    elif size < 1 << 16:
+        head = struct.pack(">BBH", 0x81, 0xFE, size)
+    else:
+        head = struct.pack(">BBQ", 0x81, 0xFF, size)
+    return head + b"\0\0\0\0" + data
+
+
+async def load(
+    port: int, clients: list[Callable[[Meter], asyncio.Protocol]], seconds: float
+) -> tuple[float, list[float]]:
+    """Answers a second, and how long each took, sorted."""
+    loop = asyncio.get_running_loop()
+    meter = Meter()
+    began = perf_counter()
+    open_: list[Any] = []
+    for make in clients:
+        _, client = await loop.create_connection(lambda make=make: make(meter), "127.0.0.1", port)  # type: ignore[misc]
+        open_.append(client)
+    await asyncio.sleep(seconds)
+    meter.stopped = True
+    took = perf_counter() - began
+    count = len(meter.times)
+    await asyncio.wait([client.done for client in open_], timeout=10)
+    if meter.bad is not None:
+        raise SystemExit(f"a request was refused: {meter.bad!r}")
+    return count / took, sorted(meter.times)
