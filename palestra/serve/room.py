@@ -82,12 +82,13 @@ class Room:
         self._loop: asyncio.AbstractEventLoop  # from `start` on
         self._dirty: set[Worker] = set()
         self._restarts: set[asyncio.TimerHandle] = set()
-        self._scratch = tempfile.TemporaryDirectory(prefix="palestra-serve-", ignore_cleanup_errors=True)
+        self._scratch: tempfile.TemporaryDirectory[str]  # from `start` on
         self._closed = False
 
     async def start(self) -> None:
         """Until every worker is ready."""
         self._loop = asyncio.get_running_loop()
+        self._scratch = tempfile.TemporaryDirectory(prefix="palestra-serve-", ignore_cleanup_errors=True)
         for group in self._groups:
             for _ in range(group.workers):
                 self._hire(group)

@@ -137,6 +137,9 @@ class RemoteEnv(Env):
             if counted is not None:
                 self._seq = counted + 1
             raise
+        if told.get("seq") != ask.seq:
+            self._abandon()
+            raise NoAnswer(f"call {ask.seq} was answered as call {told.get('seq')}: something between mixes up answers")
         self._seq = told["seq"] + 1
         return told
 

@@ -101,10 +101,16 @@ class Engine:
 
     def _end(self) -> None:
         async def end() -> None:
-            if self._socket is not None:
+            if self._opening is not None:
+                self._opening.cancel()
+                await asyncio.gather(self._opening, return_exceptions=True)
+            socket, self._socket = self._socket, None
+            if socket is not None:
                 with suppress(Exception):
                     async with asyncio.timeout(1.0):
-                        await self._socket.close()
+                        await socket.close()
+                socket.transport.abort()  # where the other side does not answer to that
+                await asyncio.sleep(0.01)
             self._loop.stop()
 
         self._closing = self._loop.create_task(end())

@@ -7,6 +7,7 @@ import http.client
 import os
 import threading
 import time
+import weakref
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -23,6 +24,11 @@ _RECORDS = (protocol.Reset, protocol.Step, protocol.Fork, protocol.Render, proto
 _names: dict[type, str] = {record: record.__name__.lower() for record in _RECORDS}
 
 
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    for connection in connections:
+        connection.close()
+
+
 class PlainLine:
     """A connection for each thread that asks. A request that was lost on the way is sent again with the same id."""
 
@@ -37,6 +43,8 @@ class PlainLine:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._here = threading.local()
+        self._connections: list[http.client.HTTPConnection] = []
+        weakref.finalize(self, _close_all, self._connections)
         self._ids = count()
         self._prefix = f"{os.getpid():x}-{os.urandom(6).hex()}-"
 
@@ -45,9 +53,9 @@ class PlainLine:
         path = f"{self._path}/v1/sessions"
         if not isinstance(ask, protocol.Create):
             path = f"{path}/{ask.session}/{_names[type(ask)]}"
-        headers = self._headers
+        headers = {**self._headers, "X-Request-Id": ask.id}
         if not isinstance(ask, protocol.Create):
-            headers = {**headers, "X-Palestra-Session": ask.session}
+            headers["X-Palestra-Session"] = ask.session  # for balancers that route by it
         body = _write(ask)
         end = time.monotonic() + timeout
         give_up = time.monotonic() + min(timeout, self._patience)
@@ -77,6 +85,7 @@ class PlainLine:
         connection: http.client.HTTPConnection | None = getattr(self._here, "connection", None)
         if connection is None:
             connection = self._here.connection = self._make(self._host)
+            self._connections.append(connection)
         left = max(0.1, end - time.monotonic())
         connection.timeout = left
         if connection.sock is not None:
@@ -84,7 +93,10 @@ class PlainLine:
         try:
             connection.request("POST", path, body, headers)
             response = connection.getresponse()
-            return response.status, response.read()
+            data = response.read()
+            if response.headers.get("X-Request-Id", headers["X-Request-Id"]) != headers["X-Request-Id"]:
+                raise http.client.BadStatusLine("the answer to another request")
+            return response.status, data
         except BaseException:
             with suppress(Exception):
                 connection.close()  # an answer that comes now would be the next request's
