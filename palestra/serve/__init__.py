@@ -1,14 +1,16 @@
-"""Environments as a service: `create_app` makes the server, `serve` runs it, RemoteEnv plays on it from elsewhere."""
+"""Environments as a service: `create_app` makes a server, `running` has one for a while; `palestra.make(url)` plays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from palestra.serve.local import running
+
 if TYPE_CHECKING:
     from palestra.serve.app import App
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "running"]
 
 
 def create_app(envs: Iterable[str], *, workers: int = 1, python: Iterable[str] = (), **settings: Any) -> App:
