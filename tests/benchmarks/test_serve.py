@@ -1,0 +1,52 @@
+"""The benchmarks of serving run on our side alone, and the soak finds every step where it belongs."""
+
+from __future__ import annotations
+
+import json
+import runpy
+
+import pytest
+
+from tests.benchmarks.test_benchmarks_run import BENCHMARKS, run
+
+
+@pytest.mark.slow
+def test_serve_measures_our_side_alone() -> None:
+    code, text = run("serve.py", "--alone", "--quick", "--turns", "1", "--json")
+    report = json.loads(text)
+    assert code == bool(report["missed"])
+    assert set(report["servers"]) == {"ours, HTTP", "ours, socket", "ours, batches", "bare ASGI"}
+    assert all(figures["steps_per_s"] > 0 and figures["p99_ms"] > 0 for figures in report["servers"].values())
+
+
+@pytest.mark.slow
+def test_every_step_of_a_soak_happens_once() -> None:
+    code, text = run("serve_soak.py", "--sessions", "100", "--steps", "2000", "--workers", "2", "--json")
+    report = json.loads(text)
+    assert report["wrong"] == []
+    assert code == 0
+    counts = report["counts"]
+    assert counts["workers killed"] == 1
+    assert counts["answers lost on the way"] > 0
+    assert counts["lost: worker"] > 0
+
+
+def test_bars_are_bars() -> None:
+    module = runpy.run_path(str(BENCHMARKS / "serve.py"), run_name="serve")
+
+    def job(rate: float, p99: float) -> object:
+        made = module["Job"]("", 0, list)
+        made.rates, made.p99 = [rate], [p99]
+        return made
+
+    names = ("ours, HTTP", "ours, socket", "ours, batches", "bare ASGI", "AgentGym TextCraft", "OpenEnv echo, socket")
+    figures = (job(2000, 5), job(4000, 5), job(20000, 5), job(4000, 1), job(500, 20), job(1000, 10))
+    good = dict(zip(names, figures, strict=True))
+    assert [ratio >= least for _, ratio, least in module["bars"](good)] == [True] * 6
+    for name, worse in (
+        ("ours, HTTP", job(1900, 5)),
+        ("ours, socket", job(3900, 5)),
+        ("ours, batches", job(19000, 5)),
+        ("ours, HTTP", job(2000, 11)),
+    ):
+        assert not all(ratio >= least for _, ratio, least in module["bars"]({**good, name: worse}))
