@@ -50,6 +50,8 @@ def configured(settings: Mapping[str, Any]) -> Algorithm:
         options["lone"] = "zero"  # a failure may leave one of a group alone
     else:
         options["per_env"] = settings["normalise_per_env"]
+    if name == "rebn":
+        options["per_turn"] = settings["normalise_per_turn"]
     if name in ("ppo", "ppo_token"):
         options["lam"] = settings["lam"]
     return make_algorithm(name, **options)

@@ -45,6 +45,9 @@ def load(
         raise BadValue(f"{type(model).__name__} reads with an encoder; the hf engine runs decoder-only models")
     if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
         raise BadValue(f"{type(model).__name__} predicts no tokens; give a model for causal language modelling")
+    if place.type == "cuda":
+        # cuDNN's attention plans anew for every shape, which takes longer than most calls; here hardly two are alike.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return model, tokenizer, place
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -261,8 +262,11 @@ def _laid(
 ) -> Tensor:
     """A number a token of each row, rows in order -> [B, T]: without the prefix, line by line, padded on the right."""
     numbers = iter(per_row)
-    laid = []
-    for line in lines:
-        together = [number for _ in line for number in next(numbers)[shared:]]
-        laid.append(together + [pad] * (width - len(together)))
-    return torch.tensor(laid, dtype=dtype, device=device)
+    laid: list[float] = []
+    for i, line in enumerate(lines, 1):
+        for _ in line:
+            laid.extend(next(numbers)[shared:])
+        laid.extend([pad] * (i * width - len(laid)))
+    # By way of numpy, which reads one long list twice as fast as torch reads a list of lists.
+    kind = {torch.long: np.int64, torch.bool: np.bool_, torch.float32: np.float32}[dtype]
+    return torch.from_numpy(np.array(laid, kind)).view(len(lines), width).to(device)

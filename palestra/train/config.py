@@ -80,12 +80,22 @@ class TrainConfig:
     normalise_per_env: bool = _f(
         True, "means and deviations within each environment; off: over the whole batch", group="learning"
     )
+    normalise_per_turn: bool = _f(
+        False,
+        "rebn: means and deviations among the turns of one number, first ones, second ones, ...",
+        group="learning",
+    )
     kl: float = _f(0.0, "weight of the KL to the model at the start of RL", group="learning")
     kl_estimator: str = _f("k3", "k1, k2 or k3", group="learning")
     kl_in: str = _f("loss", "loss or reward", group="learning")
     kl_stop: float = _f(
         0.03,
         "a step ends early where the policy has moved this far (KL) since its begin; 0: off",
+        group="learning",
+    )
+    kl_back: float = _f(
+        0.0,
+        "an update after which the policy has moved this far (KL) since the step's begin is made smaller; 0: never",
         group="learning",
     )
     kl_limit: float = _f(5.0, "training stops where that KL is above this; 0: never", group="learning")

@@ -25,6 +25,8 @@ from palestra.train.distributed import World
 from palestra.train.model import Policy
 from palestra.train.optim import Optimiser
 
+LOOKED_AT = 64  # rows that tell how far an update went
+
 
 class Diverged(BadValue):
     """The numbers are no longer numbers; the last checkpoint is still good."""
@@ -110,7 +112,11 @@ class Learner:
         for part in parts:
             chosen = set(part)
             chosen_rows = [row for row in rows if first + row.episode in chosen]
+            kept = self.optimiser.kept() if config.kl_back else None
             found.append(self._update(chosen_rows, mine, before, options))
+            if kept is not None and self._held_back(kept, chosen_rows, before):
+                metrics["held_back"] = 1.0
+                break  # what comes next is better learned from new samples
             if found[-1]["step_kl"] > config.kl_stop > 0:
                 break  # the policy has left the one of the step's begin: the rest would be learned from hearsay
         metrics["updates"] = len(found)
@@ -214,6 +220,31 @@ class Learner:
         metrics = self._combined(parts)
         metrics["grad_norm"] = self.apply()
         return metrics
+
+    def _held_back(self, kept: list[Tensor], rows: list[Row], before: Before) -> bool:
+        """Make the update since `kept` smaller where it went too far, until it does not; did it?
+
+        A quarter of it, a quarter of that, and where that is still too much nothing.
+        """
+        shares = [0.75, 0.75, 1.0]
+        while shares and not self._moved(rows, before) <= self.config.kl_back:  # NaN is too far as well
+            with self.hold():
+                self.optimiser.go_back(kept, shares.pop(0))
+                self.policy.publish()
+        return len(shares) < 3
+
+    @torch.no_grad()
+    def _moved(self, rows: list[Row], before: Before) -> float:
+        """KL from the policy of the step's begin to the one of now, on some of the rows just learned from."""
+        total, count = 0.0, 0.0
+        for micro in self.micros(rows[:: max(1, len(rows) // LOOKED_AT)]):
+            then = before.anchor_logprobs(micro)
+            lately = self.policy.score(micro).logprobs - (before.old_logprobs(micro) if then is None else then)
+            lately = lately.double().masked_fill(~micro.mask, 0.0)
+            total += float((torch.expm1(lately) - lately).sum())
+            count += float(micro.mask.sum())
+        total, count = self.world.total([total, count])
+        return total / max(1.0, count)
 
     def _judged(self, micro: Micro) -> Tensor:
         """Where the critic is asked."""

@@ -142,6 +142,18 @@ class Optimiser:
         for part in self.parts:
             part.state.clear()
 
+    def kept(self) -> list[Tensor]:
+        """The weights as they are, where they are; `go_back` undoes what was done since."""
+        return [p.detach().clone() for p in self.parameters]
+
+    @torch.no_grad()
+    def go_back(self, kept: Sequence[Tensor], share: float) -> None:
+        """Undo so much of what was done since `kept`; 1: all of it."""
+        for p, was in zip(self.parameters, kept, strict=True):
+            p.copy_(was if share == 1 else was + (p - was) * (1 - share))  # all of it: NaN too
+        for coarse, master in self._pairs:
+            coarse.copy_(master)
+
     def snapshot(self) -> list[Tensor]:
         """The model's trained weights as they are, put together, on the CPU; every process must call."""
         return [whole(p.detach()).cpu().clone() for p in self.model_parameters]

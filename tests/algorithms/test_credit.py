@@ -119,6 +119,19 @@ def test_rebn_has_mean_zero_and_deviation_one_in_every_environment(batch: list[E
     assert credit.metrics["flat"] == pytest.approx(flat / len(set(envs(batch))))
 
 
+@given(episodes(envs=2), units)
+def test_rebn_turn_by_turn(batch: list[Episode], gamma: float) -> None:
+    returns = defined_returns(batch, gamma, 0.0)
+    apart = [[value] for row in returns for value in row]
+    for per_env in (True, False):
+        names = envs(batch) if per_env else [""] * len(batch)
+        keys = [(name, turn) for name, row in zip(names, returns, strict=True) for turn in range(len(row))]
+        assume(clear_cut(apart, keys))
+        found = ReBN(gamma=gamma, per_env=per_env, per_turn=True).credit(batch).advantages
+        assert [len(row) for row in found] == [len(row) for row in returns]
+        assert close([[a] for row in found for a in row], defined_standard(apart, keys), 1e-6)
+
+
 @given(episodes(groups=True), units, units)
 def test_grpo_and_rloo(batch: list[Episode], gamma: float, beta: float) -> None:
     totals = [[row[0]] for row in defined_returns(batch, gamma, beta)]

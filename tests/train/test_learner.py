@@ -230,6 +230,34 @@ def test_figures_of_each_environment() -> None:
     }
 
 
+def moved(learner: Learner, trajectories: list[Trajectory]) -> float:
+    """KL from the model as learners of these tests begin to the one of now, over the sampled tokens."""
+    (micro,) = learner.micros(rows_of(trajectories))
+    with torch.no_grad():
+        now = learner.policy.score(micro).logprobs[micro.mask]
+        then = learner_of(temperature=0.8).policy.score(micro).logprobs[micro.mask]
+    ratio = now - then
+    return float((ratio.exp() - 1 - ratio).mean())
+
+
+def test_an_update_that_goes_too_far_is_made_smaller() -> None:
+    trajectories = batch(5, 8)
+    far = {"lr": 2e-3, "temperature": 0.8}  # other than 1: then the policy itself says what it thought before
+    metrics, _, free = learned(trajectories, **far)
+    assert "held_back" not in metrics
+    limit = moved(free, trajectories) / 4
+    metrics, _, held = learned(trajectories, kl_back=limit, **far)
+    assert metrics["held_back"] == 1
+    assert 0 < moved(held, trajectories) <= limit
+    metrics, _, stuck = learned(trajectories, kl_back=1e-30, **far)
+    assert metrics["held_back"] == 1
+    begin = learner_of(temperature=0.8).policy.model
+    assert all(torch.equal(p, q) for p, q in zip(stuck.policy.model.parameters(), begin.parameters(), strict=True))
+    metrics, _, near = learned(trajectories, kl_back=limit, lr=1e-6, temperature=0.8)
+    assert "held_back" not in metrics
+    assert moved(near, trajectories) > 0
+
+
 def test_what_is_sampled_from_changes_only_when_published() -> None:
     """With a copy for sampling the learner may write while the engine reads."""
     learner = learner_of(lr=1e-2)
