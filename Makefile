@@ -2,22 +2,23 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .cache/vllm-venv
+OPENENV := .cache/openenv-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm quick lint format bench sandbox java browser clean
+.PHONY: demo test test-vllm quick lint format bench sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	$(BIN)/palestra train recipes/guess_the_number.toml
 
-test: lint sandbox java browser
+test: lint sandbox java browser balancer openenv
 	$(BIN)/python -m pytest -n 2
 
 # The engine against a real server: 5 minutes and 3.4 GB to install, 1.5 minutes and 3 GB of memory to run.
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
-quick: $(VENV)/.dev sandbox java browser
+quick: $(VENV)/.dev sandbox java browser balancer openenv
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/.dev
@@ -58,6 +59,22 @@ java:
 browser:
 	@command -v chromium >/dev/null || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq chromium'
+
+# What the tests of the balancer's settings run: the program alone, so that nothing begins to listen on this machine.
+balancer: .cache/nginx/usr/sbin/nginx
+
+.cache/nginx/usr/sbin/nginx:
+	mkdir -p .cache/nginx
+	cd .cache/nginx && { apt-get download -qq nginx || { $(SUDO) apt-get update -qq && apt-get download -qq nginx; }; }
+	cd .cache/nginx && dpkg-deb -x nginx_*.deb . && rm nginx_*.deb
+
+# OpenEnv's own client and server, which the tests of its protocol run: what it needs does not fit our versions.
+openenv: $(OPENENV)/.ready
+
+$(OPENENV)/.ready: | $(VENV)/.dev
+	$(BIN)/python -m venv --clear $(OPENENV)
+	$(OPENENV)/bin/python -m pip --disable-pip-version-check install --quiet openenv-core==0.3.0 uvicorn httptools uvloop websockets
+	touch $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -22,6 +22,7 @@ PACKAGES = [
     "palestra.grading",
     "palestra.integrations.mcp",
     "palestra.rollout",
+    "palestra.serve.foreign",
     "palestra.vector",
     "palestra.tools",
     "palestra.tools.sandbox",

@@ -67,12 +67,25 @@ class Dialect(Protocol):
 class HttpRequest:
     """One HTTP request: what routes need of it, and how to answer it."""
 
-    __slots__ = ("_limit", "_receive", "_send", "accept", "answered", "kind", "method", "path", "query", "visitor")
+    __slots__ = (
+        "_limit",
+        "_receive",
+        "_send",
+        "accept",
+        "answered",
+        "headers",
+        "kind",
+        "method",
+        "path",
+        "query",
+        "visitor",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, visitor: Visitor, limit: int) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.visitor = visitor
         self.kind = visitor.kind  # of the body: JSON, MSGPACK or ""
         self.accept = visitor.accept  # of the answer
@@ -163,6 +176,8 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
+        if scope.get("root_path"):  # it lives below a path of a balancer's, which is none of its own addresses
+            scope = {**scope, "path": scope["path"].removeprefix(scope["root_path"])}
         if kind == "http":
             await self._http(scope, receive, send)
         elif kind == "websocket":
@@ -330,7 +345,7 @@ class App:
 
     async def _document(self, request: HttpRequest) -> None:
         if self._openapi is None:
-            self._openapi = msgspec.json.encode(document())
+            self._openapi = msgspec.json.encode(document(self.settings.envs))
         await request.answer(200, self._openapi, kind=JSON)
 
     # The socket.

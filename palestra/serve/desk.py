@@ -112,9 +112,14 @@ class Desk:
         self.draining = True
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self.end_all()
+        await self.room.stop()
+
+    def end_all(self) -> None:
+        """The server stops: whoever waits is told."""
+        self.draining = True
         for session in self.sessions.all():
             self._end(session, "stopped", drop=False)
-        await self.room.stop()
 
     @property
     def ready(self) -> bool:
@@ -128,7 +133,7 @@ class Desk:
         if settings.rate is not None and not self._in_rate(owner, settings.rate):
             tell(fault("rate_limited", "too many requests a second", retry_after=ceil(100 / settings.rate) / 100))
             return
-        if self.in_flight >= settings.max_in_flight and not isinstance(ask, Close):
+        if self.in_flight >= settings.max_in_flight and not isinstance(ask, Close | Look):
             tell(fault("capacity", f"{self.in_flight} calls are under way", retry_after=1.0))
             return
         if ask.timeout is not None:
@@ -140,6 +145,12 @@ class Desk:
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.submit(ask, owner, write, lambda result: None if answer.done() else answer.set_result(result))
         return await answer
+
+    def hang_up(self, name: str, owner: str) -> None:
+        """End a session whose client is gone: nobody asks for it, so no rate and no limit holds it up."""
+        session = self.sessions.find(name, owner)
+        if session is not None:
+            self._end(session, "closed")
 
     def _create(self, ask: Create, owner: str, write: str, tell: Tell) -> None:
         settings, sessions = self.settings, self.sessions
@@ -250,7 +261,7 @@ class Desk:
             if cause is None:
                 tell(_unknown_session())
             else:
-                tell(encoder(write)({"closed": False, "cause": cause}))
+                tell(encoder(write)({"closed": True, "cause": cause}))
             return
         self._end(session, "closed")
         tell(encoder(write)({"closed": True, "cause": "closed"}))
@@ -336,8 +347,8 @@ class Desk:
         elif what == host.FORKS:
             result = self._forked(session, how, data)
         elif how == host.OK or how == host.OVER:
-            result = data if isinstance(data, bytes) else encoder(session.write)(data)
-            if what == host.STEPS or what == host.RESETS:
+            result = data if isinstance(data, bytes) else self._written(session, data)
+            if isinstance(result, bytes) and (what == host.STEPS or what == host.RESETS):
                 result = numbered(result, session.seq - 1, session.write)
                 if how == host.OVER:
                     self.stats.episodes += 1
@@ -346,6 +357,14 @@ class Desk:
         if what in _NUMBERED:
             session.last = result = counted(result, session.seq - 1)
         self._tell(session, result)
+
+    def _written(self, session: Session, data: Any) -> Result:
+        """What a worker that has no means to write left to us."""
+        try:
+            body: bytes = encoder(session.write)(data)
+        except (ValueError, TypeError, OverflowError) as err:  # half a character, a number too large
+            return self._failed(session, host.BROKE, host.broken(err))
+        return body
 
     def _tell(self, session: Session, result: Result) -> None:
         waiters, session.waiters = session.waiters, None
@@ -376,6 +395,8 @@ class Desk:
             return self._failed(session, how, data)
         self.stats.opened += 1
         twin.until = monotonic() + twin.lease
+        told = {"session": twin.id, "env": twin.env, "client": twin.owner, "fork_of": session.id}
+        log.info("session opened", extra=told)
         if session.closing is not None:  # nobody will be told its name
             self._end(twin, "closed")
         made = {"session": twin.id, "env": twin.env, "lease": twin.lease}

@@ -99,5 +99,5 @@ def _site(origin: bytes) -> bytes | None:
 def _name(host: bytes) -> bytes:
     host = host.lower()
     if host.startswith(b"["):
-        return host.partition(b"]")[0] + b"]"
+        return b"".join(host.partition(b"]")[:2])
     return host.partition(b":")[0]

@@ -24,7 +24,7 @@ from palestra import registry
 from palestra.core import Env
 from palestra.errors import BadValue, EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
 from palestra.seeding import check_seed
-from palestra.vector.crew import Crew, Runner
+from palestra.vector.crew import Crew, Ended, Runner
 from palestra.vector.recipe import Recipe, recipe_of
 from palestra.vector.slot import Slot
 from palestra.vector.types import RESET, STEP, Reply
@@ -151,8 +151,10 @@ class Host:
             how, data = self._doing[what](key, payload)
         except UsageError as err:
             code = next(code for kind, code in _CODES if isinstance(err, kind))
-            how, data = REFUSED, (code, type(err).__name__, str(err))
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # whatever it raises, it costs this session alone
+            how, data = REFUSED, (code, type(err).__name__, _words(err))
+        except Ended:
+            raise
+        except BaseException as err:  # noqa: BLE001  # whatever it raises, it costs this session alone
             how, data = BROKE, broken(err)
             self._forget_env(key)
             if isinstance(err, MemoryError):
@@ -176,7 +178,7 @@ class Host:
     def _forget_env(self, key: int) -> None:
         seat = self._seats.get(key)
         if seat is not None:
-            with suppress(Exception, SystemExit):  # it is broken
+            with suppress(BaseException):  # it is broken
                 seat.drop()
 
     # Each gives how it went and what is answered.
@@ -194,13 +196,14 @@ class Host:
         self._seats[key] = seat
         low, high = env.reward_range
         spec = registry.get_spec(env_id)
-        return OK, {
+        told = {
             "env": env_id,
             "max_turns": env.max_turns,
             "reward_range": [low if low > -FOREVER else None, high if high < FOREVER else None],
             "expert_peeks": env.expert_peeks,
             "spec": spec.to_json(),
         }
+        return OK, _builtin(told)
 
     def _reset(self, key: int, payload: Any) -> tuple[int, Any]:
         seed, options, actions, write = payload
@@ -337,7 +340,19 @@ def broken(err: BaseException) -> tuple[str, str, str, str, str]:
     boundary = err.boundary if isinstance(err, InfrastructureError) else "env"
     cause = "memory" if isinstance(err, MemoryError) else "raised"
     trace = "".join(traceback.format_exception(err))[-LONGEST_TRACE:]
-    return boundary, cause, type(err).__name__, str(err), trace
+    return boundary, cause, type(err).__name__, _words(err), _utf8(trace)
+
+
+def _words(err: BaseException) -> str:
+    """What it says, if it can, in characters that can be sent."""
+    try:
+        return _utf8(str(err)[:LONGEST_TRACE])
+    except Exception:  # noqa: BLE001  # it cannot even say what is wrong
+        return "it has no words"
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:

@@ -65,6 +65,8 @@ def read(data: bytes | str, kind: str) -> tuple[list[Request], list[tuple[str, F
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         return _one_by_one(data, kind, err)
     asks: list[Request] = found if isinstance(found, list) else [found]
+    if not asks:
+        return [], [("", fault("bad_request", "a message holds at least one request"))]
     if len(asks) > MOST_AT_ONCE:
         return [], [("", _too_many())]
     return asks, []

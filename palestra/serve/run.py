@@ -18,7 +18,6 @@ from palestra.optional import require
 from palestra.serve.app import App
 
 KEEP_ALIVE = 75  # seconds an idle connection is kept
-PING = 20.0  # seconds between pings on a socket; half-open ones are found out by them
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
@@ -75,8 +74,8 @@ def run(
         http=HttpConnection,
         ws=Socket,
         ws_max_size=app.settings.max_body,
-        ws_ping_interval=PING,
-        ws_ping_timeout=PING,
+        ws_ping_interval=app.settings.ping,  # half-open ones are found out by it
+        ws_ping_timeout=app.settings.ping,
         ws_per_message_deflate=False,
         lifespan="on",
     )
@@ -89,7 +88,7 @@ def run(
 
         async def on_tick(self, counter: int) -> bool:
             if counter % 10 == 0:  # once a second
-                look_at(self.server_state.connections)
+                look_at(self.server_state.connections, app.settings.request_timeout)
             ends: bool = await super().on_tick(counter)
             return ends
 
@@ -119,7 +118,7 @@ class Stop:
 
     def signalled(self) -> None:
         if self._task is not None:
-            self._server.should_exit = True
+            self._stop()
             return
         self._app.desk.draining = True
         self._log.info("draining", extra={"sessions": len(self._app.desk.sessions), "seconds": self._drain})
@@ -129,5 +128,9 @@ class Stop:
         end = time.monotonic() + self._drain
         while len(self._app.desk.sessions) and time.monotonic() < end:
             await asyncio.sleep(0.05)
+        self._stop()
+
+    def _stop(self) -> None:
         self._log.info("stopping", extra={"sessions": len(self._app.desk.sessions)})
+        self._app.desk.end_all()
         self._server.should_exit = True

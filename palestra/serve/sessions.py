@@ -76,6 +76,7 @@ class Sessions:
         self._creations: dict[tuple[str, str], Session] = {}
         self._counts: dict[str, int] = {}
         self._ended: OrderedDict[str, tuple[str, Cause]] = OrderedDict()
+        self._watched: dict[str, Callable[[Cause | None], None]] = {}
         self._key = 0
 
     def __len__(self) -> int:
@@ -110,6 +111,13 @@ class Sessions:
             self._ended[session.id] = (owner, cause)
             if len(self._ended) > REMEMBERED:
                 self._ended.popitem(last=False)
+        told = self._watched.pop(session.id, None)
+        if told is not None:
+            told(cause)
+
+    def watch(self, session: Session, told: Callable[[Cause | None], None]) -> None:
+        """Have it told when a session ends, however it does."""
+        self._watched[session.id] = told
 
     def forget_key(self, key: int) -> None:
         self._by_key.pop(key, None)

@@ -27,6 +27,8 @@ class Settings:
     lease: float = 600.0  # of a session, unless the client asks for another
     longest_lease: float = 86_400.0
     step_timeout: float = 120.0  # of one call in an environment; then the session is lost
+    request_timeout: float = 60.0  # for a request to arrive, and for its answer to be taken
+    ping: float = 20.0  # between questions to sockets whether they are still there, and to answer one
     max_sessions: int = 4_096
     sessions_per_client: int | None = None
     rate: float | None = None  # requests a second and client
@@ -38,7 +40,17 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.envs:
             raise BadValue("name what to serve: ids (game:Wordle-v0-hard) or families (babyai:)")
-        for name in ("lease", "longest_lease", "step_timeout", "max_sessions", "max_in_flight", "max_body", "threads"):
+        for name in (
+            "lease",
+            "longest_lease",
+            "step_timeout",
+            "request_timeout",
+            "ping",
+            "max_sessions",
+            "max_in_flight",
+            "max_body",
+            "threads",
+        ):
             if not getattr(self, name) > 0:
                 raise BadValue(f"{name} is above 0, got {getattr(self, name)!r}")
         for name in ("sessions_per_client", "rate", "memory"):

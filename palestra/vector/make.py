@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
+from palestra import registry
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.seeding import check_seed, child_seed, fresh_seed
@@ -71,7 +73,7 @@ def make_vec(
     for name, count in (("workers", workers), ("threads", threads)):
         if count is not None and count < 1:
             raise BadValue(f"{name} is at least 1, got {count!r}")
-    sources = _sources(env_ids, num_envs)
+    sources = [_far(source) for source in _sources(env_ids, num_envs)]
     if any(isinstance(source, str) and "://" in source for source in sources):
         return _remote(
             sources,
@@ -116,6 +118,13 @@ def make_vec(
         backend=backend,
         failures_in_a_row=max_failures_in_a_row,
     )
+
+
+def _far(source: Source) -> Source:
+    """The address of another project's server (`openenv+http://...`) as what makes an env there; else as it is."""
+    if isinstance(source, str) and "+" in source.partition("://")[0] and "://" in source:
+        return partial(registry.make, source)
+    return source
 
 
 def _remote(sources: list[Source], wrappers: Any, backend: str, **settings: Any) -> VectorEnv:

@@ -12,6 +12,7 @@ from palestra.seeding import check_seed, child_seed, fresh_seed
 from palestra.serve.client.address import parse
 from palestra.serve.client.env import RemoteEnv
 from palestra.serve.client.pool import RemotePool
+from palestra.serve.foreign import make_agentgym, make_openenv
 from palestra.vector.env import VectorEnv
 from palestra.vector.recipe import Recipe
 from palestra.vector.types import AUTORESETS, Autoreset
@@ -22,8 +23,13 @@ _OPTIONS = frozenset(inspect.signature(RemoteEnv.__init__).parameters) - {"self"
 def make_remote(url: str, /, **kwargs: Any) -> Env:
     """The environment at `url`; keywords of RemoteEnv's (token, recover, timeout ...) are its own, the rest the env's.
 
-    `kwargs={...}` gives the env keywords of those names.
+    `kwargs={...}` gives the env keywords of those names. `agentgym+http://...` and `openenv+http://...` are servers of
+    those projects (see `palestra.serve.foreign`).
     """
+    if url.startswith("agentgym+"):
+        return make_agentgym(url, **kwargs)
+    if url.startswith("openenv+"):
+        return make_openenv(url, **kwargs)
     options = {name: kwargs.pop(name) for name in _OPTIONS & kwargs.keys()}
     own = {**kwargs.pop("kwargs", {}), **kwargs}
     return RemoteEnv(url, kwargs=own, **options)

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from palestra.serve.settings import Settings
 
 
-def all_dialects(settings: Settings) -> list[Dialect]:  # noqa: ARG001
+def all_dialects(settings: Settings) -> list[Dialect]:
     """Those that this server can speak."""
-    return []
+    from palestra.serve.dialects.agentgym import AgentGym
+    from palestra.serve.dialects.mcp import Mcp
+    from palestra.serve.dialects.openenv import OpenEnv
+
+    return [AgentGym(settings), OpenEnv(settings), Mcp(settings)]

@@ -1,0 +1,107 @@
+"""Environments that do to their server what it has to survive; registered when this module is imported."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from typing import Any
+
+from palestra import Env, Step, register
+from palestra.core import Reset
+from palestra.errors import BadValue, EpisodeOver, ResetNeeded
+
+MEGABYTE = 1 << 20
+
+
+class Mute(Exception):
+    """Cannot say what is wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Tricky(Env):
+    """Does what its actions say, and counts them: the observation holds everything that was done, in order."""
+
+    reward_range = (0.0, 1.0)
+
+    def __init__(self, *, word: str = "", size: int = 0, opens: float = 0.0, fails: bool = False) -> None:
+        if size < 0:
+            raise BadValue("size is at least 0")
+        if fails:
+            raise RuntimeError("it does not open")
+        time.sleep(opens)
+        self.word = word
+        self.done: list[str] | None = None
+        self.over = False
+        self.held: list[bytes] = []
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        seed = self.start_episode(seed)
+        if options and options.get("raises"):
+            raise RuntimeError("it does not begin")
+        self.done, self.over = [], False
+        return f"begun {seed}", {"seed": seed}
+
+    def step(self, action: str) -> Step:
+        if self.done is None:
+            raise ResetNeeded("reset first")
+        if self.over:
+            raise EpisodeOver("it is over")
+        self.done.append(action)
+        what, _, how = action.partition(" ")
+        observation: Any = " ".join(self.done[-50:])
+        reward, info = 0.0, {"count": len(self.done)}
+        if what == "sleep":
+            time.sleep(float(how))
+        elif what == "spin":  # long, and Python can be interrupted in it
+            while True:
+                time.sleep(0.01)
+        elif what == "raise":
+            raise RuntimeError("it broke")
+        elif what == "mute":
+            raise Mute
+        elif what == "cancel":
+            raise asyncio.CancelledError
+        elif what == "half":
+            raise RuntimeError("\ud800")
+        elif what == "sysexit":
+            raise SystemExit(3)
+        elif what == "exit":
+            os._exit(7)
+        elif what == "eat":
+            self.held.append(b"x" * (int(how) * MEGABYTE))
+        elif what == "big":
+            observation = "x" * (int(how) * MEGABYTE)
+        elif what == "image":
+            picture = bytes(range(256)) * (int(how) * MEGABYTE // 256)
+            observation = [{"type": "text", "text": "look"}, {"type": "image", "image": picture}]
+        elif what == "nan":
+            reward = math.nan
+        elif what == "surrogate":
+            observation = "\ud800"
+        elif what == "object":
+            info["object"] = object()  # type: ignore[assignment]
+        elif what == "end":
+            self.over, reward = True, 1.0
+            info["success"] = True
+        return Step(observation, reward, self.over, False, info)
+
+    def sample_random_action(self) -> str:
+        return str(self.player_rng.randrange(1000))
+
+    def expert_action(self) -> str | None:
+        return "end"
+
+    def example_action(self) -> str:
+        return "end"
+
+    def render(self, mode: str = "text") -> str | bytes | None:
+        shown = " ".join(self.done or ())
+        return shown if mode == "text" else b"\x89PNG" + shown.encode()
+
+
+TRICKY = "bad:Tricky-v0"
+register(TRICKY, "tests.serve.bad_envs:Tricky")
