@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -36,7 +38,8 @@ class Bare:
     def __init__(self) -> None:
         from scienceworld import ScienceWorldEnv
 
-        self.env = ScienceWorldEnv("", envStepLimit=1000)
+        with contextlib.chdir(tempfile.gettempdir()):  # its Java process writes a file where it is started
+            self.env = ScienceWorldEnv("", envStepLimit=1000)
 
     def reset(self, task: str, variation: int) -> None:
         self.env.load(task, variation, "", generateGoldPath=False)

@@ -57,6 +57,12 @@ class Env(ABC):
     def step(self, action: str) -> Step:
         """Take one action. Any string is allowed; a bad one gets a helpful observation and the documented penalty."""
 
+    def prepare(self, seed: int) -> None:
+        """A hint that `reset(seed)` will be called soon, here or in an env made alike; nothing waits for it.
+
+        Where a start takes long, it is begun in the background. Rollouts give it for the episodes they know of.
+        """
+
     def close(self) -> None:
         """Give back what the environment holds. May be called twice."""
 
@@ -230,6 +236,9 @@ class Wrapper(Env):
             await super().aclose()
         else:
             await self.env.aclose()
+
+    def prepare(self, seed: int) -> None:
+        self.env.prepare(seed)
 
     def close(self) -> None:
         self.env.close()

@@ -25,12 +25,13 @@ async def play(
     call_timeout: float | None = None,
     attempt: int = 1,
     out_of_time: Callable[[], str | None] = lambda: None,
+    begun: Callable[[], None] = lambda: None,
 ) -> Trajectory:
     """Play `task` in `env` to its end.
 
     Whatever breaks on the way (an exception of env, tool or engine, a call longer than `call_timeout`) ends the
     trajectory with a `failure` and keeps the turns so far; it is never a reward. Cancelling passes through, unless
-    `out_of_time` gives a reason to record instead.
+    `out_of_time` gives a reason to record instead. `begun` is called when the first observation is there.
     """
     trajectory = Trajectory.of(task, attempt=attempt, started=time())
     turns: list[Turn] = []
@@ -42,6 +43,7 @@ async def play(
     try:
         async with _limit(call_timeout):
             observation, info = await env.areset(seed=task.seed, options=dict(task.options) or None)
+        begun()
         session = agent.begin(env, seed=agent_seed)
         success: bool | None = None
         clock = perf_counter()

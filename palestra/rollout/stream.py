@@ -70,6 +70,7 @@ class Stream:
         self._turnstile = asyncio.Lock()  # a source of tasks is asked by one worker at a time
         self._wrappers = options.get("wrappers", ())
         self._todo: Iterator[Task] = iter(self.tasks)
+        self._foretold = min(self.concurrency, len(self.tasks))  # tasks begun, or told to an env ahead of their turn
         self._idle: dict[str, list[Env]] = {}  # envs that finished well and may play again
         self._open: set[Env] = set()
         self._spent = {"episodes": 0, "turns": 0, "tokens": 0}
@@ -160,7 +161,7 @@ class Stream:
             attempt += 1
 
     async def _attempt(self, task: Task, attempt: int) -> Trajectory:
-        pool = self._idle.setdefault(f"{task.env_id} {sorted(task.kwargs.items(), key=repr)!r}", [])
+        pool = self._idle.setdefault(_kind(task), [])
         try:
             env = pool.pop() if pool else self._build(task)
         except InfrastructureError as err:
@@ -176,6 +177,7 @@ class Stream:
                 call_timeout=self.call_timeout,
                 attempt=attempt,
                 out_of_time=lambda: self._out_of_time,
+                begun=lambda: self._foretell(env, task),
             )
             good = trajectory.failure is None
         finally:
@@ -185,6 +187,17 @@ class Stream:
                 self._open.discard(env)
                 await _close(env)
         return trajectory
+
+    def _foretell(self, env: Env, task: Task) -> None:
+        """When an episode has begun, tell an env like it of the one that will be next once all that run are over."""
+        if self._foretold >= len(self.tasks):
+            return
+        later = self.tasks[self._foretold]
+        self._foretold += 1
+        kind = _kind(later)
+        listener = env if kind == _kind(task) else next(reversed(self._idle.get(kind, [])), None)
+        if listener is not None and not later.options:
+            listener.prepare(later.seed)
 
     def _build(self, task: Task) -> Env:
         env = make(task.env_id, **task.kwargs) if self._source is None else self._source(**task.kwargs)
@@ -228,6 +241,11 @@ def _tasks(env: EnvSource, options: Options) -> list[Task]:
         for group in range(episodes // group_size)
         for member in range(group_size)
     ]
+
+
+def _kind(task: Task) -> str:
+    """The same for tasks that one env can play."""
+    return f"{task.env_id} {sorted(task.kwargs.items(), key=repr)!r}"
 
 
 async def _close(env: Env) -> None:

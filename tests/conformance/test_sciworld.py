@@ -1,7 +1,8 @@
 """ScienceWorld's ids keep the laws, at a cost that a world of a tenth of a second's making allows.
 
-They are one class with other tasks: one id goes through all laws with short episodes, a few tapes through another
-process, and every id through its prompt, a random command and a bad one. That solutions solve is tested on short ones.
+They are one class with other tasks: an id of each group goes through all laws with short episodes, tapes of all groups
+through another process, and every id through its prompt, a random command and a bad one. That solutions solve is tested
+on short ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from palestra.envs.sciworld.tasks import TYPES
 
 IDS = palestra.list_envs("sciworld")
 SHORT: dict[str, Any] = {"max_turns": 3, "prepare_next": False}
+LAWFUL = [  # one of each group, and all splits
+    "sciworld:Find-v0",
+    "sciworld:Measure-v0",
+    "sciworld:TestConductivity-v0",
+    "sciworld:ChemistryMix-v0-dev",
+    "sciworld:Lifespan-v0-test",
+]
 QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test"]  # some seconds
 
 REPLAY = """
@@ -38,10 +46,9 @@ print(json.dumps(again))
 
 
 @pytest.mark.slow
-def test_laws() -> None:
-    report = palestra.check_env(
-        "sciworld:Find-v0", kwargs=SHORT, episodes=3, seconds=1.0, processes=False, step_timeout=120.0
-    )
+@pytest.mark.parametrize("env_id", LAWFUL)
+def test_laws(env_id: str) -> None:
+    report = palestra.check_env(env_id, kwargs=SHORT, episodes=2, seconds=1.0, processes=False, step_timeout=120.0)
     assert len(report.passed) == 7
     assert report.notes == [
         "its expert knows what is hidden, as it says itself, so peeking was not checked",
@@ -53,7 +60,7 @@ def test_episodes_are_the_same_in_another_process() -> None:
     """Laws 1 and 5 across processes; backwards, as what was played before must not matter."""
     tapes: list[tuple[str, int, list[str], bytes]] = []
     shown: list[list[Any]] = []
-    for env_id in ("sciworld:ChemistryMix-v0", "sciworld:Find-v0-dev", "sciworld:GrowFruit-v0"):
+    for env_id in (*LAWFUL, "sciworld:All-v0", "sciworld:GrowFruit-v0"):
         with palestra.make(env_id, **SHORT) as env:
             prompt, _ = env.reset(seed=3)
             actions = ["wait", env.sample_random_action(), "look around"]

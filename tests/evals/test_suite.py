@@ -48,6 +48,9 @@ def test_the_suites_there_are() -> None:
     assert {"code", "games", "math", "qa", "reasoning", "worlds"} <= set(shipped())
     families = {get_spec(one.id).parts.name for one in load("suite:games").entries}
     assert len(families) == 13
+    worlds = {get_spec(one.id).parts.family for one in load("suite:worlds").entries}
+    assert worlds == {"babyai", "search", "sql", "textcraft", "webshop"}  # ScienceWorld, which needs Java, has its own
+    assert {get_spec(one.id).parts.family for one in load("suite:science").entries} == {"sciworld"}
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:

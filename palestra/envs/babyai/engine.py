@@ -11,7 +11,8 @@ import copy
 import os
 from typing import Any
 
-from palestra.envs.babyai.quick import Draws, quick, the_wall
+from palestra.envs.babyai.draws import Draws
+from palestra.envs.babyai.quick import quick, the_wall
 from palestra.envs.babyai.solvable import solvable
 from palestra.errors import EnvFailed
 from palestra.optional import require
@@ -38,6 +39,7 @@ class World:
         except Exception as err:
             raise EnvFailed(f"minigrid could not draw {self.level} for seed {seed}: {err!r}") from err
         engine.draws = None  # nothing is drawn after the start
+        engine.grid.things = None  # nor is more looked for than once in a while, and copies should be small
         engine.agent_pos = (int(engine.agent_pos[0]), int(engine.agent_pos[1]))
         engine.agent_dir = int(engine.agent_dir)
         self.width: int = engine.width

@@ -43,9 +43,7 @@ def open_floor(cells: list[Any], width: int, pos: Pos) -> bool:
 
 def ground(world: World, view: View) -> set[Pos]:
     """The cells in view that can be walked to through the view."""
-    cells, width = world.cells, world.width
-    free = {pos for pos in view.visible if open_floor(cells, width, pos)}
-    start = world.pos
+    start, free = world.pos, view.floor
     reached = {start}
     edge = [start]
     while edge:
@@ -140,7 +138,7 @@ def plan(words: str, world: World, view: View) -> list[int] | Refused:
     verb, name = match.groups()
     thing = _find(name, view)
     if thing is None:
-        return Refused(f"You see no {name} now.")
+        return Refused(f"You see no {name.removeprefix('the ')} now.")
     return _on_thing(verb, thing, world, view)
 
 
@@ -154,10 +152,10 @@ def _primitive(words: str, world: World) -> list[int] | Refused:
     if words == "pick up":
         if hand is not None:
             return Refused(f"Your hand is full: you carry a {name_of(hand)}. Drop it first.")
-        if front is None or not front.can_pickup():
-            return Refused(
-                f"There is {'nothing' if name is None else f'a {name}'} in front of you, which cannot be picked up."
-            )
+        if front is None:
+            return Refused("There is nothing in front of you that could be picked up.")
+        if not front.can_pickup():
+            return Refused(f"What is in front of you, a {name}, cannot be picked up.")
     if words == "drop":
         if hand is None:
             return Refused("You carry nothing that you could drop.")
@@ -165,9 +163,8 @@ def _primitive(words: str, world: World) -> list[int] | Refused:
             return Refused(f"The place in front of you is taken by a {name}. Drop it where there is free floor ahead.")
     if words == "toggle":
         if front is None or front.type not in ("door", "box"):
-            return Refused(
-                f"There is {'nothing' if name is None else f'a {name}'} in front of you: only doors and boxes open."
-            )
+            what = "nothing" if name is None else f"a {name}"
+            return Refused(f"There is {what} in front of you: only doors and boxes open.")
         if front.type == "door" and not can_toggle(front, hand):
             return Refused(f"The {name} needs a {front.color} key in your hand.")
     return [PRIMITIVES[words]]
@@ -204,9 +201,8 @@ def _on_thing(verb: str, thing: Thing, world: World, view: View) -> list[int] | 
             return Refused("Only doors and boxes open.")
         if thing.kind == "door" and not can_toggle(what, hand):
             return Refused(f"{name} needs a {what.color} key in your hand.")
-    floor = {pos for pos in view.visible if open_floor(world.cells, world.width, pos)}
     onto = thing.kind == "door" and what.is_open and verb.endswith("go through")
-    moves = way_to(world.pos, world.facing, thing.pos, floor, onto=onto)
+    moves = way_to(world.pos, world.facing, thing.pos, view.floor, onto=onto)
     if moves is None:
         return Refused(f"No way leads to {name} through what you see.")
     if verb == "pick up":

@@ -1,21 +1,22 @@
-"""A minigrid level's class -> the same level, drawn from the same numbers in a quarter of the time.
+"""A minigrid level's class -> the same level, drawn from the same numbers in a fifth of the time.
 
-Most of an episode's start is minigrid laying walls cell by cell, each a new object with checked coordinates, and asking
-numpy for one number at a time. Here all walls are one, what searches the grid reads its list, and numbers are taken
-from the generator by the hundred, by numpy's own rules. A test compares the levels with minigrid's.
+Most of an episode's start is minigrid laying walls cell by cell, each a new object with checked coordinates, asking
+numpy for one number at a time, and looking through all cells for things. Here all walls are one, a grid knows its
+things, and numbers are taken from the generator by the hundred, by numpy's own rules. A test compares the levels with
+minigrid's.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
+from palestra.envs.babyai.ground import Placed, around, flood, floor_of, things_of
 from palestra.optional import require
 
 STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # the four directions as minigrid numbers them: clockwise from east
 
-_BATCH = 128
-_32 = (1 << 32) - 1
 _quick: dict[str, type] = {}
 _BY_IDENTITY = {"GoToImpUnlock", "Unlock"}  # levels that compare numbers with `is`, which is never so for numpy's
 
@@ -36,41 +37,6 @@ def quick(module: str, name: str) -> type:
         found = type(key, (base,), {**methods, "__module__": __name__, "__qualname__": key})
         found = _quick.setdefault(key, found)  # another thread may have been first
     return found
-
-
-class Draws:
-    """What `numpy.random.default_rng(seed)` draws, number for number, as plain ints and floats."""
-
-    def __init__(self, seed: int) -> None:
-        self._bits: Any = require("numpy.random", extra="babyai").PCG64(seed)
-        self._raw: list[int] = []
-        self._half: int | None = None  # numpy uses both halves of 64 bits, the lower one first
-
-    def _next(self) -> int:
-        if not self._raw:
-            self._raw = self._bits.random_raw(_BATCH).tolist()
-            self._raw.reverse()
-        return self._raw.pop()
-
-    def integers(self, low: int, high: int) -> int:
-        """From `low` up to `high`, which is left out: Lemire's multiplication with rejection, as numpy does it."""
-        span = high - low
-        if span <= 1:
-            return low
-        while True:
-            half = self._half
-            if half is None:
-                raw = self._next()
-                half, self._half = raw & _32, raw >> 32
-            else:
-                self._half = None
-            product = half * span
-            rest = product & _32
-            if rest >= span or rest >= (1 << 32) % span:
-                return low + (product >> 32)
-
-    def uniform(self, low: float, high: float) -> float:
-        return low + (high - low) * ((self._next() >> 11) * 2.0**-53)
 
 
 def __getattr__(name: str) -> Any:
@@ -98,30 +64,39 @@ def _grid_class() -> tuple[type, Any]:
 
         def put(self: Any, i: int, j: int, v: Any) -> None:
             self.grid[j * self.width + i] = v
+            self.things = None
 
         def wall_rect(self: Any, x: int, y: int, w: int, h: int) -> None:
             width, cells = self.width, self.grid
             top, bottom = y * width + x, (y + h - 1) * width + x
             cells[top : top + w] = cells[bottom : bottom + w] = [wall] * w
-            for left in range(top, bottom, width):
-                cells[left] = cells[left + w - 1] = wall
+            cells[top:bottom:width] = cells[top + w - 1 : bottom + w - 1 : width] = [wall] * (h - 1)
+            self.things = None
 
-        names = {"get": get, "set": put, "wall_rect": wall_rect, "__module__": __name__, "__qualname__": ":grid"}
+        names = {"get": get, "set": put, "wall_rect": wall_rect, "wall": wall, "things": None}
+        names |= {"__module__": __name__, "__qualname__": ":grid"}
         _grids.append((type(":grid", (grid,), names), wall))
         _quick[":grid"] = _grids[0][0]
     return _grids[0]
 
 
-def _rooms_from(start: Any) -> int:
-    """How many rooms can be come to through doors, locked or not."""
-    reached, edge = {id(start)}, [start]
+@cache
+def _walls(width: int, height: int, pace: int) -> list[Any]:
+    """A grid of rooms without doors; to be copied."""
+    wall = the_wall()
+    return [wall if x % pace == 0 or y % pace == 0 else None for y in range(height) for x in range(width)]
+
+
+def _join(room: Any, joined: set[int]) -> None:
+    """Add to `joined` the rooms that can be come to from `room` through doors, locked or not."""
+    joined.add(id(room))
+    edge = [room]
     while edge:
         room = edge.pop()
         for door, neighbor in zip(room.doors, room.neighbors, strict=True):
-            if door and id(neighbor) not in reached:
-                reached.add(id(neighbor))
+            if door and id(neighbor) not in joined:
+                joined.add(id(neighbor))
                 edge.append(neighbor)
-    return len(reached)
 
 
 def _rand_apart(self: Any, low: int, high: int) -> int:
@@ -131,19 +106,12 @@ def _rand_apart(self: Any, low: int, high: int) -> int:
 def find_matching_objs(self: Any, env: Any, use_location: bool = True) -> tuple[list[Any], list[tuple[int, int]]]:
     """Instead of `ObjDesc.find_matching_objs`: the same things in the same order, without a call for every cell."""
     env = env.unwrapped
-    grid = env.grid
-    width = grid.width
     kind, color = self.type, self.color
-    walls = kind is None and color in (None, "grey")  # "a grey object" means walls, too
-    wall = None if walls else the_wall()
-    found = [
-        (i % width, i // width, cell)
-        for i, cell in enumerate(grid.grid)
-        if cell is not None
-        and cell is not wall
-        and (kind is None or cell.type == kind)
-        and (color is None or cell.color == color)
-    ]
+    found = _with_walls(env.grid) if kind is None and color in (None, "grey") else things_of(env.grid)
+    if kind is not None:
+        found = [one for one in found if one[2].type == kind]
+    if color is not None:
+        found = [one for one in found if one[2].color == color]
     if not use_location:
         found = [one for one in found if any(one[2] is known for known in self.obj_set)]
     elif self.loc is not None:
@@ -156,11 +124,17 @@ def find_matching_objs(self: Any, env: Any, use_location: bool = True) -> tuple[
             if room.pos_inside(x, y)
             and ahead * ((x - x0) * dx + (y - y0) * dy) + aside * ((y - y0) * dx - (x - x0) * dy) > 0
         ]
-    found.sort(key=lambda one: one[:2])  # column by column
     if use_location:
-        self.obj_set = [cell for _, _, cell in found]
-    self.obj_poss = [(x, y) for x, y, _ in found]
+        self.obj_set = [one[2] for one in found]
+    self.obj_poss = [one[:2] for one in found]
     return self.obj_set, self.obj_poss
+
+
+def _with_walls(grid: Any) -> list[Placed]:
+    """Everything, column by column: "a grey object" means walls, too."""
+    width = grid.width
+    columns = (enumerate(grid.grid[x::width]) for x in range(width))
+    return [(x, y, cell) for x, column in enumerate(columns) for y, cell in column if cell is not None]
 
 
 def _methods() -> dict[str, Any]:
@@ -168,6 +142,11 @@ def _methods() -> dict[str, Any]:
     require("minigrid.envs.babyai.core.verifier", extra="babyai").ObjDesc.find_matching_objs = find_matching_objs
     colors = require("minigrid.core.constants", extra="babyai").COLOR_NAMES
     rejected = require("minigrid.envs.babyai.core.roomgrid_level", extra="babyai").RejectSampling
+    rooms: Any = require("minigrid.core.roomgrid", extra="babyai")
+    near_agent, new_room = rooms.reject_next_to, rooms.Room
+    objects = require("minigrid.core.world_object", extra="babyai")
+    makes = {"key": objects.Key, "ball": objects.Ball, "box": objects.Box}
+    kinds = list(makes)
 
     def get_grid(self: Any) -> Any:
         return self._grid
@@ -175,6 +154,43 @@ def _methods() -> dict[str, Any]:
     def set_grid(self: Any, grid: Any) -> None:
         grid.__class__ = quick_grid  # minigrid makes its own, empty
         self._grid = grid
+
+    def gen_grid(self: Any, width: int, height: int) -> None:
+        while True:
+            lay_rooms(self, width, height)
+            try:
+                self.gen_mission()
+                self.validate_instrs(self.instrs)
+            except (RecursionError, rejected):
+                continue  # drawn again
+            break
+        self.surface = self.mission = self.instrs.surface(self)
+
+    def lay_rooms(self: Any, width: int, height: int) -> None:
+        draw, columns, rows, size = self.draws.integers, self.num_cols, self.num_rows, self.room_size
+        pace = size - 1  # rooms share their walls
+        grid = self.grid = quick_grid(width, height)
+        grid.grid = _walls(width, height, pace)[:]
+        laid = [[new_room((i * pace, j * pace), (size, size)) for i in range(columns)] for j in range(rows)]
+        self.room_grid = laid
+        for j, row in enumerate(laid):
+            for i, room in enumerate(row):  # doors and neighbors are to the right, down, left, up
+                x, y = room.top
+                neighbors, door_pos = room.neighbors, room.door_pos
+                if i < columns - 1:
+                    neighbors[0] = row[i + 1]
+                    door_pos[0] = (x + pace, draw(y + 1, y + pace))
+                if j < rows - 1:
+                    neighbors[1] = laid[j + 1][i]
+                    door_pos[1] = (draw(x + 1, x + pace), y + pace)
+                if i > 0:
+                    neighbors[2] = row[i - 1]
+                    door_pos[2] = row[i - 1].door_pos[0]
+                if j > 0:
+                    neighbors[3] = laid[j - 1][i]
+                    door_pos[3] = laid[j - 1][i].door_pos[1]
+        self.agent_pos = (columns // 2 * pace + size // 2, rows // 2 * pace + size // 2)  # facing east, in the middle
+        self.agent_dir = 0
 
     def rand_int(self: Any, low: int, high: int) -> int:
         return self.draws.integers(low, high)  # type: ignore[no-any-return]
@@ -188,22 +204,20 @@ def _methods() -> dict[str, Any]:
     def rand_pos(self: Any, x_low: int, x_high: int, y_low: int, y_high: int) -> tuple[int, int]:
         return self.draws.integers(x_low, x_high), self.draws.integers(y_low, y_high)
 
+    def rand_elem(self: Any, iterable: Any) -> Any:
+        some = iterable if isinstance(iterable, (list, tuple)) else list(iterable)
+        return some[self.draws.integers(0, len(some))]
+
     def check_objs_reachable(self: Any, raise_exc: bool = True) -> bool:
-        width, cells = self.grid.width, self.grid.grid
-        start = int(self.agent_pos[1]) * width + int(self.agent_pos[0])
-        reached = bytearray(len(cells))
-        reached[start] = 1
-        edge = [start]
-        wall = the_wall()
-        while edge:
-            here = edge.pop()
-            for beside in (here + 1, here - 1, here + width, here - width):
-                cell = cells[beside]
-                if cell is not wall and not reached[beside]:
-                    reached[beside] = 1
-                    if cell is None or cell.type == "door":
-                        edge.append(beside)
-        apart = any(cell is not None and cell is not wall and not reached[i] for i, cell in enumerate(cells))
+        grid, width = self.grid, self.grid.width
+        things = things_of(grid)
+        free = floor_of(grid)
+        for x, y, cell in things:
+            if cell.type == "door":
+                free |= 1 << y * width + x
+        reached = flood(1 << int(self.agent_pos[1]) * width + int(self.agent_pos[0]), free, width)
+        reached |= around(reached, width)
+        apart = any(not reached >> y * width + x & 1 for x, y, _ in things)
         if apart and raise_exc:
             raise rejected("unreachable object")
         return not apart
@@ -211,47 +225,112 @@ def _methods() -> dict[str, Any]:
     def place_obj(
         self: Any, obj: Any, top: Any = None, size: Any = None, reject_fn: Any = None, max_tries: float = math.inf
     ) -> tuple[int, int]:
-        width, height, cells, draw = self.grid.width, self.grid.height, self.grid.grid, self.draws.integers
+        grid, draw = self.grid, self.draws.several
+        width, height, cells = grid.width, grid.height, grid.grid
         left, upper = (0, 0) if top is None else (max(top[0], 0), max(top[1], 0))
         wide, high = (width, height) if size is None else size
-        right, lower = min(left + wide, width), min(upper + high, height)
-        agent = (int(self.agent_pos[0]), int(self.agent_pos[1]))
+        wide, high = min(wide, width - left), min(high, height - upper)
+        x0, y0 = int(self.agent_pos[0]), int(self.agent_pos[1])
+        distance = 1  # from the agent, at least
+        if reject_fn is near_agent:
+            reject_fn, distance = None, 2
         tries = 0
         while True:
             if tries > max_tries:
                 raise RecursionError("no free place was found")
             tries += 1
-            pos = (draw(left, right), draw(upper, lower))
-            if cells[pos[1] * width + pos[0]] is None and pos != agent and not (reject_fn and reject_fn(self, pos)):
-                break
-        cells[pos[1] * width + pos[0]] = obj
+            x, y = draw(wide, high)
+            x += left
+            y += upper
+            if cells[y * width + x] is None and abs(x - x0) + abs(y - y0) >= distance:
+                pos = (x, y)
+                if reject_fn is None or not reject_fn(self, pos):
+                    break
         if obj is not None:
+            cells[y * width + x] = obj
+            grid.things = None
             obj.init_pos = obj.cur_pos = pos
         return pos
 
-    def connect_all(self: Any, door_colors: Any = colors, max_itrs: int = 5000) -> list[Any]:
-        draw = self.draws.integers
+    def add_object(
+        self: Any, i: int, j: int, kind: str | None = None, color: str | None = None
+    ) -> tuple[Any, tuple[int, int]]:
+        if kind is None:
+            kind = rand_elem(self, kinds)
+        if color is None:
+            color = rand_elem(self, colors)
+        room, thing = self.room_grid[j][i], makes[kind](color)
+        pos = place_obj(self, thing, room.top, room.size, near_agent, 1000)
+        room.objs.append(thing)
+        return thing, pos
+
+    def add_distractors(
+        self: Any, i: int | None = None, j: int | None = None, num_distractors: int = 10, all_unique: bool = True
+    ) -> list[Any]:
+        draws = self.draws
+        taken: set[tuple[str, str]] = set()
+        if all_unique:
+            taken = {(thing.type, thing.color) for row in self.room_grid for room in row for thing in room.objs}
         added: list[Any] = []
-        start = self.room_from_pos(*self.agent_pos)
-        missing = True
+        while len(added) < num_distractors:
+            n, m = draws.several(len(colors), len(kinds))
+            color, kind = colors[n], kinds[m]
+            if all_unique:
+                if (kind, color) in taken:
+                    continue
+                taken.add((kind, color))
+            column = draws.integers(0, self.num_cols) if i is None else i
+            row = draws.integers(0, self.num_rows) if j is None else j
+            added.append(add_object(self, column, row, kind, color)[0])
+        return added
+
+    def place_agent(self: Any, i: int | None = None, j: int | None = None, rand_dir: bool = True) -> tuple[int, int]:
+        draw, grid = self.draws.integers, self.grid
+        column = draw(0, self.num_cols) if i is None else i
+        row = draw(0, self.num_rows) if j is None else j
+        room = self.room_grid[row][column]
+        while True:  # not right before a thing
+            self.agent_pos = (-1, -1)
+            self.agent_pos = x, y = place_obj(self, None, room.top, room.size, max_tries=1000)
+            if rand_dir:
+                self.agent_dir = draw(0, 4)
+            dx, dy = STEPS[self.agent_dir]
+            front = grid.get(x + dx, y + dy)
+            if front is None or front.type == "wall":
+                return x, y
+
+    def connect_all(self: Any, door_colors: Any = colors, max_itrs: int = 5000) -> list[Any]:
+        draw, rooms, rows, columns = self.draws.several, self.room_grid, self.num_rows, self.num_cols
+        added: list[Any] = []
+        joined: set[int] = set()
+        _join(self.room_from_pos(*self.agent_pos), joined)
         for _ in range(max_itrs + 1):
-            if missing and _rooms_from(start) == self.num_rows * self.num_cols:
+            if len(joined) == rows * columns:
                 return added
-            missing = False
-            column, row, side = draw(0, self.num_cols), draw(0, self.num_rows), draw(0, 4)
-            room = self.room_grid[row][column]
-            if room.door_pos[side] and not room.doors[side] and not room.locked and not room.neighbors[side].locked:
-                added.append(self.add_door(column, row, side, self._rand_elem(door_colors), False)[0])
-                missing = True  # only a new door can have connected what was not
+            column, row, side = draw(columns, rows, 4)
+            room = rooms[row][column]
+            if not room.door_pos[side] or room.doors[side] or room.locked:
+                continue
+            neighbor = room.neighbors[side]
+            if neighbor.locked:
+                continue
+            added.append(self.add_door(column, row, side, rand_elem(self, door_colors), False)[0])
+            if (id(room) in joined) != (id(neighbor) in joined):
+                _join(neighbor if id(room) in joined else room, joined)
         raise RecursionError("the rooms could not be connected")
 
     return {
+        "_gen_grid": gen_grid,
         "connect_all": connect_all,
         "grid": property(get_grid, set_grid),
         "_rand_int": rand_int,
         "_rand_float": rand_float,
         "_rand_bool": rand_bool,
         "_rand_pos": rand_pos,
+        "_rand_elem": rand_elem,
+        "add_object": add_object,
+        "add_distractors": add_distractors,
+        "place_agent": place_agent,
         "place_obj": place_obj,
         "check_objs_reachable": check_objs_reachable,
         "gen_obs": lambda _: None,  # its arrays cost more than all the rest of a move

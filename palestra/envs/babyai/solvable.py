@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from palestra.envs.babyai.ground import around, flood, floor_of, things_of
+
 
 def solvable(engine: Any) -> bool:
     """Things can be moved out of the way, unless the mission forbids it; a locked door opens if its key is in reach."""
     clauses = _clauses(engine.instrs)
-    locked = any(cell is not None and cell.type == "door" and cell.is_locked for cell in engine.grid.grid)
+    locked = any(cell.type == "door" and cell.is_locked for _, _, cell in things_of(engine.grid))
     if not locked and not any(_hands_off(clause) for clause in clauses):
         return True
     reach = {movable: _reach(engine, movable=movable) for movable in {not _hands_off(clause) for clause in clauses}}
@@ -29,7 +31,7 @@ def _clauses(instruction: Any) -> list[Any]:
     return [instruction]
 
 
-def _possible(engine: Any, clause: Any, reached: set[int], keys: set[str]) -> bool:
+def _possible(engine: Any, clause: Any, reached: int, keys: set[str]) -> bool:
     kind = type(clause).__name__
     if kind == "PutNextInstr":
         return _near(engine, clause.desc_move, reached) and _near(engine, clause.desc_fixed, reached)
@@ -39,48 +41,39 @@ def _possible(engine: Any, clause: Any, reached: set[int], keys: set[str]) -> bo
     return _near(engine, clause.desc, reached)
 
 
-def _reach(engine: Any, *, movable: bool) -> tuple[set[int], set[str]]:
+def _reach(engine: Any, *, movable: bool) -> tuple[int, set[str]]:
     """The cells the agent can come to, and the colours of the keys it can have."""
-    width, cells = engine.width, engine.grid.grid
-    start = int(engine.agent_pos[1]) * width + int(engine.agent_pos[0])
-    reached, keys = {start}, set()
-    edge, barred = [start], set()
-    if engine.carrying is not None and engine.carrying.type == "key":
-        keys.add(engine.carrying.color)
-    while edge:
-        here = edge.pop()
-        for cell in (here + 1, here - 1, here + width, here - width):
-            what = cells[cell]
-            if cell in reached or (what is not None and what.type == "wall"):
-                continue
-            if what is not None:
-                for thing in (what, what.contains):
-                    if thing is not None and thing.type == "key":
-                        keys.add(thing.color)
-                if what.type == "door" and what.is_locked and what.color not in keys:
-                    barred.add(cell)
-                    continue
-                if not movable and what.type not in ("box", "door"):
-                    continue
-            reached.add(cell)
-            edge.append(cell)
-        if not edge:
-            opened = {cell for cell in barred if cells[cell].color in keys}
-            barred -= opened
-            reached |= opened
-            edge.extend(opened)
-    return reached, keys
+    grid, width = engine.grid, engine.width
+    free = floor_of(grid)
+    locked: list[tuple[int, str]] = []
+    keys_at: list[tuple[int, str]] = []
+    for x, y, what in things_of(grid):
+        cell = 1 << y * width + x
+        keys_at += [(cell, thing.color) for thing in (what, what.contains) if thing is not None and thing.type == "key"]
+        if what.type == "door" and what.is_locked:
+            locked.append((cell, what.color))
+        elif movable or what.type in ("box", "door"):
+            free |= cell
+    hand = engine.carrying
+    keys = {hand.color} if hand is not None and hand.type == "key" else set()
+    reached = 1 << int(engine.agent_pos[1]) * width + int(engine.agent_pos[0])
+    while True:
+        reached = flood(reached, free, width)
+        touched = reached | around(reached, width)
+        keys.update(color for cell, color in keys_at if cell & touched)
+        opened = [door for door in locked if door[1] in keys and door[0] & touched]
+        if not opened:
+            return reached, keys
+        locked = [door for door in locked if door not in opened]
+        for cell, _ in opened:
+            reached |= cell
 
 
-def _near(engine: Any, description: Any, reached: set[int]) -> bool:
+def _near(engine: Any, description: Any, reached: int) -> bool:
     return any(what is engine.carrying or _beside(engine, what, reached) for what in description.obj_set)
 
 
-def _beside(engine: Any, what: Any, reached: set[int]) -> bool:
+def _beside(engine: Any, what: Any, reached: int) -> bool:
+    """Whether the agent can stand beside it; walls, which "a grey object" names too, are not meant."""
     width = engine.width
-    if what.type == "wall":  # "a grey object" names the walls, too
-        return False
-    return any(
-        one is what and not reached.isdisjoint((cell + 1, cell - 1, cell + width, cell - width))
-        for cell, one in enumerate(engine.grid.grid)
-    )
+    return any(one is what and around(1 << y * width + x, width) & reached for x, y, one in things_of(engine.grid))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from palestra.envs.babyai.engine import World
@@ -14,7 +15,7 @@ LEGEND = (
     "^ you (looking up the map), # wall, . floor, k key, o ball, b box, D closed door, L locked door, _ open door, "
     "? not visible"
 )
-_SIGNS = {"wall": "#", "key": "k", "ball": "o", "box": "b"}
+_SIGNS = {"key": "k", "ball": "o", "box": "b"}
 
 
 class Thing(NamedTuple):
@@ -33,6 +34,7 @@ class View(NamedTuple):
 
     things: list[Thing]  # nearest first
     visible: list[tuple[int, int]]  # cells of the grid, the agent's own included
+    floor: set[tuple[int, int]]  # those of them that can be stood on
     rows: list[str]  # the map, farthest row first
 
 
@@ -57,48 +59,53 @@ def look(world: World) -> View:
     table = _OFFSETS[world.facing]
     things: list[tuple[int, int, int, Any, tuple[int, int]]] = []
     visible: list[tuple[int, int]] = []
+    floor: set[tuple[int, int]] = set()
     rows: list[str] = []
     lit = 1 << HALF
     at = 0
     for ahead in range(SIZE):
-        row: list[Any] = []
+        row: list[tuple[int, int, Any]] = []
         dark = 0  # cells of this row that hide what is behind them
-        for side in range(SIZE):
-            dx, dy = table[at + side]
+        bit = 1
+        for dx, dy in table[at : at + SIZE]:
             x, y = x0 + dx, y0 + dy
             if 0 <= x < width and 0 <= y < height:
                 cell = cells[y * width + x]
-                row.append(cell)
                 if cell is not None and (cell.type == "wall" or (cell.type == "door" and not cell.is_open)):
-                    dark |= 1 << side
+                    dark |= bit
             else:
-                row.append(False)  # beyond the grid: minigrid shows a wall there
-                dark |= 1 << side
+                cell = False  # beyond the grid: minigrid shows a wall there
+                dark |= bit
+            row.append((x, y, cell))
+            bit <<= 1
         lit, ahead_lit = _spread(lit, dark)
-        signs = []
-        for side in range(SIZE):
+        signs = ""
+        for side, (x, y, cell) in enumerate(row):
             if not lit >> side & 1:
-                signs.append("?")
-                continue
-            cell = row[side]
-            if cell is False:
-                signs.append("#")
-                continue
-            dx, dy = table[at + side]
-            pos = (x0 + dx, y0 + dy)
-            visible.append(pos)
-            if ahead == 0 and side == HALF:
-                signs.append("^")
-            elif cell is None:
-                signs.append(".")
-            elif cell.type == "door":
-                signs.append("_" if cell.is_open else "L" if cell.is_locked else "D")
-                things.append((ahead + abs(side - HALF), ahead, side - HALF, cell, pos))
+                signs += "?"
+            elif cell is False:
+                signs += "#"
             else:
-                signs.append(_SIGNS[cell.type])
-                if cell.type != "wall":
-                    things.append((ahead + abs(side - HALF), ahead, side - HALF, cell, pos))
-        rows.append("".join(signs))
+                pos = (x, y)
+                visible.append(pos)
+                if cell is None:
+                    signs += "."
+                    floor.add(pos)
+                elif cell.type == "wall":
+                    signs += "#"
+                else:
+                    if cell.type == "door":
+                        signs += "_" if cell.is_open else "L" if cell.is_locked else "D"
+                        if cell.is_open:
+                            floor.add(pos)
+                    else:
+                        signs += _SIGNS[cell.type]
+                    if ahead or side != HALF:
+                        things.append((ahead + abs(side - HALF), ahead, side - HALF, cell, pos))
+        rows.append(signs if ahead else f"{signs[:HALF]}^{signs[HALF + 1 :]}")
+        if not ahead_lit:
+            rows += ["?" * SIZE] * (SIZE - 1 - ahead)  # all dark
+            break
         lit = ahead_lit
         at += SIZE
     rows.reverse()
@@ -109,13 +116,14 @@ def look(world: World) -> View:
         name = name_of(cell)
         counts[name] = number = counts.get(name, 0) + 1
         named.append(Thing(f"{name} {number}", cell.type, cell, pos, ahead, right))
-    return View(named, visible, rows)
+    return View(named, visible, floor, rows)
 
 
 def _nearness(thing: tuple[int, int, int, Any, tuple[int, int]]) -> tuple[int, int, int]:
     return thing[:3]
 
 
+@cache
 def _spread(lit: int, dark: int) -> tuple[int, int]:
     """The lit cells of a row once light has run along it both ways, and those of the row behind it."""
     behind = 0

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from palestra.cache import cache_folder
 from palestra.envs.sciworld.wire import Lost, Ref, Thrown, Wire
 from palestra.errors import EnvFailed, MissingExtra
 from palestra.optional import require
@@ -301,8 +304,21 @@ def _started(heap_mb: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        cwd=_folder(),
         start_new_session=True,  # Ctrl-C is for the trainer, which then closes this
     )
+
+
+def _folder() -> Path:
+    """Where the engine may write: it leaves a list of its classes in the folder it is started in."""
+    folder = cache_folder() / "sciworld"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="palestra-sciworld-"))
 
 
 def _greeting(process: subprocess.Popen[bytes]) -> tuple[int, str]:

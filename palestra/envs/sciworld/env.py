@@ -9,17 +9,17 @@ from typing import Any, Unpack
 from palestra.core import Reset
 from palestra.envs.sciworld.engine import Key, check_installed
 from palestra.envs.sciworld.foresight import Foresight
-from palestra.envs.sciworld.pool import World, pool
+from palestra.envs.sciworld.pool import AMBIGUOUS, UNREAD, World, pool
 from palestra.envs.sciworld.tasks import TaskType, simplifications_of, types_of
 from palestra.envs.sciworld.wire import Thrown
 from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue
 from palestra.parsing import after_thinking, clip, react_action
-from palestra.seeding import Random, Rng
+from palestra.seeding import Random, Rng, check_seed
+from palestra.types import Step
 
 LONGEST = 200  # characters of a command; the longest of a gold path has 90
 EXAMPLE = "look around"
-_UNREAD = "No known action matches that input."
 _CHOICES = re.compile(r"^\d+(?=:\t)", re.M)
 _MEANING = {  # what the engine's forms do not say by themselves
     "focus on OBJ": "tell that OBJ is the thing the task asks about; a wrong thing fails the task",
@@ -84,6 +84,7 @@ class SciWorld(WorldEnv):
         self._budget = max_turns
         self._prepares = bool(prepare_next)
         self._foresight = Foresight()
+        self._guesses = False  # whether the episode after this one is still to be guessed
         self._world: World | None = None
         check_installed()
 
@@ -92,17 +93,27 @@ class SciWorld(WorldEnv):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         prompt, info = super().reset(seed, options)
         self._foresight.note(self.seed, given=seed is not None)
-        if self._prepares and not options:
-            self.prepare(self._foresight.next_seed())
+        self._guesses = self._prepares and not options
         return prompt, info
 
+    def step(self, action: str) -> Step:
+        step = super().step(action)
+        if self._guesses:  # not before: who plays may tell what comes next
+            self._guesses = False
+            pool.prepare(self.episode_of(self._foresight.next_seed()))
+        return step
+
     def prepare(self, seed: int) -> None:
-        """Build the episode of `seed` in the background, for the next `reset` with it, of any env of this process."""
+        """Build the episode of `seed` in the background, for the next `reset` with it, of any env of this process.
+
+        Who says so is expected to go on saying so: this env does not guess any more which episode comes next.
+        """
+        self._prepares = self._guesses = False
         pool.prepare(self.episode_of(seed))
 
     def episode_of(self, seed: int) -> Key:
         """The task, variation and simplifications that `reset(seed)` draws."""
-        task, variation = self._drawn(Rng(seed))
+        task, variation = self._drawn(Rng(check_seed(seed)))
         return Key(task.name, variation, self.simplifications)
 
     def begin(self, options: dict[str, Any]) -> None:
@@ -119,7 +130,7 @@ class SciWorld(WorldEnv):
                 raise BadValue(f"{self.type.name} has variations 0 to {last}, got {self.variation!r}")
         self.max_turns = self.type.turns if self._budget is None else self._budget
         key = Key(self.type.name, self.variation, self.simplifications)
-        if self._world is None or self._world.key != key or self._world.actions:  # else it is as new
+        if self._world is None or self._world.key != key or not self._world.begin_again():
             self.close()
             self._world = pool.world(key)
         self._opening = self._world.opening()
@@ -156,8 +167,8 @@ class SciWorld(WorldEnv):
         except Thrown as err:
             text = f"The world cannot do that ({clip(str(err), 120)}); nothing has changed."
             return self._refused(text, "rule")
-        self._choices = tuple(_CHOICES.findall(text)) if text.startswith("Ambiguous request") else ()
-        if text.startswith(_UNREAD):
+        self._choices = tuple(_CHOICES.findall(text)) if text.startswith(AMBIGUOUS) else ()
+        if text.startswith(UNREAD):
             return self._refused(text, "format")
         gained = max(0.0, score) - self.score
         self.score = max(0.0, score)

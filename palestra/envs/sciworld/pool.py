@@ -2,6 +2,7 @@
 
 A `World` is what it is made of and the actions taken so far. That is enough to build it again, exactly: for a fork, in
 another process, after it was dropped to save memory, or after its Java process died. Building waits until it is needed.
+What the engine cannot read leaves no trace in it, no time passes, so that need not be said again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from palestra.envs.sciworld.engine import Engine, Gone, Key, Live, Opening, Seen
+from palestra.envs.sciworld.solution import BURNS, shortened, unburnt
 from palestra.envs.sciworld.wire import Thrown
 from palestra.errors import BadValue, EnvFailed, InfrastructureError
 
@@ -25,6 +27,8 @@ HEAP_MB = 512
 KEPT_READY = 64  # worlds prepared and not yet asked for
 KEPT_OPENINGS = 1024  # first observations, some 2 kB each
 KEPT_PATHS = 1024
+UNREAD = "No known action matches that input."
+AMBIGUOUS = "Ambiguous request"
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -32,19 +36,31 @@ _log = logging.getLogger(__name__)
 class World:
     """An episode's world; `step` builds it where it is not there (any more)."""
 
-    def __init__(self, key: Key, actions: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, key: Key, actions: tuple[str, ...] = (), lasting: tuple[str, ...] = (), *, asked: bool = False
+    ) -> None:
         self.key = key
         self.actions = list(actions)
+        self._lasting = list(lasting)  # those that were read
+        self._asked = asked  # the engine waits for a number, and goes on differently when it gets something else
         self._lock = threading.RLock()  # the thread that prepares and the player may want to build at once
         self._engine: Engine | None = None
         self._live: Live | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> World:
-        return World(self.key, tuple(self.actions))
+        return World(self.key, tuple(self.actions), tuple(self._lasting), asked=self._asked)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return World, (self.key, tuple(self.actions))
+        return _world, (self.key, tuple(self.actions), tuple(self._lasting), self._asked)
+
+    def begin_again(self) -> bool:
+        """Whether the world is as new; then what was said to it is forgotten."""
+        with self._lock:
+            if self._lasting:
+                return False
+            self.actions.clear()
+            return True
 
     def step(self, action: str) -> Seen:
         """Take an action; `Thrown` where the engine breaks on it, and the world is as it was before."""
@@ -55,6 +71,9 @@ class World:
                 self.release()  # to be built again without that action
                 raise
             self.actions.append(action)
+            if self._asked or not seen.text.startswith(UNREAD):
+                self._lasting.append(action)
+            self._asked = seen.text.startswith(AMBIGUOUS)
             return seen
 
     def opening(self) -> Opening:
@@ -70,6 +89,15 @@ class World:
 
     def listed(self, method: str) -> tuple[str, ...]:
         return self._with_live(lambda engine, live: engine.listed(live, method))
+
+    def solved_by(self, actions: Sequence[str]) -> bool:
+        """Whether the actions lead from here to the full score; then the world is let go."""
+        try:
+            return any(seen.completed and seen.score >= 1 for seen in map(self.step, actions))
+        except Thrown:
+            return False
+        finally:
+            self.release()
 
     def build(self) -> None:
         """Have it ready now."""
@@ -112,10 +140,14 @@ class World:
             self._finalizer.detach()
         self._finalizer = weakref.finalize(self, engine.trash.append, live)
         self._finalizer.atexit = False
-        for action in self.actions:
+        for action in self._lasting:
             engine.step(live, action)
         self._engine, self._live = engine, live
         return engine, live
+
+
+def _world(key: Key, actions: tuple[str, ...], lasting: tuple[str, ...], asked: bool) -> World:
+    return World(key, actions, lasting, asked=asked)
 
 
 class Pool:
@@ -175,13 +207,15 @@ class Pool:
         return world is not None and world.built and key in self.openings
 
     def gold(self, key: Key) -> tuple[str, ...]:
-        """The engine's own solution."""
+        """The engine's own solution, made playable."""
         path = self._paths.get(key)
         if path is None:
             try:
-                path = self.engine().gold(key)
+                path = shortened(self.engine().gold(key))
             except (Gone, Thrown) as err:
                 raise EnvFailed(f"ScienceWorld made no gold path for {key}: {err}") from err
+            if key.task in BURNS:
+                path = unburnt(path, lambda actions: World(key).solved_by(actions))
             self.remember(self._paths, key, path, KEPT_PATHS)
         return path
 

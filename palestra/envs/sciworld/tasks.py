@@ -63,10 +63,10 @@ class TaskType:
 def _types() -> tuple[TaskType, ...]:
     # Number, topic, variations, budget, how many solutions solved of how many that were tried, the engine's name.
     rows = """
-    1-1  Matter          30  270  10/10  boil
-    1-2  Matter          30  180  10/10  melt
-    1-3  Matter          30  210  28/30  freeze
-    1-4  Matter          30  190  10/10  change-the-state-of-matter-of
+    1-1  Matter          30  270  30/30  boil
+    1-2  Matter          30  180  30/30  melt
+    1-3  Matter          30  210  30/30  freeze
+    1-4  Matter          30  190  30/30  change-the-state-of-matter-of
     2-1  Measurement    540   40  10/10  use-thermometer
     2-2  Measurement    436  110  10/10  measure-melting-point-known-substance
     2-3  Measurement    300  150  46/47  measure-melting-point-unknown-substance
@@ -89,7 +89,7 @@ def _types() -> tuple[TaskType, ...]:
     8-1  Biology         14   60    9/9  identify-life-stages-1
     8-2  Biology         10   30    9/9  identify-life-stages-2
     9-1  Forces         168  250    9/9  inclined-plane-determine-angle
-    9-2  Forces        1386  160    8/9  inclined-plane-friction-named-surfaces
+    9-2  Forces        1386  160  34/34  inclined-plane-friction-named-surfaces
     9-3  Forces         162  340    9/9  inclined-plane-friction-unnamed-surfaces
     10-1 Biology        120  240    3/3  mendelian-genetics-known-plant
     10-2 Biology        480  230    3/3  mendelian-genetics-unknown-plant

@@ -13,9 +13,9 @@ from palestra.errors import BadValue
 from palestra.parsing import clip
 
 MOST = 10_000  # of one item at a time
-_GET = re.compile(r"get (?:([0-9]{1,9}) )?(.+)")
-_CRAFT = re.compile(r"craft (?:([0-9]{1,9}) )?(.+?) using (.+)")
-_PART = re.compile(r"(?:([0-9]{1,9}) )?(.+)")
+_GET = re.compile(r"get (?:([0-9]+) )?(.+)")
+_CRAFT = re.compile(r"craft (?:([0-9]+) )?(.+?) using (.+)")
+_PART = re.compile(r"(?:([0-9]+) )?(.+)")
 _ASIDE = re.compile(r" ?\([^()]*\)")
 
 

@@ -16,9 +16,9 @@ from minigrid.minigrid_env import MiniGridEnv
 from PIL import Image
 
 import palestra
+from palestra.envs.babyai.draws import Draws
 from palestra.envs.babyai.engine import World
 from palestra.envs.babyai.levels import GROUPS, LEVELS
-from palestra.envs.babyai.quick import Draws
 from palestra.envs.babyai.solvable import solvable
 from palestra.errors import BadValue, ResetNeeded
 
@@ -175,7 +175,8 @@ def test_the_discounted_reward_is_minigrids() -> None:
         ("move forward 0", "lead nowhere", "rule"),
         ("go through red ball 1", "is no door", "rule"),
         ("toggle red ball 1", "Only doors and boxes open", "rule"),
-        ("pick up", "cannot be picked up", "rule"),
+        ("pick up", "picked up", "rule"),
+        ("pick up the moon", "You see no moon now", "rule"),
         ("toggle", "only doors and boxes open", "rule"),
     ],
 )

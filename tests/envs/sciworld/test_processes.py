@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,13 +12,18 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from palestra.agents import Random
+from palestra.core import Reset, Wrapper
+from palestra.envs.sciworld.engine import Key
 from palestra.envs.sciworld.env import SciWorld
 from palestra.envs.sciworld.foresight import Foresight
 from palestra.envs.sciworld.pool import pool
 from palestra.errors import BadValue, EnvFailed
+from palestra.rollout import collect
 from palestra.seeding import nth_seed
 
 ACTIONS = ["open door to kitchen", "wait", "go to kitchen", "look around"]
@@ -48,6 +54,7 @@ def test_one_process_serves_all_and_the_next_episode_is_prepared() -> None:
         env.reset(seed=3)
         for _ in range(3):
             foreseen = env._foresight.next_seed()
+            env.step("wait1")
             key = env.episode_of(foreseen)
             until(partial(pool.is_ready, key))
             _, info = env.reset(seed=foreseen)
@@ -60,6 +67,54 @@ def test_one_process_serves_all_and_the_next_episode_is_prepared() -> None:
         assert other._world is not None
         assert other._world.built
     assert pool.started == started + 1
+
+
+def test_nothing_is_written_where_the_user_is(tmp_path: Path) -> None:
+    code = "import palestra; palestra.make('sciworld:Find-v0', prepare_next=False).reset(seed=3)"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rollouts_say_which_episodes_come_next() -> None:
+    """Their seeds cannot be foreseen, so whoever plays tells them: nobody waits, and nothing is built in vain."""
+    waits: list[bool] = []
+    wanted: list[Key] = []
+
+    class Watched(Wrapper):
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+            assert isinstance(self.env, SciWorld)
+            assert seed is not None
+            key = self.env.episode_of(seed)
+            if wanted:
+                until(partial(pool.is_ready, key))  # an agent would have thought for as long
+            waits.append(not pool.is_ready(key))
+            wanted.append(key)
+            return self.env.reset(seed, options)
+
+    pool.close()
+    prepared: list[Key] = []
+    with pytest.MonkeyPatch.context() as patch:
+        original = pool.prepare
+
+        def noted(key: Key) -> None:
+            prepared.append(key)
+            original(key)
+
+        patch.setattr(pool, "prepare", noted)
+        result = asyncio.run(
+            collect(
+                Random(),
+                "sciworld:Find-v0",
+                episodes=5,
+                concurrency=1,
+                seed=3,
+                kwargs={"max_turns": 2},
+                wrappers=[Watched],
+            )
+        )
+    assert len(result.trajectories) == 5
+    assert waits == [True, False, False, False, False]
+    assert prepared == wanted[1:]
 
 
 def test_a_known_first_observation_is_told_before_the_world_is_built() -> None:

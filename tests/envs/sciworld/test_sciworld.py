@@ -121,6 +121,31 @@ def test_bad_commands_are_answered_and_change_nothing() -> None:
         assert env.score == 0.0
 
 
+@pytest.mark.parametrize(("task", "actions"), [
+    ("find-animal", ["open door to outside", "go to outside", "wait", "look around", "wait", "look around"]),
+    ("boil", ["open cupboard", "open door", "9", "open door", "0", "inventory", "wait1", "look around"]),
+])  # fmt: skip
+def test_what_cannot_be_read_leaves_no_trace(task: str, actions: list[str]) -> None:
+    """No time passes and no chance is drawn, so worlds are built again without it; not so in answer to a question."""
+    with made(tasks=task) as plain, made(tasks=task) as env:
+        for one in (plain, env):
+            one.reset(seed=1, options={"variation": 3})
+        for action in actions:
+            if not env._choices:
+                assert env.step("xyzzy").info["invalid"] == "format"
+            assert env.step(action).observation == plain.step(action).observation
+        with env.fork() as twin:
+            assert twin.render() == plain.render()
+            assert twin.step("wait").observation == plain.step("wait").observation
+            assert twin.render() == plain.render()
+        with made(tasks=task) as one:
+            one.reset(seed=1, options={"variation": 3})
+            one.step("open door")
+            one.step("xyzzy")
+            with one.fork() as twin:
+                assert twin.step("0") == one.step("0")
+
+
 def test_where_the_engine_breaks_the_world_is_as_it_was_before() -> None:
     with made() as env, made() as twin:
         for one in (env, twin):

@@ -1,0 +1,53 @@
+"""Solutions: the engine's, in fewer turns, and without burning what is to be frozen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palestra.checks import success_rate
+from palestra.envs.sciworld.env import SciWorld
+from palestra.envs.sciworld.solution import WAIT, shortened, unburnt
+
+STEPS = st.sampled_from(["look at plane", "wait1", "wait", "open door", "examine pot"])
+
+
+def ticks(path: tuple[str, ...]) -> int:
+    return sum(WAIT if action == "wait" else 1 for action in path)
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(1, 45))))
+def test_shortened_solutions_take_the_same_time_and_skip_nothing_but_watching(runs: list[tuple[str, int]]) -> None:
+    path = tuple(action for action, count in runs for _ in range(count))
+    short = shortened(path)
+    assert ticks(short) == ticks(path)
+    assert len(short) <= len(path)
+    for what in ("open door", "examine pot"):
+        assert short.count(what) == path.count(what)
+    assert short[-1:] == path[-1:]
+    watched = [action for action in path if action.startswith("look")]
+    assert ("look at plane" in short) == bool(watched)  # at last it is looked at
+
+
+def test_less_is_watched_only_where_watching_spoils_it() -> None:
+    path = ("open oven", "activate oven", "examine ice", "use thermometer on ice", "examine ice", "pick up pot", "wait")
+    assert unburnt(path, lambda _: True) == path
+    assert unburnt(path, lambda _: False) == path
+    assert unburnt(path, lambda tried: tried.count("examine ice") <= 1) == (*path[:4], *path[5:])
+    assert unburnt(path, lambda tried: "examine ice" not in tried) == (*path[:2], *path[5:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "variation"), [("freeze", 11), ("inclined-plane-friction-named-surfaces", 250)], ids=["burns", "long"]
+)
+def test_variations_that_the_engines_own_solution_fails(task: str, variation: int) -> None:
+    """Chocolate that catches fire in the furnace; a block that takes 250 ticks to slide, of 160 turns."""
+
+    class Named(SciWorld):
+        def begin(self, options: dict[str, object]) -> None:
+            super().begin({**options, "variation": variation})
+
+    with Named(tasks=task, prepare_next=False) as env:
+        assert success_rate(env, "expert", range(1)).value == 1.0
