@@ -7,6 +7,7 @@ are sent together, as a list. Sessions do not hang on the socket: a client that 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
@@ -20,6 +21,7 @@ from palestra.serve.guard import Visitor
 from palestra.serve.protocol import JSON, MSGPACK, Answer, Fault, Request, encode_json, encode_msgpack, fault, status_of
 from palestra.serve.sessions import Result
 
+log = logging.getLogger("palestra.serve")
 MOST_WAITING = 100_000  # answers that a client has not taken
 MOST_AT_ONCE = 4_096  # requests in one message
 _READ: dict[str, Any] = {kind: protocol.decoder(kind, list[Request] | Request) for kind in (JSON, MSGPACK)}
@@ -47,9 +49,13 @@ async def talk(desk: Desk, receive: Receive, send: Send, visitor: Visitor) -> No
             asks, refusals = read(data, kind)
             for name, refusal in refusals:
                 desk.stats.requests["socket", refusal.code] += 1
-                speaker.add(kind, name, "socket", refusal)
+                speaker.add(kind, name, refusal)
             for ask in asks:
-                desk.submit(ask, visitor.owner, kind, partial(speaker.add, kind, ask.id, type(ask).__name__.lower()))
+                desk.submit(ask, visitor.owner, kind, partial(speaker.add, kind, ask.id))
+            if log.isEnabledFor(logging.DEBUG):
+                for ask in asks:
+                    extra = {"op": type(ask).__name__.lower(), "session": getattr(ask, "session", "")}
+                    log.debug("request", extra={**extra, "request": ask.id, "over": "socket"})
             desk.stats.requests["socket", "ok"] += len(asks)
             if speaker.waiting > MOST_WAITING:
                 await send({"type": "websocket.close", "code": 1013, "reason": "answers are not being read"})
@@ -116,7 +122,7 @@ class Speaker:
     def waiting(self) -> int:
         return sum(map(len, self._outbox.values()))
 
-    def add(self, kind: str, name: str, what: str, result: Result) -> None:  # noqa: ARG002
+    def add(self, kind: str, name: str, result: Result) -> None:
         if self._closed:
             return  # the client asks again, with the same id, when it is back
         if isinstance(result, Fault):
