@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import time
-from typing import Any
+from typing import Any, Self
 
 from palestra import Env, Step, register
 from palestra.core import Reset
@@ -27,13 +27,16 @@ class Tricky(Env):
 
     reward_range = (0.0, 1.0)
 
-    def __init__(self, *, word: str = "", size: int = 0, opens: float = 0.0, fails: bool = False) -> None:
+    def __init__(
+        self, *, word: str = "", size: int = 0, opens: float = 0.0, forks: float = 0.0, fails: bool = False
+    ) -> None:
         if size < 0:
             raise BadValue("size is at least 0")
         if fails:
             raise RuntimeError("it does not open")
         time.sleep(opens)
         self.word = word
+        self.forks = forks  # seconds that takes
         self.done: list[str] | None = None
         self.over = False
         self.held: list[bytes] = []
@@ -88,6 +91,10 @@ class Tricky(Env):
             self.over, reward = True, 1.0
             info["success"] = True
         return Step(observation, reward, self.over, False, info)
+
+    def fork(self) -> Self:
+        time.sleep(self.forks)
+        return super().fork()
 
     def sample_random_action(self) -> str:
         return str(self.player_rng.randrange(1000))

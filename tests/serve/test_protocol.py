@@ -368,6 +368,21 @@ def test_a_session_that_is_closed_in_a_hung_call_leaves_nothing(frail: Server) -
         until(lambda: frail.number("worker_sessions", client) == before)
 
 
+@pytest.mark.parametrize(("seconds", "cause"), [(0.4, "closed"), (20.0, "deadline")])
+def test_a_fork_whose_parent_ends_leaves_nothing(frail: Server, seconds: float, cause: str) -> None:
+    with frail.client() as client, frail.client() as other:
+        before = frail.number("sessions", client)
+        play = client.open(kwargs={"forks": seconds}, lease=0.5)
+        play.reset()
+        forked = Later(lambda: Play(other, play.session).fork())
+        until(lambda: play.look().data["busy"])
+        if cause == "closed":
+            play.close()
+        assert forked.result().data["error"]["cause"] == cause
+        until(lambda: frail.number("sessions", client) == frail.number("worker_sessions", client) == before)
+        until(lambda: frail.number("calls_in_flight", client) == 0)
+
+
 def test_memory_has_a_limit(frail: Server) -> None:
     with frail.client() as client:
         plays = [client.open() for _ in range(2)]
