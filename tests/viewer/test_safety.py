@@ -13,9 +13,9 @@ import pytest
 
 import palestra
 from palestra.errors import BadValue
+from palestra.listening import is_loopback
 from palestra.viewer import create_app
 from palestra.viewer.folder import Folder, NotThere
-from palestra.listening import is_loopback
 from tests.viewer.made import played, store, training_run
 from tests.viewer.server import OWN, Server
 
