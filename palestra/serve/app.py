@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import msgspec
 
 from palestra.serve import protocol
+from palestra.serve.answers import answered
 from palestra.serve.desk import Desk
 from palestra.serve.guard import Guard, Visitor
 from palestra.serve.metrics import metrics_text
 from palestra.serve.multiplex import talk
 from palestra.serve.openapi import document
-from palestra.serve.protocol import JSON, MSGPACK, PREFIX, Answer, Batch, Fault, Request, encoder, fault, status_of
+from palestra.serve.protocol import JSON, MSGPACK, PREFIX, Batch, Fault, Request, fault, status_of
+from palestra.serve.request import (
+    TYPES,
+    Gone,
+    HttpRequest,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    not_allowed,
+    not_found,
+)
 from palestra.serve.sessions import Result
 from palestra.serve.settings import Settings
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 log = logging.getLogger("palestra.serve")
 
@@ -46,9 +52,7 @@ _READ = {kind: {name: protocol.decoder(kind, wanted) for name, wanted in CALLS.i
 _READ_CREATE = {kind: protocol.decoder(kind, protocol.Create) for kind in _KINDS}
 _READ_BATCH = {kind: protocol.decoder(kind, Batch) for kind in _KINDS}
 _EMPTY = {JSON: b"{}", MSGPACK: b"\x80"}
-_TYPES = {kind: (b"content-type", kind.encode()) for kind in _KINDS}
 _SESSIONS = f"{PREFIX}/sessions/"
-POUR = 20.0  # seconds that a body which is too large anyway may go on
 _OPEN = frozenset({"/health", "/ready"})  # what balancers ask without a token
 
 
@@ -62,105 +66,6 @@ class Dialect(Protocol):
     async def socket(self, app: App, scope: Scope, receive: Receive, send: Send, visitor: Visitor) -> None: ...
 
     async def close(self) -> None: ...
-
-
-class HttpRequest:
-    """One HTTP request: what routes need of it, and how to answer it."""
-
-    __slots__ = (
-        "_limit",
-        "_receive",
-        "_send",
-        "accept",
-        "answered",
-        "headers",
-        "kind",
-        "method",
-        "path",
-        "query",
-        "visitor",
-    )
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send, visitor: Visitor, limit: int) -> None:
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.query: bytes = scope["query_string"]
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.visitor = visitor
-        self.kind = visitor.kind  # of the body: JSON, MSGPACK or ""
-        self.accept = visitor.accept  # of the answer
-        self._receive = receive
-        self._send = send
-        self._limit = limit
-
-    async def body(self) -> bytes:
-        """All of it; raises Refused where it is too large, Gone where the client is."""
-        if self.visitor.length > self._limit:
-            await self._pour_away()
-            raise Refused(_too_large(self._limit))
-        message = await self._receive()
-        data: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            parts, size = [data], len(data)
-            while message.get("more_body"):
-                message = await self._receive()
-                part: bytes = message.get("body", b"")
-                size += len(part)
-                if size > self._limit:
-                    parts.clear()
-                    await self._pour_away()
-                    raise Refused(_too_large(self._limit))
-                parts.append(part)
-            data = b"".join(parts)
-        if message["type"] == "http.disconnect":
-            raise Gone
-        return data
-
-    async def _pour_away(self) -> None:
-        """Take the rest of a body, for a while: most clients listen only when they have said everything."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(POUR):
-                while (await self._receive()).get("more_body"):
-                    pass
-
-    async def answer(self, status: int, body: bytes, *headers: tuple[bytes, bytes], kind: str | None = None) -> None:
-        written = _TYPES.get(kind or self.accept) or (b"content-type", (kind or "").encode())
-        all_ = [written, (b"content-length", b"%d" % len(body)), *headers]
-        if self.visitor.request_id:
-            all_.append((b"x-request-id", self.visitor.request_id))
-        await self._send({"type": "http.response.start", "status": status, "headers": all_})
-        await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
-
-    async def tell(self, result: Result, status: int = 200) -> None:
-        """An answer of the desk's."""
-        if isinstance(result, Fault):
-            headers: list[tuple[bytes, bytes]] = []
-            if isinstance(result.retry_after, float):
-                headers.append((b"retry-after", b"%d" % max(1, round(result.retry_after))))
-            if result.code == "unauthorized":
-                headers.append((b"www-authenticate", b"Bearer"))
-            elif result.code == "not_allowed":
-                headers.append((b"allow", result.message.removeprefix("use ").encode()))
-            await self.answer(status_of(result), encoder(self.accept)({"error": result}), *headers)
-        else:
-            await self.answer(status, result)
-
-    async def value(self, data: Any, status: int = 200) -> None:
-        """Plain data."""
-        await self.answer(status, encoder(self.accept)(data))
-
-
-class Refused(Exception):
-    """A request that is answered with `args[0]`."""
-
-    @property
-    def fault(self) -> Fault:
-        found: Fault = self.args[0]
-        return found
-
-
-class Gone(Exception):
-    """The client hung up."""
 
 
 class App:
@@ -231,14 +136,14 @@ class App:
             elif request.method == "DELETE":
                 ask = protocol.Close(session=name)
             else:
-                raise Refused(_not_allowed("GET, DELETE"))
+                raise Refused(not_allowed("GET, DELETE"))
             what = "look" if request.method == "GET" else "close"
         else:
             reads = _READ[request.kind or JSON]
             if what not in reads:
-                raise Refused(_not_found())
+                raise Refused(not_found())
             if request.method != "POST":
-                raise Refused(_not_allowed("POST"))
+                raise Refused(not_allowed("POST"))
             ask = await self._read(request, reads[what])
             if ask.session and ask.session != name:
                 raise Refused(fault("bad_request", "the body names another session than the path"))
@@ -281,10 +186,10 @@ class App:
         if route is None and path.startswith(f"{PREFIX}/envs/"):
             route = ("GET", App._env)
         if route is None:
-            raise Refused(_not_found())
+            raise Refused(not_found())
         method, serve = route
         if request.method != method and not (request.method == "HEAD" and method == "GET"):
-            raise Refused(_not_allowed("GET, HEAD" if method == "GET" else method))
+            raise Refused(not_allowed("GET, HEAD" if method == "GET" else method))
         await serve(self, request)
 
     async def _create(self, request: HttpRequest) -> None:
@@ -360,7 +265,7 @@ class App:
                     await dialect.socket(self, scope, receive, send, visitor)
                     return
             if path != f"{PREFIX}/ws":
-                refusal = _not_found()
+                refusal = not_found()
             elif self.desk.draining:
                 refusal = fault("draining", "this server is about to stop")
         if refusal is not None:
@@ -378,18 +283,11 @@ async def deny(scope: Scope, send: Send, refusal: Fault) -> None:
     """Turn a socket away before it is one, with the status HTTP would give where the server can say it."""
     if "websocket.http.response" in scope.get("extensions", {}):
         body = msgspec.json.encode({"error": refusal})
-        headers = [_TYPES[JSON], (b"content-length", b"%d" % len(body))]
+        headers = [TYPES[JSON], (b"content-length", b"%d" % len(body))]
         await send({"type": "websocket.http.response.start", "status": status_of(refusal), "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
     else:
         await send({"type": "websocket.close", "code": 1008})
-
-
-def answered(name: str, result: Result) -> Answer:
-    """An answer of the desk's among others."""
-    if isinstance(result, Fault):
-        return Answer(id=name, status=status_of(result), error=result)
-    return Answer(id=name, result=msgspec.Raw(result))
 
 
 def _settle(answer: asyncio.Future[Result], result: Result) -> None:
@@ -399,18 +297,6 @@ def _settle(answer: asyncio.Future[Result], result: Result) -> None:
 
 def _brief(err: Exception) -> str:
     return str(err)[:300] or type(err).__name__
-
-
-def _too_large(limit: int) -> Fault:
-    return fault("too_large", f"a request has at most {limit:,} bytes")
-
-
-def _not_found() -> Fault:
-    return fault("not_found", "nothing is there; GET /openapi.json tells what is")
-
-
-def _not_allowed(methods: str) -> Fault:
-    return fault("not_allowed", f"use {methods}")
 
 
 _ROUTES: dict[str, tuple[str, Callable[[App, HttpRequest], Awaitable[None]]]] = {

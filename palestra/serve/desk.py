@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_left
-from collections import Counter
 from math import ceil, inf
 from time import monotonic
 from typing import Any, Final
 
-import msgspec
-
 from palestra.errors import BadValue
 from palestra.serve import host
+from palestra.serve.answers import busy, counted, gone, numbered, patient, rewritten, unknown_session
 from palestra.serve.protocol import (
     JSON,
-    MSGPACK,
     Advice,
     Close,
     Create,
@@ -38,39 +34,10 @@ from palestra.serve.protocol import (
 from palestra.serve.room import Room, Worker
 from palestra.serve.sessions import Cause, Result, Session, Sessions, Tell
 from palestra.serve.settings import Settings, check_keywords
+from palestra.serve.stats import Stats
 
 SWEEP: Final = 0.25  # seconds between looks at the clock
-BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 log = logging.getLogger("palestra.serve")
-
-_ENDINGS: Final[dict[str, str]] = {
-    "closed": "it was closed",
-    "expired": "nobody used it for as long as its lease lasts; a longer lease is asked for at its creation",
-    "deadline": "a call took longer than this server allows, and its environment was given up",
-    "crashed": "its worker process died while this session's call was under way",
-    "worker": "its worker process died; create it anew, with the same seed and actions where it should go on",
-    "stopped": "the server stopped",
-}
-
-
-class Stats:
-    """Plain counters; metrics.py shows them."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str]] = Counter()  # (what, code)
-        self.seconds: dict[str, list[int]] = {}  # what -> calls up to each bucket, and beyond
-        self.total: Counter[str] = Counter()
-        self.ended: Counter[str] = Counter()
-        self.opened = 0
-        self.retries = 0
-        self.episodes = 0
-
-    def took(self, what: str, seconds: float) -> None:
-        counts = self.seconds.get(what)
-        if counts is None:
-            counts = self.seconds[what] = [0] * (len(BUCKETS) + 1)
-        counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total[what] += seconds  # type: ignore[assignment]
 
 
 class Desk:
@@ -137,7 +104,7 @@ class Desk:
             tell(fault("capacity", f"{self.in_flight} calls are under way", retry_after=1.0))
             return
         if ask.timeout is not None:
-            tell = _patient(tell, ask.timeout)
+            tell = patient(tell, ask.timeout)
         self._doing[type(ask)](ask, owner, write, tell)  # type: ignore[operator]
 
     async def ask(self, ask: Request, owner: str, write: str = JSON) -> Result:
@@ -259,7 +226,7 @@ class Desk:
         if session is None:
             cause = self.sessions.how_ended(ask.session, owner)
             if cause is None:
-                tell(_unknown_session())
+                tell(unknown_session())
             else:
                 tell(encoder(write)({"closed": True, "cause": cause}))
             return
@@ -272,7 +239,7 @@ class Desk:
         session = self.sessions.find(ask.session, owner)
         if session is None:
             cause = self.sessions.how_ended(ask.session, owner)
-            tell(_unknown_session() if cause is None else _gone(cause))
+            tell(unknown_session() if cause is None else gone(cause))
             return None
         session.until = monotonic() + session.lease
         return session
@@ -282,7 +249,7 @@ class Desk:
         session = self._found(ask, owner, tell)
         if session is not None:
             if session.waiters is not None:
-                tell(_busy())
+                tell(busy())
                 return None
             if session.broken is not None:
                 tell(session.broken)
@@ -301,7 +268,7 @@ class Desk:
             tell(fault("out_of_order", f"call {session.seq} is next, not {ask.seq}", expected=session.seq))
             return None
         if session.waiters is not None:
-            tell(_busy())
+            tell(busy())
             return None
         session.seq += 1
         session.last_id = ask.id
@@ -317,13 +284,13 @@ class Desk:
         """The answer to a call that was made before: as it was, or when it comes; `then`: how it was to be written."""
         self.stats.retries += 1
         if then != write:
-            tell = _rewritten(tell, then, write)
+            tell = rewritten(tell, then, write)
         if last is not None:
             tell(last)
         elif session.waiters is not None:
             session.waiters.append(tell)
         else:
-            tell(_busy())
+            tell(busy())
 
     def _begin(self, session: Session, write: str, tell: Tell, command: tuple[int, int, Any]) -> None:
         session.write = write
@@ -428,9 +395,9 @@ class Desk:
             return
         waiters, session.waiters = session.waiters, []
         session.closing = cause
-        gone = _gone(cause)
+        told = gone(cause)
         for tell in waiters:
-            tell(gone)
+            tell(told)
 
     def _died(self, worker: Worker, how: str, at: frozenset[int]) -> None:
         """A worker is gone, and with it its sessions."""
@@ -450,9 +417,9 @@ class Desk:
                 log.warning("session lost", extra={"session": session.id, "env": session.env, "cause": cause})
             self.sessions.end(session, cause)
             self.sessions.forget_key(key)
-            gone = _gone(cause, how)
+            told = gone(cause, how)
             for tell in waiters or ():
-                tell(gone)
+                tell(told)
 
     async def _sweep(self) -> None:
         """See to deadlines and leases."""
@@ -483,9 +450,9 @@ class Desk:
         self.sessions.end(session, "deadline")
         self.sessions.forget_key(session.key)
         self.room.give_up(session.worker, session.key)
-        gone = _gone("deadline")
+        told = gone("deadline")
         for tell in waiters or ():
-            tell(gone)
+            tell(told)
 
     def _in_rate(self, owner: str, rate: float) -> bool:
         """A bucket that holds a second's worth."""
@@ -512,62 +479,6 @@ _WHATS: Final = {
     host.ADVICE: "advice",
 }
 _NUMBERED: Final = frozenset({host.RESETS, host.STEPS, host.FORKS})
-
-
-def _gone(cause: Cause, how: str = "") -> Fault:
-    words = f"the session has ended: {_ENDINGS[cause]}" + (f" ({how})" if how else "")
-    boundary = "" if cause == "closed" else "env"
-    return fault("session_gone", words, cause=cause, boundary=boundary, kind="SessionLost")
-
-
-def _unknown_session() -> Fault:
-    return fault("unknown_session", "there is no such session, or it is another client's", kind="SessionLost")
-
-
-def _busy() -> Fault:
-    return fault("session_busy", "another call of this session is under way; one at a time", retry_after=0.05)
-
-
-def numbered(body: bytes, seq: int, write: str) -> bytes:
-    """The object that `body` is, with its call's number added in front."""
-    if write == MSGPACK:
-        return bytes([body[0] + 1]) + _SEQ_KEY + msgspec.msgpack.encode(seq) + body[1:]
-    return b'{"seq":%d,%b' % (seq, body[1:])
-
-
-def counted(result: Result, seq: int) -> Result:
-    """An error with the number of its call; results have it already."""
-    return msgspec.structs.replace(result, seq=seq) if isinstance(result, Fault) else result
-
-
-_SEQ_KEY: Final = msgspec.msgpack.encode("seq")
-
-
-def _rewritten(tell: Tell, then: str, now: str) -> Tell:
-    """An answer that was written for JSON, for a retry that speaks msgpack, or the other way round."""
-    read = msgspec.msgpack.decode if then == MSGPACK else msgspec.json.decode
-
-    def told(result: Result) -> None:
-        tell(result if isinstance(result, Fault) else encoder(now)(read(result)))
-
-    return told
-
-
-def _patient(tell: Tell, seconds: float) -> Tell:
-    """`tell`, at the latest after so long; what comes later is for whoever asks again."""
-    loop = asyncio.get_running_loop()
-    open_ = True
-
-    def told(result: Result) -> None:
-        nonlocal open_
-        if open_:
-            open_ = False
-            timer.cancel()
-            tell(result)
-
-    late = fault("not_yet", f"not done within {seconds:g} s; ask again with the same id and number", retry_after=0.1)
-    timer = loop.call_later(seconds, told, late)
-    return told
 
 
 def _one_a_class(ids: tuple[str, ...]) -> list[str]:

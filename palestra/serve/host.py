@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import signal
 import socket
 import threading
 import traceback
@@ -29,7 +28,7 @@ from palestra.vector.recipe import Recipe, recipe_of
 from palestra.vector.slot import Slot
 from palestra.vector.types import RESET, STEP, Reply
 from palestra.vector.wire import CHUNK, Frames, Marks, frame
-from palestra.vector.worker import limit_memory, tie_to_parent
+from palestra.vector.worker import limit_memory, settle
 
 LONGEST_TRACE = 4_000  # characters, the end of it
 FOREVER = float("inf")
@@ -357,19 +356,9 @@ def _utf8(text: str) -> str:
 
 def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
     """Entry of a worker, by the handles the server left open for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to answer
-    for fd in (sock_fd, life_fd, marks_fd):
-        os.set_inheritable(fd, False)
-    tie_to_parent(life_fd)
-    sock = socket.socket(fileno=sock_fd)
-    frames = Frames()
-    messages: list[Any] = []
-    while not messages:
-        data = sock.recv(CHUNK)
-        if not data:
-            return
-        frames.feed(data)
-        messages = frames.take()
+    sock, frames, messages = settle(sock_fd, life_fd, marks_fd)
+    if not messages:
+        return
     orders = Orders(**messages[0])
     if orders.memory is not None:
         limit_memory(orders.memory)

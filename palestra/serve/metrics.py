@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from palestra.serve.desk import BUCKETS, Desk
+from palestra.serve.desk import Desk
 from palestra.serve.health import memory_of
+from palestra.serve.stats import BUCKETS
 
 
 def metrics_text(desk: Desk, sockets: int) -> str:

@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from palestra.serve import protocol
+from palestra.serve.answers import answered
 from palestra.serve.desk import Desk
 from palestra.serve.guard import Visitor
-from palestra.serve.protocol import JSON, MSGPACK, Answer, Fault, Request, encode_json, encode_msgpack, fault, status_of
+from palestra.serve.protocol import JSON, MSGPACK, Answer, Fault, Request, encode_json, encode_msgpack, fault
 from palestra.serve.sessions import Result
 
 log = logging.getLogger("palestra.serve")
@@ -125,11 +126,7 @@ class Speaker:
     def add(self, kind: str, name: str, result: Result) -> None:
         if self._closed:
             return  # the client asks again, with the same id, when it is back
-        if isinstance(result, Fault):
-            answer = Answer(id=name, status=status_of(result), error=result)
-        else:
-            answer = Answer(id=name, result=msgspec.Raw(result))
-        self._outbox[kind].append(answer)
+        self._outbox[kind].append(answered(name, result))
         self._news.set()
 
     async def _speak(self) -> None:

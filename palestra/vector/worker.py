@@ -197,8 +197,8 @@ def limit_memory(limit: int) -> None:
     resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
 
 
-def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
-    """Entry of a worker, by the handles its parent left open for it."""
+def settle(sock_fd: int, life_fd: int, marks_fd: int) -> tuple[socket.socket, Frames, list[Any]]:
+    """Take over the handles a parent left open, and wait for its first messages; none: it is gone already."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     for fd in (sock_fd, life_fd, marks_fd):
         os.set_inheritable(fd, False)
@@ -209,9 +209,17 @@ def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
     while not messages:
         data = sock.recv(CHUNK)
         if not data:
-            return
+            break
         frames.feed(data)
         messages = frames.take()
+    return sock, frames, messages
+
+
+def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
+    """Entry of a worker, by the handles its parent left open for it."""
+    sock, frames, messages = settle(sock_fd, life_fd, marks_fd)
+    if not messages:
+        return
     orders: Orders = messages[0]
     marks = Marks(orders.lanes, marks_fd)
     if orders.limits.memory is not None:

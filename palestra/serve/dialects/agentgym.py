@@ -15,13 +15,14 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta, Struct
 
-from palestra.serve.app import App, HttpRequest, Receive, Refused, Scope, Send, deny
+from palestra.serve.app import App, deny
 from palestra.serve.desk import Desk
 from palestra.serve.dialects import agentgym_views as views
 from palestra.serve.dialects.agentgym_tasks import TASKS, served
 from palestra.serve.dialects.seat import REMEMBERED, Played, Seat, read_body, refuse, told
 from palestra.serve.guard import Visitor
 from palestra.serve.protocol import JSON, Look, fault
+from palestra.serve.request import HttpRequest, Receive, Refused, Scope, Send
 from palestra.serve.settings import Settings
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]

@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from palestra import __version__, registry
-from palestra.serve.app import App, HttpRequest, Receive, Refused, Scope, Send, deny
+from palestra.serve.app import App, deny
 from palestra.serve.desk import Desk
 from palestra.serve.dialects import toolbox
 from palestra.serve.dialects.seat import Seat, refuse, told
 from palestra.serve.dialects.toolbox import BadCall, rpc_error, rpc_result
 from palestra.serve.guard import Visitor
 from palestra.serve.protocol import JSON, fault
+from palestra.serve.request import HttpRequest, Receive, Refused, Scope, Send
 from palestra.serve.sessions import Cause
 from palestra.serve.settings import Settings
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from palestra import __version__, registry
-from palestra.serve.app import App, HttpRequest, Receive, Refused, Scope, Send, deny
+from palestra.serve.app import App, deny
 from palestra.serve.desk import Desk
 from palestra.serve.dialects import toolbox
 from palestra.serve.dialects.openenv_socket import converse
@@ -25,6 +25,7 @@ from palestra.serve.dialects.openenv_wire import SCHEMA, action_of, reset_of, re
 from palestra.serve.dialects.seat import REMEMBERED, Seat, read_body, refuse, told
 from palestra.serve.guard import Visitor
 from palestra.serve.protocol import JSON, Look, Seconds, fault
+from palestra.serve.request import HttpRequest, Receive, Refused, Scope, Send
 from palestra.serve.settings import Settings
 
 SEEN = 256  # request ids of one episode that are known again

@@ -12,12 +12,12 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Any
 
-from palestra.serve.app import Receive, Refused, Send
 from palestra.serve.desk import Desk
 from palestra.serve.dialects import toolbox
 from palestra.serve.dialects.openenv_wire import action_of, error_of, reset_of, result_of
 from palestra.serve.dialects.seat import Seat, read_json
 from palestra.serve.protocol import encode_json
+from palestra.serve.request import Receive, Refused, Send
 
 MOST_WAITING = 8  # messages of one client that were not answered; then none is read
 

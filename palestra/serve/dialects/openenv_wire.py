@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from palestra.serve.app import Refused
 from palestra.serve.dialects.seat import Played, told
 from palestra.serve.dialects.toolbox import is_seed
 from palestra.serve.protocol import Fault, fault
+from palestra.serve.request import Refused
 
 ACTION_KEYS = ("action", "text", "message")
 LONGEST_NAME = 255

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from palestra.serve.app import HttpRequest, Refused
 from palestra.serve.desk import Desk
 from palestra.serve.protocol import (
     JSON,
@@ -31,6 +30,7 @@ from palestra.serve.protocol import (
     fault,
     status_of,
 )
+from palestra.serve.request import HttpRequest, Refused
 from palestra.serve.sessions import Cause, Result
 
 REMEMBERED = 20_000  # ended seats whose end can still be told

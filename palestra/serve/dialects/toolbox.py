@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from palestra.serve.app import Refused
 from palestra.serve.dialects.seat import Played, Seat, read_json, told
 from palestra.serve.protocol import Fault
+from palestra.serve.request import Refused
 
 LATEST = "2025-11-25"
 VERSIONS = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", LATEST})
