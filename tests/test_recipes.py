@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,26 +18,49 @@ TINY = {"seeds": 1, "jobs": 2, "steps": 2, "episodes": 32, "eval-episodes": 16, 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    ("script", "only", "leaves"),
-    [
-        ("compare.py", ["rebn"], ["table.md", "curves.png"]),
-        ("discount.py", ["gamma 0.9"], ["table.md", "turns.png"]),
-        ("scaling_inter.py", ["short (2)"], ["table.md", "curves.png"]),
-    ],
-)
-def test_an_experiment(script: str, only: list[str], leaves: list[str], tmp_path: Path) -> None:
+def run(script: str, out: Path, only: str) -> str:
+    """What a recipe says."""
     sizes = [f"--{name}={value}" for name, value in TINY.items()]
-    command = [sys.executable, str(RECIPES / script), "--out", str(tmp_path), *sizes, "--only", *only]
+    command = [sys.executable, str(RECIPES / script), "--out", str(out), *sizes, "--only", only]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert only[0] in done.stdout
-    assert all((tmp_path / name).stat().st_size > 0 for name in leaves)
-    if script == "scaling_inter.py":
-        spent = re.search(r"short \(2\): ([\d,]+) ", done.stdout)
-        assert spent is not None
-        # 2 steps of 32 episodes, of at most 2 replies of 1 to 16 tokens each
-        assert 2 * 32 <= int(spent[1].replace(",", "")) <= 2 * 32 * 2 * 16
+    assert only in done.stdout
+    return done.stdout
+
+
+def left(out: Path, *names: str) -> bool:
+    return all((out / name).stat().st_size > 0 for name in names)
+
+
+@pytest.fixture(scope="module")
+def discount(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its folder. The model it made to start with is taken by the others, as by an experiment that was stopped."""
+    out = tmp_path_factory.mktemp("discount")
+    run("discount.py", out, "gamma 0.9")
+    return out
+
+
+def test_discount(discount: Path) -> None:
+    assert left(discount, "table.md", "turns.png")
+
+
+def test_compare(discount: Path, tmp_path: Path) -> None:
+    shutil.copytree(discount / "start-1", tmp_path / "several-turns" / "start-1")
+    run("compare.py", tmp_path, "rebn")
+    assert (tmp_path / "one-turn" / "start-1" / "config.json").exists()
+    assert left(tmp_path, "table.md", "curves.png")
+
+
+def test_scaling_inter_begins_with_what_is_there(discount: Path, tmp_path: Path) -> None:
+    weights = discount / "start-1" / "model.safetensors"
+    shutil.copytree(weights.parent, tmp_path / "start-1")
+    said = run("scaling_inter.py", tmp_path, "short (2)")
+    assert (tmp_path / "start-1" / weights.name).read_bytes() == weights.read_bytes()
+    assert left(tmp_path, "table.md", "curves.png")
+    spent = re.search(r"short \(2\): ([\d,]+) ", said)
+    assert spent is not None
+    # 2 steps of 32 episodes, of at most 2 replies of 1 to 16 tokens each
+    assert 2 * 32 <= int(spent[1].replace(",", "")) <= 2 * 32 * 2 * 16
 
 
 @pytest.mark.parametrize("recipe", sorted(path.name for path in RECIPES.rglob("*.toml")))

@@ -51,7 +51,7 @@ def configured(settings: Mapping[str, Any]) -> Algorithm:
     else:
         options["per_env"] = settings["normalise_per_env"]
     if name == "rebn":
-        options["per_turn"] = settings["normalise_per_turn"]
+        options["per_turn"] = settings.get("normalise_per_turn", False)  # runs of before have none
     if name in ("ppo", "ppo_token"):
         options["lam"] = settings["lam"]
     return make_algorithm(name, **options)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import palestra
+from palestra.cli import main
 from palestra.engines.default_model import SIZES, count_parameters, default_model, default_tokenizer, save
 from palestra.errors import BadValue, StoreFailed
 
@@ -68,7 +69,7 @@ def test_the_template_extends_its_own_prefix() -> None:
     assert '"name": "f"' in tools
 
 
-def test_the_command_writes_what_every_engine_takes(tmp_path: Path) -> None:
+def test_the_command_writes_what_every_engine_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "tiny"
     command = [sys.executable, "-m", "palestra", "init-model", "0.1M", "--seed", "4", "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -91,10 +92,17 @@ def test_the_command_writes_what_every_engine_takes(tmp_path: Path) -> None:
     assert result.metrics["tokens"] > 0
     assert palestra.rollout.to_samples(result.trajectories[0])
 
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert again.returncode == 2
-    assert "--force" in again.stderr
-    assert subprocess.run([*command, "--force"], capture_output=True, check=False).returncode == 0
+    again = ["init-model", "0.1M", "--seed", "5", "--out", str(folder)]
+    assert main(again) == 2
+    assert "--force" in capsys.readouterr().err
+    assert torch.equal(first_of(folder), next(expected.parameters()))
+    assert main([*again, "--force"]) == 0
+    assert not torch.equal(first_of(folder), next(expected.parameters()))
+
+
+def first_of(folder: Path) -> torch.Tensor:
+    found: torch.Tensor = next(AutoModelForCausalLM.from_pretrained(folder).parameters())
+    return found
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

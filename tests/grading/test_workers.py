@@ -42,6 +42,11 @@ def children(pid: int | None = None) -> list[psutil.Process]:
     return list(psutil.Process(pid).children(recursive=True))
 
 
+def grading() -> list[psutil.Process]:
+    """Templates and workers of this process's pools; other tests have processes of their own running."""
+    return [p for p in children() if p.status() != psutil.STATUS_ZOMBIE and "forge" in " ".join(p.cmdline())]
+
+
 def gone(processes: list[psutil.Process]) -> bool:
     _, alive = psutil.wait_procs(processes, timeout=20)
     return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
@@ -77,7 +82,7 @@ def test_a_question_over_its_time_is_a_verdict_that_says_so(pool: Workers) -> No
 def test_time_on_the_wall_is_limited_as_well(pool: Workers) -> None:
     """A worker that uses no processor time at all is given up, too."""
     graded(RIGHT, pool)
-    for process in psutil.Process().children(recursive=True):
+    for process in grading():
         if process.ppid() != os.getpid():
             process.suspend()
     assert pool.ask(r"\ln 8", r"3\ln 2", cpu=5.0, wall=0.3) == "time"
@@ -115,7 +120,7 @@ def test_memory_is_limited() -> None:
 @pytest.mark.parametrize("whom", ["workers", "template"])
 def test_killed_processes_are_replaced(pool: Workers, whom: str) -> None:
     assert graded(RIGHT, pool)
-    own = [p for p in children() if p.status() != psutil.STATUS_ZOMBIE and "forge" in " ".join(p.cmdline())]
+    own = grading()
     templates = [p for p in own if p.ppid() == os.getpid()]
     victims = templates if whom == "template" else [p for p in own if p.ppid() != os.getpid()]
     assert victims

@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from palestra.agents import Expert, Random
 from palestra.errors import BadValue
 from palestra.rollout import read
 from palestra.train.config import from_mapping
@@ -20,6 +21,8 @@ from palestra.train.distributed import World, connect
 from palestra.train.loop import train
 from palestra.train.pooled import light
 from tests.train.made import batch
+from tests.train.test_offline import played, write
+from tests.train.test_offline import tiny as offline
 
 torch.set_num_threads(1)
 
@@ -67,34 +70,49 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if "second" not in k and v is not None} for row in rows]
 
 
+@pytest.fixture(scope="module")
+def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The settings of the runs that two processes have made, one after the other: starting processes takes long."""
+    folder = tmp_path_factory.mktemp("two")
+    for player in (Expert(), Random()):
+        write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))
+    configs = {name: {**COMMON, **kind, "model": taught, "out": str(folder / name)} for name, kind in KINDS.items()}
+    preferring = offline(folder / "dpo", algo="dpo", data=str(folder / "stores"), steps=2, threads=1)
+    configs["dpo"] = preferring.to_dict()
+    torchrun(list(configs.values()), folder / "run.py")
+    return configs
+
+
 @pytest.mark.slow
-def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
-    start = tmp_path / "start"
-    warm = {**COMMON, "warm_start": 320, "warm_epochs": 3, "warm_lr": 1e-2, "steps": 1, "optimiser": "adamw"}
-    train(from_mapping({**warm, "model": "default:0.1M", "out": str(start)}))
-    configs = {name: {**COMMON, **kind, "model": str(start)} for name, kind in KINDS.items()}
-    torchrun([{**c, "out": str(tmp_path / f"two-{name}")} for name, c in configs.items()], tmp_path / "run.py")
-    for name, config in configs.items():
-        one = train(from_mapping({**config, "out": str(tmp_path / f"one-{name}")}))
-        alone, together = rows_of(one.folder), rows_of(tmp_path / f"two-{name}")
+def test_two_processes_learn_what_one_does(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    for name in KINDS:
+        folder = Path(two[name]["out"])
+        one = train(from_mapping({**two[name], "out": str(tmp_path / name)}))
+        alone, together = rows_of(one.folder), rows_of(folder)
         assert len(alone) == len(together) == 4
         assert any(row.get("signal") for row in alone), "there must be something to compare"
         for row, other in zip(alone, together, strict=True):
             assert row == pytest.approx(other, rel=2e-3, abs=1e-4), name
-        mine, theirs = (
-            AutoModelForCausalLM.from_pretrained(f / "last").state_dict()
-            for f in (one.folder, tmp_path / f"two-{name}")
-        )
+        mine, theirs = (AutoModelForCausalLM.from_pretrained(f / "last").state_dict() for f in (one.folder, folder))
         assert all(torch.allclose(mine[key], theirs[key], atol=1e-3) for key in mine)
-        parts = sorted((tmp_path / f"two-{name}" / "trajectories").glob("step-000001*"))
+        parts = sorted((folder / "trajectories").glob("step-000001*"))
         assert [len(list(read(part))) for part in parts] == [10, 10]
 
     # A run of two goes on alone, from a checkpoint that does not remember how many there were.
-    folder = tmp_path / "two-ppo"
-    longer = {**configs["ppo"], "steps": 4}
-    gone_on = train(from_mapping({**longer, "out": str(folder)}))
-    never_left = train(from_mapping({**longer, "out": str(tmp_path / "one-ppo")}))
+    longer = {**two["ppo"], "steps": 4}
+    gone_on = train(from_mapping(longer))
+    never_left = train(from_mapping({**longer, "out": str(tmp_path / "ppo")}))
     assert rows_of(gone_on.folder)[-1] == pytest.approx(rows_of(never_left.folder)[-1], rel=5e-3, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_prefer_what_one_does(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    alone = train(from_mapping({**two["dpo"], "out": str(tmp_path / "alone")})).rows
+    together = rows_of(Path(two["dpo"]["out"]))
+    assert [row["step"] for row in together] == [-1, 0, 1]
+    for row, same in zip(together[1:], alone[1:], strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], rel=1e-5)
+        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-4)
 
 
 def test_one_process_is_a_world() -> None:

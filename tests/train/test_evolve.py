@@ -37,8 +37,6 @@ def tiny(out: Path, **values: Any) -> TrainConfig:
         "episodes": 32,
         "group_size": 4,
         "concurrency": 32,
-        "warm_epochs": 3,
-        "warm_lr": 1e-2,
         "eval_episodes": 8,
         "max_tokens": 8,
         "epochs": 1,
@@ -47,13 +45,6 @@ def tiny(out: Path, **values: Any) -> TrainConfig:
         "lr_warmup": 1,
     }
     return from_mapping({**settings, **values})
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that has cloned the sloppy player, so that exploring finds something."""
-    run = train(tiny(tmp_path_factory.mktemp("start") / "run", algo="rebn", steps=1, lr=1e-9, warm_start=256))
-    return str(run.folder / "last")
 
 
 def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,20 +18,20 @@ ENV = "game:GuessTheNumber-v0-easy"
 
 
 def _config(folder: Path, **settings: Any) -> TrainConfig:
-    tiny = {"steps": 4, "episodes": 64, "concurrency": 64, "warm_start": 256, "warm_epochs": 4, "eval_episodes": 16}
+    tiny = {"steps": 4, "episodes": 64, "concurrency": 64, "eval_episodes": 16}
     return from_mapping({"env": ENV, "out": str(folder), **tiny, "threads": 1, "save_every": 1, **settings})
 
 
 def test_a_policy_that_runs_away_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match="ran away.*Lower lr"):
-        train(_config(tmp_path, lr=5.0, lr_warmup=0, kl_stop=0.0, kl_limit=0.5))
+        train(_config(tmp_path, warm_start=256, warm_epochs=4, lr=5.0, lr_warmup=0, kl_stop=0.0, kl_limit=0.5))
     good = checkpoints(tmp_path)
     assert good, "the start was saved before the first step"
     weights = torch.load(good[-1] / "trainer.pt", weights_only=True)
     assert weights["step"] == int(good[-1].name.removeprefix("step-"))
 
 
-def test_weights_that_are_no_numbers_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_no_numbers_stop_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be sampled from them: the engine says so, and the run names the weights."""
     found = Loop.iteration
 
@@ -43,11 +43,13 @@ def test_weights_that_are_no_numbers_stop_the_run(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Loop, "iteration", poisoned)
     with pytest.raises(EngineFailed, match="not finite; have its weights diverged"):
-        train(_config(tmp_path))
+        train(_config(tmp_path, model=taught))
     assert [path.name for path in checkpoints(tmp_path)] == ["step-0", "step-1"]
 
 
-def test_a_gradient_that_is_no_number_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_is_no_number_stops_the_run(
+    taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Learner.backward
 
     def poisoned(self: Learner, loss: torch.Tensor) -> None:
@@ -56,7 +58,7 @@ def test_a_gradient_that_is_no_number_stops_the_run(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Learner, "backward", poisoned)
     with pytest.raises(Diverged, match="no longer a number.*last checkpoint is still good"):
-        train(_config(tmp_path))
+        train(_config(tmp_path, model=taught))
     good = checkpoints(tmp_path)
     assert [path.name for path in good] == ["step-0", "step-1"]
     saved = torch.load(good[-1] / "trainer.pt", weights_only=True)

@@ -30,21 +30,12 @@ def tiny(out: Path, **values: Any) -> TrainConfig:
         "episodes": 16,
         "group_size": 4,
         "concurrency": 8,
-        "warm_epochs": 3,
-        "warm_lr": 1e-2,
         "eval_every": 2,
         "eval_episodes": 8,
         "save_every": 1,
         "max_tokens": 8,
     }
     return from_mapping({**settings, **values})
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that has cloned the sloppy player, so that there is something to learn from."""
-    run = train(tiny(tmp_path_factory.mktemp("start") / "run", steps=1, warm_start=512))
-    return str(run.folder)
 
 
 def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

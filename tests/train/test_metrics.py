@@ -150,16 +150,14 @@ def documented() -> list[str]:
     ]
 
 
-def test_every_key_is_explained(tmp_path: Path) -> None:
+def test_every_key_is_explained(taught: str, tmp_path: Path) -> None:
     from palestra.train.loop import train
 
     names = documented()
     settings: dict[str, Any] = {
-        "model": "default:0.1M",
+        "model": taught,
         "steps": 1,
         "episodes": 32,
-        "warm_start": 512,
-        "warm_lr": 1e-2,
         "eval_episodes": 8,
         "threads": 1,
         "kl": 0.01,
@@ -167,7 +165,7 @@ def test_every_key_is_explained(tmp_path: Path) -> None:
     }
     games = ["game:GuessTheNumber-v0-easy", "game:GuessTheNumber-v0-hard"]
     first = train(from_mapping({**settings, "env": games[0], "algo": "ppo"}))
-    other = {"model": str(first.folder), "warm_start": 0, "algo": "grpo", "out": str(tmp_path / "grpo")}
+    other = {"algo": "grpo", "out": str(tmp_path / "grpo")}
     second = train(from_mapping({**settings, **other, "env": games}))
     keys = {key for row in [*first.rows, *second.rows] for key in row}
     assert {"grad_norm", "kl", "value_loss", "credit_lone", "eval_success"} <= keys, "both learned something"

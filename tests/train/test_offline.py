@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import runpy
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +25,6 @@ from palestra.train import data
 from palestra.train.config import TrainConfig, from_mapping
 from palestra.train.learner import Learner
 from palestra.train.loop import train
-from palestra.train.metrics import read as read_rows
 from palestra.train.model import Policy, load_policy
 from palestra.train.supervised import clone, prefer
 from palestra.train.transcripts import Transcriber
@@ -333,27 +329,6 @@ def test_a_killed_run_goes_on_bit_for_bit(algo: str, stores: Path, tmp_path: Pat
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert whole.first_success is None, "nothing is played without an environment"
-
-
-@pytest.mark.slow
-def test_two_processes_learn_what_one_does(stores: Path, tmp_path: Path) -> None:
-    code = tmp_path / "both.py"
-    code.write_text(
-        "import json, sys\n"
-        "from palestra.train.config import from_mapping\n"
-        "from palestra.train.loop import train\n"
-        "train(from_mapping(json.loads(sys.argv[1])))\n"
-    )
-    settings = tiny(tmp_path / "both", algo="dpo", data=str(stores), steps=2, threads=1).to_dict()
-    alone = train(from_mapping({**settings, "out": str(tmp_path / "alone")}))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*torchrun, str(code), json.dumps(settings)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    together = read_rows(tmp_path / "both" / "metrics.jsonl")
-    assert [row["step"] for row in together] == [-1, 0, 1]
-    for row, same in zip(together[1:], alone.rows[1:], strict=True):
-        assert row["loss"] == pytest.approx(same["loss"], rel=1e-5)
-        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-4)
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, expert: list[Trajectory]) -> None:

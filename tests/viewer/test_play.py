@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 
 from palestra import make
+from palestra.cli import main
 from palestra.errors import StoreFailed
 from palestra.rollout import read
 from palestra.viewer.folder import Folder
@@ -120,10 +118,8 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 def test_sft_learns_from_what_was_played(table: Server, folder: Path) -> None:
     for seed in range(3):
         assert table.post("play/save", game=played(table, GUESS, seed)["game"]).status == 200
-    command = [sys.executable, "-m", "palestra", "train", "--algo", "sft", "--data", str(folder / "played")]
-    command += ["--model", "default:0.1M", "--out", str(folder / "cloned"), "--batch", "2", "--epochs", "1", "--quiet"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    command = ["train", "--algo", "sft", "--data", str(folder / "played"), "--model", "default:0.1M", "--threads", "1"]
+    command += ["--out", str(folder / "cloned"), "--batch", "2", "--epochs", "1", "--quiet"]
+    assert main(command) == 0
     steps = len(table.get("curves", run="cloned")["training"]["loss"])
     assert steps == table.get("run", run="cloned")["done"] > 0

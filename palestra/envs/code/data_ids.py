@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from palestra.spec import EnvSpec
+from palestra.envs.tasks.ids import data_set
 
-
-def code_set(env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
-    """An id whose rows carry tests."""
-    return EnvSpec(
-        id=env_id,
-        entry_point="palestra.envs.code.problems:CodeProblems",
-        kwargs={"question": "problem", "tests": "tests", **kwargs},
-        summary=summary,
-        reward_range=(-0.1, 1.0),
-        extra="data",
-        needs_data=True,
-    )
-
+code_set = partial(data_set, "palestra.envs.code.problems:CodeProblems", question="problem", tests="tests")
 
 DATA = [
     code_set("code:CodeContest", "contest problems, read from standard input", dataset="axon-rl/CodeContest"),

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from palestra.spec import EnvSpec
+from palestra.envs.tasks.ids import data_set
 
-
-def math_set(env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
-    """An id whose rows carry an answer."""
-    return EnvSpec(
-        id=env_id,
-        entry_point="palestra.envs.math.problems:MathProblems",
-        kwargs={"question": "problem", "answer": "answer", **kwargs},
-        summary=summary,
-        reward_range=(-0.1, 1.0),
-        extra="data",
-        needs_data=True,
-    )
-
+math_set = partial(data_set, "palestra.envs.math.problems:MathProblems", question="problem", answer="answer")
 
 DATA = [
     math_set("math:ASDiv2K", "word problems of primary school", dataset="axon-rl/ASDIV-2k"),

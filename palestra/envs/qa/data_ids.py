@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from palestra.spec import EnvSpec
+from palestra.envs.tasks.ids import data_set
 
-
-def qa_set(env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
-    """An id whose rows carry golden answers."""
-    return EnvSpec(
-        id=env_id,
-        entry_point="palestra.envs.qa.questions:Questions",
-        kwargs={"question": "problem", "answer": "answer", **kwargs},
-        summary=summary,
-        reward_range=(-0.1, 1.0),
-        extra="data",
-        needs_data=True,
-    )
-
+qa_set = partial(data_set, "palestra.envs.qa.questions:Questions", question="problem", answer="answer")
 
 DATA = [
     qa_set("qa:NaturalQuestions", "what people asked a search engine", dataset="axon-rl/NaturalQuestions"),
