@@ -157,7 +157,7 @@ class Server:
 @contextlib.contextmanager
 def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]:
     """A server of `envs`; it is stopped afterwards, and has to stop as it should."""
-    given = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.serve.bad_envs"], **settings}
+    given = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.serve.bad_ids"], **settings}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:

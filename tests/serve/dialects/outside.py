@@ -54,7 +54,7 @@ def started(command: Sequence[str], port: int) -> Iterator[str]:
 def impatient(*envs: str) -> Iterator[Server]:
     """A server that asks every 0.2 s whether its sockets are still there."""
     code = "from tests.serve.servers import _main; _main()"
-    given = json.dumps([{"envs": envs, "imports": ["tests.serve.bad_envs"], "ping": 0.2}, 0.2])
+    given = json.dumps([{"envs": envs, "imports": ["tests.serve.bad_ids"], "ping": 0.2}, 0.2])
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:
