@@ -85,7 +85,8 @@ class Env(ABC):
     def start_episode(self, seed: int | None) -> int:
         """Seed this episode's generators; `reset` calls it first and returns the seed as info["seed"]."""
         if seed is not None:
-            seed = check_seed(seed)
+            if type(seed) is not int or seed < 0:
+                seed = check_seed(seed)
         elif "seed" in self.__dict__:
             seed = nth_seed(self.seed, 0)
         else:
