@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.code.base import CodeTask
-from palestra.envs.code.bugs import Outcome, OutOfFuel, Place, apart, broken, careful, places
+from palestra.envs.code.bugs import Outcome, OutOfFuel, Place, apart, broken, careful, parsed, places
 from palestra.envs.code.compose import Sound, sound_program
 from palestra.envs.code.programs import FUNCTION, call_shown
 from palestra.envs.tasks.base import Item, TaskOptions
@@ -76,12 +76,12 @@ def _item(rng: Random, sound: Sound, chosen: list[Place], seed: int, outcomes: l
         f"But {call_shown(args)} {outcome.shown()}, and should return {expected!r}. Repair the program."
     )
     tests = tuple(CallTest(function=FUNCTION, args=args, expected=(output,)) for args, output, _ in cases)
-    return Item(question=question, answer=ast.unparse(ast.parse(program.source)), gold=tests, key="repair")
+    return Item(question=question, answer=ast.unparse(parsed(program.source)), gold=tests, key="repair")
 
 
 def _with_bugs(rng: Random, sound: Sound, bugs: int) -> tuple[list[Place], int, list[Outcome]] | None:
     """That many bugs, each of which alone makes a difference, and what the program does with all; None: not found."""
-    tree = ast.parse(sound.program.source)
+    tree = parsed(sound.program.source)
     every = places(tree)
     rng.shuffle(every)
     seed = rng.getrandbits(32)
