@@ -37,8 +37,8 @@ Place = tuple[int, str]  # the node's number in the order of `ast.walk`, and the
 
 
 def parsed(source: str) -> ast.Module:
-    """`ast.parse`, tried again where CPython raises SystemError at a sound program: it counts the depth of trees in one
-    place for all threads."""
+    """`ast.parse`, tried again where it raises SystemError ("AST constructor recursion depth mismatch"), as CPython
+    3.11 has been seen to do at a sound program."""
     for _ in range(9):
         try:
             return ast.parse(source)
