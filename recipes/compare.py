@@ -13,6 +13,9 @@ TASKS = {
     "one turn: Sudoku, one empty cell": {
         "env": "game:Sudoku-v0-easy",
         "env_kwargs": '{"clues": 15, "max_turns": 1}',
+        "max_tokens": 8,
+        "lr": 2e-3,
+        "minibatches": 4,
     },
     "several turns: GuessTheNumber-easy": {"env": "game:GuessTheNumber-v0-easy"},
 }

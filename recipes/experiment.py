@@ -25,14 +25,15 @@ T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # of Stu
 SETTINGS: dict[str, Any] = {  # of a small model that has learned the format; `palestra train --help` explains them
     "model": "default:0.1M",
     "steps": 60,
-    "episodes": 256,
-    "concurrency": 256,
-    "max_tokens": 16,
+    "episodes": 512,
+    "concurrency": 512,
+    "max_tokens": 6,  # a guess and no more
     "optimiser": "muon",
     "lr": 5e-3,
     "max_grad_norm": 0.3,
     "minibatches": 8,
     "entropy": 0.003,
+    "kl_back": 0.1,
     "eval_every": 5,
     "save_every": 1000,
     "keep": 1,

@@ -71,9 +71,12 @@ def patient(tell: Tell, seconds: float) -> Tell:
             timer.cancel()
             tell(result)
 
-    late = fault("not_yet", f"not done within {seconds:g} s; ask again with the same id and number", retry_after=0.1)
-    timer = loop.call_later(seconds, told, late)
+    timer = loop.call_later(seconds, told, late(seconds))
     return told
+
+
+def late(seconds: float) -> Fault:
+    return fault("not_yet", f"not done within {seconds:g} s; ask again with the same id and number", retry_after=0.1)
 
 
 def answered(name: str, result: Result) -> Answer:

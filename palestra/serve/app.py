@@ -50,6 +50,7 @@ CALLS: dict[str, type[protocol.Sessional]] = {
 _KINDS = (JSON, MSGPACK)
 _READ = {kind: {name: protocol.decoder(kind, wanted) for name, wanted in CALLS.items()} for kind in _KINDS}
 _READ_CREATE = {kind: protocol.decoder(kind, protocol.Create) for kind in _KINDS}
+_READ_STEPS = {kind: protocol.decoder(kind, protocol.Steps) for kind in _KINDS}
 _READ_BATCH = {kind: protocol.decoder(kind, Batch) for kind in _KINDS}
 _EMPTY = {JSON: b"{}", MSGPACK: b"\x80"}
 _SESSIONS = f"{PREFIX}/sessions/"
@@ -196,6 +197,9 @@ class App:
         ask = await self._read(request, _READ_CREATE[request.kind or JSON])
         await self._submit(request, "create", ask, 201)
 
+    async def _steps(self, request: HttpRequest) -> None:
+        await self._submit(request, "steps", await self._read(request, _READ_STEPS[request.kind or JSON]))
+
     async def _batch(self, request: HttpRequest) -> None:
         batch: Batch = await self._read(request, _READ_BATCH[request.kind or JSON])
         loop = asyncio.get_running_loop()
@@ -301,6 +305,7 @@ def _brief(err: Exception) -> str:
 
 _ROUTES: dict[str, tuple[str, Callable[[App, HttpRequest], Awaitable[None]]]] = {
     f"{PREFIX}/sessions": ("POST", App._create),
+    f"{PREFIX}/steps": ("POST", App._steps),
     f"{PREFIX}/batch": ("POST", App._batch),
     f"{PREFIX}/envs": ("GET", App._envs),
     "/health": ("GET", App._health),

@@ -285,6 +285,29 @@ def _batch(to: Caller) -> None:
         to.close(session)
 
 
+def _vector(to: Caller) -> None:
+    """Steps of many sessions in one request: each is answered once, as it would be alone, and the same when retried."""
+    sessions, twins = [to.open() for _ in range(3)], [to.open() for _ in range(3)]
+    for number, session in enumerate((*sessions, *twins)):
+        to.call(session, "reset", seed=number % 3, seq=0)
+    actions = [to.action(session) for session in sessions]
+    steps = [[session, 1, action] for session, action in zip(sessions, actions, strict=True)]
+    told = to.ask("POST", f"{PREFIX}/steps", {"id": "v", "steps": [*steps, ["nobody", 1, "x"]]})
+    rows = sorted(told.body.get("rows", [])) if isinstance(told.body, dict) else []
+    right = told.status == 200 and [row[0] for row in rows] == [0, 1, 2]
+    to.require(right, "vector", "every step has one row", told)
+    missed = [(one.get("index"), one.get("error", {}).get("code")) for one in told.body.get("errors", [])]
+    to.require(missed == [(3, "unknown_session")], "vector", "what is wrong with a step is told with its index", told)
+    for row, twin, action in zip(rows, twins, actions, strict=True):
+        one = to.call(twin, "step", action=action, seq=1)
+        alone = [one.body.get(name) for name in ("observation", "reward", "terminated", "truncated", "info")]
+        to.require(row[1:6] == alone, "vector", f"a row is what the step alone leads to, {alone}", told)
+    again = to.ask("POST", f"{PREFIX}/steps", {"id": "v", "steps": steps})
+    to.require(sorted(again.body["rows"]) == rows, "vector", "a retry gets the same rows", again)
+    for session in (*sessions, *twins):
+        to.close(session)
+
+
 def _bad(to: Caller) -> None:
     """Bad requests get a documented code, and never a 500."""
     session = to.open()
@@ -345,6 +368,7 @@ LAWS: tuple[Law, ...] = (
     _fork,
     _kinds,
     _batch,
+    _vector,
     _bad,
     _socket,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from math import ceil, inf
 from time import monotonic
 from typing import Any, Final
@@ -28,13 +29,15 @@ from palestra.serve.protocol import (
     Reset,
     Sessional,
     Step,
+    Steps,
     encoder,
     fault,
 )
 from palestra.serve.room import Room, Worker
-from palestra.serve.sessions import Cause, Result, Session, Sessions, Tell
+from palestra.serve.sessions import Cause, Kept, Result, Session, Sessions, Tell
 from palestra.serve.settings import Settings, check_keywords
 from palestra.serve.stats import Stats
+from palestra.serve.steps import Rows, Vector
 
 SWEEP: Final = 0.25  # seconds between looks at the clock
 log = logging.getLogger("palestra.serve")
@@ -59,11 +62,14 @@ class Desk:
         self._envs = frozenset(settings.envs)
         self._rates: dict[str, tuple[float, float]] = {}  # owner -> what is left, and when that was
         self._forks: dict[int, Session] = {}  # the new session, by its parent's number
+        self._vectors: dict[int, Vector] = {}  # requests for many steps, by their numbers in the workers
+        self._vector = 0  # the last of those numbers
         self._sweeper: asyncio.Task[None] | None = None
         self._doing = {
             Create: self._create,
             Reset: self._reset,
             Step: self._step,
+            Steps: self._steps,
             Fork: self._fork,
             Render: self._render,
             Advice: self._advice,
@@ -97,13 +103,14 @@ class Desk:
     def submit(self, ask: Request, owner: str, write: str, tell: Tell) -> None:
         """Begin what is asked; `tell` gets the answer, now or later, once."""
         settings = self.settings
-        if settings.rate is not None and not self._in_rate(owner, settings.rate):
+        calls = len(ask.steps) if isinstance(ask, Steps) else 1
+        if settings.rate is not None and not self._in_rate(owner, settings.rate, calls):
             tell(fault("rate_limited", "too many requests a second", retry_after=ceil(100 / settings.rate) / 100))
             return
         if self.in_flight >= settings.max_in_flight and not isinstance(ask, Close | Look):
-            tell(fault("capacity", f"{self.in_flight} calls are under way", retry_after=1.0))
+            tell(self._full())
             return
-        if ask.timeout is not None:
+        if ask.timeout is not None and calls == 1:
             tell = patient(tell, ask.timeout)
         self._doing[type(ask)](ask, owner, write, tell)  # type: ignore[operator]
 
@@ -181,6 +188,45 @@ class Desk:
         session = self._numbered(ask, owner, write, tell)
         if session is not None:
             self._begin(session, write, tell, (session.key, host.STEPS, (ask.action, write)))
+
+    def _steps(self, ask: Steps, owner: str, write: str, tell: Tell) -> None:
+        """What `_step` does for one, for many: those whose turn it is go to the workers together."""
+        now = monotonic()
+        number = self._vector = self._vector + 1
+        vector = Vector(len(ask.steps), write, tell, partial(self._vectors.pop, number, None), now)
+        self._vectors[number] = vector
+        free = self.settings.max_in_flight - self.in_flight
+        orders: dict[Worker, tuple[list[int], list[int], list[str]]] = {}
+        named, find = ask.id, self.sessions.find
+        for index, (name, seq, action) in enumerate(ask.steps):
+            session = find(name, owner)
+            told = partial(vector.told, index)
+            if free > 0 and session is not None and session.next_is(seq):
+                free -= 1
+                session.seq = seq + 1
+                session.last_id = named
+                session.last = None
+                session.last_write = session.write = write
+                session.waiters = [told]
+                session.began = now
+                order = orders.get(session.worker)
+                if order is None:
+                    order = orders[session.worker] = ([], [], [])
+                order[0].append(session.key)
+                order[1].append(index)
+                order[2].append(action)
+            elif free > 0:
+                self._step(Step(id=named, session=name, seq=seq, action=action), owner, write, told)
+            else:
+                told(self._full())
+        if ask.timeout is not None:
+            vector.answer_within(ask.timeout)
+        for worker, order in orders.items():
+            self.in_flight += len(order[0])
+            self.room.send(worker, (0, host.MANY, (number, write, *order)))
+
+    def _full(self) -> Fault:
+        return fault("capacity", f"{self.in_flight} calls are under way", retry_after=1.0)
 
     def _fork(self, ask: Fork, owner: str, write: str, tell: Tell) -> None:
         held = self.sessions.find(ask.session, owner)
@@ -280,9 +326,11 @@ class Desk:
             return None
         return session
 
-    def _again(self, session: Session, write: str, tell: Tell, last: Result | None, then: str) -> None:
+    def _again(self, session: Session, write: str, tell: Tell, last: Result | Kept | None, then: str) -> None:
         """The answer to a call that was made before: as it was, or when it comes; `then`: how it was to be written."""
         self.stats.retries += 1
+        if last is not None and not isinstance(last, bytes | Fault):
+            last = last.alone(session.key, session.seq - 1)
         if then != write:
             tell = rewritten(tell, then, write)
         if last is not None:
@@ -302,6 +350,9 @@ class Desk:
     # What comes of it.
 
     def _replied(self, key: int, what: int, how: int, data: Any) -> None:
+        if what == host.MANY:
+            self._stepped(*data)
+            return
         session = self.sessions.at(key)
         if session is None or session.waiters is None:
             return  # it was given up
@@ -324,6 +375,44 @@ class Desk:
         if what in _NUMBERED:
             session.last = result = counted(result, session.seq - 1)
         self._tell(session, result)
+
+    def _stepped(self, number: int, write: str, keys: tuple[int, ...], data: Any, over: int) -> None:
+        """Some of a vector's steps are done."""
+        if not isinstance(data, bytes):  # the worker has no means to write
+            try:
+                data = encoder(write)(data)
+            except (ValueError, TypeError, OverflowError) as err:
+                if len(keys) == 1:
+                    self._replied(keys[0], host.ROW, host.BROKE, host.broken(err))
+                else:
+                    for key, row in zip(keys, data, strict=True):
+                        self._stepped(number, write, (key,), [row], int(row[3] or row[4]))
+                return
+        vector = self._vectors.get(number)
+        now = monotonic()
+        at = self.sessions.at
+        rows = Rows(keys, data, write)
+        stray: set[int] = set()
+        for key in keys:
+            session = at(key)
+            if session is None or session.waiters is None:  # it was given up
+                stray.add(key)
+                continue
+            waiters, session.waiters = session.waiters, None
+            self.in_flight -= 1
+            session.until = now + session.lease
+            if session.closing is not None:  # and told so
+                stray.add(key)
+                self.sessions.forget_key(key)
+                self.room.drop(session.worker, key)
+                continue
+            session.last = rows
+            for tell in waiters[1:]:  # the first is the vector itself
+                tell(rows.alone(key, session.seq - 1))
+        self.stats.episodes += over
+        if vector is not None:
+            self.stats.took("step", now - vector.began, len(keys))
+            vector.add(rows.without(stray) if stray else rows.data, len(keys) - len(stray))
 
     def _written(self, session: Session, data: Any) -> Result:
         """What a worker that has no means to write left to us."""
@@ -454,12 +543,12 @@ class Desk:
         for tell in waiters or ():
             tell(told)
 
-    def _in_rate(self, owner: str, rate: float) -> bool:
-        """A bucket that holds a second's worth."""
+    def _in_rate(self, owner: str, rate: float, calls: int) -> bool:
+        """A bucket that holds a second's worth; many calls at once are let through on credit."""
         now = monotonic()
         left, then = self._rates.get(owner, (max(1.0, rate), now))
         left = min(max(1.0, rate), left + (now - then) * rate)
-        self._rates[owner] = (left - 1.0 if left >= 1.0 else left, now)
+        self._rates[owner] = (left - calls if left >= 1.0 else left, now)
         return left >= 1.0
 
     def _unknown_env(self, name: str) -> Fault:
@@ -474,11 +563,12 @@ _WHATS: Final = {
     host.MAKE: "create",
     host.RESETS: "reset",
     host.STEPS: "step",
+    host.ROW: "step",
     host.FORKS: "fork",
     host.RENDERS: "render",
     host.ADVICE: "advice",
 }
-_NUMBERED: Final = frozenset({host.RESETS, host.STEPS, host.FORKS})
+_NUMBERED: Final = frozenset({host.RESETS, host.STEPS, host.ROW, host.FORKS})
 
 
 def _one_a_class(ids: tuple[str, ...]) -> list[str]:

@@ -31,10 +31,13 @@ from palestra.vector.wire import CHUNK, Frames, Marks, frame
 from palestra.vector.worker import limit_memory, settle
 
 LONGEST_TRACE = 4_000  # characters, the end of it
+LONGEST_ROWS = 1 << 16  # bytes of rows that are answered together
 FOREVER = float("inf")
 
 # What a worker is told: (session number, what, payload). Numbers, since thousands of them cross pipes.
-MAKE, RESETS, STEPS, FORKS, RENDERS, ADVICE, DROP, GIVE_UP, PING = range(9)
+MAKE, RESETS, STEPS, FORKS, RENDERS, ADVICE, DROP, ROW, GIVE_UP, PING, MANY = range(11)
+# MANY: steps of one request, payload (request, write, sessions, indexes, actions); each becomes a ROW in here. They are
+# answered in parts as they are done: (0, MANY, OK, (request, write, sessions, rows, episodes that are over)).
 
 # What it answers: (session number, what, how, data). `how`: OK, or why not.
 OK = 0
@@ -112,15 +115,23 @@ class Host:
             RENDERS: self._render,
             ADVICE: self._advice,
             DROP: self._drop,
+            ROW: self._row,
         }
 
     def serve(self, batches: list[Any], frames: Frames) -> None:
         """Until the server hangs up."""
         while True:
             for commands in batches:
-                plain = [command for command in commands if command[1] < GIVE_UP]
+                plain: list[tuple[int, int, Any]] = []
+                vector = False
+                for command in commands:
+                    if command[1] < GIVE_UP:
+                        plain.append(command)
+                    elif command[1] == MANY:
+                        plain += _each(*command[2])
+                        vector = True
                 if plain:
-                    self._crew.submit(plain)
+                    self._crew.submit(plain, vector)
                 for key, what, _ in commands:
                     if what == GIVE_UP:
                         runner = self._at.pop(key, None)
@@ -165,14 +176,43 @@ class Host:
 
     def _flush(self) -> None:
         with self._sending:
-            done = []
+            done: list[tuple[int, int, int, Any]] = []
+            rows: dict[tuple[int, str], list[tuple[int, int, Any]]] = {}
             while self._done:  # not swapped for a new list, as another thread may be about to append
-                done.append(self._done.popleft())
+                reply = self._done.popleft()
+                key, what, how, data = reply
+                if what == ROW and how != BROKE and how != REFUSED:
+                    row, request = data
+                    rows.setdefault(request, []).append((key, how, row))
+                else:
+                    done.append(reply)
+            for (request, write), ready in rows.items():
+                self._write_rows(request, write, ready, done)
             if done:
                 try:
                     self._sock.sendall(frame(done))
                 except OSError:
                     os._exit(0)  # nobody is there to read it
+
+    def _write_rows(
+        self, request: int, write: str, ready: list[tuple[int, int, Any]], done: list[tuple[int, int, int, Any]]
+    ) -> None:
+        """Rows of one request as few answers, none of them long: a session keeps the whole of its last one."""
+        keys, hows, rows = zip(*ready, strict=True)
+        try:
+            data = written(rows, write)
+        except Exception as err:  # noqa: BLE001  # one of them holds what cannot be written: it costs that session alone
+            if len(ready) == 1:
+                self._forget_env(keys[0])
+                done.append((keys[0], ROW, BROKE, broken(err)))
+                return
+            data = None
+        if len(ready) > 1 and (data is None or (isinstance(data, bytes) and len(data) > LONGEST_ROWS)):
+            half = len(ready) // 2
+            self._write_rows(request, write, ready[:half], done)
+            self._write_rows(request, write, ready[half:], done)
+        else:
+            done.append((0, MANY, OK, (request, write, keys, data, hows.count(OVER))))
 
     def _forget_env(self, key: int) -> None:
         seat = self._seats.get(key)
@@ -227,6 +267,18 @@ class Host:
         if seat.slot is not None:
             return self._slotted(seat.slot, STEP, action, write)
         return self._five(seat.running().step(action), write)
+
+    def _row(self, key: int, payload: Any) -> tuple[int, Any]:
+        action, index, request = payload
+        seat = self._seats[key]
+        if seat.slot is not None:
+            reply: Reply = seat.slot.run(STEP, action)  # type: ignore[assignment]  # this kind is answered
+            _, observation, reward, terminated, truncated, info, episode = reply
+            real = reward if reward == reward else None  # NaN, which JSON has no word for
+            return OK, ((index, observation, real, terminated, truncated, info, episode), request)
+        observation, reward, terminated, truncated, info = seat.running().step(action)
+        how = OVER if terminated or truncated else OK
+        return how, ((index, observation, reward, terminated, truncated, info, None), request)
 
     def _five(self, five: Any, write: str) -> tuple[int, Any]:
         observation, reward, terminated, truncated, info = five
@@ -289,7 +341,15 @@ class Host:
         return OK, None
 
 
-def written(data: dict[str, Any], write: str) -> Any:
+def _each(
+    request: int, write: str, keys: list[int], indexes: list[int], actions: list[str]
+) -> list[tuple[int, int, Any]]:
+    """The steps of one request, a command each."""
+    whose = (request, write)
+    return [(key, ROW, (action, index, whose)) for key, index, action in zip(keys, indexes, actions, strict=True)]
+
+
+def written(data: dict[str, Any] | tuple[Any, ...], write: str) -> Any:
     """`data` as bytes of the kind asked for; as plain data where this interpreter cannot write that."""
     encode = _WRITERS.get(write)
     return _builtin(data) if encode is None else encode(data)

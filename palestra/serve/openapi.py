@@ -92,6 +92,28 @@ _RESULTS: dict[str, Schema] = {
         ["action"],
         action={"type": ["string", "null"], "description": "null: there is no such player, or it was seeded."},
     ),
+    "Stepped": _object(
+        "What came of a vector's step; rows come as they were done.",
+        ["rows", "errors"],
+        rows={
+            "type": "array",
+            "items": {
+                "type": "array",
+                "description": "[index of the step, observation, reward, terminated, truncated, info, episode]",
+                "minItems": 7,
+                "maxItems": 7,
+            },
+        },
+        errors={
+            "type": "array",
+            "items": _object(
+                "A step that has no row.",
+                ["index", "error"],
+                index={"type": "integer", "minimum": 0},
+                error={"$ref": "#/components/schemas/Fault"},
+            ),
+        },
+    ),
     "Answers": _object(
         "One answer a request, in their order.",
         ["answers"],
@@ -109,6 +131,7 @@ _RESULTS: dict[str, Schema] = {
     "Status": _object("How the server is.", ["status"], status={"type": "string"}),
     "Error": _object("Why not.", ["error"], error={"$ref": "#/components/schemas/Fault"}),
 }
+_BODIED = (protocol.Create, protocol.Step, protocol.Steps, protocol.Advice, protocol.Batch)
 _RETRY = {"description": "Seconds to wait, a whole number.", "schema": {"type": "integer", "minimum": 1}}
 
 
@@ -122,7 +145,13 @@ def document(envs: Sequence[str] = ()) -> Schema:
         ("advice", protocol.Advice, "Advised", _IN_ENV),
         ("close", protocol.Close, "Closed", ()),
     )
-    records = [protocol.Create, *(record for _, record, _, _ in calls), protocol.Batch, protocol.Answer]
+    records = [
+        protocol.Create,
+        *(record for _, record, _, _ in calls),
+        protocol.Steps,
+        protocol.Batch,
+        protocol.Answer,
+    ]
     _, schemas = msgspec.json.schema_components(records, ref_template="#/components/schemas/{name}")
     if envs:
         schemas["Create"]["properties"]["env"]["examples"] = list(envs[:20])
@@ -152,6 +181,7 @@ def document(envs: Sequence[str] = ()) -> Schema:
             "get": _get("lookAtSession", "How a session stands", "Looked", *_OF_SESSION, *known),
             "delete": _get("deleteSession", "End a session", "Closed", *_OF_SESSION, *known),
         },
+        f"{PREFIX}/steps": {"post": _post("stepMany", protocol.Steps, "StepsBody", "Stepped")},
         f"{PREFIX}/batch": {"post": _post("batch", protocol.Batch, "Batch", "Answers")},
         "/health": {"get": _get("health", "The server runs", "Status")},
         "/ready": {"get": _get("ready", "It takes sessions", "Status", "draining", "unavailable")},
@@ -230,7 +260,7 @@ def _post(name: str, record: type, body: str, result: str, *codes: str, status: 
         "operationId": name,
         "summary": (record.__doc__ or name).split("\n")[0],
         "requestBody": {
-            "required": record in (protocol.Create, protocol.Step, protocol.Advice, protocol.Batch),
+            "required": record in _BODIED,
             "content": {kind: {"schema": _ref(body)} for kind in (JSON, MSGPACK)},
         },
         "responses": _answers(status, result, (*codes, *_BODY, *_KNOWN, *_ANY)),

@@ -71,6 +71,18 @@ class Step(Sessional, kw_only=True, tag="step"):
     seq: Annotated[Seq, _SEQ] | None = None
 
 
+class Steps(Ask, kw_only=True, tag="steps"):
+    """Take an action in each of many sessions, a whole vector's step; each is numbered and retried as one by itself.
+
+    What is not done within `timeout` is answered `not_yet`, the others as they went.
+    """
+
+    steps: Annotated[
+        list[tuple[Session, Annotated[Seq, _SEQ], str]],
+        Meta(min_length=1, max_length=4_096, description="[session, seq, action] of each."),
+    ]
+
+
 class Fork(Sessional, kw_only=True, tag="fork"):
     """Open another session with an independent copy of the running episode."""
 
@@ -98,13 +110,14 @@ class Close(Sessional, kw_only=True, tag="close"):
     """End a session. Closing a closed one is no error."""
 
 
-Request: TypeAlias = Create | Reset | Step | Fork | Render | Advice | Look | Close
+Single: TypeAlias = Create | Reset | Step | Fork | Render | Advice | Look | Close
+Request: TypeAlias = Single | Steps
 
 
 class Batch(Struct, forbid_unknown_fields=True, kw_only=True):
     """Several requests at once; the answers come in their order."""
 
-    requests: Annotated[list[Request], Meta(min_length=1, max_length=4_096)]
+    requests: Annotated[list[Single], Meta(min_length=1, max_length=4_096)]
     timeout: Annotated[Seconds, _TIMEOUT] | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from palestra.serve.protocol import Fault
 from palestra.serve.room import Worker
@@ -15,6 +15,12 @@ Tell: TypeAlias = Callable[[Result], None]
 Cause: TypeAlias = Literal["closed", "expired", "deadline", "crashed", "worker", "stopped"]
 
 REMEMBERED = 20_000  # ended sessions whose end can still be told
+
+
+class Kept(Protocol):
+    """An answer that several sessions share."""
+
+    def alone(self, key: int, seq: int) -> bytes: ...
 
 
 class Session:
@@ -54,7 +60,7 @@ class Session:
         self.until = now + lease
         self.seq = 0  # the number of the next call
         self.last_id = ""  # the id of the call before
-        self.last: Result | None = None  # what it was answered
+        self.last: Result | Kept | None = None  # what it was answered
         self.last_write = ""  # as bytes of which kind
         self.write = ""  # as which the call under way will be
         self.waiters: list[Tell] | None = None  # whom the call under way is told; None: there is none
@@ -64,6 +70,10 @@ class Session:
         self.creation = ""  # the id of the request that made it
         self.made: bytes | None = None  # what that was answered
         self.made_write = ""  # as bytes of which kind
+
+    def next_is(self, seq: int) -> bool:
+        """Is this the number of the next call, and can it be made?"""
+        return seq == self.seq and self.waiters is None and self.broken is None
 
 
 class Sessions:

@@ -21,9 +21,9 @@ class Stats:
         self.retries = 0
         self.episodes = 0
 
-    def took(self, what: str, seconds: float) -> None:
+    def took(self, what: str, seconds: float, calls: int = 1) -> None:
         counts = self.seconds.get(what)
         if counts is None:
             counts = self.seconds[what] = [0] * (len(BUCKETS) + 1)
-        counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total[what] += seconds  # type: ignore[assignment]
+        counts[bisect_left(BUCKETS, seconds)] += calls
+        self.total[what] += calls * seconds  # type: ignore[assignment]

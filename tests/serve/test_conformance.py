@@ -93,6 +93,14 @@ def unordered(path: str, status: int, body: Any) -> tuple[int, Any]:
     return status, {"answers": body["answers"][::-1]} if path.endswith("/batch") else body
 
 
+def crossed(path: str, status: int, body: Any) -> tuple[int, Any]:
+    if path.endswith("/steps"):
+        indexes = [row[0] for row in body["rows"]]
+        rows = [[index, *row[1:]] for index, row in zip(indexes[::-1], body["rows"], strict=True)]
+        return status, {**body, "rows": rows}
+    return status, body
+
+
 def unnumbered(path: str, status: int, body: Any) -> tuple[int, Any]:
     if status == 409 and body["error"]["code"] == "out_of_order":
         return 200, {"observation": "", "reward": 0.0, "terminated": False, "truncated": False, "info": {}}
@@ -112,6 +120,7 @@ def sick(path: str, status: int, body: Any) -> tuple[int, Any]:
         (None, closed_is_unknown, "close"),
         (None, five_hundred, "errors"),
         (None, unordered, "batch"),
+        (None, crossed, "vector"),
         (None, unnumbered, "order"),
         (None, sick, "health"),
     ],

@@ -15,13 +15,13 @@ from palestra.serve.client.address import Address, parse, token_of
 from palestra.serve.client.faults import NoAnswer
 from palestra.serve.client.line import line_to
 from palestra.serve.client.plain import PlainLine
-from palestra.serve.protocol import Request
+from palestra.serve.protocol import Single
 from palestra.spec import EnvSpec
 from palestra.types import Step
 
 NOT_OURS = frozenset({"worker", "expired", "stopped", "unknown"})  # ends that this session's own call did not cause
 T = TypeVar("T")
-Talk: TypeAlias = Generator[Request, dict[str, Any], T]
+Talk: TypeAlias = Generator[Single, dict[str, Any], T]
 
 
 class Asked(Protocol):
@@ -29,9 +29,9 @@ class Asked(Protocol):
 
     where: str
 
-    def call(self, ask: Request, timeout: float) -> dict[str, Any]: ...
+    def call(self, ask: Single, timeout: float) -> dict[str, Any]: ...
 
-    async def acall(self, ask: Request, timeout: float) -> dict[str, Any]: ...
+    async def acall(self, ask: Single, timeout: float) -> dict[str, Any]: ...
 
 
 class RemoteEnv(Env):

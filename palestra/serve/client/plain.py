@@ -17,7 +17,7 @@ import msgspec
 
 from palestra.serve import protocol
 from palestra.serve.client.faults import BUSY, NoAnswer, error_of
-from palestra.serve.protocol import MSGPACK, Fault, Request, encoder
+from palestra.serve.protocol import MSGPACK, Fault, Single, encoder
 
 _write = encoder(MSGPACK)
 _RECORDS = (protocol.Reset, protocol.Step, protocol.Fork, protocol.Render, protocol.Advice, protocol.Close)
@@ -48,12 +48,12 @@ class PlainLine:
         self._ids = count()
         self._prefix = f"{os.getpid():x}-{os.urandom(6).hex()}-"
 
-    def call(self, ask: Request, timeout: float) -> dict[str, Any]:
+    def call(self, ask: Single, timeout: float) -> dict[str, Any]:
         ask.id = f"{self._prefix}{next(self._ids):x}"
         path = f"{self._path}/v1/sessions"
         if not isinstance(ask, protocol.Create):
             path = f"{path}/{ask.session}/{_names[type(ask)]}"
-        headers = {**self._headers, "X-Request-Id": ask.id}
+        headers = {**self._headers, "X-Single-Id": ask.id}
         if not isinstance(ask, protocol.Create):
             headers["X-Palestra-Session"] = ask.session  # for balancers that route by it
         body = _write(ask)
@@ -78,7 +78,7 @@ class PlainLine:
                 raise error_of(fault, self.where)
             time.sleep(wait)
 
-    async def acall(self, ask: Request, timeout: float) -> dict[str, Any]:
+    async def acall(self, ask: Single, timeout: float) -> dict[str, Any]:
         return await asyncio.to_thread(self.call, ask, timeout)
 
     def _exchange(self, path: str, body: bytes, headers: dict[str, str], end: float) -> tuple[int, bytes]:
@@ -94,7 +94,7 @@ class PlainLine:
             connection.request("POST", path, body, headers)
             response = connection.getresponse()
             data = response.read()
-            if response.headers.get("X-Request-Id", headers["X-Request-Id"]) != headers["X-Request-Id"]:
+            if response.headers.get("X-Single-Id", headers["X-Single-Id"]) != headers["X-Single-Id"]:
                 raise http.client.BadStatusLine("the answer to another request")
             return response.status, data
         except BaseException:

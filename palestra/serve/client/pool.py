@@ -13,16 +13,21 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
+import msgspec
+
 from palestra.errors import BadValue, EnvFailed, PalestraError, SessionLost, UsageError
 from palestra.serve import protocol
 from palestra.serve.client.address import Address, token_of
-from palestra.serve.client.faults import NoAnswer
+from palestra.serve.client.faults import BUSY, NoAnswer, error_of
 from palestra.serve.client.line import Line, line_to
 from palestra.vector.pool import Pool
 from palestra.vector.slot import episode_seed
 from palestra.vector.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Cause, Command, Failure, Reply
 
 CALL_TIMEOUT = 300.0  # seconds, where no `step_timeout` is given
+MARGIN = 5.0  # seconds more than the server may take for a whole vector, which tells whose step is not done
+MOST_TOGETHER = 1_024  # steps in one request
+_OUTCOME = ("observation", "reward", "terminated", "truncated", "info", "episode")
 _PLAYERS = {"sample_random_action": "random", "expert_action": "expert", "example_action": "example"}
 _CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}  # any other end was no fault of the env's
 
@@ -123,12 +128,17 @@ class RemotePool(Pool):
 
     # Commands out.
 
-    def submit(self, commands: Sequence[Command], whole: bool = False) -> None:  # noqa: ARG002
+    def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
         self._under_way += len(commands)
+        together: dict[Line, list[Far]] = {}
         for index, kind, payload in commands:
             env = self._envs[index]
             if kind == STEP:
-                self._step(env, payload)
+                if whole and env.session and not env.pending:
+                    env.action = payload
+                    together.setdefault(env.line, []).append(env)
+                else:
+                    self._step(env, payload)
             elif kind == RESET:
                 root, options = payload
                 if root is not None:
@@ -138,16 +148,45 @@ class RemotePool(Pool):
             elif kind == CALL:
                 self._call(env, *payload)
 
+        for line, envs in together.items():
+            for start in range(0, len(envs), MOST_TOGETHER):
+                self._step_together(line, envs[start : start + MOST_TOGETHER])
+
     def _step(self, env: Far, action: str) -> None:
         env.action = action
         if env.pending:
             env.pending = False
             self._begin(env, None, None)
             return
-        if not action.isascii():
-            action = action.encode("utf-8", "replace").decode()
-        ask = protocol.Step(session=env.session, action=action, seq=env.seq)
+        ask = protocol.Step(session=env.session, action=_sendable(action), seq=env.seq)
         env.line.ask(ask, lambda told: self._told(env, told), self._timeout)
+
+    def _step_together(self, line: Line, envs: list[Far]) -> None:
+        """As one request with one answer, for who waits for all of them anyway."""
+
+        def told(result: dict[str, Any] | PalestraError) -> None:
+            if isinstance(result, PalestraError):
+                for env in envs:
+                    self._failed(env, result)
+                return
+            replies = []
+            for index, *row in result["rows"]:
+                env = envs[index]
+                env.seq += 1
+                replies.append(self._reply(env, *row))
+            if replies:
+                self._add(*replies)
+            for missed in result["errors"]:
+                env, fault = envs[missed["index"]], msgspec.convert(missed["error"], protocol.Fault)
+                if fault.code in BUSY:  # nothing was begun
+                    self._step(env, env.action or "")
+                elif fault.code == "not_yet":
+                    self._failed(env, NoAnswer(f"no answer from {line.where} in time"))
+                else:
+                    self._failed(env, error_of(fault, line.where))
+
+        steps = [(env.session, env.seq, _sendable(env.action or "")) for env in envs]
+        line.ask(protocol.Steps(steps=steps, timeout=self._timeout), told, self._timeout + MARGIN)
 
     def _begin(self, env: Far, root: int | None, options: dict[str, Any] | None) -> None:
         """An episode: the next one, or the first of `root`; on a new session where the old one is lost."""
@@ -199,17 +238,26 @@ class RemotePool(Pool):
             self._failed(env, told)
             return
         env.seq = told["seq"] + 1
-        env.episode = told["episode"]
-        info = told["info"]
-        reward = NO_REWARD if told["reward"] is None else told["reward"]
-        truncated = told["truncated"]
+        self._add(self._reply(env, *(told[name] for name in _OUTCOME)))
+
+    def _reply(
+        self,
+        env: Far,
+        observation: Any,
+        reward: float | None,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+        episode: int,
+    ) -> Reply:
+        env.episode = episode
         failure = info.get("failure")
         if failure is not None:
             info["failure"] = replace(Failure(**failure), index=env.index)
         if env.failure is not None:  # of the session before this one
             info["failure"], env.failure = env.failure, None
             reward, truncated = NO_REWARD, True
-        self._add((env.index, told["observation"], reward, told["terminated"], truncated, info, env.episode))
+        return env.index, observation, NO_REWARD if reward is None else reward, terminated, truncated, info, episode
 
     def _failed(self, env: Far, error: PalestraError) -> None:
         """A call has no outcome: the episode is lost, and with `same_step` the next one begins at once."""
@@ -247,9 +295,9 @@ class RemotePool(Pool):
             action=env.action,
         )
 
-    def _add(self, reply: Reply) -> None:
+    def _add(self, *replies: Reply) -> None:
         with self._news:
-            self._done.append(reply)
+            self._done += replies
             self._news.notify_all()
             watchers = list(self._watchers)
         for loop, callback in watchers:
@@ -298,3 +346,7 @@ class RemotePool(Pool):
             if env.session:
                 self._hang_up(env)
                 env.session = ""
+
+
+def _sendable(action: str) -> str:
+    return action if action.isascii() else action.encode("utf-8", "replace").decode()
