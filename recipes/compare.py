@@ -14,8 +14,9 @@ TASKS = {
         "env": "game:Sudoku-v0-easy",
         "env_kwargs": '{"clues": 15, "max_turns": 1}',
         "max_tokens": 8,
-        "lr": 2e-3,
+        "lr": 3e-3,
         "minibatches": 4,
+        "entropy": 0.01,
     },
     "several turns: GuessTheNumber-easy": {"env": "game:GuessTheNumber-v0-easy"},
 }

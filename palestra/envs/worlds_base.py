@@ -16,6 +16,7 @@ from palestra.parsing import after_thinking, react_action
 from palestra.types import Step
 
 LONGEST_ACTION = 300  # characters of an action in a world's own words; no world needs more, and parsers stay quick
+_AROUND = "`'\"*. "  # what may stand around an action
 _TAIL = 8_000  # characters at the end of a reply in which the action is looked for
 
 
@@ -25,13 +26,15 @@ def spoken(reply: str) -> str | None:
 
     Small letters, single spaces, without quotes and the full stop around it.
     """
+    if len(reply) <= LONGEST_ACTION and ":" not in reply and "<" not in reply and reply.isprintable():
+        return " ".join(reply.lower().split()).strip(_AROUND)  # a line and no more: the usual case
     reply = after_thinking(reply[-_TAIL:])
     said = react_action(reply)
     lines = (reply if said is None else said).strip().splitlines()
     if not lines:
         return ""
     line = lines[-1] if said is None else lines[0]
-    return None if len(line) > LONGEST_ACTION else " ".join(line.lower().split()).strip("`'\"*. ")
+    return None if len(line) > LONGEST_ACTION else " ".join(line.lower().split()).strip(_AROUND)
 
 
 class Outcome(NamedTuple):
@@ -113,7 +116,9 @@ class WorldEnv(Env):
         """The step that an outcome makes; a world that acts in its own `astep` ends with it."""
         text, reward, ending, invalid, more = outcome
         self.turn += 1  # after: where the world breaks, the turn is not used up
-        info: dict[str, Any] = {"turn": self.turn, **(more or {})}
+        info: dict[str, Any] = {"turn": self.turn}
+        if more:
+            info.update(more)
         if invalid is not None:
             info["invalid"] = invalid
             reward = self.error_reward

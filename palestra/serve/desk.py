@@ -197,11 +197,18 @@ class Desk:
         self._vectors[number] = vector
         free = self.settings.max_in_flight - self.in_flight
         orders: dict[Worker, tuple[list[int], list[int], list[str]]] = {}
-        named, find = ask.id, self.sessions.find
+        named, find = ask.id, self.sessions.by_id.get
         for index, (name, seq, action) in enumerate(ask.steps):
-            session = find(name, owner)
+            session = find(name)
             told = partial(vector.told, index)
-            if free > 0 and session is not None and session.next_is(seq):
+            if (
+                free > 0
+                and session is not None
+                and seq == session.seq
+                and session.waiters is None
+                and session.broken is None
+                and session.owner == owner
+            ):
                 free -= 1
                 session.seq = seq + 1
                 session.last_id = named
@@ -390,7 +397,7 @@ class Desk:
                 return
         vector = self._vectors.get(number)
         now = monotonic()
-        at = self.sessions.at
+        at = self.sessions.by_key.get
         rows = Rows(keys, data, write)
         stray: set[int] = set()
         for key in keys:

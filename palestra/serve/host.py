@@ -28,7 +28,7 @@ from palestra.vector.recipe import Recipe, recipe_of
 from palestra.vector.slot import Slot
 from palestra.vector.types import RESET, STEP, Reply
 from palestra.vector.wire import CHUNK, Frames, Marks, frame
-from palestra.vector.worker import limit_memory, settle
+from palestra.vector.worker import calm_collector, limit_memory, settle
 
 LONGEST_TRACE = 4_000  # characters, the end of it
 LONGEST_ROWS = 1 << 16  # bytes of rows that are answered together
@@ -105,7 +105,6 @@ class Host:
         self._seats: dict[int, Seat] = {}
         self._done: deque[tuple[int, int, int, Any]] = deque()
         self._sending = threading.Lock()
-        self._at: dict[int, Runner] = {}
         self._crew = Crew(self._run, self._flush, most=orders.threads, name="palestra-host")
         self._doing: dict[int, Callable[[int, Any], tuple[int, Any]]] = {
             MAKE: self._make,
@@ -134,9 +133,7 @@ class Host:
                     self._crew.submit(plain, vector)
                 for key, what, _ in commands:
                     if what == GIVE_UP:
-                        runner = self._at.pop(key, None)
-                        if runner is not None:
-                            self._crew.abandon(runner)
+                        self._crew.abandon_who_is_at(key)
                         self._seats.pop(key, None)  # not closed: a thread is in it
                     elif what == PING:
                         self._done.append((key, PING, OK, None))
@@ -155,8 +152,7 @@ class Host:
 
     def _run(self, command: tuple[int, int, Any], runner: Runner) -> None:
         key, what, payload = command
-        self._at[key] = runner
-        self._marks.begin(runner.lane, key, FOREVER)
+        self._marks.at(runner.lane, key)
         try:
             how, data = self._doing[what](key, payload)
         except UsageError as err:
@@ -170,7 +166,6 @@ class Host:
             if isinstance(err, MemoryError):
                 gc.collect()
         if not runner.abandoned:
-            self._at.pop(key, None)
             self._done.append((key, what, how, data))
         self._marks.end(runner.lane)
 
@@ -430,6 +425,7 @@ def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
             registry._maker(registry.get_spec(env_id))
         except Exception:  # noqa: BLE001, S112  # said when a session is opened
             continue
+    calm_collector()
     host = Host(sock, orders, Marks(orders.lanes, marks_fd))
     sock.sendall(frame("ready"))
     host.serve(messages[1:], frames)

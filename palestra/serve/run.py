@@ -16,6 +16,7 @@ from typing import Any
 from palestra.listening import url_of
 from palestra.optional import require
 from palestra.serve.app import App
+from palestra.vector.worker import calm_collector
 
 KEEP_ALIVE = 75  # seconds an idle connection is kept
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
@@ -100,6 +101,7 @@ def run(
             stop = Stop(app, self, drain)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, stop.signalled)
+            calm_collector()
             ready(url_of(held))
 
     with held:

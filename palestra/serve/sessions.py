@@ -71,18 +71,14 @@ class Session:
         self.made: bytes | None = None  # what that was answered
         self.made_write = ""  # as bytes of which kind
 
-    def next_is(self, seq: int) -> bool:
-        """Is this the number of the next call, and can it be made?"""
-        return seq == self.seq and self.waiters is None and self.broken is None
-
 
 class Sessions:
     """All of one server, and how the latest ones ended."""
 
     def __init__(self, node: str = "") -> None:
         self._node = f"{node}." if node else ""
-        self._by_id: dict[str, Session] = {}
-        self._by_key: dict[int, Session] = {}
+        self.by_id: dict[str, Session] = {}
+        self.by_key: dict[int, Session] = {}
         self._creations: dict[tuple[str, str], Session] = {}
         self._counts: dict[str, int] = {}
         self._ended: OrderedDict[str, tuple[str, Cause]] = OrderedDict()
@@ -90,13 +86,13 @@ class Sessions:
         self._key = 0
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)
 
     def open(self, *, worker: Worker, env: str, owner: str, lease: float, creation: str, now: float) -> Session:
         self._key += 1
         name = self._node + secrets.token_urlsafe(16)
         session = Session(name=name, key=self._key, worker=worker, env=env, owner=owner, lease=lease, now=now)
-        self._by_id[name] = self._by_key[self._key] = session
+        self.by_id[name] = self.by_key[self._key] = session
         self._counts[owner] = self._counts.get(owner, 0) + 1
         worker.sessions.add(self._key)
         if creation:
@@ -106,7 +102,7 @@ class Sessions:
 
     def end(self, session: Session, cause: Cause | None) -> None:
         """Forget a session; its end can be told for a while (None: it never began)."""
-        if self._by_id.pop(session.id, None) is None:
+        if self.by_id.pop(session.id, None) is None:
             return
         owner = session.owner
         if self._counts[owner] == 1:
@@ -116,7 +112,7 @@ class Sessions:
         if session.creation:
             self._creations.pop((owner, session.creation), None)
         if session.waiters is None:
-            self._by_key.pop(session.key, None)
+            self.by_key.pop(session.key, None)
         if cause is not None:
             self._ended[session.id] = (owner, cause)
             if len(self._ended) > REMEMBERED:
@@ -130,14 +126,14 @@ class Sessions:
         self._watched[session.id] = told
 
     def forget_key(self, key: int) -> None:
-        self._by_key.pop(key, None)
+        self.by_key.pop(key, None)
 
     def find(self, name: str, owner: str) -> Session | None:
-        session = self._by_id.get(name)
+        session = self.by_id.get(name)
         return session if session is not None and session.owner == owner else None  # another client's is not there
 
     def at(self, key: int) -> Session | None:
-        return self._by_key.get(key)
+        return self.by_key.get(key)
 
     def created_by(self, owner: str, request: str) -> Session | None:
         return self._creations.get((owner, request))
@@ -150,8 +146,8 @@ class Sessions:
         return cause if whose == owner else None
 
     def all(self) -> list[Session]:
-        return list(self._by_id.values())
+        return list(self.by_id.values())
 
     def known(self) -> list[Session]:
         """All, and those that have ended while a call of theirs goes on."""
-        return list(self._by_key.values())
+        return list(self.by_key.values())

@@ -219,6 +219,13 @@ class Crew:
             self._call_somebody()
         _interrupt(runner.thread)
 
+    def abandon_who_is_at(self, index: int) -> None:
+        """Give up the runner that is at this env's task, if one is."""
+        with self._turn:
+            found = next((r for r in self._runners if r.task is not None and r.task[0] == index), None)
+        if found is not None:
+            self.abandon(found)
+
     def forget(self, index: int) -> None:
         """An env is gone for good: what was learned of it is too."""
         self._slow.discard(index)

@@ -64,6 +64,10 @@ class Marks:
         self._numbers[2 * lane + 2] = until
         self._numbers[2 * lane + 1] = index + 1
 
+    def at(self, lane: int, index: int) -> None:
+        """`begin`, for one that has no deadline here."""
+        self._numbers[2 * lane + 1] = index + 1
+
     def end(self, lane: int) -> None:
         self._numbers[2 * lane + 1] = 0
 
