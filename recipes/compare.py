@@ -2,7 +2,8 @@
 
     python recipes/compare.py --jobs 2
 
-The single-turn task is a Sudoku with one empty cell and one try; the multi-turn one is GuessTheNumber-easy.
+The single-turn task is a Sudoku with one empty cell and one try; the multi-turn one is GuessTheNumber-easy. A
+single turn says less about a game: its updates are fewer and smaller, or they would follow the noise.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ TASKS = {
     "one turn: Sudoku, one empty cell": {
         "env": "game:Sudoku-v0-easy",
         "env_kwargs": '{"clues": 15, "max_turns": 1}',
-        "max_tokens": 8,
+        "max_tokens": 8,  # a move and no more
         "lr": 3e-3,
         "minibatches": 4,
         "entropy": 0.01,

@@ -21,6 +21,7 @@ from palestra.train.config import from_mapping
 from palestra.train.metrics import read
 
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # of Student's t, by degrees of freedom
+BANDS = 3  # as many can be told apart
 
 SETTINGS: dict[str, Any] = {  # of a small model that has learned the format; `palestra train --help` explains them
     "model": "default:0.1M",
@@ -131,13 +132,15 @@ def last(rows: Sequence[Mapping[str, Any]], key: str) -> float:
 
 
 def table(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: Mapping[str, str]) -> str:
-    """Markdown: a row a variant, mean and half-width of the 95% interval over seeds."""
-    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    """Markdown: a row a variant, mean and half-width of the 95% interval over seeds; the first metric seed by seed."""
+    first = next(iter(columns))
+    lines = [f"| | {' | '.join(columns)} | {first} by seed |", "|---" * (len(columns) + 2) + "|"]
     for name, runs in found.items():
         cells = []
         for key in columns.values():
             mean, half = interval([last(rows, key) for rows in runs])
             cells.append(f"{mean:.3f} ± {half:.3f}")
+        cells.append(", ".join(f"{last(rows, columns[first]):.2f}" for rows in runs))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -145,25 +148,29 @@ def table(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: M
 def plot(path: Path, panels: Mapping[str, Mapping[str, Sequence[Any]]], key: str, label: str) -> None:
     """A panel a task, a line a variant: the mean over seeds, with its 95% interval as a band.
 
-    Over few seeds that interval may reach beyond what a rate can be; the axis of one ends at 0 and 1.
+    Bands of many variants would hide each other: there the interval is that of the last step, a bar beside the lines
+    with a dot for every seed. Over few seeds an interval may reach beyond what a rate can be; its axis ends at 0 and 1.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
     for axis, (title, found) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for name, runs in found.items():
+        for place, (name, runs) in enumerate(found.items(), start=1):
             steps = [row["step"] + 1 for row in runs[0] if key in row]
             values = [[row[key] for row in rows if key in row] for rows in runs]
             mean, half = zip(*(interval(at) for at in zip(*values, strict=True)), strict=True)
             (line,) = axis.plot(steps, mean, label=name)
-            low, high = (
-                [m - h for m, h in zip(mean, half, strict=True)],
-                [m + h for m, h in zip(mean, half, strict=True)],
-            )
-            axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            if len(found) <= BANDS:
+                low = [m - h for m, h in zip(mean, half, strict=True)]
+                high = [m + h for m, h in zip(mean, half, strict=True)]
+                axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            else:
+                beside = steps[-1] * (1 + 0.03 * place)
+                axis.errorbar(beside, mean[-1], half[-1], color=line.get_color(), capsize=3, linewidth=1)
+                axis.scatter([beside] * len(runs), [one[-1] for one in values], color=line.get_color(), s=12)
         axis.set(title=title, xlabel="step", ylabel=label)
         if key.endswith("success"):
-            axis.set_ylim(0.0, 1.0)
+            axis.set_ylim(0.0, 1.02)
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
