@@ -67,6 +67,9 @@ def timed(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict
             "asynchronous": asynchronous,
             "staleness": args.staleness,
             "threads": 1,
+            "lr": args.lr,
+            "kl_back": 0.1,
+            "max_tokens": 6,
             "store": False,
             "save_every": 1000,
             "env_kwargs": json.dumps({"median": args.median, "tail": args.tail}),
@@ -88,17 +91,22 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=512)
     parser.add_argument("--target", type=float, default=0.8)
     parser.add_argument("--staleness", type=int, default=1)
-    parser.add_argument("--median", type=float, default=0.05, help="seconds a step sleeps")
+    parser.add_argument("--median", type=float, default=0.1, help="seconds a step sleeps")
     parser.add_argument("--tail", type=float, default=20.0, help="how much slower one step in twenty is")
     parser.add_argument("--warm-start", type=int, default=3000)
+    parser.add_argument("--lr", type=float, default=5e-3)
+    parser.add_argument("--only", choices=["synchronous", "asynchronous"], help="one of the two")
     args = parser.parse_args()
     palestra.register(ENV, "async_train:make")
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, asynchronous in (("synchronous", False), ("asynchronous", True)):
+            if args.only not in (None, name):
+                continue
             found[name] = timed(Path(scratch) / name, args, asynchronous=asynchronous)
             print(f"{name}: {json.dumps(found[name])}")
-    print(f"asynchronous is {found['synchronous']['seconds'] / found['asynchronous']['seconds']:.2f}x faster")
+    if args.only is None:
+        print(f"asynchronous is {found['synchronous']['seconds'] / found['asynchronous']['seconds']:.2f}x faster")
 
 
 if __name__ == "__main__":

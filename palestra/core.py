@@ -92,7 +92,11 @@ class Env(ABC):
         else:
             seed = fresh_seed() if self._first_seed is None else self._first_seed
         self.seed = seed
-        self.rng = Rng(seed)
+        rng = getattr(self, "rng", None)
+        if type(rng) is Rng:
+            rng.begin(seed)  # the object is 2.5 KB, most of them for the twister: made once where that is not needed
+        else:
+            self.rng = Rng(seed)
         self._player_rng = None
         return seed
 

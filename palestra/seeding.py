@@ -60,6 +60,13 @@ class Rng(Random):
         self._at = seed if seed <= _64 else child_seed(seed)
         self._left = _EARLY
 
+    def begin(self, seed: int) -> None:
+        """As a new one of that seed."""
+        self._at = seed if seed <= _64 else child_seed(seed)
+        self._left = _EARLY
+        if self.gauss_next is not None:
+            self.gauss_next = None
+
     def getrandbits(self, k: int, /) -> int:
         left = self._left
         if left == 0 or not 0 <= k <= 64:
@@ -78,11 +85,19 @@ class Rng(Random):
 
     def randint(self, a: int, b: int) -> int:
         width = b - a + 1
-        if self._left and type(width) is int and width > 0:
-            k = width.bit_length()
-            while (number := self.getrandbits(k)) >= width:
-                pass
-            return a + number
+        left = self._left
+        if left and type(width) is int and 0 < width <= _64:
+            shift = 64 - width.bit_length()
+            while left:
+                left -= 1
+                self._at = z = self._at + _GOLDEN & _64
+                z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _64  # _mixed, without the call
+                z = (z ^ z >> 27) * 0x94D049BB133111EB & _64
+                number = (z ^ z >> 31) >> shift
+                if number < width:
+                    self._left = left
+                    return a + number
+            self._left = 0
         return super().randint(a, b)
 
     def seed(self, a: Any = None, version: int = 2) -> None:

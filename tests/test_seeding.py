@@ -41,6 +41,22 @@ def test_a_seed_says_what_is_drawn(seed: int, script: list[str]) -> None:
     assert play(Rng(seed), script) == play(Rng(seed), script)
 
 
+@given(first=SEEDS, seed=SEEDS, before=SCRIPT, script=SCRIPT)
+def test_one_that_begins_again_is_as_new(first: int, seed: int, before: list[str], script: list[str]) -> None:
+    rng = Rng(first)
+    play(rng, before)
+    if type(rng) is Rng:
+        rng.begin(seed)
+        assert play(rng, script) == play(Rng(seed), script)
+
+
+@given(seed=SEEDS, ends=st.lists(st.tuples(st.integers(-(2**66), 2**66), st.integers(0, 2**66)), max_size=20))
+def test_randint_draws_as_randrange_does(seed: int, ends: list[tuple[int, int]]) -> None:
+    one, other = Rng(seed), Rng(seed)
+    for low, width in ends:
+        assert one.randint(low, low + width) == other.randrange(low, low + width + 1)
+
+
 @given(seed=SEEDS, before=SCRIPT, after=SCRIPT, how=st.sampled_from(["copy_rng", "pickle", "deepcopy", "state"]))
 def test_a_copy_goes_on_alike_and_apart(seed: int, before: list[str], after: list[str], how: str) -> None:
     rng = Rng(seed)

@@ -4,7 +4,8 @@ Episodes of step s + `staleness` may be begun while those of step s are waited f
 learned from more than `staleness` updates of the weights after it was sampled, and a slow episode has that many steps'
 time before anybody waits for it.
 
-The weights are shared: while the optimiser writes them no token is sampled. A conversation may therefore have been
+What is sampled from is a copy of the weights. It changes between steps, in one go, and conversations under way are then
+read anew: what older weights made of their beginning would mislead the new ones. So a conversation may have been
 sampled by several versions; each token's own log-probability was kept, and the loss corrects for the difference.
 """
 
@@ -12,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -54,11 +54,16 @@ class AsyncLoop(Loop):
             self._moved.notify_all()
         result = await self._batch(step)
         waited = perf_counter()
-        with self._hold_engine():
+        self.learner.publishes = False
+        try:
             learned = await asyncio.to_thread(
                 self.learner.learn, result.trajectories, step, version=self.engine.version
             )
-        self.engine.weights_changed()
+        finally:
+            self.learner.publishes = True
+        async with self.engine.paused():
+            self.learner.policy.publish()
+            self.engine.weights_changed()
         done = perf_counter()
         self.curriculum = self.curriculum.after(result.trajectories)
         self.store(step, result)
@@ -94,22 +99,3 @@ class AsyncLoop(Loop):
         result.metrics = summarise(result.trajectories, result.failures, now - self._clock)
         self._clock = now
         return result
-
-    @contextmanager
-    def _hold_engine(self) -> Iterator[None]:
-        """While the learner runs, in a thread of its own, it stops the engine whenever it writes weights."""
-        loop = asyncio.get_running_loop()
-
-        @contextmanager
-        def hold() -> Iterator[None]:
-            asyncio.run_coroutine_threadsafe(self.engine.pause(), loop).result()
-            try:
-                yield
-            finally:
-                self.engine.resume()
-
-        self.learner.hold = hold
-        try:
-            yield
-        finally:
-            del self.learner.hold

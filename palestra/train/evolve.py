@@ -84,8 +84,7 @@ class Evolve(Training):
         learned: dict[str, float] = {"signal": 0.0}
         if any(item.weight > 0 for item in chosen[len(self.base) :]):
             async with self.engine.paused():
-                with self.learner.hold():
-                    self._begin_round()
+                self._begin_round()
                 learned = self._clone([item for item in chosen if item.weight > 0], step)
                 self.engine.weights_changed()
         row = {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from random import Random
@@ -52,7 +51,7 @@ class Learner:
     otherwise; the numbers that come back are those of all.
     """
 
-    hold: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)  # around every write of the weights
+    publishes = True  # False: whoever calls brings what is sampled from up to date, when nothing is being sampled
 
     def __init__(
         self, policy: Policy, config: TrainConfig, reference: Policy | None = None, world: World | None = None
@@ -175,10 +174,13 @@ class Learner:
             raise Diverged(
                 "the gradient is no longer a number. Lower lr or raise clipping; the last checkpoint is still good"
             )
-        with self.hold():
-            self.optimiser.step()
-            self.policy.publish()
+        self.optimiser.step()
+        self._publish()
         return norm
+
+    def _publish(self) -> None:
+        if self.publishes:
+            self.policy.publish()
 
     def _update(self, rows: list[Row], credit: Credit, before: Before, options: LossOptions) -> dict[str, float]:
         config = self.config
@@ -228,9 +230,8 @@ class Learner:
         """
         shares = [0.75, 0.75, 1.0]
         while shares and not self._moved(rows, before) <= self.config.kl_back:  # NaN is too far as well
-            with self.hold():
-                self.optimiser.go_back(kept, shares.pop(0))
-                self.policy.publish()
+            self.optimiser.go_back(kept, shares.pop(0))
+            self._publish()
         return len(shares) < 3
 
     @torch.no_grad()

@@ -278,6 +278,8 @@ def load_policy(config: TrainConfig, model: str | None = None, world: distribute
             recompute=config.gradient_checkpointing,
             sampler=twin,
         )
+    if config.asynchronous:
+        policy.split()
     if config.packing and policy.separate is not None:
         raise BadValue(f"packing does not work with {type(loaded).__name__}: {policy.separate}; leave it off")
     if world is not None and several:

@@ -53,7 +53,7 @@ def clone(
         loss = sft_loss(learner.policy.score(micro).logprobs, each, micro.mask, denominators).loss
         learner.backward(loss)
         total += loss.item()
-    return {"loss": learner.world.total([total])[0], "grad_norm": _apply(learner)}
+    return {"loss": learner.world.total([total])[0], "grad_norm": learner.apply()}
 
 
 def prefer(
@@ -80,7 +80,7 @@ def prefer(
         learner.backward(moved.masked_fill(~micro.mask, 0.0).sum())
     metrics = {name: value.item() for name, value in output.metrics.items()}
     metrics["loss"] = metrics.pop("dpo_loss")
-    return metrics | {"grad_norm": _apply(learner)}
+    return metrics | {"grad_norm": learner.apply()}
 
 
 @torch.no_grad()
@@ -92,13 +92,6 @@ def _logprobs(learner: Learner, policy: Policy, micros: Sequence[Micro], traject
         owner = micro.from_turns(whose).long()
         total += sequence_logprobs(policy.score(micro).logprobs, micro.mask, owner, len(trajectories)).cpu()
     return torch.tensor(learner.world.total(total.tolist()), dtype=torch.float64)
-
-
-def _apply(learner: Learner) -> float:
-    norm = learner.apply()
-    with learner.hold():
-        learner.policy.publish()
-    return norm
 
 
 def _laid(micro: Micro, weights: Sequence[Sequence[float]], read: float) -> Tensor:
