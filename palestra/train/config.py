@@ -103,7 +103,7 @@ class TrainConfig:
     value_lr: float = _f(1e-3, "learning rate of the critic's head", group="learning")
     value_clip: float = _f(0.2, "clipping of the value loss; 0: off", group="learning")
     stale_cap: float = _f(
-        2.0, "importance weights of samples older than the weights end here; 0: never", group="learning"
+        1.0, "importance weights of samples older than the weights end here; 0: never", group="learning"
     )
     stale_keep_low: float = _f(0.0, "stale tokens with a weight below teach nothing", group="learning")
     stale_keep_high: float = _f(0.0, "and those above; 0: both are off", group="learning")
