@@ -15,7 +15,7 @@ def test_serve_measures_our_side_alone() -> None:
     code, text = run("serve.py", "--alone", "--quick", "--turns", "1", "--json")
     report = json.loads(text)
     assert code == bool(report["missed"])
-    assert set(report["servers"]) == {"ours, HTTP", "ours, socket", "ours, one vector", "ours, batches", "bare ASGI"}
+    assert set(report["servers"]) == {"ours, HTTP", "ours, socket", "ours, one vector", "ours, vectors", "bare ASGI"}
     assert all(figures["steps_per_s"] > 0 and figures["p99_ms"] > 0 for figures in report["servers"].values())
 
 
@@ -43,16 +43,18 @@ def test_bars_are_bars() -> None:
         "ours, HTTP": job(2000, 5),
         "ours, socket": job(4000, 5),
         "ours, one vector": job(20000, 5),
-        "ours, batches": job(20000, 5),
+        "ours, vectors": job(20000, 5),
         "bare ASGI": job(4000, 1),
         "AgentGym TextCraft": job(500, 20),
         "OpenEnv echo, socket": job(1000, 10),
+        "AgentGym TextCraft, one": job(400, 1),
+        "OpenEnv echo, socket, one": job(1000, 1),
     }
     assert [ratio >= least for _, ratio, least in module["bars"](good)] == [True] * 7
     for name, worse in (
         ("ours, HTTP", job(1900, 5)),
         ("ours, socket", job(3900, 5)),
-        ("ours, batches", job(19000, 5)),
+        ("ours, vectors", job(19000, 5)),
         ("ours, one vector", job(19000, 5)),
         ("ours, HTTP", job(2000, 11)),
     ):

@@ -53,7 +53,7 @@ class PlainLine:
         path = f"{self._path}/v1/sessions"
         if not isinstance(ask, protocol.Create):
             path = f"{path}/{ask.session}/{_names[type(ask)]}"
-        headers = {**self._headers, "X-Single-Id": ask.id}
+        headers = {**self._headers, "X-Request-Id": ask.id}
         if not isinstance(ask, protocol.Create):
             headers["X-Palestra-Session"] = ask.session  # for balancers that route by it
         body = _write(ask)
@@ -94,7 +94,7 @@ class PlainLine:
             connection.request("POST", path, body, headers)
             response = connection.getresponse()
             data = response.read()
-            if response.headers.get("X-Single-Id", headers["X-Single-Id"]) != headers["X-Single-Id"]:
+            if response.headers.get("X-Request-Id", headers["X-Request-Id"]) != headers["X-Request-Id"]:
                 raise http.client.BadStatusLine("the answer to another request")
             return response.status, data
         except BaseException:
