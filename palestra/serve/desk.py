@@ -104,8 +104,9 @@ class Desk:
         """Begin what is asked; `tell` gets the answer, now or later, once."""
         settings = self.settings
         calls = len(ask.steps) if isinstance(ask, Steps) else 1
-        if settings.rate is not None and not self._in_rate(owner, settings.rate, calls):
-            tell(fault("rate_limited", "too many requests a second", retry_after=ceil(100 / settings.rate) / 100))
+        wait = 0.0 if settings.rate is None else self._over_rate(owner, settings.rate, calls)
+        if wait:
+            tell(fault("rate_limited", "too many requests a second", retry_after=ceil(100 * wait) / 100))
             return
         if self.in_flight >= settings.max_in_flight and not isinstance(ask, Close | Look):
             tell(self._full())
@@ -550,13 +551,16 @@ class Desk:
         for tell in waiters or ():
             tell(told)
 
-    def _in_rate(self, owner: str, rate: float, calls: int) -> bool:
-        """A bucket that holds a second's worth; many calls at once are let through on credit."""
+    def _over_rate(self, owner: str, rate: float, calls: int) -> float:
+        """Seconds until this owner may ask again; 0: now.
+
+        A bucket that holds a second's worth; many calls at once are let through on credit.
+        """
         now = monotonic()
         left, then = self._rates.get(owner, (max(1.0, rate), now))
         left = min(max(1.0, rate), left + (now - then) * rate)
         self._rates[owner] = (left - calls if left >= 1.0 else left, now)
-        return left >= 1.0
+        return 0.0 if left >= 1.0 else (1.0 - left) / rate
 
     def _unknown_env(self, name: str) -> Fault:
         from difflib import get_close_matches

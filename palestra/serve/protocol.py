@@ -135,6 +135,10 @@ class Fault(Struct, kw_only=True, omit_defaults=True):
     trace: str = ""
 
 
+# What a step leads to, in the order of a row of `Steps`, where its index stands before them.
+OUTCOME: Final = ("observation", "reward", "terminated", "truncated", "info", "episode")
+
+
 class Answer(Struct, kw_only=True, omit_defaults=True):
     """One answer on the socket or in a batch: a result or an error."""
 

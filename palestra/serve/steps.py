@@ -14,10 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from palestra.serve.answers import late, numbered
-from palestra.serve.protocol import MSGPACK, Fault, encoder
+from palestra.serve.protocol import MSGPACK, OUTCOME, Fault, encoder
 from palestra.serve.sessions import Result, Tell
-
-_FIELDS: Final = ("observation", "reward", "terminated", "truncated", "info", "episode")
 
 
 class Missed(msgspec.Struct, kw_only=True):
@@ -46,7 +44,7 @@ class Rows:
 
     def alone(self, key: int, seq: int) -> bytes:
         """One session's row, as the answer to a step that was asked by itself."""
-        body = dict(zip(_FIELDS, self.by_key[key][1:], strict=True))
+        body = dict(zip(OUTCOME, self.by_key[key][1:], strict=True))
         if body["episode"] is None:
             del body["episode"]
         return numbered(encoder(self.write)(body), seq, self.write)
@@ -92,7 +90,7 @@ class Vector:
             self._errors.append(Missed(index=index, error=result))
         else:
             body = _reader(self.write)(result)
-            self._parts.append(encoder(self.write)([[index, *(body.get(name) for name in _FIELDS)]]))
+            self._parts.append(encoder(self.write)([[index, *(body.get(name) for name in OUTCOME)]]))
         self._fewer(1)
 
     def _fewer(self, count: int) -> None:

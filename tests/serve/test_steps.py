@@ -166,8 +166,23 @@ def test_every_step_counts_against_the_rate() -> None:
         assert told(step(client, steps, id="x"))[0]["observation"] == "a"
         answer = step(client, steps, id="x")
         assert (answer.status, answer.code) == (429, "rate_limited")
+        assert 0.5 < answer.data["error"]["retry_after"] <= 1.1  # until the credit is paid back
         until(lambda: step(client, steps[:1], id="x").status == 200)
         assert time.monotonic() - began > 0.5
+
+
+def test_a_vector_loses_the_env_that_takes_too_long_and_no_other(server: Server) -> None:
+    with palestra.make_vec(f"{server.url}/{TRICKY}", num_envs=4, seed=1, step_timeout=0.5) as vec:
+        vec.reset()
+        observations, rewards, _, truncated, infos = vec.step(["a", "b", "sleep 1.5", "c"])
+        assert [observations[i] for i in (0, 1, 3)] == ["a", "b", "c"]
+        assert infos[2]["failure"].cause == "deadline"
+        assert truncated[2]
+        assert rewards[2] != rewards[2]
+        assert not any("failure" in infos[i] for i in (0, 1, 3))
+        observations, _, _, _, infos = vec.step(["d"] * 4)
+        assert [observations[i] for i in (0, 1, 3)] == ["a d", "b d", "c d"]
+        assert "failure" not in infos[2]  # it has begun anew
 
 
 def test_over_the_socket(server: Server) -> None:

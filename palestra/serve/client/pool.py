@@ -27,7 +27,6 @@ from palestra.vector.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Cause
 CALL_TIMEOUT = 300.0  # seconds, where no `step_timeout` is given
 MARGIN = 5.0  # seconds more than the server may take for a whole vector, which tells whose step is not done
 MOST_TOGETHER = 1_024  # steps in one request
-_OUTCOME = ("observation", "reward", "terminated", "truncated", "info", "episode")
 _PLAYERS = {"sample_random_action": "random", "expert_action": "expert", "example_action": "example"}
 _CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}  # any other end was no fault of the env's
 
@@ -238,7 +237,7 @@ class RemotePool(Pool):
             self._failed(env, told)
             return
         env.seq = told["seq"] + 1
-        self._add(self._reply(env, *(told[name] for name in _OUTCOME)))
+        self._add(self._reply(env, *(told[name] for name in protocol.OUTCOME)))
 
     def _reply(
         self,
