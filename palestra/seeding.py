@@ -57,8 +57,7 @@ class Rng(Random):
     gauss_next: float | None = None  # Random sets it where it seeds
 
     def __init__(self, seed: int) -> None:  # leaves out Random's, which seeds
-        self._at = seed if seed <= _64 else child_seed(seed)
-        self._left = _EARLY
+        self.begin(seed)
 
     def begin(self, seed: int) -> None:
         """As a new one of that seed."""

@@ -275,3 +275,16 @@ def test_repr_says_how_it_was_made() -> None:
 
 def test_pictures_in_observations_have_words() -> None:
     assert text_of([{"type": "text", "text": "a "}, {"type": "image", "image": b""}]) == "a [image]"
+
+
+def test_a_fork_does_not_mind_what_becomes_of_its_original() -> None:
+    """A reset begins the original's generator again; the twin's goes on."""
+    env = palestra.make("game:Game2048-v0-easy")
+    env.reset(seed=1)
+    twin, straight = env.fork(), env.fork()
+    env.reset(seed=2)
+    for _ in range(5):
+        action = straight.sample_random_action()
+        assert twin.sample_random_action() == action
+        assert twin.step(action) == straight.step(action)
+    assert env.reset(seed=1) == palestra.make("game:Game2048-v0-easy").reset(seed=1)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import palestra
 from palestra.rollout import read
 from palestra.train.config import from_mapping
+from palestra.train.learner import Learner
 from palestra.train.loop import train
 
 ENV = "test:SlowGuess-v0"
@@ -55,6 +57,30 @@ def test_no_sample_is_older_than_allowed(staleness: int, tmp_path: Path) -> None
         assert {episode.meta["step"] for episode in episodes} == {step}
         seen += [(step, episode.group, episode.member) for episode in episodes]
     assert len(set(seen)) == len(seen)  # nothing is learned from twice
+
+
+def test_what_is_sampled_from_stays_while_the_learner_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is what was learned, in the next step."""
+    seen: list[tuple[bool, bool]] = []
+    moved = 0
+    learn = Learner.learn
+
+    def watched(self: Learner, *args: Any, **more: Any) -> dict[str, float]:
+        nonlocal moved
+        sampler, model = self.policy.sampler, self.policy.model
+        before = [p.clone() for p in sampler.parameters()]
+        learned = all(map(torch.equal, before, model.parameters()))
+        found = learn(self, *args, **more)
+        stayed = all(map(torch.equal, before, sampler.parameters()))
+        moved += not all(map(torch.equal, before, model.parameters()))
+        seen.append((learned, stayed))
+        return found
+
+    monkeypatch.setattr(Learner, "learn", watched)
+    enough = {"warm_start": 600, "warm_batch": 8, "warm_epochs": 1}  # for games that differ, so that there is a signal
+    _run(tmp_path, steps=3, episodes=64, concurrency=128, save_every=1000, **enough)
+    assert seen == [(True, True)] * 3
+    assert moved
 
 
 def test_groups_stay_whole(tmp_path: Path) -> None:
