@@ -2,8 +2,8 @@
 
 The game is GuessTheNumber-easy behind a latency: every step sleeps, most of them briefly, a few for long (log-normal,
 by seed and turn, so that both modes meet the same waits). Synchronous training waits for a step's slowest episode, then
-learns while nothing is played. Both runs have the same settings, start and seed; the time counts from the first step
-to the evaluation that reaches the target, evaluations left out.
+learns while nothing is played; asynchronous training does neither. Both runs have the same settings, start and seed;
+the time counts from the first step to the evaluation that reaches the target, evaluations left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def timed(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict
             "out": str(folder),
             "steps": args.steps,
             "episodes": args.episodes,
-            "concurrency": 3 * args.episodes if asynchronous else args.episodes,
+            "concurrency": args.episodes,
+            "algo": args.algo,
             "target": args.target,
             "eval_every": 5,
             "warm_start": args.warm_start,
@@ -78,7 +79,14 @@ def timed(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict
     run = train(config, resume=False, say=print)
     steps = [row for row in run.rows if row["step"] >= 0]
     seconds = sum(v for row in steps for k, v in row.items() if k in PHASES)
-    return {"seconds": seconds, "steps": len(steps), "success": run.last_success}
+    ages = [row["stale_mean"] for row in steps]
+    return {
+        "seconds": round(seconds, 1),
+        "steps": len(steps),
+        "success": run.last_success,
+        "stale_mean": round(sum(ages) / len(ages), 2),
+        "stale_max": max(row["stale_max"] for row in steps),
+    }
 
 
 PHASES = ("seconds_sampling", "seconds_waiting", "seconds_learning")
@@ -90,7 +98,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--episodes", type=int, default=512)
     parser.add_argument("--target", type=float, default=0.8)
-    parser.add_argument("--staleness", type=int, default=1)
+    parser.add_argument("--staleness", type=int, default=4)
+    parser.add_argument("--algo", default="ppo")
     parser.add_argument("--median", type=float, default=0.1, help="seconds a step sleeps")
     parser.add_argument("--tail", type=float, default=20.0, help="how much slower one step in twenty is")
     parser.add_argument("--warm-start", type=int, default=3000)

@@ -1,8 +1,9 @@
-"""Asynchronous RL: collection goes on while the learner updates; how far it may run ahead is bounded.
+"""Asynchronous RL: collection goes on while the learner updates, and nobody waits for the slowest episode.
 
-Episodes of step s + `staleness` may be begun while those of step s are waited for or learned from. So no token is
-learned from more than `staleness` updates of the weights after it was sampled, and a slow episode has that many steps'
-time before anybody waits for it.
+A step learns from the first groups that are whole, those begun first before others; an episode that takes long is
+learned from in a later step. It is waited for only where its first token would be more than `staleness` steps old. So
+this bound is strict, and every episode is learned from once, however long it took. Beside what a step learns from
+`concurrency` episodes are under way or wait, and never more than `staleness` steps can take in time.
 
 What is sampled from is a copy of the weights. It changes between steps, in one go, and conversations under way are then
 read anew: what older weights made of their beginning would mislead the new ones. So a conversation may have been
@@ -12,7 +13,6 @@ sampled by several versions; each token's own log-probability was kept, and the 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from itertools import count
 from time import perf_counter
@@ -23,10 +23,13 @@ from palestra.rollout import Result, Task, stream
 from palestra.rollout.metrics import summarise
 from palestra.rollout.stream import Stream
 from palestra.rollout.types import Trajectory
+from palestra.train.by_env import by_env
 from palestra.train.config import TrainConfig
 from palestra.train.loop import Loop
 from palestra.train.run import Run, figures
 from palestra.train.tasks import training_tasks
+
+Group = tuple[int, int]  # the step whose tasks it is of, its number among them
 
 
 class AsyncLoop(Loop):
@@ -39,7 +42,13 @@ class AsyncLoop(Loop):
         super().__init__(config, **options)
         self._stream: Stream
         self._moved = asyncio.Condition()
-        self._over: dict[int, list[Trajectory]] = defaultdict(list)  # by step, until they are learned from
+        self._wanted = config.episodes // config.group_size  # groups a step learns from
+        others = min(-(-config.concurrency // config.group_size), config.staleness * self._wanted)
+        self._room = self._wanted + others  # groups begun and not learned from
+        self._in_room = 0
+        self._open: dict[Group, int] = {}  # in the order they were begun, with the weights' version then
+        self._over: dict[Group, list[Trajectory]] = {}  # their episodes so far
+        self._whole: list[Group] = []
 
     async def run(self) -> Run:
         self._clock = perf_counter()
@@ -50,9 +59,7 @@ class AsyncLoop(Loop):
     async def iteration(self, step: int) -> dict[str, Any]:
         """Wait for a batch, learn from it while the next ones are played."""
         began = perf_counter()
-        async with self._moved:
-            self._moved.notify_all()
-        result = await self._batch(step)
+        result = await self._batch()
         waited = perf_counter()
         self.learner.publishes = False
         try:
@@ -64,12 +71,16 @@ class AsyncLoop(Loop):
         async with self.engine.paused():
             self.learner.policy.publish()
             self.engine.weights_changed()
+        async with self._moved:
+            self._in_room -= self._wanted
+            self._moved.notify_all()
         done = perf_counter()
         self.curriculum = self.curriculum.after(result.trajectories)
         self.store(step, result)
         return {
             **self.described(step),
             **figures(result),
+            **(by_env(result.trajectories) if len(self.config.envs) > 1 else {}),
             **learned,
             "seconds_waiting": waited - began,
             "seconds_learning": done - waited,
@@ -78,24 +89,40 @@ class AsyncLoop(Loop):
     async def _tasks(self) -> AsyncIterator[Task]:
         """Task after task, waiting where the learner is too far behind."""
         for step in count(self.step):
-            async with self._moved:
-                await self._moved.wait_for(lambda step=step: step <= self.step + self.config.staleness)  # type: ignore[misc]
             for task in training_tasks(self.config, step, self.curriculum):
+                group = step, task.group
+                if group not in self._over:
+                    async with self._moved:
+                        await self._moved.wait_for(lambda: self._in_room < self._room)
+                    self._in_room += 1
+                    self._open[group] = self.engine.version
+                    self._over[group] = []
                 yield task
 
-    async def _batch(self, step: int) -> Result:
-        """The episodes of `step`, as soon as the last of them is over; those of later steps are put aside."""
-        while len(self._over[step]) < self.config.episodes:
+    async def _batch(self) -> Result:
+        """As many whole groups as a step learns from, among them all that may not become older."""
+        oldest = self.engine.version - self.config.staleness
+        while len(self._whole) < self._wanted or next(iter(self._open.values()), oldest + 1) <= oldest:
             trajectory = await anext(aiter(self._stream), None)
             if trajectory is None or self._stream.stopped is not None:
                 raise EngineFailed(f"the rollout broke off: {self._stream.stopped or 'no more episodes came'}")
-            self._over[trajectory.meta["step"]].append(trajectory)
+            self._put_aside(trajectory)
+        self._whole.sort()
         result = Result()
-        for trajectory in sorted(self._over.pop(step), key=lambda t: (t.group, t.member)):
-            (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
+        for group in self._whole[: self._wanted]:
+            for trajectory in sorted(self._over.pop(group), key=lambda t: t.member):
+                (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
+        del self._whole[: self._wanted]
         if not result.trajectories:
             raise EngineFailed("no episode of the step was finished")
         now = perf_counter()
         result.metrics = summarise(result.trajectories, result.failures, now - self._clock)
         self._clock = now
         return result
+
+    def _put_aside(self, trajectory: Trajectory) -> None:
+        group = trajectory.meta["step"], trajectory.group
+        self._over[group].append(trajectory)
+        if len(self._over[group]) == self.config.group_size:
+            self._whole.append(group)
+            del self._open[group]

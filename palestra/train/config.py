@@ -54,7 +54,7 @@ class TrainConfig:
     top_p: float = _f(1.0, "nucleus", group="rollout")
     system: str = _f("", "system prompt", group="rollout")
     asynchronous: bool = _f(False, "collection goes on while the learner updates", group="rollout")
-    staleness: int = _f(1, "with asynchronous: steps an episode may be behind when it is learned from", group="rollout")
+    staleness: int = _f(4, "with asynchronous: steps a sample may be behind when it is learned from", group="rollout")
     retries: int = _f(2, "tries for an episode whose environment or engine failed", group="rollout")
 
     # Learning.

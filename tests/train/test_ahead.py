@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 
 import palestra
 from palestra.rollout import read
+from palestra.rollout.types import Trajectory
+from palestra.seeding import child_seed
 from palestra.train.config import from_mapping
 from palestra.train.learner import Learner
 from palestra.train.loop import train
@@ -44,19 +47,35 @@ def _run(folder: Path, **settings: Any) -> list[dict[str, Any]]:
     return [row for row in train(config).rows if row["step"] >= 0]
 
 
-@pytest.mark.parametrize("staleness", [0, 2])
-def test_no_sample_is_older_than_allowed(staleness: int, tmp_path: Path) -> None:
-    rows = _run(tmp_path, staleness=staleness)
+def _learned_from(folder: Path, step: int) -> list[Trajectory]:
+    return list(read(folder / "trajectories" / f"step-{step:06d}.jsonl.gz"))
+
+
+@pytest.mark.parametrize(
+    ("staleness", "concurrency"), [(0, 40), (1, 40), (3, 7), (3, 40), (3, 400)], ids=lambda number: str(number)
+)
+def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
+    staleness: int, concurrency: int, tmp_path: Path
+) -> None:
+    rows = _run(tmp_path, staleness=staleness, concurrency=concurrency)
     assert [row["step"] for row in rows] == list(range(5))
     assert all(row["stale_max"] <= staleness for row in rows)
     assert any(row["stale_max"] for row in rows) == bool(staleness)  # where it may run ahead, it does
-    seen = []
-    for step in range(5):
-        episodes = list(read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"))
-        assert len(episodes) == 16
-        assert {episode.meta["step"] for episode in episodes} == {step}
-        seen += [(step, episode.group, episode.member) for episode in episodes]
-    assert len(set(seen)) == len(seen)  # nothing is learned from twice
+    steps = [_learned_from(tmp_path, step) for step in range(5)]
+    assert [len(episodes) for episodes in steps] == [16] * 5
+    seen = [(t.meta["step"], t.group, t.member) for episodes in steps for t in episodes]
+    assert len(set(seen)) == len(seen)
+    first = [(t.group, t.member) for episodes in steps for t in episodes if t.meta["step"] == 0]
+    assert len(first) == 16  # the slow ones, too
+
+
+def test_nobody_waits_for_a_slow_episode_before_it_would_be_too_old(tmp_path: Path) -> None:
+    """The first one answers only when three steps are over without it; the fourth waits for it."""
+    seed = child_seed(0, "train")
+    sign = tmp_path / "trajectories" / "step-000002.jsonl.gz"
+    rows = _run(tmp_path, staleness=3, env_kwargs=json.dumps({"late": seed, "until": str(sign)}))
+    assert [step for step in range(5) if any(t.seed == seed for t in _learned_from(tmp_path, step))] == [3]
+    assert rows[3]["stale_max"] == 3
 
 
 def test_what_is_sampled_from_stays_while_the_learner_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,12 +143,10 @@ def test_a_process_that_dies_is_told_and_replaced_and_the_episode_goes_on(how: s
             os.kill(engine.pid, signal.SIGSTOP)
             engine.wire.patience(0.5)
         try:
-            went_on = [env.step(ACTIONS[1])]
+            went_on = [env.step(ACTIONS[1])]  # in the background others may have found and replaced it already
         except EnvFailed as err:
             assert "may be repeated" in str(err)
             went_on = [env.step(ACTIONS[1])]
-        else:
-            assert how == "hanging"  # then the release of the last episode's world may be the first to be let down
         until(lambda: not exists(engine.pid))
         assert went_on + [env.step(action) for action in ACTIONS[2:]] == alone[1:]
         assert pool.started == started + 1
