@@ -30,6 +30,12 @@ def unknown_session() -> Fault:
     return fault("unknown_session", "there is no such session, or it is another client's", kind="SessionLost")
 
 
+def id_reused() -> Fault:
+    return fault(
+        "id_reused", "the call before had this id and asked for something else; use a new id for every request"
+    )
+
+
 def busy() -> Fault:
     return fault("session_busy", "another call of this session is under way; one at a time", retry_after=0.05)
 

@@ -186,6 +186,10 @@ def _order(to: Caller) -> None:
         told = to.call(session, "step", action="x", id=f"wrong{seq}", seq=seq)
         right = told.status == 409 and told.code == "out_of_order" and told.body["error"].get("expected") == 1
         to.require(right, "order", f"number {seq} is refused where 1 is next, and `expected` says so", told)
+    for verb in ("fork", "step"):
+        told = to.call(session, verb, id="a", **({"action": "x"} if verb == "step" else {}))
+        right = told.status == 409 and told.code == "id_reused"
+        to.require(right, "order", f"a {verb} with the id of a reset is not answered as that reset was", told)
     to.close(session)
 
 

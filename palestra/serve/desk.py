@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from palestra.errors import BadValue
 from palestra.serve import host
-from palestra.serve.answers import busy, counted, gone, numbered, patient, rewritten, unknown_session
+from palestra.serve.answers import busy, counted, gone, id_reused, numbered, patient, rewritten, unknown_session
 from palestra.serve.protocol import (
     JSON,
     Advice,
@@ -32,6 +32,7 @@ from palestra.serve.protocol import (
     Steps,
     encoder,
     fault,
+    gist,
 )
 from palestra.serve.room import Room, Worker
 from palestra.serve.sessions import Cause, Kept, Result, Session, Sessions, Tell
@@ -132,6 +133,9 @@ class Desk:
         if ask.id:
             before = sessions.created_by(owner, ask.id)
             if before is not None:
+                if gist(ask) != before.made_gist:
+                    tell(id_reused())
+                    return
                 self._again(before, write, tell, before.made, before.made_write)
                 return
         if ask.env not in self._envs:
@@ -161,6 +165,7 @@ class Desk:
         session = sessions.open(worker=worker, env=ask.env, owner=owner, lease=lease, creation=ask.id, now=monotonic())
         vector = None if ask.autoreset is None else (ask.autoreset, ask.root, ask.episode)
         session.made_write = write
+        session.made_gist = gist(ask) if ask.id else 0
         self._begin(session, write, tell, (session.key, host.MAKE, (ask.env, ask.kwargs, vector)))
 
     def _room_for_one(self, owner: str) -> Fault | None:
@@ -213,6 +218,7 @@ class Desk:
                 free -= 1
                 session.seq = seq + 1
                 session.last_id = named
+                session.last_gist = hash(action)
                 session.last = None
                 session.last_write = session.write = write
                 session.waiters = [told]
@@ -238,8 +244,7 @@ class Desk:
 
     def _fork(self, ask: Fork, owner: str, write: str, tell: Tell) -> None:
         held = self.sessions.find(ask.session, owner)
-        retried = held is not None and ask.id != "" and ask.id == held.last_id
-        if not retried:
+        if held is None or not _named_again(ask, held):
             refusal = fault("draining", "this server is about to stop") if self.draining else self._room_for_one(owner)
             if refusal is not None:
                 tell(refusal)
@@ -315,8 +320,11 @@ class Desk:
         session = self._found(ask, owner, tell)
         if session is None:
             return None
-        if ask.id and ask.id == session.last_id and (ask.seq is None or ask.seq == session.seq - 1):
-            self._again(session, write, tell, session.last, session.last_write)
+        if _named_again(ask, session):
+            if gist(ask) != session.last_gist:
+                tell(id_reused())
+            else:
+                self._again(session, write, tell, session.last, session.last_write)
             return None
         if ask.seq is not None and ask.seq != session.seq:
             tell(fault("out_of_order", f"call {session.seq} is next, not {ask.seq}", expected=session.seq))
@@ -326,6 +334,7 @@ class Desk:
             return None
         session.seq += 1
         session.last_id = ask.id
+        session.last_gist = gist(ask) if ask.id else 0
         session.last = None
         session.last_write = write
         if session.broken is not None and not isinstance(ask, Reset):
@@ -580,6 +589,11 @@ _WHATS: Final = {
     host.ADVICE: "advice",
 }
 _NUMBERED: Final = frozenset({host.RESETS, host.STEPS, host.ROW, host.FORKS})
+
+
+def _named_again(ask: Reset | Step | Fork, session: Session) -> bool:
+    """Does it have the id of the call before, and not the number of another?"""
+    return bool(ask.id) and ask.id == session.last_id and (ask.seq is None or ask.seq == session.seq - 1)
 
 
 def _one_a_class(ids: tuple[str, ...]) -> list[str]:

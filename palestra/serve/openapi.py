@@ -19,7 +19,7 @@ _KNOWN = ("unauthorized",)
 _LIMITS = ("rate_limited", "capacity")
 _BODY = ("unsupported_media", "not_yet", *_LIMITS)
 _OF_SESSION = ("unknown_session", "session_gone", "not_found")
-_IN_ENV = ("session_busy", "env_failed", "bad_value", "out_of_order", "episode_over", "reset_needed")
+_IN_ENV = ("session_busy", "env_failed", "bad_value", "out_of_order", "id_reused", "episode_over", "reset_needed")
 _OPENING = ("quota", "draining", "unavailable")
 
 _NUMBER = {"type": "integer", "minimum": 0, "description": "The number of the call that this answers."}
@@ -162,7 +162,7 @@ def document(envs: Sequence[str] = ()) -> Schema:
     session = {"name": "session", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 128}}
     env = {"name": "env", "in": "path", "required": True, "schema": {"type": "string", "examples": list(envs[:20])}}
     of_session = f"{PREFIX}/sessions/{{session}}"
-    opening = ("unknown_env", "bad_value", "env_failed", "session_gone", "session_busy", *_OPENING)
+    opening = ("unknown_env", "bad_value", "env_failed", "session_gone", "session_busy", "id_reused", *_OPENING)
     create = _post("createSession", protocol.Create, "CreateBody", "Created", *opening, status="201")
     create["responses"]["201"]["links"] = {
         what: {"operationId": what, "parameters": {"session": "$response.body#/session"}}

@@ -159,6 +159,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "not_allowed": (405, "the address takes another method"),
     "too_slow": (408, "the request did not arrive in time"),
     "out_of_order": (409, "the sequence number is not the next one; `expected` is"),
+    "id_reused": (409, "another call had that id; every request has its own, and a retry asks the same"),
     "session_busy": (409, "another call of this session is under way"),
     "reset_needed": (409, "no episode has begun"),
     "episode_over": (409, "the episode is over; reset begins the next"),
@@ -187,6 +188,21 @@ def encoder(kind: str) -> Any:
 def decoder(kind: str, wanted: Any) -> Any:
     """What reads `wanted` from bytes of `kind`."""
     return (msgspec.msgpack if kind == MSGPACK else msgspec.json).Decoder(wanted).decode
+
+
+def gist(ask: Create | Reset | Step | Fork) -> int:
+    """What is asked, by which a retry is told from another request with the same id."""
+    match ask:
+        case Step():
+            return hash(ask.action)
+        case Reset():
+            return hash((Reset, _plain((ask.seed, ask.options, ask.actions))))
+        case Create():
+            return hash((Create, _plain((ask.env, ask.kwargs, ask.lease, ask.autoreset, ask.root, ask.episode))))
+    return hash(Fork)
+
+
+_plain = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def fault(code: str, message: str, **more: Any) -> Fault:

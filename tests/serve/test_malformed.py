@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,23 +95,28 @@ def schemathesis(server: Server, folder: Path, session: str, *options: str) -> N
 def test_the_schema_is_kept_by_a_session(server: Server, play: Play, tmp_path: Path) -> None:
     play.reset(seed=1)
     ends = ["--exclude-operation-id", "close", "--exclude-operation-id", "deleteSession"]
-    schemathesis(server, tmp_path, play.session, "--phases", "coverage,fuzzing", *ends)
-    close_all(server)
+    with closing_all(server):
+        schemathesis(server, tmp_path, play.session, "--phases", "coverage,fuzzing", *ends)
 
 
 @pytest.mark.slow
 def test_the_schema_is_kept_by_sequences_of_calls(server: Server, tmp_path: Path) -> None:
-    schemathesis(server, tmp_path, "", "--phases", "examples,stateful")
-    close_all(server)
+    with closing_all(server):
+        schemathesis(server, tmp_path, "", "--phases", "examples,stateful")
 
 
-def close_all(server: Server) -> None:
-    """The sessions that were opened on the way, by what the log says."""
-    opened = {line["session"] for line in server.lines if line["event"] == "session opened" and line["client"] == "ann"}
-    ended = {line["session"] for line in server.lines if line["event"] == "session ended"}
-    with server.client(token=ANN) as client:
-        for session in opened - ended:
-            assert client.send("DELETE", f"/v1/sessions/{session}").status in (200, 404)
+@contextmanager
+def closing_all(server: Server) -> Iterator[None]:
+    """The sessions that are opened on the way, by what the log says."""
+    try:
+        yield
+    finally:
+        lines = server.lines
+        opened = {line["session"] for line in lines if line["event"] == "session opened" and line["client"] == "ann"}
+        ended = {line["session"] for line in lines if line["event"] == "session ended"}
+        with server.client(token=ANN) as client:
+            for session in opened - ended:
+                assert client.send("DELETE", f"/v1/sessions/{session}").status in (200, 404)
 
 
 def test_every_code_is_in_the_document(client: Client) -> None:

@@ -121,6 +121,22 @@ def test_calls_out_of_order(play: Play) -> None:
     assert count(play) == 2
 
 
+def test_an_id_stands_for_one_call(client: Client, play: Play) -> None:
+    """Whoever uses it for another one is not given the first one's answer, and is told."""
+    first = play.do("a", id="b", timeout=5)
+    assert play.do("a", id="b", timeout=7).body == first.body  # a retry, though it waits longer
+    others = [play.do("c", id="b"), play.do("c", id="b", seq=1), play.fork(id="b"), play.reset(id="b", seed=1)]
+    assert {(answer.status, answer.code) for answer in others} == {(409, "id_reused")}
+    reset = play.reset(id="d", seed=1)
+    assert play.reset(id="d", seed=1).body == reset.body
+    assert play.reset(id="d", seed=2).code == "id_reused"
+    assert play.do("c", id="d", seq=3).data["seq"] == 3  # the next call, whatever its id
+    made = client.create(id="made", kwargs={})
+    assert client.create(id="made").body == made.body
+    assert client.create(id="made", lease=7.0).code == "id_reused"
+    Play(client, made.data["session"]).close()
+
+
 def test_one_call_at_a_time(server: Server, play: Play) -> None:
     slow = later(server, play.session, "sleep 0.4")
     for answer in (play.do("a"), play.reset(), play.fork(), play.render(), play.advice(player="random")):
