@@ -130,6 +130,12 @@ class Desk:
 
     def _create(self, ask: Create, owner: str, write: str, tell: Tell) -> None:
         settings, sessions = self.settings, self.sessions
+        if ask.kwargs:
+            try:
+                check_keywords(ask.kwargs, any_words=settings.any_kwargs)
+            except BadValue as err:
+                tell(fault("bad_value", str(err), kind="BadValue"))
+                return
         if ask.id:
             before = sessions.created_by(owner, ask.id)
             if before is not None:
@@ -144,12 +150,6 @@ class Desk:
         if self.draining:
             tell(fault("draining", "this server is about to stop", retry_after=5.0))
             return
-        if ask.kwargs:
-            try:
-                check_keywords(ask.kwargs, any_words=settings.any_kwargs)
-            except BadValue as err:
-                tell(fault("bad_value", str(err), kind="BadValue"))
-                return
         if ask.autoreset is not None and ask.root is None:
             tell(fault("bad_request", "a session with autoreset needs a root, the seed of all its episodes"))
             return

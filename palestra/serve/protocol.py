@@ -196,13 +196,10 @@ def gist(ask: Create | Reset | Step | Fork) -> int:
         case Step():
             return hash(ask.action)
         case Reset():
-            return hash((Reset, _plain((ask.seed, ask.options, ask.actions))))
+            return hash((Reset, repr((ask.seed, ask.options, ask.actions))))
         case Create():
-            return hash((Create, _plain((ask.env, ask.kwargs, ask.lease, ask.autoreset, ask.root, ask.episode))))
+            return hash((Create, repr((ask.env, ask.kwargs, ask.lease, ask.autoreset, ask.root, ask.episode))))
     return hash(Fork)
-
-
-_plain = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def fault(code: str, message: str, **more: Any) -> Fault:

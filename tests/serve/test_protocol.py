@@ -137,6 +137,14 @@ def test_an_id_stands_for_one_call(client: Client, play: Play) -> None:
     Play(client, made.data["session"]).close()
 
 
+def test_a_retry_with_numbers_of_any_size(client: Client, play: Play) -> None:
+    huge = {"unheard_of": 10**30}
+    assert [client.create(id="huge", kwargs=huge).status for _ in range(2)] == [422, 422]
+    first = play.reset(id="huge", options=huge)
+    assert play.reset(id="huge", options=huge).body == first.body
+    assert first.status in (200, 422)
+
+
 def test_one_call_at_a_time(server: Server, play: Play) -> None:
     slow = later(server, play.session, "sleep 0.4")
     for answer in (play.do("a"), play.reset(), play.fork(), play.render(), play.advice(player="random")):
