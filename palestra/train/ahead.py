@@ -1,9 +1,9 @@
 """Asynchronous RL: collection goes on while the learner updates, and nobody waits for the slowest episode.
 
 A step learns from the first groups that are whole, those begun first before others; an episode that takes long is
-learned from in a later step. It is waited for only where its first token would be more than `staleness` steps old. So
-this bound is strict, and every episode is learned from once, however long it took. Beside what a step learns from
-`concurrency` episodes are under way or wait, and never more than `staleness` steps can take in time.
+learned from in a later step. It is waited for only where its first token would be more than `staleness` steps old (see
+`waiting.py`). So this bound is strict, and every episode is learned from once, however long it took. Beside what a step
+learns from, `concurrency` episodes are under way or wait.
 
 What is sampled from is a copy of the weights. It changes between steps, in one go, and conversations under way are then
 read anew: what older weights made of their beginning would mislead the new ones. So a conversation may have been
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
+from math import ceil
 from time import perf_counter
 from typing import Any
 
@@ -22,14 +23,12 @@ from palestra.errors import EngineFailed
 from palestra.rollout import Result, Task, stream
 from palestra.rollout.metrics import summarise
 from palestra.rollout.stream import Stream
-from palestra.rollout.types import Trajectory
 from palestra.train.by_env import by_env
 from palestra.train.config import TrainConfig
 from palestra.train.loop import Loop
 from palestra.train.run import Run, figures
 from palestra.train.tasks import training_tasks
-
-Group = tuple[int, int]  # the step whose tasks it is of, its number among them
+from palestra.train.waiting import WaitingRoom
 
 
 class AsyncLoop(Loop):
@@ -42,13 +41,12 @@ class AsyncLoop(Loop):
         super().__init__(config, **options)
         self._stream: Stream
         self._moved = asyncio.Condition()
-        self._wanted = config.episodes // config.group_size  # groups a step learns from
-        others = min(-(-config.concurrency // config.group_size), config.staleness * self._wanted)
-        self._room = self._wanted + others  # groups begun and not learned from
-        self._in_room = 0
-        self._open: dict[Group, int] = {}  # in the order they were begun, with the weights' version then
-        self._over: dict[Group, list[Trajectory]] = {}  # their episodes so far
-        self._whole: list[Group] = []
+        self._room = WaitingRoom(
+            wanted=config.episodes // config.group_size,
+            group_size=config.group_size,
+            others=ceil(config.concurrency / config.group_size),
+            staleness=config.staleness,
+        )
 
     async def run(self) -> Run:
         self._clock = perf_counter()
@@ -72,7 +70,7 @@ class AsyncLoop(Loop):
             self.learner.policy.publish()
             self.engine.weights_changed()
         async with self._moved:
-            self._in_room -= self._wanted
+            self._room.left()
             self._moved.notify_all()
         done = perf_counter()
         self.curriculum = self.curriculum.after(result.trajectories)
@@ -91,38 +89,25 @@ class AsyncLoop(Loop):
         for step in count(self.step):
             for task in training_tasks(self.config, step, self.curriculum):
                 group = step, task.group
-                if group not in self._over:
+                if not self._room.knows(group):
                     async with self._moved:
-                        await self._moved.wait_for(lambda: self._in_room < self._room)
-                    self._in_room += 1
-                    self._open[group] = self.engine.version
-                    self._over[group] = []
+                        await self._moved.wait_for(lambda: not self._room.full)
+                    self._room.begin(group, self.engine.version)
                 yield task
 
     async def _batch(self) -> Result:
         """As many whole groups as a step learns from, among them all that may not become older."""
-        oldest = self.engine.version - self.config.staleness
-        while len(self._whole) < self._wanted or next(iter(self._open.values()), oldest + 1) <= oldest:
+        while not self._room.ready(self.engine.version):
             trajectory = await anext(aiter(self._stream), None)
             if trajectory is None or self._stream.stopped is not None:
                 raise EngineFailed(f"the rollout broke off: {self._stream.stopped or 'no more episodes came'}")
-            self._put_aside(trajectory)
-        self._whole.sort()
+            self._room.put((trajectory.meta["step"], trajectory.group), trajectory)
         result = Result()
-        for group in self._whole[: self._wanted]:
-            for trajectory in sorted(self._over.pop(group), key=lambda t: t.member):
-                (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
-        del self._whole[: self._wanted]
+        for trajectory in self._room.take():
+            (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
         if not result.trajectories:
             raise EngineFailed("no episode of the step was finished")
         now = perf_counter()
         result.metrics = summarise(result.trajectories, result.failures, now - self._clock)
         self._clock = now
         return result
-
-    def _put_aside(self, trajectory: Trajectory) -> None:
-        group = trajectory.meta["step"], trajectory.group
-        self._over[group].append(trajectory)
-        if len(self._over[group]) == self.config.group_size:
-            self._whole.append(group)
-            del self._open[group]
