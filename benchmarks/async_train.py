@@ -20,8 +20,8 @@ import palestra
 from palestra.core import Env, Reset
 from palestra.envs.games.guess_the_number import GuessTheNumber
 from palestra.seeding import child_seed
-from palestra.train.config import from_mapping
-from palestra.train.loop import train
+from palestra.training.config import from_mapping
+from palestra.training.sync_trainer import train
 from palestra.types import Step
 
 ENV = "bench:SlowGuess-v0"

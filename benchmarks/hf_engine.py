@@ -61,9 +61,9 @@ def make_model(layers: int, hidden: int, heads: int, kv_heads: int, vocabulary: 
 
 
 async def with_engine(model: Any, plan: list[list[Turn]], options: dict[str, Any]) -> dict[str, Any]:
-    from palestra.engines import Sampling, hf
+    from palestra.engines import LocalEngine, Sampling
 
-    engine = hf(model, eos_ids=(), **options)
+    engine = LocalEngine(model, eos_ids=(), **options)
 
     async def converse(at: int, turns: list[Turn]) -> int:
         ids: list[int] = []

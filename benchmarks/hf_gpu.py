@@ -108,11 +108,11 @@ def smol() -> Any:
 
 async def decode(name: str, model: Any, rows: int, tokens: int, prompt: int, kernels: bool) -> None:
     """Replies of equal length, all at once: after the first step there is nothing but decoding."""
-    from palestra.engines import Sampling, hf
+    from palestra.engines import LocalEngine, Sampling
 
     rng = random.Random(0)
     prompts = [[rng.randrange(1000) for _ in range(prompt)] for _ in range(rows)]
-    async with hf(model, device=str(model.device), slots=rows, eos_ids=()) as engine:
+    async with LocalEngine(model, device=str(model.device), slots=rows, eos_ids=()) as engine:
         clock = Clock(engine)
 
         async def all_of(count: int) -> None:
@@ -150,7 +150,7 @@ async def show_kernels(work: Callable[[int], Any]) -> None:
 async def play(env: str, model: Any, tokenizer: Any, episodes: int) -> None:
     from palestra.agents import Chat
     from palestra.core import Wrapper
-    from palestra.engines import hf
+    from palestra.engines import LocalEngine
     from palestra.rollout import collect
 
     class Anyway(Wrapper):
@@ -160,7 +160,7 @@ async def play(env: str, model: Any, tokenizer: Any, episodes: int) -> None:
             del action
             return self.env.sample_random_action()
 
-    async with hf(model, tokenizer=tokenizer, device=str(model.device), slots=episodes) as engine:
+    async with LocalEngine(model, tokenizer=tokenizer, device=str(model.device), slots=episodes) as engine:
         clock = Clock(engine)
         agent = Chat(engine, max_tokens=16)
         for warm in (True, False):
@@ -196,11 +196,11 @@ def main() -> int:
     args = parser.parse_args()
     import torch
 
-    from palestra.engines import forward
     from palestra.engines.default_model import default_model
+    from palestra.engines.local import runner
 
     if args.as_on_a_gpu:
-        forward.dear_calls = lambda device: device is not None
+        runner.dear_calls = lambda device: device is not None
     on_gpu = args.device != "cpu"
     if on_gpu:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)

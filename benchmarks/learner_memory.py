@@ -26,9 +26,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from palestra.rollout.types import Trajectory, Turn
-    from palestra.train.config import from_mapping
-    from palestra.train.learner import Learner
-    from palestra.train.model import load_policy
+    from palestra.training.config import from_mapping
+    from palestra.training.learner import Learner
+    from palestra.training.policy import load_policy
     from palestra.types import Action, Call
 
     torch.set_num_threads(args.threads)

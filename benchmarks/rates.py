@@ -14,8 +14,8 @@ import sys
 from typing import Any
 
 import palestra
-from palestra.checks import Rate, success_rate
-from palestra.checks.rates import Player
+from palestra.conformance import Rate, success_rate
+from palestra.conformance.rates import Player
 
 ROUNDING = 0.005  # of a rate stated with two decimals
 PLAYERS: tuple[Player, ...] = ("expert", "random")

@@ -149,7 +149,7 @@ class Ours(Side):
 
         super().load(url, said)
         self.palestra, self.sleeps = palestra, Sleeps
-        self.engine = palestra.engines.openai(base_url=url, model="stub", api_key="none")
+        self.engine = palestra.engines.OpenAIEngine(base_url=url, model="stub", api_key="none")
         self.agent = palestra.agents.Chat(self.engine, **SAMPLING)
 
     def conversation(self) -> list[str]:
@@ -164,7 +164,7 @@ class Ours(Side):
 
     def slow(self, episodes: int, concurrency: int, naps: bool) -> dict[str, float]:
         """Replies that take as long as a model's; with `naps`, one env in ONE_IN sleeps at every step."""
-        replies = self.palestra.engines.scripted(lambda messages: guess(len(messages) // 2), delay=REPLY)
+        replies = self.palestra.engines.ScriptedEngine(lambda messages: guess(len(messages) // 2), delay=REPLY)
         agent = self.palestra.agents.Chat(replies, **SAMPLING)
         made = itertools.count()
 

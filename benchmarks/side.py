@@ -116,7 +116,7 @@ class Side:
 
     def hostile(self, repeats: int) -> dict[str, Any]:
         """The slowest step on strings made to be slow: the best of `repeats` for each."""
-        from palestra.checks.strings import STRANGE
+        from palestra.conformance.strings import STRANGE
 
         worst: dict[str, Any] = {"ns": 0, "action": ""}
         for name, action in [*STRANGE, *_heavy()]:

@@ -40,7 +40,7 @@ _HOME = {
     "Observation": "types",
     "Step": "types",
     "Wrapper": "core",
-    "check_env": "checks",
+    "check_env": "conformance",
     "get_spec": "registry",
     "list_envs": "registry",
     "make": "registry",
@@ -50,11 +50,11 @@ _HOME = {
     "register_spec": "registry",
     "unregister": "registry",
 }
-_ROOMS = frozenset({"agents", "engines", "errors", "rollout", "tools", "vector", "wrappers"})
+_PACKAGES = frozenset({"agents", "engines", "errors", "rollout", "tools", "vector", "wrappers"})
 
 if TYPE_CHECKING:
     from palestra import agents, engines, errors, rollout, tools, vector, wrappers
-    from palestra.checks import check_env
+    from palestra.conformance import check_env
     from palestra.core import Env, Wrapper
     from palestra.registry import get_spec, list_envs, make, print_envs, register, register_spec, unregister
     from palestra.spec import EnvSpec
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(f"palestra.{_HOME[name]}"), name)
-    elif name in _ROOMS:
+    elif name in _PACKAGES:
         value = import_module(f"palestra.{name}")
     else:
         raise AttributeError(f"module 'palestra' has no attribute {name!r}")

@@ -134,7 +134,9 @@ def make(
     at most `max_tool_calls` times an episode; `palestra.wrappers.Tools` has more settings.
     """
     if "://" in env_id:
-        env: Env = importlib.import_module("palestra.serve.client").make_remote(env_id, **kwargs)
+        from palestra.remote.make import make_remote
+
+        env: Env = make_remote(env_id, **kwargs)
     else:
         spec = get_spec(env_id)
         env = _maker(spec)(**{**spec.kwargs, **kwargs})

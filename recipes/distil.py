@@ -14,8 +14,8 @@ from typing import Any
 
 from palestra.agents import Agent, Expert, Random
 from palestra.rollout import Writer, collect
-from palestra.train.config import from_mapping
-from palestra.train.loop import train
+from palestra.training.config import from_mapping
+from palestra.training.sync_trainer import train
 
 GAME = "game:GuessTheNumber-v0-easy"
 

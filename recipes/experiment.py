@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from palestra.train.config import from_mapping
-from palestra.train.metrics import read
+from palestra.training.config import from_mapping
+from palestra.training.reporting.metrics import read
 
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # of Student's t, by degrees of freedom
 BANDS = 3  # as many can be told apart
@@ -67,9 +67,9 @@ def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
     """The model all variants of a seed begin with: the sloppy player's format, nothing of its game."""
     path = folder / f"start-{seed}"
     if not (path / "config.json").exists():
-        from palestra.train.learner import Learner
-        from palestra.train.model import load_policy
-        from palestra.train.warmstart import warm_start
+        from palestra.training.learner import Learner
+        from palestra.training.policy import load_policy
+        from palestra.training.warmstart import warm_start
 
         config = from_mapping({**settings, "seed": seed})
         learner = Learner(load_policy(config), config)

@@ -25,7 +25,7 @@ def node(name: str, envs: Sequence[str], *, workers: int, tokens: dict[str, str]
 
     def build() -> Any:
         """Called in the replica, where the worker processes will be."""
-        from palestra.serve import create_app
+        from palestra.server import create_app
 
         return create_app(envs, workers=workers, node=name, tokens=tokens, any_host=True)
 

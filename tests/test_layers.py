@@ -19,23 +19,24 @@ ROWS = [
     {"errors"},
     {"types"},
     {"spec"},
-    {"seeding", "optional", "cache", "listening"},
+    {"seeding", "optional", "cache", "sockets"},
     {"core"},
     {"parsing"},
     {"tools"},
     {"grading"},
-    {"wrappers", "envs"},
-    {"registry"},
-    {"checks"},
+    {"wrappers", "envs", "workers"},
+    {"remote"},
+    {"registry", "plugins"},
+    {"conformance"},
     {"engines", "vector"},
     {"agents"},
     {"rollout"},
-    {"algorithms", "pages"},
-    {"train", "evals", "serve", "viewer", "integrations"},
+    {"algorithms", "reports"},
+    {"training", "evals", "server", "viewer", "integrations", "compat"},
     {"cli"},
 ]
 RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
-TORCH_ROOMS = {"engines", "algorithms", "train"}
+TORCH_ROOMS = {"engines", "algorithms", "training"}
 
 
 def room_of(module: str) -> str:

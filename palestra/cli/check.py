@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any
 
-from palestra.checks import check_env
 from palestra.cli.options import add_keywords, keywords, matching
+from palestra.conformance import check_env
 from palestra.errors import BadValue, EnvFailed, LawBroken
 from palestra.registry import get_spec
 
@@ -66,7 +66,7 @@ def _broken_server(url: str, as_json: bool) -> bool:
     from palestra.optional import require
 
     require("msgspec", extra="serve")
-    from palestra.serve.conformance import check_server
+    from palestra.server.conformance import check_server
 
     try:
         kept = check_server(url, token=os.environ.get("PALESTRA_TOKEN"))

@@ -75,15 +75,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.listening import is_loopback, listen
     from palestra.optional import require
-    from palestra.serve import create_app
+    from palestra.server import create_app
+    from palestra.sockets import is_loopback, listen
 
     for module in ("msgspec", "uvicorn", "websockets"):
         require(module, extra="serve")
-    from palestra.serve.run import run as run_server
-    from palestra.serve.run import set_up_log
-    from palestra.serve.settings import read_tokens
+    from palestra.server.run import run as run_server
+    from palestra.server.run import set_up_log
+    from palestra.server.settings import read_tokens
 
     tokens = read_tokens(args.token_file) if args.token_file else {}
     if not tokens and os.environ.get(TOKEN):

@@ -20,13 +20,13 @@ from palestra.cli.options import quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
 from palestra.optional import require
 from palestra.registry import get_spec
-from palestra.train import live
-from palestra.train.config import TrainConfig, auto, from_mapping, kind_of, read_recipe
-from palestra.train.metrics import BARS, FILE, read
-from palestra.train.record import holds_run, last_checkpoint, read_run
+from palestra.training.config import TrainConfig, auto, from_mapping, kind_of, read_recipe
+from palestra.training.reporting import console
+from palestra.training.reporting.metrics import BARS, FILE, read
+from palestra.training.reporting.run_folder import holds_run, last_checkpoint, read_run
 
 if TYPE_CHECKING:
-    from palestra.train.loop import Run
+    from palestra.training.sync_trainer import Run
 
 TITLES = {
     "task": "what is learned, by whom",
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     for env_id in {**config.envs, **dict.fromkeys(config.eval_env)}:
         get_spec(env_id)  # a wrong id is told before anything heavy is loaded
     if os.environ.get("RANK", "0") != "0":  # under torchrun the first process claims, shows and reports
-        _train(config, view=live.Silent(), resume=args.resume is not False, report=False)
+        _train(config, view=console.Silent(), resume=args.resume is not False, report=False)
         return 0
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     _check_folder(folder, args.resume)
@@ -203,11 +203,11 @@ def _empty(folder: Path) -> None:
 # Running
 
 
-def _train(config: TrainConfig, *, view: live.View, resume: bool, report: bool = True) -> Run:
+def _train(config: TrainConfig, *, view: console.View, resume: bool, report: bool = True) -> Run:
     for module in ("torch", "transformers"):
         require(module, extra="train")
     quiet_libraries()
-    from palestra.train.loop import train
+    from palestra.training.sync_trainer import train
 
     if not config.model.startswith("default:"):
         view.note(f"loading {config.model}")  # a download takes minutes
@@ -233,7 +233,7 @@ def _train(config: TrainConfig, *, view: live.View, resume: bool, report: bool =
 
 
 def _report(folder: Path, *, picture: bool = True, say: Any = lambda _: None) -> None:
-    from palestra.train.report import write_curve, write_page
+    from palestra.training.reporting.report import write_curve, write_page
 
     say(f"report: {write_page(folder)}")
     if picture:
@@ -243,14 +243,14 @@ def _report(folder: Path, *, picture: bool = True, say: Any = lambda _: None) ->
             say(f"no curve.png: {err}")
 
 
-def _view(args: argparse.Namespace, config: TrainConfig) -> live.View:
+def _view(args: argparse.Namespace, config: TrainConfig) -> console.View:
     if args.json:
-        return live.JsonLines(sys.stdout, sys.stderr)
+        return console.JsonLines(sys.stdout, sys.stderr)
     if args.quiet:
-        return live.Silent()
+        return console.Silent()
     if args.plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb" or not _draws_bars():
-        return live.Lines(sys.stdout, config.steps)
-    return live.Live(sys.stdout, config.to_dict())
+        return console.Lines(sys.stdout, config.steps)
+    return console.Live(sys.stdout, config.to_dict())
 
 
 def _draws_bars() -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from palestra.agents import Agent, Chat, Expert, Random, Session
 from palestra.core import Env
 from palestra.engines.base import Engine, Sampling
-from palestra.engines.folders import fingerprint, model_folder
+from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
 from palestra.evals.suite import sampled
 from palestra.types import Action, Message, Observation, text_of
@@ -125,18 +125,18 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
                 f"the environment variable {settings.api_key_env} holds no key; set it, or leave the flag out"
             )
         return OpenAIEngine(name, settings.api_model or None, api_key=key, tokenizer=settings.tokenizer or None)
-    from palestra.engines.hf import HFEngine
+    from palestra.engines.local.engine import LocalEngine
 
     options: dict[str, Any] = {"device": settings.device, "dtype": settings.dtype}
     if kind == "default":
         from palestra.engines.default_model import default_model
 
         model, tokenizer = default_model(name.partition(":")[2])
-        return HFEngine(model, tokenizer=tokenizer, **options)
+        return LocalEngine(model, tokenizer=tokenizer, **options)
     folder = model_folder(name)
     if (Path(name) / "run.json").exists() and folder == name:
         raise BadValue(f"{name} is the folder of a run that has no model yet; train on, or name another folder")
-    return HFEngine(folder, **options)
+    return LocalEngine(folder, **options)
 
 
 def imported(name: str) -> Any:

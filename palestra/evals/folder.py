@@ -17,7 +17,7 @@ from palestra import __version__
 from palestra.errors import BadValue, StoreFailed
 from palestra.evals.outcomes import EPISODES, Key, Outcome, read_outcomes
 from palestra.evals.suite import Entry, Suite
-from palestra.pages.html import replace_file
+from palestra.reports.html import replace_file
 
 SETTINGS, SUMMARY, PAGE, TABLE = "run.json", "summary.json", "report.html", "table.csv"
 KIND = "eval"

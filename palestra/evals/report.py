@@ -15,8 +15,8 @@ from palestra.errors import BadValue
 from palestra.evals.folder import PAGE, SUMMARY, TABLE, Record, read_record
 from palestra.evals.outcomes import EPISODES
 from palestra.evals.text import cells, interval, percent, sections, table_csv
-from palestra.pages import html, ranges
-from palestra.pages.svg import Chart, Point, Series, draw
+from palestra.reports import html, ranges
+from palestra.reports.svg import Chart, Point, Series, draw
 from palestra.rollout.codec import from_json
 from palestra.rollout.store import read_json
 from palestra.rollout.types import Trajectory

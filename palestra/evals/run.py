@@ -18,7 +18,7 @@ from palestra.evals.folder import SUMMARY, Record, begin, claimed, plan_of, read
 from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
 from palestra.evals.suite import Entry, Suite
 from palestra.evals.summary import Prices, summarise
-from palestra.pages.html import replace_file
+from palestra.reports.html import replace_file
 from palestra.rollout import Progress, Task, Writer, stream
 from palestra.rollout.codec import to_json
 from palestra.wrappers import Horizon

@@ -19,7 +19,7 @@ from math import atan, comb, cos, fsum, inf, pi, sin, sqrt
 from random import Random
 from statistics import NormalDist
 
-from palestra.checks.rates import Rate
+from palestra.conformance.rates import Rate
 from palestra.errors import BadValue
 
 Z = NormalDist().inv_cdf(0.975)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from palestra.grading.exact import TooLarge
-from palestra.grading.signs import RENAMED, TRANSLATED
+from palestra.grading.symbols import RENAMED, TRANSLATED
 
 MAX_ITEMS = 200
 MAX_NESTING = 20

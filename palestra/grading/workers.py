@@ -24,7 +24,7 @@ from time import monotonic
 from typing import IO, Any, Literal
 
 from palestra.errors import EnvFailed, MissingExtra
-from palestra.grading.forge import LENGTH, MESSAGE, NOT_SET_UP
+from palestra.grading.template_process import LENGTH, MESSAGE, NOT_SET_UP
 
 Failure = Literal["time", "memory", "nesting", "crash"]
 
@@ -34,7 +34,7 @@ LIVES = 2_000  # questions a worker answers before it is replaced: the library's
 SLOW = 0.25  # seconds after which a question counts as slow, and no longer keeps others waiting
 _BOOT = (
     "import json, sys; path, *args = json.loads(sys.argv[1]); sys.path[:] = path; "
-    "from palestra.grading.forge import main; main(*args)"
+    "from palestra.grading.template_process import main; main(*args)"
 )
 _NO_START = "the workers of the math grader do not start"
 _pools: weakref.WeakSet[Workers] = weakref.WeakSet()

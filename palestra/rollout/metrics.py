@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from palestra.checks.rates import Rate
+from palestra.conformance.rates import Rate
 from palestra.rollout.types import Trajectory
 
 

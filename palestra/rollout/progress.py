@@ -6,7 +6,7 @@ import sys
 from time import monotonic
 from typing import TextIO
 
-from palestra.checks.rates import Rate
+from palestra.conformance.rates import Rate
 from palestra.rollout.types import Trajectory
 
 LIVE_EVERY, LOG_EVERY = 0.1, 10.0  # seconds

@@ -59,7 +59,7 @@ def _check(call: Call, where: str) -> None:
     if not call.prompt_ids or not call.ids:
         raise BadValue(
             f"{where}: the engine showed no token ids, so the reply cannot be trained on; use an engine that does "
-            "(palestra.engines.hf, or openai with a server that returns token ids)"
+            "(palestra.engines.local.engine, or openai with a server that returns token ids)"
         )
     if len(call.logprobs) != len(call.ids):
         raise BadValue(f"{where}: {len(call.ids)} tokens came with {len(call.logprobs)} log-probabilities")

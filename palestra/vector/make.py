@@ -6,17 +6,16 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from palestra import registry
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.seeding import check_seed, child_seed, fresh_seed
-from palestra.vector.env import VectorEnv
-from palestra.vector.pool import Pool, SyncPool
-from palestra.vector.recipe import Recipe, Wrap, recipe_of, wrappers_of
-from palestra.vector.types import AUTORESETS, Autoreset, Limits
+from palestra.vector.backend import Pool, SyncPool
+from palestra.vector.base import VectorEnv
+from palestra.workers.env_factory import Recipe, Wrap, recipe_of, wrappers_of
+from palestra.workers.types import AUTORESETS, Autoreset, Limits
 
 Backend: TypeAlias = Literal["sync", "thread", "process", "ray"]
 BACKENDS = ("sync", "thread", "process", "ray")
@@ -99,7 +98,7 @@ def make_vec(
     if backend == "sync":
         pool = SyncPool(recipes, roots, autoreset, limits)
     elif backend == "thread":
-        from palestra.vector.threads import ThreadPool
+        from palestra.vector.thread import ThreadPool
 
         pool = ThreadPool(recipes, roots, autoreset, limits, threads or workers or len(recipes))
     elif backend == "process":
@@ -107,7 +106,7 @@ def make_vec(
 
         pool = ProcessPool(recipes, roots, autoreset, limits, workers=count, threads=threads)
     else:
-        from palestra.vector.cluster import RayPool
+        from palestra.vector.ray import RayPool
 
         pool = RayPool(recipes, roots, autoreset, limits, workers=workers, threads=threads, options=ray_options or {})
     return VectorEnv(
@@ -128,13 +127,14 @@ def _far(source: Source) -> Source:
 
 
 def _remote(sources: list[Source], wrappers: Any, backend: str, **settings: Any) -> VectorEnv:
-    """A vector on a server, by name since servers are built on vectors."""
+    """Build a vector whose environments live on servers."""
+    from palestra.vector.make_remote import make_remote_vec
+
     if not all(isinstance(source, str) and "://" in source for source in sources):
         raise BadValue("a vector lives on servers or here: give addresses alone, or ids alone")
     if wrappers or backend != "sync":
         raise BadValue("the envs of these addresses run on their server: leave out wrappers and backend")
-    vector: VectorEnv = import_module("palestra.serve.client").make_remote_vec(sources, **settings)
-    return vector
+    return make_remote_vec([str(source) for source in sources], **settings)
 
 
 def _sources(env_ids: Source | Sequence[Source], num_envs: int | None) -> list[Source]:

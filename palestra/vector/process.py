@@ -17,12 +17,12 @@ from time import monotonic
 from typing import Any
 
 from palestra.errors import EnvFailed
-from palestra.vector.journal import Journal
-from palestra.vector.link import Link, end_all
-from palestra.vector.pool import Pool
-from palestra.vector.recipe import Recipe, dump_recipes
-from palestra.vector.types import Autoreset, Cause, Command, Limits, Reply
-from palestra.vector.worker import SPOILED, Orders
+from palestra.vector.backend import Pool
+from palestra.workers.env_factory import Recipe, dump_recipes
+from palestra.workers.replay_log import Journal
+from palestra.workers.types import Autoreset, Cause, Command, Limits, Reply
+from palestra.workers.worker import SPOILED, Orders
+from palestra.workers.worker_process import Link, end_all
 
 THREADS = 32  # in one worker, unless said otherwise
 START = 120.0  # seconds a worker may take to make its envs

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from palestra.errors import BadValue
-from palestra.listening import is_loopback, listen, url_of
 from palestra.optional import require
+from palestra.sockets import is_loopback, listen, url_of
 from palestra.viewer import create_app
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palestra.checks import Rate
+from palestra.conformance import Rate
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GUESS = "game:GuessTheNumber-v0-easy"

@@ -88,7 +88,7 @@ def test_what_cannot_be_served_is_said_before_anything_starts(
 
 
 def test_a_taken_port_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    from palestra.listening import listen
+    from palestra.sockets import listen
 
     with listen("127.0.0.1", 0) as held:
         assert main(["serve", "game:", "--port", str(held.getsockname()[1])]) == 2

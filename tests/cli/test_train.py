@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from palestra.cli import main
-from palestra.train.config import TrainConfig
-from palestra.train.metrics import read
+from palestra.training.config import TrainConfig
+from palestra.training.reporting.metrics import read
 
 GAME = "game:GuessTheNumber-v0-easy"
 TINY = [

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.checks.tape import shown_by
+from palestra.conformance.recording import shown_by
 from palestra.parsing import boxed
 
 IDS = palestra.list_envs("rg")
@@ -38,7 +38,7 @@ OTHERS = [env_id for env_id in IDS if env_id not in LAWS and env_id not in SLOW]
 REPLAY = """
 import json, pickle, sys
 import palestra
-from palestra.checks.tape import shown_by
+from palestra.conformance.recording import shown_by
 from palestra.core import Env
 again = []
 for env_id, seed, action, snapshot in pickle.load(sys.stdin.buffer):

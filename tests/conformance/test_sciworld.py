@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.checks import success_rate
-from palestra.checks.tape import retrace
+from palestra.conformance import success_rate
+from palestra.conformance.recording import retrace
 from palestra.envs.sciworld.tasks import TYPES
 
 IDS = palestra.list_envs("sciworld")
@@ -30,7 +30,7 @@ QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test"]  # some 
 REPLAY = """
 import json, pickle, sys
 import palestra
-from palestra.checks.tape import retrace
+from palestra.conformance.recording import retrace
 again = []
 for env_id, seed, actions, snapshot in pickle.load(sys.stdin.buffer):
     with palestra.make(env_id, max_turns=3, prepare_next=False) as env, palestra.Env.restore(snapshot) as moved:

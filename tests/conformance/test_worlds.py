@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.checks.tape import retrace
+from palestra.conformance.recording import retrace
 from tests.conformance.worlds import VARIANTS
 
 REPLAY = """
 import json, pickle, sys
 import palestra
-from palestra.checks.tape import retrace
+from palestra.conformance.recording import retrace
 again = []
 for env_id, seed, actions, snapshot in pickle.load(sys.stdin.buffer):
     with palestra.make(env_id) as env, palestra.Env.restore(snapshot) as moved:

@@ -81,7 +81,7 @@ def test_the_command_writes_what_every_engine_takes(tmp_path: Path, capsys: pyte
     assert AutoTokenizer.from_pretrained(folder).chat_template == TOKENIZER.chat_template
 
     async def play() -> palestra.rollout.Result:
-        async with palestra.engines.hf(folder, device="cpu") as engine:
+        async with palestra.engines.LocalEngine(folder, device="cpu") as engine:
             agent = palestra.agents.Chat(engine, max_tokens=8)
             return await palestra.rollout.collect(
                 agent, "game:GuessTheNumber-v0-easy", episodes=16, group_size=4, concurrency=8, seed=1
@@ -125,7 +125,7 @@ def test_a_pretrained_model_without_a_hub(tmp_path: Path) -> None:
     assert "134,515,008 parameters" in done.stdout
 
     async def ask() -> str:
-        async with palestra.engines.hf(folder, device="cpu") as engine:
+        async with palestra.engines.LocalEngine(folder, device="cpu") as engine:
             assert engine.tokenizer is not None
             messages = [{"role": "user", "content": "What is the capital of France?"}]
             text = engine.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from palestra.engines import Completion, Sampling, hf
+from palestra.engines import Completion, LocalEngine, Sampling
 from tests.engines.tiny import error, make, text
 
 TOLERANCE = 1e-4
@@ -81,7 +81,7 @@ def test_log_probabilities_are_the_models(
     model = make(name, **changes)
 
     async def run() -> list[Completion]:
-        async with hf(model, eos_ids=(), threads=1) as engine:
+        async with LocalEngine(model, eos_ids=(), threads=1) as engine:
             assert engine.decoder == decoder
             talks = await asyncio.gather(*(converse(engine, key) for key in range(5)))
             assert engine.stats.reused > 0
@@ -101,7 +101,7 @@ def test_both_kinds_of_attention_take_the_masks(attention: str) -> None:
     assert model.config._attn_implementation == attention
 
     async def run() -> list[Completion]:
-        async with hf(model, eos_ids=(), threads=1) as engine:
+        async with LocalEngine(model, eos_ids=(), threads=1) as engine:
             assert engine.decoder == "cached"
             return await converse(engine, 1)
 
@@ -126,7 +126,7 @@ def test_a_model_with_hooks_or_adapters_is_run_by_transformers() -> None:
     for model in (wrapped, hooked):
 
         async def run(model: Any = model) -> list[Completion]:
-            async with hf(model, eos_ids=(), threads=1) as engine:
+            async with LocalEngine(model, eos_ids=(), threads=1) as engine:
                 assert engine.decoder == "cached"
                 return await converse(engine, 2)
 
@@ -145,7 +145,7 @@ def test_an_adapter_that_comes_with_new_weights_changes_how_the_model_is_run() -
             return 2 * self.inner(x)
 
     async def run() -> None:
-        async with hf(model, eos_ids=(), threads=1) as engine:
+        async with LocalEngine(model, eos_ids=(), threads=1) as engine:
             assert error(model, (await converse(engine, 3))[0]) < TOLERANCE
             assert engine.decoder == "lean"
             async with engine.paused():
@@ -163,7 +163,7 @@ def test_bfloat16_is_close() -> None:
     model = make("Llama").to(torch.bfloat16)
 
     async def run() -> list[Completion]:
-        async with hf(model, eos_ids=(), threads=1) as engine:
+        async with LocalEngine(model, eos_ids=(), threads=1) as engine:
             assert engine.decoder == "lean"
             return await converse(engine, 5)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from palestra.engines import Completion, Sampling, hf
-from palestra.engines.hf import HFEngine
+from palestra.engines import Completion, Sampling
+from palestra.engines.local.engine import LocalEngine
 from tests.engines.tiny import error, qwen3, text
 
 TOLERANCE = 1e-4
@@ -18,7 +18,14 @@ DECODERS = ["lean", "cached", "recomputing"]
 
 
 async def converse(
-    engine: HFEngine, key: Any, rng: random.Random, *, turns: int = 4, first: int = 90, more: int = 30, reply: int = 20
+    engine: LocalEngine,
+    key: Any,
+    rng: random.Random,
+    *,
+    turns: int = 4,
+    first: int = 90,
+    more: int = 30,
+    reply: int = 20,
 ) -> list[Completion]:
     """A conversation of ragged turns; each prompt extends what was said before."""
     said = []
@@ -31,17 +38,17 @@ async def converse(
     return said
 
 
-async def many(engine: HFEngine, count: int, **shape: int) -> list[Completion]:
+async def many(engine: LocalEngine, count: int, **shape: int) -> list[Completion]:
     said = await asyncio.gather(*(converse(engine, key, random.Random(key), **shape) for key in range(count)))
     return [done for conversation in said for done in conversation]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_ragged_conversations_at_once(decoder: str) -> None:
+def test_ragged_conversations_at_once(decoder: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             assert engine.decoder == decoder
             said = await many(engine, 8, turns=3)
             assert max(error(model, done) for done in said) < TOLERANCE
@@ -52,12 +59,12 @@ def test_ragged_conversations_at_once(decoder: str) -> None:
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_two_hundred_conversations_over_eight_slots(decoder: str) -> None:
+def test_two_hundred_conversations_over_eight_slots(decoder: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
         # The cache has room for a few conversations, so most come back to find theirs gone.
-        async with hf(model, decoder=decoder, slots=8, cache_gb=0.0004, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, slots=8, cache_gb=0.0004, threads=1) as engine:
             said = await many(engine, 200, turns=2, first=60, more=20, reply=4)
             assert len(said) == 400
             assert max(error(model, done) for done in said[::8]) < TOLERANCE
@@ -70,7 +77,7 @@ def test_replies_that_outgrow_the_cache_start_over() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, cache_gb=0.0003, threads=1) as engine:  # room for some 1,200 tokens
+        async with LocalEngine(model, cache_gb=0.0003, threads=1) as engine:  # room for some 1,200 tokens
             rng = random.Random(1)
             prompts = [text(rng, 40) for _ in range(14)]
             said = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=100)) for ids in prompts))
@@ -85,7 +92,7 @@ def test_one_reply_may_fill_the_whole_cache() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, cache_gb=0.0001, threads=1) as engine:
+        async with LocalEngine(model, cache_gb=0.0001, threads=1) as engine:
             assert engine.max_context == 256  # less than the model's 512: a longer text would not fit
             ids = text(random.Random(2), 20)
             both = await asyncio.gather(*(engine.generate([*ids, at], Sampling(max_tokens=400)) for at in range(2)))
@@ -99,7 +106,7 @@ def test_a_slot_that_fills_the_cache_makes_room_even_for_one_like_it() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, cache_gb=0.0001, threads=1) as engine:
+        async with LocalEngine(model, cache_gb=0.0001, threads=1) as engine:
             ids = text(random.Random(2), 200)
             for key in range(3):  # each begins like the one before, whose slot leaves no room for it
                 done = await engine.generate([*ids, key], Sampling(max_tokens=5), conversation=key)
@@ -110,11 +117,11 @@ def test_a_slot_that_fills_the_cache_makes_room_even_for_one_like_it() -> None:
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(decoder: str) -> None:
+def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(decoder: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             rng = random.Random(3)
             ids = text(rng, 70)
             first = await engine.generate(ids, Sampling(max_tokens=12), conversation="a")
@@ -131,11 +138,11 @@ def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(decoder: str) -
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_prompts_that_begin_alike_are_read_once(decoder: str) -> None:
+def test_prompts_that_begin_alike_are_read_once(decoder: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             rng = random.Random(4)
             rules = text(rng, 100)
             tasks = [rules + text(rng, 40) for _ in range(4)]
@@ -155,7 +162,7 @@ def test_one_conversation_may_be_asked_twice_at_once() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             ids = text(random.Random(5), 80)
             for _ in range(2):
                 said = await asyncio.gather(
@@ -171,7 +178,7 @@ def test_long_prompts_are_read_in_pieces() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, prefill=16, threads=1) as engine:
+        async with LocalEngine(model, prefill=16, threads=1) as engine:
             rng = random.Random(6)
             prompts = [text(rng, length) for length in (200, 3, 75, 1, 33)]
             said = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=8)) for ids in prompts))
@@ -189,11 +196,11 @@ def nudge(model: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_nothing_stale_is_read_after_new_weights(decoder: str) -> None:
+def test_nothing_stale_is_read_after_new_weights(decoder: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             rng = random.Random(7)
             ids = text(rng, 50)
             for version in range(4):
@@ -211,13 +218,13 @@ def test_nothing_stale_is_read_after_new_weights(decoder: str) -> None:
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_replies_that_span_new_weights_are_read_anew(decoder: str) -> None:
+def test_replies_that_span_new_weights_are_read_anew(decoder: Any) -> None:
     old, new = qwen3(0), qwen3(0)
     nudge(new, 1)
     model = qwen3(0)
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             rng = random.Random(8)
             prompts = [text(rng, rng.randint(1, 60)) for _ in range(6)]
             asked = [asyncio.create_task(engine.generate(ids, Sampling(max_tokens=200))) for ids in prompts]

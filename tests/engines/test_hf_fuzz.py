@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from palestra.engines import Completion, Sampling, hf
-from palestra.engines.hf import HFEngine
+from palestra.engines import Completion, Sampling
+from palestra.engines.local.engine import LocalEngine
 from tests.engines.tiny import error, qwen3, text
 
 
-async def wander(engine: HFEngine, key: int, rng: random.Random, rules: list[list[int]]) -> list[Completion]:
+async def wander(engine: LocalEngine, key: int, rng: random.Random, rules: list[list[int]]) -> list[Completion]:
     """A conversation that goes on, goes back, starts over, is asked twice, gives up, or is forgotten and returns."""
     said: list[Completion] = []
     history = rng.choice(rules) + text(rng, rng.randint(1, 60))
@@ -48,14 +48,14 @@ async def wander(engine: HFEngine, key: int, rng: random.Random, rules: list[lis
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_token_is_exact(decoder: str, seed: int) -> None:
+def test_every_token_is_exact(decoder: Any, seed: int) -> None:
     model = qwen3(seed)
     rng = random.Random(seed)
     # Rooms from plenty to hardly enough, so that slots are kept, evicted and given up in mid-reply.
     options: dict[str, Any] = {"cache_gb": [0.01, 0.0004, 0.00015][seed], "slots": [64, 12, 7][seed], "prefill": 37}
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, threads=1, **options) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1, **options) as engine:
             rules = [text(rng, length) for length in (3, 40, 90)]
             keys = range(24)
             talks = await asyncio.gather(*(wander(engine, key, random.Random(f"{seed}-{key}"), rules) for key in keys))
@@ -74,12 +74,12 @@ def test_every_token_is_exact(decoder: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_weights_may_change_at_any_time(decoder: str) -> None:
+def test_weights_may_change_at_any_time(decoder: Any) -> None:
     """Replies that lie between two changes are exact under the weights they were sampled with."""
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, slots=6, cache_gb=0.0004, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, slots=6, cache_gb=0.0004, threads=1) as engine:
             rng = random.Random(0)
             for version in range(5):
                 spanning = [

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from palestra.engines import Sampling, forward, hf
-from palestra.engines.attention import Padded, Planner
-from palestra.engines.hf import HFEngine
+from palestra.engines import Sampling
+from palestra.engines.local import runner
+from palestra.engines.local.attention import Padded, Planner
+from palestra.engines.local.engine import LocalEngine
 from tests.engines.test_hf_exact import (  # noqa: F401  the same tests, run here with the fixture below
     test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back,
     test_long_prompts_are_read_in_pieces,
@@ -39,10 +40,10 @@ from tests.engines.tiny import error, make, qwen3, text
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "dear_calls", lambda device: True)
+    monkeypatch.setattr(runner, "dear_calls", lambda device: True)
 
 
-async def talk(engine: HFEngine, key: int, turns: int) -> list[Any]:
+async def talk(engine: LocalEngine, key: int, turns: int) -> list[Any]:
     rng = random.Random(key)
     said, ids = [], text(rng, rng.randint(2, 90))
     for _ in range(turns):
@@ -73,7 +74,7 @@ def test_prompts_of_many_rows_are_read_in_one_call(monkeypatch: pytest.MonkeyPat
     tiny = make("Qwen3", head_dim=8, **shape)
 
     async def run() -> None:
-        async with hf(tiny, threads=1) as engine:
+        async with LocalEngine(tiny, threads=1) as engine:
             talks = await asyncio.gather(*(talk(engine, key, 3) for key in range(40)))
             assert max(error(tiny, done) for said in talks for done in said) < 1e-4
 
@@ -85,7 +86,7 @@ def test_those_who_act_at_once_share_their_steps() -> None:
     tiny = qwen3()
 
     async def run() -> None:
-        async with hf(tiny, threads=1) as engine:
+        async with LocalEngine(tiny, threads=1) as engine:
             await asyncio.gather(*(talk(engine, key, 4) for key in range(64)))
             # Four turns of nine tokens at most: had requests trickled in, there would be many more steps.
             assert engine.stats.steps <= 4 * 9 + 8

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from palestra.engines import Completion, Sampling, hf
-from palestra.engines.hf import HFEngine
+from palestra.engines import Completion, Sampling
+from palestra.engines.local.engine import LocalEngine
 from palestra.errors import BadValue, EngineFailed
 from tests.engines.tiny import error, qwen3, text
 
@@ -42,14 +42,14 @@ def broken(model: Any, raised: BaseException) -> Iterator[None]:
         del activation.forward
 
 
-async def until_running(engine: HFEngine) -> None:
+async def until_running(engine: LocalEngine) -> None:
     before = engine.stats.steps
     while engine.stats.steps < before + 2:
         await asyncio.sleep(0.001)
 
 
 def test_event_loops_may_come_and_go(model: Any) -> None:
-    engine = hf(model, threads=1)
+    engine = LocalEngine(model, threads=1)
 
     async def ask() -> Completion:
         return await engine.generate([1, 2, 3], SHORT, conversation="a")
@@ -71,7 +71,7 @@ def test_event_loops_may_come_and_go(model: Any) -> None:
 
 
 def test_two_event_loops_at_once(model: Any) -> None:
-    engine = hf(model, threads=1)
+    engine = LocalEngine(model, threads=1)
     said: list[Completion] = []
 
     async def ask(seed: int) -> None:
@@ -90,7 +90,7 @@ def test_two_event_loops_at_once(model: Any) -> None:
 
 def test_the_event_loop_stays_free(model: Any) -> None:
     async def run() -> None:
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             asked = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=100))) for at in range(8)]
             turns = 0
             while not all(task.done() for task in asked):
@@ -108,7 +108,7 @@ def test_threads_are_set_for_the_engine_alone(model: Any) -> None:
         seen.append(torch.get_num_threads())
 
     async def run(threads: int | None) -> int:
-        async with hf(model, threads=threads) as engine:
+        async with LocalEngine(model, threads=threads) as engine:
             await engine.generate([1], SHORT)
             return engine._worker.submit(torch.get_num_threads).result()
 
@@ -128,7 +128,7 @@ def test_threads_are_set_for_the_engine_alone(model: Any) -> None:
 
 def test_a_cancelled_request_frees_its_row(model: Any) -> None:
     async def run() -> None:
-        async with hf(model, slots=1, threads=1) as engine:
+        async with LocalEngine(model, slots=1, threads=1) as engine:
             endless = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
             await until_running(engine)
             waiting = asyncio.create_task(engine.generate([3], Sampling(max_tokens=4_000)))
@@ -151,7 +151,7 @@ def test_a_cancelled_request_frees_its_row(model: Any) -> None:
 
 def test_what_is_over_gives_its_room_back(model: Any) -> None:
     async def run() -> None:
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             rng = random.Random(0)
             regions = engine._batcher.arena.regions
             await asyncio.gather(*(engine.generate(text(rng, 50), SHORT, conversation=at) for at in range(20)))
@@ -171,11 +171,11 @@ def test_what_is_over_gives_its_room_back(model: Any) -> None:
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached", "recomputing"])
-def test_a_model_that_breaks_fails_what_runs_and_nothing_else(decoder: str) -> None:
+def test_a_model_that_breaks_fails_what_runs_and_nothing_else(decoder: Any) -> None:
     model = qwen3(max_position_embeddings=4096)
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, slots=4, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, slots=4, threads=1) as engine:
             await engine.generate([1, 2, 3], SHORT, conversation="a")
             with broken(model, RuntimeError("a wire came loose")):
                 said = await asyncio.gather(
@@ -190,11 +190,11 @@ def test_a_model_that_breaks_fails_what_runs_and_nothing_else(decoder: str) -> N
 
 
 @pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(decoder: str) -> None:
+def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(decoder: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             good = {name: value.clone() for name, value in model.state_dict().items()}
             async with engine.paused():
                 with torch.no_grad():
@@ -215,7 +215,7 @@ def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(decoder: str)
 
 def test_pausing_waits_for_the_step_and_holds_the_next(model: Any) -> None:
     async def run() -> None:
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             asked = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=60))) for at in range(4)]
             await until_running(engine)
             async with engine.paused(), engine.paused():
@@ -236,7 +236,7 @@ def test_pausing_waits_for_the_step_and_holds_the_next(model: Any) -> None:
 
 def test_a_pause_that_is_given_up_does_not_last(model: Any) -> None:
     async def run() -> None:
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             asked = asyncio.create_task(engine.generate([1], Sampling(max_tokens=60)))
             await until_running(engine)
             pausing = asyncio.create_task(engine.pause())
@@ -254,7 +254,7 @@ def test_closing_ends_everything_and_may_be_done_twice(model: Any) -> None:
     before = {thread.name for thread in threading.enumerate()}
 
     async def run() -> None:
-        engine = hf(model, slots=2, threads=1)
+        engine = LocalEngine(model, slots=2, threads=1)
         asked = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=4_000))) for at in range(5)]
         await until_running(engine)
         assert any("palestra" in thread.name for thread in threading.enumerate())
@@ -266,7 +266,7 @@ def test_closing_ends_everything_and_may_be_done_twice(model: Any) -> None:
             await engine.generate([1], SHORT)
         await engine.aclose()
         assert engine._batcher.arena.keys == []
-        never_used = hf(model)
+        never_used = LocalEngine(model)
         await never_used.aclose()
 
     asyncio.run(run())
@@ -280,7 +280,7 @@ def test_an_engine_that_is_dropped_leaves_no_thread(model: Any) -> None:
     before = threads()
 
     async def run() -> None:
-        engine = hf(model, threads=1)
+        engine = LocalEngine(model, threads=1)
         await engine.generate([1], SHORT)
 
     asyncio.run(run())
@@ -294,7 +294,7 @@ def test_an_engine_that_is_dropped_leaves_no_thread(model: Any) -> None:
 
 def test_thousands_of_requests_may_wait(model: Any) -> None:
     async def run() -> None:
-        async with hf(model, slots=64, threads=1) as engine:
+        async with LocalEngine(model, slots=64, threads=1) as engine:
             rng = random.Random(1)
             asked = [engine.generate(text(rng, rng.randint(1, 8)), Sampling(max_tokens=1)) for _ in range(3_000)]
             said = await asyncio.gather(*asked)
@@ -307,7 +307,7 @@ def test_thousands_of_requests_may_wait(model: Any) -> None:
 
 @pytest.mark.parametrize("company", [0, 3])
 def test_in_lockstep_a_run_repeats_bit_for_bit(model: Any, company: int) -> None:
-    async def converse(engine: HFEngine, key: int) -> list[Completion]:
+    async def converse(engine: LocalEngine, key: int) -> list[Completion]:
         rng = random.Random(key)
         ids = text(rng, rng.randint(1, 60))
         said = []
@@ -317,7 +317,7 @@ def test_in_lockstep_a_run_repeats_bit_for_bit(model: Any, company: int) -> None
         return said
 
     async def run() -> list[Any]:
-        async with hf(model, lockstep=True) as engine:
+        async with LocalEngine(model, lockstep=True) as engine:
             talks = await asyncio.gather(*(converse(engine, key) for key in range(1 + company)))
             assert max(error(model, done) for talk in talks for done in talk) < 1e-4
             return [(done.ids, done.logprobs) for talk in talks for done in talk]
@@ -326,7 +326,7 @@ def test_in_lockstep_a_run_repeats_bit_for_bit(model: Any, company: int) -> None
 
 
 def test_in_lockstep_too_loops_end_and_engines_pause(model: Any) -> None:
-    engine = hf(model, lockstep=True)
+    engine = LocalEngine(model, lockstep=True)
 
     async def leave() -> None:
         asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))  # noqa: RUF006

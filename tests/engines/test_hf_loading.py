@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from palestra.engines import Completion, Sampling, hf
+from palestra.engines import Completion, LocalEngine, Sampling
 from palestra.errors import BadValue, MissingExtra
 from tests.engines.tiny import error, make, qwen3, words
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def one_reply(model: Any, **options: Any) -> tuple[Completion, Any]:
     async def run() -> tuple[Completion, Any]:
-        async with hf(model, threads=1, **options) as engine:
+        async with LocalEngine(model, threads=1, **options) as engine:
             return await engine.generate([1, 2, 3], Sampling(max_tokens=5, seed=1)), engine
 
     return asyncio.run(run())
@@ -61,44 +61,44 @@ def test_a_loaded_model_is_used_as_it_is() -> None:
 
 def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="no folder .*init-model"):
-        hf(tmp_path / "missing")
+        LocalEngine(tmp_path / "missing")
     with pytest.raises(BadValue, match="no folder"):
-        hf("./missing")
+        LocalEngine("./missing")
     with pytest.raises(BadValue, match="no folder"):
-        hf("models/org/name")
+        LocalEngine("models/org/name")
     with pytest.raises(BadValue, match="config.json is missing"):
-        hf(tmp_path)
+        LocalEngine(tmp_path)
     with pytest.raises(BadValue, match="got int"):
-        hf(3)
+        LocalEngine(3)
     with pytest.raises(BadValue, match="no folder"):
-        hf(folder / "config.json")
+        LocalEngine(folder / "config.json")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BadValue, match=f"cannot read a model from {tmp_path}"):
-        hf(tmp_path)
+        LocalEngine(tmp_path)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     with pytest.raises(BadValue, match=f"cannot read a model from {tmp_path}"):
-        hf(tmp_path)
+        LocalEngine(tmp_path)
 
 
 def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
     qwen3().save_pretrained(tmp_path)
     with pytest.raises(BadValue, match="holds no tokenizer"):
-        hf(tmp_path)
+        LocalEngine(tmp_path)
     done, _ = one_reply(tmp_path, tokenizer=words())
     assert done.text
 
 
 def test_without_network_the_hub_is_named_and_the_folder_offered() -> None:
     with pytest.raises(BadValue, match=r"'nobody/no-such-model'.*folder"):
-        hf("nobody/no-such-model")
+        LocalEngine("nobody/no-such-model")
 
 
 def test_models_that_write_no_text_are_refused() -> None:
     config = transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     with pytest.raises(BadValue, match="decoder-only"):
-        hf(transformers.T5ForConditionalGeneration(config))
+        LocalEngine(transformers.T5ForConditionalGeneration(config))
     with pytest.raises(BadValue, match="causal"):
-        hf(qwen3().model)
+        LocalEngine(qwen3().model)
 
 
 def test_positions_that_turn_with_the_length_limit_the_context() -> None:
@@ -118,13 +118,13 @@ def test_positions_that_turn_with_the_length_limit_the_context() -> None:
     assert engine.max_context == 48
     assert error(model, done) < 1e-4
     with pytest.raises(BadValue, match="48 tokens at most"):
-        hf(model, max_context=100)
+        LocalEngine(model, max_context=100)
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(BadValue, match="no GPU"):
-            hf(qwen3(), device="cuda")
+            LocalEngine(qwen3(), device="cuda")
 
 
 def run(code: str) -> str:
@@ -132,7 +132,7 @@ def run(code: str) -> str:
 
 
 def test_nothing_heavy_is_imported_before_an_engine_is_made() -> None:
-    said = run("import sys, palestra.engines, palestra.engines.hf; print(*sys.modules)").split()
+    said = run("import sys, palestra.engines, palestra.engines.local.engine; print(*sys.modules)").split()
     assert not {"torch", "transformers", "numpy"} & set(said)
 
 
@@ -146,9 +146,9 @@ class Hide:
         if name.partition('.')[0] == {package!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Hide)
-from palestra.engines import hf
+from palestra.engines import LocalEngine
 try:
-    hf("anything")
+    LocalEngine("anything")
 except ImportError as err:
     print(type(err).__name__, err)
 """

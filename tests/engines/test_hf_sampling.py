@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from palestra.engines import Completion, Sampling, hf
+from palestra.engines import Completion, LocalEngine, Sampling
 from palestra.errors import BadValue
 from tests.engines.tiny import VOCABULARY, bytewise, error, qwen3, text, words
 
@@ -18,13 +18,13 @@ DECODERS = ["lean", "cached", "recomputing"]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_greedy_is_what_generate_says(decoder: str) -> None:
+def test_greedy_is_what_generate_says(decoder: Any) -> None:
     model = qwen3()
     rng = random.Random(9)
     prompts = [text(rng, length) for length in (1, 7, 30, 64)]
 
     async def run() -> list[Completion]:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             greedy = Sampling(max_tokens=25, temperature=0.0)
             return list(await asyncio.gather(*(engine.generate(ids, greedy) for ids in prompts)))
 
@@ -47,7 +47,7 @@ def test_a_seed_gives_the_same_reply_in_any_company() -> None:
     asked = Sampling(max_tokens=40, seed=123, temperature=0.9, top_p=0.95)
 
     async def run(company: int) -> list[int]:
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             others = [
                 engine.generate(text(rng, rng.randint(1, 80)), Sampling(max_tokens=rng.randint(1, 60), top_k=at % 3))
                 for at in range(company)
@@ -61,7 +61,7 @@ def test_a_seed_gives_the_same_reply_in_any_company() -> None:
     other = Sampling(max_tokens=40, seed=124, temperature=0.9, top_p=0.95)
 
     async def two() -> None:
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             a, b, c = await asyncio.gather(*(engine.generate(ids, how) for how in (asked, other, asked)))
             assert a.ids == c.ids == alone
             assert b.ids != alone
@@ -75,7 +75,7 @@ def test_replies_follow_the_models_distribution() -> None:
     draws = 3_000
 
     async def run(sampling: Sampling) -> list[int]:
-        async with hf(model, slots=512, threads=1) as engine:
+        async with LocalEngine(model, slots=512, threads=1) as engine:
             said = await asyncio.gather(
                 *(engine.generate(ids, Sampling(**{**_how(sampling), "seed": at})) for at in range(draws))
             )
@@ -103,8 +103,8 @@ def _how(sampling: Sampling) -> dict[str, Any]:
 def test_dropout_of_a_model_in_training_mode_is_off() -> None:
     model = qwen3(attention_dropout=0.5).train()
 
-    async def run(decoder: str) -> None:
-        async with hf(model, decoder=decoder, threads=1) as engine:
+    async def run(decoder: Any) -> None:
+        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
             assert engine.decoder == decoder
             done = await engine.generate([1, 2, 3], Sampling(max_tokens=9))
             assert model.training  # as the learner left it
@@ -120,10 +120,10 @@ def test_text_is_what_the_ids_say() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, tokenizer=words(), threads=1) as engine:
+        async with LocalEngine(model, tokenizer=words(), threads=1) as engine:
             done = await engine.generate([5, 6], Sampling(max_tokens=4))
             assert done.text.split() == [f"w{token}" for token in done.ids]
-        async with hf(model, threads=1) as engine:
+        async with LocalEngine(model, threads=1) as engine:
             assert engine.tokenizer is None
             assert (await engine.generate([5, 6], Sampling(max_tokens=4))).text == ""
 
@@ -132,7 +132,7 @@ def test_text_is_what_the_ids_say() -> None:
 
 def reply(model: Any, tokenizer: Any, prompt: list[int], sampling: Sampling, **options: Any) -> Completion:
     async def run() -> Completion:
-        async with hf(model, tokenizer=tokenizer, threads=1, **options) as engine:
+        async with LocalEngine(model, tokenizer=tokenizer, threads=1, **options) as engine:
             return await engine.generate(prompt, sampling)
 
     return asyncio.run(run())
@@ -161,7 +161,7 @@ def test_the_models_own_stop_ids_are_known_wherever_they_stand() -> None:
     model.generation_config.eos_token_id = [5, 6]
 
     async def run() -> None:
-        async with hf(model, tokenizer=tokenizer, threads=1) as engine:
+        async with LocalEngine(model, tokenizer=tokenizer, threads=1) as engine:
             said = await asyncio.gather(*(engine.generate([at], Sampling(max_tokens=400, seed=at)) for at in range(12)))
             ended = [done for done in said if done.finish == "stop"]
             assert {done.ids[-1] for done in ended} == {5, 6, 7}
@@ -202,7 +202,7 @@ def test_a_stop_string_may_be_characters_of_several_tokens() -> None:
             return logits
 
     async def run(stop: str) -> Completion:
-        async with hf(model, tokenizer=tokenizer, decoder="cached", threads=1) as engine:
+        async with LocalEngine(model, tokenizer=tokenizer, decoder="cached", threads=1) as engine:
             model.lm_head = Says()
             return await engine.generate([0], Sampling(max_tokens=len(ids), stop=(stop,)))
 
@@ -221,7 +221,7 @@ def test_requests_that_cannot_work_are_refused() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with hf(model, max_context=40, threads=1) as engine:
+        async with LocalEngine(model, max_context=40, threads=1) as engine:
             assert engine.max_context == 40
             with pytest.raises(BadValue, match="empty"):
                 await engine.generate([], Sampling())
@@ -252,4 +252,4 @@ def test_requests_that_cannot_work_are_refused() -> None:
         ({"dtype": "int8"}, "dtype"),
     ):
         with pytest.raises(BadValue, match=said):
-            hf(model, **options)
+            LocalEngine(model, **options)

@@ -297,7 +297,7 @@ def test_a_tokenizer_by_its_folder(vllm: Stub, tmp_path: Path) -> None:
     bytelevel.decoder = decoders.ByteLevel()
     fast: Any = PreTrainedTokenizerFast
     fast(tokenizer_object=bytelevel).save_pretrained(tmp_path)
-    engine = palestra.engines.openai(vllm.url, tokenizer=tmp_path)
+    engine = palestra.engines.OpenAIEngine(vllm.url, tokenizer=tmp_path)
     assert engine.tokenizer is not None
     assert engine.tokenizer.decode(engine.tokenizer.encode("h\u00e9 you")) == "h\u00e9 you"
     with pytest.raises(BadValue, match="the tokenizer is not the one"):  # other ids for the same bytes

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palestra.engines.base import Sampling
-from palestra.engines.sampling import is_plain, numbers_of, sample, seed_of, settings, uniforms
+from palestra.engines.local.sampling import is_plain, numbers_of, sample, seed_of, settings, uniforms
 
 DRAWS = 20_000
 LOGITS = torch.tensor([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -8.0])

@@ -190,14 +190,14 @@ def test_the_version_is_the_one_at_the_start() -> None:
 
 def test_the_functions_keep_their_names_when_the_modules_are_loaded() -> None:
     for _ in range(2):
-        assert palestra.engines.scripted("x").requests == 0
-        assert callable(palestra.engines.openai)
-        assert callable(palestra.engines.hf)
+        assert palestra.engines.ScriptedEngine("x").requests == 0
+        assert callable(palestra.engines.OpenAIEngine)
+        assert callable(palestra.engines.local.engine)
 
 
 def test_the_room_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from palestra.engines.scripted import ScriptedEngine; from palestra.engines import openai; "
+        "import sys; from palestra.engines.scripted import ScriptedEngine; from palestra.engines import OpenAIEngine; "
         "print(*{m.split('.')[0] for m in sys.modules})"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -11,7 +11,7 @@ import pytest
 from palestra.agents import Chat, Expert, Random
 from palestra.engines import Sampling
 from palestra.engines.default_model import default_model, save
-from palestra.engines.folders import fingerprint, model_folder
+from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
 from palestra.evals.agents import ModelSettings, Player, kind_of, python_agent
 from palestra.rollout import collect

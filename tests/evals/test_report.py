@@ -15,7 +15,7 @@ from palestra.errors import BadValue
 from palestra.evals import Evaluation, Player, Suite, entry, evaluate, write_report
 from palestra.evals.report import pass_chart, sample
 from palestra.evals.text import aligned, markdown, table_text
-from palestra.pages.ranges import Range, draw
+from palestra.reports.ranges import Range, draw
 from tests.evals.players import GAME
 
 NASTY = "<script>alert(1)</script>"

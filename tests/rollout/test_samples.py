@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.agents import Chat, Expert, Reflect, TokenBudget
-from palestra.engines import ByteTokenizer, scripted
+from palestra.engines import ByteTokenizer, ScriptedEngine
 from palestra.errors import BadValue
 from palestra.registry import make
 from palestra.rollout.episode import play
@@ -161,7 +161,7 @@ def _guesses() -> list[str]:
 
 def test_a_played_episode_is_one_sample() -> None:
     tokenizer = ByteTokenizer()
-    agent = Chat(scripted(_guesses(), tokenizer=tokenizer), system="Play.")
+    agent = Chat(ScriptedEngine(_guesses(), tokenizer=tokenizer), system="Play.")
     played = asyncio.run(_play(agent))
     assert played.failure is None
     (sample,) = to_samples(played)
@@ -173,7 +173,7 @@ def test_a_played_episode_is_one_sample() -> None:
 
 def test_cuts_and_reflections_are_all_there() -> None:
     agent = Chat(
-        scripted(_guesses(), tokenizer=ByteTokenizer()),
+        ScriptedEngine(_guesses(), tokenizer=ByteTokenizer()),
         context=TokenBudget(800),
         reflect=Reflect(when=None, every=2),
     )

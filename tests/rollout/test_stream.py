@@ -13,7 +13,7 @@ import palestra
 from palestra.agents import Expert
 from palestra.rollout import Task, collect, stream
 from palestra.wrappers import Horizon
-from tests.checks.zoo import Sound
+from tests.conformance.zoo import Sound
 
 
 def test_tasks_that_come_to_be_known_one_by_one() -> None:

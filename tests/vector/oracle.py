@@ -6,7 +6,7 @@ from typing import Any
 
 from palestra.core import Env
 from palestra.seeding import child_seed, nth_seed
-from palestra.vector.types import Autoreset
+from palestra.workers.types import Autoreset
 
 ACCIDENTS = {"raise", "quit", "hang", "spin", "exit", "kill", "eat", "four", "lambda"}
 

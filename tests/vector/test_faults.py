@@ -11,7 +11,7 @@ import pytest
 
 from palestra.errors import EnvFailed
 from palestra.vector import Ready, VectorEnv, make_vec
-from palestra.vector.types import Autoreset
+from palestra.workers.types import Autoreset
 from tests.vector.envs import Trouble
 from tests.vector.oracle import OneEnv, seen
 

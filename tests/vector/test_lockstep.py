@@ -16,7 +16,7 @@ from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, Unkno
 from palestra.seeding import child_seed, nth_seed
 from palestra.types import Step
 from palestra.vector import Flags, VectorEnv, make_vec
-from palestra.vector.types import AUTORESETS, Autoreset
+from palestra.workers.types import AUTORESETS, Autoreset
 from palestra.wrappers import Horizon
 from tests.vector.envs import Trouble, make_trouble
 from tests.vector.oracle import OneEnv, seen

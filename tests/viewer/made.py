@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 import palestra.engines
 from palestra.agents import Chat, Expert, Random
 from palestra.agents.base import Agent
-from palestra.engines import ByteTokenizer, scripted
+from palestra.engines import ByteTokenizer, ScriptedEngine
 from palestra.rollout import Trajectory, Turn, Writer, collect
 from palestra.types import Action, Call
 
@@ -154,7 +154,7 @@ def everything(folder: Path) -> Path:
     games = ["game:Sokoban-v0-easy", "game:Sudoku-v0-easy"]
     store(folder / "expert" / "episodes.jsonl", [t for env in games for t in played(Expert(), env, 4)])
     store(folder / "random" / "episodes.jsonl", [t for env in games for t in played(Random(), env, 4)])
-    broken = Chat(scripted("\\boxed{5}", tokenizer=ByteTokenizer(), fail_every=3))
+    broken = Chat(ScriptedEngine("\\boxed{5}", tokenizer=ByteTokenizer(), fail_every=3))
     failed = played(broken, GUESS, 6, retries=0)
     assert any(t.failure for t in failed)
     store(folder / "failing" / "episodes.jsonl", failed)

@@ -13,7 +13,7 @@ import pytest
 
 import palestra
 from palestra.errors import BadValue
-from palestra.listening import is_loopback
+from palestra.sockets import is_loopback
 from palestra.viewer import create_app
 from palestra.viewer.folder import Folder, NotThere
 from tests.viewer.made import played, store, training_run

@@ -10,7 +10,7 @@ import pytest
 
 import palestra
 from palestra.agents import Chat
-from palestra.checks import check_env
+from palestra.conformance import check_env
 from palestra.core import Env
 from palestra.engines.bytes_tokenizer import ByteTokenizer
 from palestra.engines.default_model import default_model
@@ -285,7 +285,7 @@ def test_tokens_stay_exact_with_tools_in_play(style: str) -> None:
 
 def test_tokens_stay_exact_with_a_real_model() -> None:
     model, tokenizer = default_model("0.1M")
-    engine = palestra.engines.hf(model, tokenizer=tokenizer, device="cpu", threads=1)
+    engine = palestra.engines.LocalEngine(model, tokenizer=tokenizer, device="cpu", threads=1)
     agent = Chat(engine, max_tokens=12)
     result = asyncio.run(collect(agent, GAME, episodes=2, seed=5, wrappers=[Echo], retries=0))
     assert len(result.trajectories) == 2

@@ -11,8 +11,8 @@ env = from_gymnasium("FrozenLake-v1", parse={"left": 0, "down": 1, "right": 2, "
 observation, info = env.reset(seed=1)                   # a prompt; actions go in \boxed{}
 """
 
-from palestra.integrations.gymnasium.inward import FromGymnasium
-from palestra.integrations.gymnasium.outward import AnyText, ToGymnasium, register_all
+from palestra.integrations.gymnasium.from_gymnasium import FromGymnasium
+from palestra.integrations.gymnasium.to_gymnasium import AnyText, ToGymnasium, register_all
 
 __all__ = ["AnyText", "FromGymnasium", "ToGymnasium", "from_gymnasium", "register_all", "to_gymnasium"]
 

@@ -10,6 +10,6 @@ from palestra.optional import require
 
 require("mcp", extra="mcp")  # before the module below says it less helpfully
 
-from palestra.integrations.mcp.outward import serve, server_of  # noqa: E402
+from palestra.integrations.mcp.to_mcp import serve, server_of  # noqa: E402
 
 __all__ = ["serve", "server_of"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.checks import success_rate
+from palestra.conformance import success_rate
 from palestra.envs.sciworld.env import SciWorld
 from palestra.envs.sciworld.solution import WAIT, shortened, unburnt
 

@@ -1,0 +1,1 @@
+"""The in-process engine: scheduler, KV cache, prefix cache and model runners."""

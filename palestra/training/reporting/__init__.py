@@ -1,0 +1,1 @@
+"""Reporting of a training run: console, metrics files, `report.html`."""

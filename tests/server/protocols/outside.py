@@ -1,0 +1,77 @@
+"""What tests of dialects need from outside: an interpreter that has OpenEnv, and a server without patience."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.server.servers import ROOT, Server
+
+HOME = ROOT / ".cache" / "openenv-venv"
+PACKAGES = ("openenv-core==0.3.0", "uvicorn", "httptools", "uvloop", "websockets")
+HERE = Path(__file__).parent
+
+
+def openenv_python() -> str:
+    """OpenEnv's packages clash with ours, so they have a virtual environment of their own, made once."""
+    HOME.parent.mkdir(exist_ok=True)
+    with (HOME.parent / "openenv-venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        if not (HOME / ".ready").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(HOME)], check=True)
+            subprocess.run([str(HOME / "bin" / "python"), "-m", "pip", "install", "-q", *PACKAGES], check=True)
+            (HOME / ".ready").touch()
+    return str(HOME / "bin" / "python")
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], port: int) -> Iterator[str]:
+    """A server that another program is; its address once it listens."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
+        try:
+            for _ in range(600):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                said.seek(0)
+                assert process.poll() is None, said.read()
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def impatient(*envs: str) -> Iterator[Server]:
+    """A server that asks every 0.2 s whether its sockets are still there."""
+    code = "from tests.server.servers import _main; _main()"
+    given = json.dumps([{"envs": envs, "imports": ["tests.server.bad_ids"], "ping": 0.2}, 0.2])
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-u", "-c", code, given], cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline().split()
+            assert said[:1] == ["ready"], log.read_text()
+            yield Server(process, said[1], log)
+        finally:
+            process.terminate()
+            process.wait(30)
+            process.stdout.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])

@@ -1,0 +1,302 @@
+"""AgentGym's protocol on our server, spoken as its clients speak it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palestra.envs.sciworld.tasks import TYPES
+from palestra.registry import list_envs
+from palestra.server.protocols.agentgym_tasks import TASKS, Task, served, spread
+from tests.server.bad_envs import TRICKY
+from tests.server.servers import Client, Reply, Server, serving, until
+
+SEARCH = ["search:World-v0-1hop", "search:World-v0-2hop"]
+ENVS = [*list_envs("babyai"), *list_envs("textcraft"), "sciworld:All-v0", *SEARCH, "webshop:Shop-v0"]
+NUMBER = {"searchqa": "env_idx", "webshop": "env_idx"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(*ENVS, TRICKY) as found:
+        yield found
+
+
+class Their:
+    """Requests as AgentGym's clients send them."""
+
+    def __init__(self, client: Client, family: str) -> None:
+        self.client = client
+        self.family = family
+        self.key = NUMBER.get(family, "id")
+        self.number = -1
+
+    def send(self, path: str, body: Any = None) -> Reply:
+        address = f"/agentgym/{self.family}/{path}"
+        if body is None:  # requests.post(url): no body, and no type of one
+            return self.client.send("POST", address)
+        return self.client.send("POST", address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    def post(self, path: str, body: Any = None) -> Any:
+        reply = self.send(path, body)
+        assert reply.status == 200, reply.body
+        return reply.data
+
+    def read(self, what: str) -> Any:
+        reply = self.client.get(f"/agentgym/{self.family}/{what}?{self.key}={self.number}")
+        assert reply.status == 200, reply.body
+        return reply.data
+
+    def create(self) -> Any:
+        if self.family == "textcraft":
+            made = self.post("create", {"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None})
+            assert (made["reward"], made["done"]) == (0, False)
+            assert "Goal: craft" in made["observation"]
+        else:
+            made = self.post("create", {"id": 0} if self.family == "searchqa" else None)
+        self.number = made if self.key == "env_idx" else made["id"]
+        assert type(self.number) is int
+        return made
+
+    def reset(self, task: int) -> str:
+        """What the client's `observe` says afterwards."""
+        if self.family == "searchqa":
+            answer = self.post("reset", {"id": task, "env_idx": self.number})
+            assert answer == self.read("observation")
+            return str(answer)
+        if self.family == "webshop":
+            state, nothing = self.post("reset", {"session_id": task, "env_idx": self.number})
+            assert nothing is None
+            assert state == self.read("observation")
+            return str(state)
+        answer = self.post("reset", {"data_idx": task, "id": self.number})
+        assert (answer["reward"], answer["done"]) == (0, False)
+        return str(answer["observation"])
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        """State, reward and done, as the client makes its StepOutput."""
+        answer = self.post("step", {"action": action, self.key: self.number})
+        reward = answer["score" if self.family in ("babyai", "sciworld") else "reward"]
+        return answer["state" if self.family == "webshop" else "observation"], reward, answer["done"]
+
+
+def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
+    """The same episode over our own protocol: actions of the expert's, and what they lead to."""
+    play = client.open(task.env, kwargs=task.kwargs)
+    yield play.reset(seed=task.seed, options=task.options).data["observation"], "", 0.0
+    done = False
+    while not done:
+        action = play.advice(player="expert").data["action"]
+        step = play.do(action).data
+        done = step["terminated"]
+        yield action, step["observation"], step["reward"]
+    play.close()
+
+
+@pytest.mark.parametrize(
+    ("family", "number"),
+    [("babyai", 0), ("babyai", 47), ("textcraft", 5), ("textcraft", 6), ("searchqa", 3), ("webshop", 4)],
+)
+def test_an_expert_plays_a_whole_episode(server: Server, family: str, number: int) -> None:
+    with server.client() as client, server.client() as other:
+        their = Their(client, family)
+        their.create()
+        theirs = expert(other, TASKS[family][1](served(ENVS, family), number))
+        first, _, _ = next(theirs)
+        assert their.reset(number) == first
+        last = (0.0, False)
+        for action, observation, reward in theirs:
+            state, earned, done = their.step(action)
+            assert state == observation == their.read("observation")
+            assert earned == reward
+            last = (earned, done)
+        assert last == (1.0, True)
+        assert their.send("step", {their.key: their.number, "action": "x"}).status == 409
+        closed = their.post("close", {their.key: their.number})
+        again = their.post("close", {their.key: their.number})
+        assert (closed, again) == ((True, False) if family == "searchqa" else (closed, {**closed, "closed": False}))
+
+
+@pytest.mark.slow
+def test_scienceworld_in_hundredths(server: Server) -> None:
+    with server.client() as client:
+        their = Their(client, "sciworld")
+        assert their.create() == {"id": their.number}
+        answer = their.post("reset", {"id": their.number, "data_idx": 3_500})
+        assert (answer["task_name"], answer["var_num"]) == ("find-non-living-thing", 264)
+        assert "find a(n) non-living thing" in answer["task_description"]
+        assert "workshop" in answer["observation"]
+        hint = their.read("action_hint")
+        assert "look at OBJ" in hint["possible_actions"]
+        assert "red box" in hint["possible_objects"]
+        expected = {"look around": 8, "focus on green wire": 58, "move green wire to red box": 100}  # the expert's
+        for action, score in expected.items():
+            _, earned, done = their.step(action)
+            assert (earned, done) == (score, score == 100)
+        assert their.read("detail")["score"] == 100
+        assert "Score: 1.00" in their.read("goals")["goals"]
+        their.post("close", {"id": their.number})
+
+
+def test_what_textcraft_and_webshop_tell_besides(server: Server) -> None:
+    with server.client() as client:
+        craft = Their(client, "textcraft")
+        made = craft.post("create", {"goal": "minecraft:stick"})
+        craft.number = made["id"]
+        assert "Goal: craft stick." in made["observation"]
+        assert "Goal: craft stick." in craft.reset(3)
+        assert craft.read("goal") == "craft stick"
+        recipes = craft.read("commands").splitlines()
+        assert any(" stick using " in line for line in recipes)
+        assert all(line.startswith("craft ") for line in recipes)
+        assert craft.read("detail") == {
+            "observation": craft.read("observation"),
+            "done": False,
+            "reward": 0.0,
+            "deleted": False,
+        }
+        assert craft.send("create", {"commands": "craft 1 a using 1 b"}).status == 422
+        shop = Their(client, "webshop")
+        shop.create()
+        page = shop.reset(7)
+        assert shop.read("instruction_text") in page
+        assert shop.read("available_actions") == {"has_search_bar": True, "clickables": []}
+        shop.step("search[blanket]")
+        assert "Back to Search" in shop.read("available_actions")["clickables"]
+
+
+def test_numbers_are_ones_own_and_never_given_twice() -> None:
+    with (
+        serving("textcraft:Depth1-v0", tokens={"token-of-a": "a", "token-of-b": "b"}) as server,
+        server.client(token="token-of-a") as one,
+        server.client(token="token-of-b") as two,
+        server.client() as nobody,
+    ):
+        a, b = Their(one, "textcraft"), Their(two, "textcraft")
+        seen = []
+        for _ in range(3):
+            a.create()
+            seen.append(a.number)
+            a.post("close", {"id": a.number})
+        a.create()
+        assert len({*seen, a.number}) == 4
+        assert sorted(seen) == seen
+        a.reset(0)
+        for path, body in (("reset", {"data_idx": 0}), ("step", {"action": "inventory"}), ("close", {})):
+            assert b.send(path, {"id": a.number, **body}).status == 404
+            assert b.send(path, {"id": seen[0], **body}).status == 404
+        assert b.client.get(f"/agentgym/textcraft/observation?id={a.number}").status == 404
+        assert b.client.get("/agentgym/textcraft/list_envs").data == []
+        assert a.client.get("/agentgym/textcraft/list_envs").data == [a.number]
+        assert a.step("inventory")[2] is False
+        assert nobody.post("/agentgym/textcraft/create").status == 401
+
+
+def test_ends_are_told_and_forgotten() -> None:
+    with serving("textcraft:Depth1-v0", lease=1.0) as server, server.client() as client:
+        their = Their(client, "textcraft")
+        their.create()
+        their.reset(0)
+        until(lambda: server.number("sessions") == 0)
+        late = their.send("step", {"id": their.number, "action": "inventory"})
+        assert (late.status, late.data["code"], late.data["cause"]) == (410, "session_gone", "expired")
+        assert client.get("/agentgym/textcraft/list_envs").data == []
+        assert their.post("close", {"id": their.number}) == {"closed": False, "id": their.number}
+        their.create()
+        their.reset(0)
+        for worker in server.workers():
+            worker.kill()
+        until(lambda: server.number("sessions") == 0)
+        lost = their.send("step", {"id": their.number, "action": "inventory"})
+        assert (lost.status, lost.data["cause"], lost.data["boundary"]) == (410, "worker", "env")
+        until(lambda: client.get("/ready").status == 200)
+        their.create()
+        their.reset(0)
+
+
+def test_another_environment_takes_the_place_of_the_one_before() -> None:
+    with serving("textcraft:Depth1-v0", "textcraft:Depth2-v0", max_sessions=1) as server, server.client() as client:
+        their = Their(client, "textcraft")
+        their.create()
+        full = their.send("create", {})
+        assert (full.status, full.data["code"]) == (503, "capacity")
+        assert int(full.headers["retry-after"]) >= 1
+        prompts = {their.reset(number) for number in range(4)}
+        assert len(prompts) == 4
+        assert server.number("sessions") == 1
+        their.post("close", {"id": their.number})
+        assert server.number("sessions") == 0
+
+
+def test_a_retry_with_the_same_request_id_is_one_step(server: Server) -> None:
+    with server.client() as client:
+        their = Their(client, "textcraft")
+        their.create()
+        their.reset(1)
+        body = json.dumps({"id": their.number, "action": "get 2 cobblestone"}).encode()
+        headers = {"Content-Type": "application/json", "X-Request-Id": "again"}
+        answers = [client.send("POST", "/agentgym/textcraft/step", body, headers).body for _ in range(3)]
+        assert len(set(answers)) == 1
+        assert their.step("inventory")[0] == "You have: 2 cobblestone."
+
+
+def test_mistakes_have_codes(server: Server) -> None:
+    def send(method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> int:
+        with server.client() as client:
+            reply = client.send(method, f"/agentgym/{path}", body, {"Content-Type": kind} if body else {})
+            assert reply.status == 200 or set(reply.data) >= {"error", "code"}
+            return reply.status
+
+    with server.client() as client:
+        their = Their(client, "babyai")
+        their.create()
+    number = str(their.number)
+    step = f'{{"id": {number}, "action": "x"}}'.encode()
+    assert send("POST", "babyai/step", step) == 409  # nothing has begun
+    assert send("GET", f"babyai/observation?id={number}") == 409
+    assert send("GET", "babyai/step") == 405
+    assert send("POST", f"babyai/observation?id={number}") == 405
+    assert send("POST", "babyai/step", step, "application/msgpack") == 415
+    assert send("POST", "babyai/step", b"{") == 400
+    assert send("POST", "babyai/step", b"\xff") == 400
+    assert send("POST", "babyai/step", b"[1]") == 400
+    assert send("POST", "babyai/step", b"{}") == 400
+    assert send("POST", "babyai/step", f'{{"id": {number}}}'.encode()) == 400
+    assert send("POST", "babyai/step", b'{"id": -1, "action": "x"}') == 400
+    assert send("POST", "babyai/step", b'{"id": 1e99, "action": "x"}') == 400
+    assert send("POST", "babyai/step", b'{"id": 0, "action": "x"}') == 404
+    assert send("POST", "babyai/reset", f'{{"id": {number}, "data_idx": -1}}'.encode()) == 400
+    assert send("POST", "textcraft/step", step) == 404  # a number of another family's
+    assert send("GET", "babyai/observation?id=x") == 400
+    assert send("GET", "babyai/observation") == 400
+    assert send("GET", "babyai/nothing") == 404
+    assert send("GET", "alfworld/observation?id=1") == 404
+    assert send("GET", "babyai/") == 200
+    assert send("POST", "babyai/step", b"x" * 20_000_000) == 413
+
+
+@given(number=st.integers(0, 10_000), ids=st.lists(st.text("abc", min_size=1), min_size=1, max_size=9, unique=True))
+def test_a_number_is_spread_and_can_be_told_again(number: int, ids: list[str]) -> None:
+    task = spread(ids, number)
+    assert task.seed * len(ids) + ids.index(task.env) == number
+
+
+@given(st.integers(0, 100_000))
+def test_numbers_are_agentgyms_own(number: int) -> None:
+    assert TASKS["babyai"][1](ENVS, number)[:2] == ("babyai:All-v0", number)  # whose seeds are AgentGym's index
+    task = TASKS["sciworld"][1](ENVS, number)
+    kind = TYPES[task.options["task"]]
+    assert kind.number not in ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
+    assert task.options["variation"] in range(kind.variations)
+
+
+def test_scienceworld_goes_through_all_variations_in_order() -> None:
+    first = [TASKS["sciworld"][1](ENVS, number).options for number in range(62)]
+    assert first[:2] == [{"task": "boil", "variation": 0}, {"task": "boil", "variation": 1}]
+    assert first[30] == {"task": "melt", "variation": 0}
+    assert TASKS["sciworld"][1](["sciworld:Boil-v0"], 7)[:2] == ("sciworld:Boil-v0", 7)

@@ -1,0 +1,181 @@
+"""Any environment over MCP: the official client, ours, and what the wire says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+import palestra
+from palestra.tools.mcp import McpTools
+from tests.server.bad_envs import TRICKY
+from tests.server.servers import Client, Reply, Server, serving, until
+
+CRAFT = "textcraft:Depth1-v0"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(CRAFT, TRICKY) as found:
+        yield found
+
+
+class Wire:
+    """MCP by hand."""
+
+    def __init__(self, client: Client, env: str = TRICKY) -> None:
+        self.client = client
+        self.path = f"/mcp/{env}"
+        self.session = ""
+        self.count = 0
+
+    def send(self, method: str, params: Any = None, **more: Any) -> Reply:
+        self.count += 1
+        body = {"jsonrpc": "2.0", "id": self.count, "method": method, "params": params or {}, **more}
+        headers = {"Content-Type": "application/json"}
+        if self.session:
+            headers["Mcp-Session-Id"] = self.session
+        return self.client.send("POST", self.path, json.dumps(body).encode(), headers)
+
+    def begin(self) -> Reply:
+        reply = self.send("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}})
+        self.session = reply.headers["mcp-session-id"]
+        return reply
+
+    def call(self, name: str, arguments: Any = None, **more: Any) -> Any:
+        return self.send("tools/call", {"name": name, "arguments": arguments or {}}, **more).data
+
+    def end(self) -> Reply:
+        return self.client.send("DELETE", self.path, None, {"Mcp-Session-Id": self.session})
+
+
+def test_the_official_client_plays_an_episode(server: Server) -> None:
+    async def played() -> None:
+        from mcp import Client as Official
+
+        with palestra.make(CRAFT) as env:
+            first, _ = env.reset(seed=3)
+            async with Official(f"{server.url}/mcp/{CRAFT}") as client:
+                tools = (await client.list_tools()).tools
+                assert [tool.name for tool in tools] == ["reset", "step", "render", "close"]
+                begun: Any = await client.call_tool("reset", {"seed": 3})
+                assert begun.content[0].text == first
+                while True:
+                    action = str(env.expert_action())
+                    step = env.step(action)
+                    answer: Any = await client.call_tool("step", {"action": action})
+                    assert answer.content[0].text == step.observation
+                    assert answer.structured_content["reward"] == step.reward
+                    if step.done:
+                        break
+                assert answer.content[-1].text == "[reward 1; the episode is over: solved]"
+                assert server.number("sessions") == 1
+
+    asyncio.run(played())
+    until(lambda: server.number("sessions") == 0)  # the session took its environment with it
+
+
+def test_our_own_client_plays_an_episode(server: Server) -> None:
+    with palestra.make(CRAFT) as env, closing(McpTools(f"{server.url}/mcp/{CRAFT}", timeout=30).open(seed=0)) as tools:
+        named = {tool.name: tool for tool in tools.tools}
+        first, _ = env.reset(seed=4)
+        assert named["reset"].run({"seed": 4}).text == first
+        done = False
+        while not done:
+            action = str(env.expert_action())
+            step = env.step(action)
+            said = str(named["step"].run({"action": action}).text)
+            assert said.startswith(str(step.observation))
+            done = step.done
+        assert said.endswith("[reward 1; the episode is over: solved]")
+    until(lambda: server.number("sessions") == 0)
+
+
+def test_sessions_are_apart_and_end(server: Server) -> None:
+    with server.client() as client:
+        one, two = Wire(client), Wire(client)
+        hello = one.begin().data["result"]
+        two.begin()
+        assert hello["protocolVersion"] == "2025-06-18"
+        assert one.send("ping").data["result"] == {}
+        assert server.number("sessions") == 0  # none before the first reset
+        assert one.call("step", {"action": "a"})["result"]["isError"] is True
+        assert one.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "begun 1"
+        assert two.call("reset", {"seed": 2})["result"]["content"][0]["text"] == "begun 2"
+        assert one.call("step", {"action": "a"})["result"]["content"][0]["text"] == "a"
+        assert two.call("step", {"action": "b"})["result"]["content"][0]["text"] == "b"
+        picture = two.call("step", {"action": "image 1"})["result"]["content"]
+        assert [block["type"] for block in picture] == ["text", "image"]
+        assert one.call("render")["result"]["content"][0]["text"] == "a"
+        assert one.call("close")["result"]["structuredContent"] == {"closed": True}
+        assert one.call("close")["result"]["structuredContent"] == {"closed": False}
+        assert one.call("reset", {"seed": 9})["result"]["isError"] is False
+        assert server.number("sessions") == 2
+        assert (one.end().status, one.end().status) == (200, 404)
+        assert one.send("tools/list").status == 404
+        two.end()
+    assert server.number("sessions") == 0
+
+
+def test_the_same_request_twice_is_one_step(server: Server) -> None:
+    with server.client() as client:
+        wire = Wire(client)
+        wire.begin()
+        wire.call("reset", {"seed": 1})
+        answers = [wire.call("step", {"action": "a"}, id="again") for _ in range(3)]
+        assert answers[0] == answers[1] == answers[2]
+        assert wire.call("step", {"action": "b"})["result"]["content"][0]["text"] == "a b"
+        wire.end()
+
+
+def test_failures_are_told_and_the_session_goes_on(server: Server) -> None:
+    with server.client() as client:
+        wire = Wire(client)
+        wire.begin()
+        wire.call("reset", {"seed": 1})
+        broken = wire.call("step", {"action": "raise"})["result"]
+        assert (broken["isError"], broken["structuredContent"]["code"]) == (True, "env_failed")
+        assert wire.call("reset", {"seed": 1})["result"]["isError"] is False
+        lost = wire.call("step", {"action": "exit"})["result"]["structuredContent"]
+        assert (lost["code"], lost["boundary"]) == ("session_gone", "env")
+        until(lambda: client.get("/ready").status == 200)
+        assert wire.call("reset")["result"]["isError"] is True  # told once more: an episode was lost
+        assert wire.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "begun 1"
+        assert wire.call("step", {"action": 3})["error"]["code"] == -32602
+        assert wire.call("reset", {"seed": -1})["error"]["code"] == -32602
+        assert wire.call("step", {"actoin": "a"})["error"]["code"] == -32602
+        assert wire.call("fly")["error"]["code"] == -32602
+        wire.end()
+
+
+def test_mistakes_have_codes(server: Server) -> None:
+    with server.client() as client:
+        wire = Wire(client)
+        assert wire.send("tools/list").status == 400  # no session was begun
+        assert wire.send("server/discover").data["error"]["code"] == -32601
+        wire.session = "made-up"
+        assert wire.send("tools/list").status == 404
+        headers = {"Content-Type": "application/json"}
+        assert client.send("GET", wire.path).status == 405
+        assert client.send("POST", wire.path, b"{}", {}).status == 415
+        assert client.send("POST", wire.path, b"{", headers).data["error"]["code"] == -32700
+        assert client.send("POST", wire.path, b"[]", headers).data["error"]["code"] == -32600
+        note = b'{"jsonrpc": "2.0", "method": "notifications/initialized"}'
+        assert client.send("POST", wire.path, note, headers).status == 202
+        assert client.send("POST", "/mcp/game:Nothing-v0", note, headers).status == 404
+
+
+def test_leases_and_quotas_hold_here_too() -> None:
+    with serving(TRICKY, lease=1.0, sessions_per_client=2) as server, server.client() as client:
+        wires = [Wire(client) for _ in range(2)]
+        for wire in wires:
+            wire.begin()
+            wire.call("reset")
+        assert Wire(client).send("initialize").data["error"]["data"]["code"] == "quota"
+        until(lambda: server.number("sessions") == 0)
+        assert wires[0].send("tools/list").status == 404
+        Wire(client).begin()

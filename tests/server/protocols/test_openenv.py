@@ -1,0 +1,346 @@
+"""OpenEnv's protocol on our server: its own client, plain HTTP that goes on, and a socket that leaks nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+import palestra
+from tests.server.bad_envs import TRICKY
+from tests.server.protocols.outside import impatient, openenv_python
+from tests.server.servers import Client, Reply, Server, serving, until
+
+CRAFT = "textcraft:Depth2-v0"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(CRAFT, TRICKY) as found:
+        yield found
+
+
+class Plain:
+    """OpenEnv's HTTP."""
+
+    def __init__(self, client: Client, env: str = TRICKY) -> None:
+        self.client = client
+        self.base = f"/openenv/{env}"
+
+    def reset(self, **data: Any) -> Reply:
+        return self.client.post(f"{self.base}/reset", data)
+
+    def step(self, action: str, **data: Any) -> Reply:
+        return self.client.post(f"{self.base}/step", {"action": {"action": action}, **data})
+
+    def state(self, query: str = "") -> Any:
+        return self.client.get(f"{self.base}/state{query}").data
+
+
+class Talk:
+    """OpenEnv's socket."""
+
+    def __init__(self, server: Server, env: str = TRICKY) -> None:
+        address = server.url.replace("http", "ws", 1)
+        self.held = ExitStack()
+        opening = connect(f"{address}/openenv/{env}/ws", proxy=None, max_size=None)
+        self.socket: ClientConnection = self.held.enter_context(opening)
+
+    def send(self, kind: str, data: Any = None, **more: Any) -> None:
+        self.socket.send(json.dumps({"type": kind, **({} if data is None else {"data": data}), **more}))
+
+    def hear(self) -> Any:
+        return json.loads(self.socket.recv(timeout=30))
+
+    def ask(self, kind: str, data: Any = None, **more: Any) -> Any:
+        self.send(kind, data, **more)
+        return self.hear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.close()
+
+
+@pytest.mark.slow
+def test_openenvs_own_client_plays_an_episode(server: Server) -> None:
+    with palestra.make(CRAFT) as env:
+        first, _ = env.reset(seed=11)
+        expected: list[list[Any]] = [[first, None, False]]
+        actions = []
+        while not expected[-1][2]:
+            actions.append(env.expert_action())
+            step = env.step(str(actions[-1]))
+            expected.append([step.observation, step.reward, step.done])
+    player = Path(__file__).parent / "openenv_player.py"
+    command = [
+        openenv_python(),
+        "-W",
+        "ignore",
+        str(player),
+        f"{server.url}/openenv/{CRAFT}",
+        "11",
+        json.dumps(actions),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["seen"] == expected
+    assert said["seen"][-1][1:] == [1.0, True]
+    assert (said["state"]["episode_id"], said["state"]["step_count"]) == ("mine", len(actions))
+    assert "EXECUTION_ERROR" in said["error"]
+    assert said["tools"] == ["reset", "step", "render", "close"]
+    until(lambda: server.number("sessions") == 0)
+
+
+def test_plain_http_goes_on_from_request_to_request(server: Server) -> None:
+    with server.client() as client:
+        plain = Plain(client)
+        assert plain.state() == {"episode_id": None, "step_count": 0}
+        assert plain.step("a").status == 409
+        begun = plain.reset(seed=5)
+        assert begun.data == {
+            "observation": {
+                "text": "begun 5",
+                "info": {"seed": 5},
+                "terminated": False,
+                "truncated": False,
+                "episode_id": begun.data["observation"]["episode_id"],
+            },
+            "reward": None,
+            "done": False,
+        }
+        assert plain.reset(seed=6, episode_id="b").data["observation"]["text"] == "begun 6"
+        assert plain.step("one").data["observation"]["text"] == "one"
+        assert plain.step("two", episode_id="b").data["observation"]["text"] == "two"
+        named = plain.step("three", episode_id=begun.data["observation"]["episode_id"])
+        assert named.data["observation"]["text"] == "one three"
+        assert plain.state()["step_count"] == 2
+        assert plain.state("?episode_id=b")["step_count"] == 1
+        last = plain.step("end", episode_id="b").data
+        assert (last["reward"], last["done"]) == (1.0, True)
+        assert plain.step("x", episode_id="b").data["code"] == "episode_over"
+        assert server.number("sessions") == 2
+        assert client.post(f"{plain.base}/close", {"episode_id": "b"}).data == {"closed": True}
+        assert client.post(f"{plain.base}/close", {"episode_id": "b"}).data == {"closed": False}
+        gone = plain.step("x", episode_id="b")
+        assert (gone.status, gone.data["code"]) == (410, "session_gone")
+        assert client.post(f"{plain.base}/close").data == {"closed": True}
+        assert server.number("sessions") == 0
+
+
+def test_a_request_id_is_one_step(server: Server) -> None:
+    with server.client() as client:
+        plain = Plain(client)
+        plain.reset(seed=1)
+        answers = [plain.step("a", request_id="1").body for _ in range(3)]
+        assert len(set(answers)) == 1
+        assert plain.step("b", request_id="2").data["observation"]["text"] == "a b"
+        old = plain.step("a", request_id="1")
+        assert (old.status, old.data["code"]) == (409, "out_of_order")
+        late = plain.step("sleep 0.4", request_id="3", timeout_s=0.05)
+        assert (late.status, late.data["code"]) == (504, "not_yet")
+        busy = plain.step("c", request_id="4")
+        assert (busy.status, busy.data["code"]) == (409, "session_busy")
+        assert plain.step("sleep 0.4", request_id="3").data["observation"]["text"] == "a b sleep 0.4"
+        assert plain.step("c", request_id="4").data["observation"]["text"] == "a b sleep 0.4 c"
+        assert plain.state()["step_count"] == 4
+        client.post(f"{plain.base}/close")
+
+
+def test_two_clients_do_not_share_an_unnamed_episode() -> None:
+    with (
+        serving(TRICKY, tokens={"token-of-a": "a", "token-of-b": "b"}) as server,
+        server.client(token="token-of-a") as one,
+        server.client(token="token-of-b") as two,
+    ):
+        a, b = Plain(one), Plain(two)
+        for name in ({}, {"episode_id": "x"}):
+            a.reset(seed=1, **name)
+            assert b.step("a", **name).status == 409
+            assert b.reset(seed=2, **name).data["observation"]["text"] == "begun 2"
+            assert a.step("a", **name).data["observation"]["text"] == "a"
+
+
+def test_what_an_environment_is(server: Server) -> None:
+    with server.client() as client:
+        assert client.get(f"/openenv/{CRAFT}/health").data == {"status": "healthy"}
+        assert client.get("/openenv/textcraft%3ADepth2-v0/metadata").data["name"] == CRAFT
+        schema = client.get(f"/openenv/{CRAFT}/schema").data
+        assert list(schema) == ["action", "observation", "state"]
+        assert schema["action"]["required"] == ["action"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("step", b"{}", 400),
+        ("step", b'{"action": "x"}', 400),
+        ("step", b'{"action": {}}', 422),
+        ("step", b'{"action": {"action": 1}}', 422),
+        ("step", b'{"action": {"action": "a", "text": "b"}}', 422),
+        ("step", b'{"action": {"code": "a"}}', 422),
+        ("step", b'{"action": {"action": "a"}, "timeout_s": -1}', 400),
+        ("reset", b'{"seed": -1}', 422),
+        ("reset", b'{"seed": "x"}', 422),
+        ("reset", b'{"seed": true}', 422),
+        ("reset", b'{"episode_id": 3}', 422),
+        ("reset", b"[]", 400),
+        ("reset", b"{", 400),
+        ("reset", b"\xff\xfe", 400),
+        ("nothing", b"{}", 404),
+        ("state", b"{}", 405),
+        ("../v1/envs", b"{}", 404),
+    ],
+)
+def test_mistakes_have_codes(server: Server, path: str, body: bytes, status: int) -> None:
+    with server.client() as client:
+        reply = client.send("POST", f"/openenv/{TRICKY}/{path}", body, {"Content-Type": "application/json"})
+        assert reply.status == status
+        assert set(reply.data) >= {"detail", "code"}
+    assert server.number("sessions") == 0
+
+
+def test_tools_over_plain_http(server: Server) -> None:
+    with server.client() as client:
+
+        def rpc(method: str, **params: Any) -> Any:
+            return client.post(
+                f"/openenv/{TRICKY}/mcp", {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+            )
+
+        assert [tool["name"] for tool in rpc("tools/list").data["result"]["tools"]][:2] == ["reset", "step"]
+        name = rpc("openenv/session/create").data["result"]["session_id"]
+        begun = rpc("tools/call", session_id=name, name="reset", arguments={"seed": 4}).data["result"]
+        assert begun["content"][0]["text"] == "begun 4"
+        stepped = rpc("tools/call", session_id=name, name="step", arguments={"action": "end"}).data["result"]
+        assert stepped["structuredContent"]["reward"] == 1.0
+        assert rpc("tools/call", session_id="x", name="step", arguments={"action": "a"}).data["error"]["code"] == -32602
+        assert rpc("what").data["error"]["code"] == -32601
+        assert rpc("openenv/session/close", session_id=name).data["result"]["closed"] is True
+        assert rpc("openenv/session/close", session_id=name).data["error"]["code"] == -32602
+    assert server.number("sessions") == 0
+
+
+def test_the_socket_speaks_their_codes(server: Server) -> None:
+    with Talk(server) as talk:
+        assert talk.ask("state") == {"type": "state", "data": {"episode_id": None, "step_count": 0}}
+        assert talk.ask("step", {"action": "a"})["data"]["fault"] == "reset_needed"
+        talk.socket.send("{")
+        assert talk.hear()["data"]["code"] == "INVALID_JSON"
+        talk.socket.send("[]")
+        assert talk.hear()["data"]["code"] == "VALIDATION_ERROR"
+        assert talk.ask("what")["data"]["code"] == "UNKNOWN_TYPE"
+        assert talk.ask("reset", [])["data"]["code"] == "VALIDATION_ERROR"
+        assert talk.ask("reset", {"seed": -1})["data"]["code"] == "VALIDATION_ERROR"
+        assert talk.ask("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
+        assert talk.ask("step", {"message": "a"})["data"]["observation"]["text"] == "a"
+        assert talk.ask("step", {"code": "a"})["data"]["code"] == "VALIDATION_ERROR"
+        picture = talk.ask("step", {"action": "image 1"})["data"]["observation"]
+        assert picture["text"] == "look[image]"
+        assert len(base64.b64decode(picture["parts"][1]["image"])) == 1 << 20
+        listed = talk.ask("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert len(listed["data"]["result"]["tools"]) == 4
+        assert talk.ask("step", {"action": "raise"})["data"]["fault"] == "env_failed"
+        assert talk.ask("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
+        talk.send("close")
+        with pytest.raises(Exception, match="1000"):
+            talk.hear()
+    until(lambda: server.number("sessions") == 0)
+
+
+def test_a_late_reply_is_not_the_next_ones(server: Server) -> None:
+    """A client that has no ids and has lost its patience gets the reply to what it asked last."""
+    with Talk(server) as talk:
+        talk.ask("reset", {"seed": 1})
+        talk.send("step", {"action": "sleep 0.5"})
+        with pytest.raises(TimeoutError):
+            talk.socket.recv(timeout=0.1)
+        talk.send("step", {"action": "b"})
+        assert talk.hear()["data"]["observation"]["text"] == "sleep 0.5 b"
+        with pytest.raises(TimeoutError):
+            talk.socket.recv(timeout=0.1)
+        assert talk.ask("state")["data"]["step_count"] == 2
+        for name in ("1", "2", "3"):  # with ids all are answered
+            talk.send("step", {"action": f"sleep 0.0{name}"}, request_id=name)
+        assert [talk.hear()["request_id"] for _ in range(3)] == ["1", "2", "3"]
+        again = [talk.ask("step", {"action": "c"}, request_id="4") for _ in range(2)]
+        assert again[0] == again[1]
+        assert talk.ask("state")["data"]["step_count"] == 6
+
+
+def test_with_a_socket_its_session_ends(server: Server) -> None:
+    talks = [Talk(server) for _ in range(5)]
+    for talk in talks:
+        talk.ask("reset")
+    assert server.number("sessions") == 5
+    talks[0].send("step", {"action": "sleep 30"})  # under way when its client goes
+    for talk in talks:
+        talk.socket.socket.shutdown(socket.SHUT_RDWR)
+        talk.held.close()
+    until(lambda: server.number("sessions") == 0)
+    until(lambda: server.number("sockets") == 0)
+    with Talk(server) as talk:
+        talk.socket.send(json.dumps({"type": "reset"}))
+        talk.socket.socket.shutdown(socket.SHUT_RDWR)  # while its environment may still be in the making
+    until(lambda: server.number("sessions") == 0)
+
+
+def test_a_half_open_socket_is_found_out() -> None:
+    with impatient(TRICKY) as server:
+        parts = urlsplit(server.url)
+        with socket.create_connection((str(parts.hostname), int(parts.port or 0))) as silent:
+            key = base64.b64encode(b"0123456789abcdef").decode()
+            silent.sendall(
+                f"GET /openenv/{TRICKY}/ws HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\n"
+                f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+            )
+            assert b"101" in silent.recv(4096).split(b"\r\n")[0]
+            text = b'{"type":"reset"}'
+            mask = b"\x01\x02\x03\x04"
+            silent.sendall(
+                b"\x81" + bytes([0x80 | len(text)]) + mask + bytes(c ^ mask[i % 4] for i, c in enumerate(text))
+            )
+            until(lambda: server.number("sessions") == 1)
+            until(lambda: server.number("sessions") == 0)  # it says nothing, and does not answer when it is asked
+
+
+def test_a_lost_session_is_told_once_and_a_reset_begins_anew(server: Server) -> None:
+    with Talk(server) as talk, server.client() as client:
+        plain = Plain(client)
+        talk.ask("reset", {"seed": 1})
+        plain.reset(seed=2)
+        for worker in server.workers():
+            worker.kill()
+        until(lambda: server.number("sessions") == 0)
+        lost = talk.ask("step", {"action": "a"})["data"]
+        assert (lost["code"], lost["cause"]) == ("SESSION_ERROR", "worker")
+        gone = plain.step("a")
+        assert (gone.status, gone.data["cause"], gone.data["boundary"]) == (410, "worker", "env")
+        until(lambda: client.get("/ready").status == 200)
+        assert talk.ask("reset", {"seed": 1})["data"]["observation"]["text"] == "begun 1"
+        assert plain.reset(seed=2).data["observation"]["text"] == "begun 2"
+        client.post(f"{plain.base}/close")
+
+
+def test_limits_hold_here_too() -> None:
+    with serving(TRICKY, max_sessions=1, lease=1.0) as server, server.client() as client:
+        plain = Plain(client)
+        plain.reset(seed=1, episode_id="a")
+        full = plain.reset(seed=1, episode_id="b")
+        assert (full.status, full.data["code"]) == (503, "capacity")
+        with Talk(server) as talk:
+            assert talk.ask("reset")["data"]["code"] == "CAPACITY_REACHED"
+            until(lambda: server.number("sessions") == 0)  # the lease of the first is over
+            assert plain.step("x", episode_id="a").data["cause"] == "expired"
+            assert talk.ask("reset")["type"] == "observation"

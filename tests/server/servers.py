@@ -1,0 +1,228 @@
+"""A server in a process of its own, and a plain HTTP client for it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import msgspec
+import psutil  # type: ignore[import-untyped]
+
+from tests.server.bad_envs import TRICKY
+
+ROOT = Path(__file__).parents[2]
+JSON, MSGPACK = "application/json", "application/msgpack"
+GUESS = "game:GuessTheNumber-v0-easy"
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def data(self) -> Any:
+        if self.headers["content-type"] == MSGPACK:
+            return msgspec.msgpack.decode(self.body)
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """Of an error; "" where it went well."""
+        return str(self.data.get("error", {}).get("code", ""))
+
+
+class Client:
+    """One connection; `kind` is what it writes and reads."""
+
+    def __init__(self, url: str, *, token: str | None = None, kind: str = JSON, timeout: float = 60) -> None:
+        self.url = url
+        self.token = token
+        self.kind = kind
+        self.host, self.port = urlsplit(url).hostname or "", urlsplit(url).port
+        self.path = urlsplit(url).path
+        self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
+    def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+        """`body` as it is."""
+        given = {"Accept": self.kind, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
+        self.connection.request(method, self.path + path, body, {**given, **(headers or {})})
+        answer = self.connection.getresponse()
+        data = answer.read()
+        return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, data)
+
+    def get(self, path: str) -> Reply:
+        return self.send("GET", path)
+
+    def post(self, path: str, data: Any = None, **headers: str) -> Reply:
+        body = (msgspec.msgpack if self.kind == MSGPACK else msgspec.json).encode({} if data is None else data)
+        return self.send("POST", path, body, {"Content-Type": self.kind, **headers})
+
+    def create(self, env: str = TRICKY, **more: Any) -> Reply:
+        return self.post("/v1/sessions", {"env": env, "id": uuid.uuid4().hex, **more})
+
+    def open(self, env: str = TRICKY, **more: Any) -> Play:
+        made = self.create(env, **more)
+        assert made.status == 201, made.body
+        return Play(self, made.data["session"])
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Play:
+    """A session."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self.client = client
+        self.session = session
+
+    def __getattr__(self, what: str) -> Callable[..., Reply]:
+        """step, reset, fork, render, advice, close."""
+        if what.startswith("_"):
+            raise AttributeError(what)
+        return lambda **data: self.client.post(f"/v1/sessions/{self.session}/{what}", data)
+
+    def do(self, action: str, **more: Any) -> Reply:
+        return self.client.post(f"/v1/sessions/{self.session}/step", {"action": action, **more})
+
+    def look(self) -> Reply:
+        return self.client.get(f"/v1/sessions/{self.session}")
+
+
+class Server:
+    def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
+        self.process = process
+        self.url = url
+        self.log = log
+
+    def client(self, **more: Any) -> Client:
+        return Client(self.url, **more)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def workers(self) -> list[psutil.Process]:
+        return list(psutil.Process(self.process.pid).children())
+
+    def handles(self) -> int:
+        return int(psutil.Process(self.process.pid).num_fds())
+
+    def memory(self) -> int:
+        """Resident bytes of the server itself."""
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    def number(self, metric: str, client: Client | None = None, **labels: str) -> float:
+        """A metric's value, all labels but those given added up."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        with contextlib.ExitStack() as stack:
+            client = client or stack.enter_context(self.client())
+            text = client.get("/metrics").body.decode()
+        found = [
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == f"palestra_{metric}" and labels.items() <= sample.labels.items()
+        ]
+        assert found or labels, metric
+        return sum(found)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@contextlib.contextmanager
+def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]:
+    """A server of `envs`; it is stopped afterwards, and has to stop as it should."""
+    given = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.server.bad_ids"], **settings}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.server.servers", json.dumps([given, drain])],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline().split()
+            assert said[:1] == ["ready"], log.read_text()
+            server = Server(process, said[1], log)
+            yield server
+            assert process.poll() is None or process.returncode == 0, log.read_text()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            process.stdout.close()
+        assert process.returncode == 0, log.read_text()
+
+
+def until(true: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait for something that happens by itself."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.02)
+
+
+class Later:
+    """A call in a thread."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._found: list[Any] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._found.append(self._call())
+
+    def result(self) -> Any:
+        self._thread.join(60)
+        return self._found[0]
+
+
+def _main() -> None:
+    from palestra.server import create_app
+    from palestra.server.run import run, set_up_log
+    from palestra.sockets import listen
+
+    settings, drain = json.loads(sys.argv[1])
+    set_up_log(settings.pop("log", "info"))
+    app = create_app(settings.pop("envs"), **settings)
+    run(app, listen("127.0.0.1", 0), drain=drain, ready=lambda url: print("ready", url, flush=True))
+
+
+if __name__ == "__main__":
+    _main()

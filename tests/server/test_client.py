@@ -1,0 +1,322 @@
+"""Environments on a server, used as any other: RemoteEnv, vectors, what happens when something between breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+import palestra
+from palestra import check_env
+from palestra.errors import (
+    BadValue,
+    EnvFailed,
+    EpisodeOver,
+    ResetNeeded,
+    SessionLost,
+    UnknownEnv,
+    UnknownKeyword,
+)
+from palestra.remote import RemoteEnv
+from palestra.server.fault_injection import FaultyServer
+from tests.server.servers import GUESS, Server, serving, until
+
+FAULTS = "palestra.server.fault_injection.envs"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(GUESS, "fault:", "babyai:GoTo-v0", "math:Geometry-v0-easy", imports=[FAULTS], workers=2) as running:
+        yield running
+
+
+@pytest.fixture(params=["socket", "http"])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_it_keeps_the_laws(server: Server) -> None:
+    url = f"{server.url}/{GUESS}"
+    with palestra.make(url):  # the line to the server is there before anybody watches what an episode consults
+        assert check_env(lambda: palestra.make(url), allow={"clock"}, episodes=5, processes=False).passed
+
+
+def test_it_plays_as_the_env_itself_does(server: Server, transport: str) -> None:
+    here = palestra.make(GUESS)
+    with palestra.make(f"{server.url}/{GUESS}", transport=transport) as there:
+        assert there.max_turns == here.max_turns
+        assert there.reward_range == here.reward_range
+        assert there.spec == here.spec
+        for seed in range(3):
+            assert there.reset(seed=seed) == here.reset(seed=seed)
+            assert there.example_action() == here.example_action()
+            done = False
+            while not done:
+                action = here.expert_action()
+                assert there.expert_action() == action
+                assert action is not None
+                step = there.step(action)
+                assert step == here.step(action)
+                done = step.done
+        there.reset(seed=1)
+        here.reset(seed=1)
+        there.player_rng.seed(7)
+        here.player_rng.seed(7)
+        assert [there.sample_random_action() for _ in range(5)] == [here.sample_random_action() for _ in range(5)]
+
+
+def test_keywords_and_the_first_seed_reach_the_env(server: Server) -> None:
+    with palestra.make(f"{server.url}/{GUESS}", seed=5, max_number=99, max_turns=3) as env:
+        observation, info = env.reset()
+        assert "from 1 to 99" in observation
+        assert (info["seed"], info["max_turns"]) == (5, 3)
+        assert env.reset()[1]["seed"] == palestra_next(5)
+
+
+def palestra_next(seed: int) -> int:
+    env = palestra.make(GUESS, seed=seed)
+    env.reset()
+    return int(env.reset()[1]["seed"])
+
+
+def test_pictures_and_renderings_pass(server: Server, transport: str) -> None:
+    with palestra.make(f"{server.url}/math:Geometry-v0-easy", transport=transport) as env:
+        observation, _ = env.reset(seed=1)
+        local, _ = palestra.make("math:Geometry-v0-easy").reset(seed=1)
+        assert observation == local
+    with palestra.make(f"{server.url}/babyai:GoTo-v0", transport=transport) as env:
+        env.reset(seed=1)
+        picture = env.render("image")
+        assert isinstance(picture, bytes)
+        assert picture.startswith(b"\x89PNG")
+        assert isinstance(env.render(), str)
+
+
+def test_forks_and_snapshots_go_their_own_way(server: Server, transport: str) -> None:
+    with palestra.make(f"{server.url}/{GUESS}", transport=transport, max_number=1000, max_turns=9) as env:
+        env.reset(seed=3)
+        env.step("\\boxed{500}")
+        twin, copy = env.fork(), pickle.loads(pickle.dumps(env))
+        after = env.step("\\boxed{250}")
+        env.step("\\boxed{1}")
+        assert twin.step("\\boxed{250}") == after
+        assert copy.step("\\boxed{250}") == after
+        twin.close()
+        assert copy.step("\\boxed{2}").info["turn"] == 3
+        copy.close()
+
+
+def test_mistakes_are_the_errors_they_are_in_process(server: Server, transport: str) -> None:
+    url = f"{server.url}/{GUESS}"
+    with pytest.raises(UnknownEnv, match="Did you mean"):
+        palestra.make(f"{server.url}/game:GuessTheNumber-v0-eas", transport=transport)
+    with pytest.raises(UnknownKeyword, match="max_number"):
+        palestra.make(url, transport=transport, max_numbr=3)
+    with pytest.raises(BadValue, match="max_number"):
+        palestra.make(url, transport=transport, max_number=1)
+    with pytest.raises(BadValue, match="name a file"):
+        palestra.make(url, transport=transport, max_number="/etc/passwd")
+    with pytest.raises(BadValue, match="cannot give 'tools'"):
+        RemoteEnv(url, kwargs={"tools": ["python"]})
+    with palestra.make(url, transport=transport) as env:
+        with pytest.raises(ResetNeeded):
+            env.step("x")
+        env.reset(seed=1)
+        with pytest.raises(BadValue, match="string"):
+            env.step(5)  # type: ignore[arg-type]
+        with pytest.raises(BadValue):
+            env.reset(seed=-1)
+        env.reset(seed=2**63 - 1)
+        assert env.step("no box").done
+        with pytest.raises(EpisodeOver):
+            env.step("x")
+        assert env.reset(seed=1)[1]["seed"] == 1  # and it goes on
+    with pytest.raises(EnvFailed, match="closed"):
+        env.reset()
+    for wrong in ("http://x", "ftp://h/a:b", "http://h:0/a:b", "http://user@h/a:b", "http://h/nothing"):
+        with pytest.raises(BadValue):
+            palestra.make(wrong)
+
+
+def test_a_server_that_is_not_there_is_an_infrastructure_failure(transport: str) -> None:
+    with pytest.raises(EnvFailed, match="no server answers"):
+        palestra.make("http://127.0.0.1:9/game:X-v0", transport=transport, patience=0.3)
+
+
+def test_strange_actions_pass(server: Server, transport: str) -> None:
+    with palestra.make(f"{server.url}/{GUESS}", transport=transport) as env:
+        for action in ("", "\0", "\ud800", "é" * 1000, "\\boxed{" * 9999, "x" * 3_000_000):
+            env.reset(seed=1)
+            assert env.step(action).info["ending"] == "format"
+
+
+def test_a_forgotten_env_gives_its_session_back(server: Server) -> None:
+    before = server.number("sessions")
+    env = palestra.make(f"{server.url}/{GUESS}")
+    assert server.number("sessions") == before + 1
+    del env
+    gc.collect()
+    until(lambda: server.number("sessions") == before)
+
+
+def test_many_at_once_in_one_event_loop(server: Server) -> None:
+    async def play(seed: int) -> float:
+        env = palestra.make(f"{server.url}/{GUESS}")
+        await env.areset(seed=seed)
+        guide = palestra.make(GUESS)
+        guide.reset(seed=seed)
+        total, done = 0.0, False
+        while not done:
+            action = str(guide.expert_action())
+            guide.step(action)
+            step = await env.astep(action)
+            total, done = total + step.reward, step.done
+        await env.aclose()
+        return total
+
+    async def main() -> list[float]:
+        return await asyncio.gather(*(play(seed) for seed in range(40)))
+
+    assert asyncio.run(main()) == [1.0] * 40
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_a_vector_there_is_the_vector_here(server: Server, autoreset: str) -> None:
+    settings = {"num_envs": 6, "seed": 9, "autoreset": autoreset}
+    there = palestra.make_vec(f"{server.url}/{GUESS}", **settings)  # type: ignore[arg-type]
+    here = palestra.make_vec(GUESS, **settings)  # type: ignore[arg-type]
+    assert there.reset() == here.reset()
+    for turn in range(12):
+        actions = [f"\\boxed{{{1 + (turn * 3 + i) % 10}}}" for i in range(6)]
+        if autoreset == "disabled":
+            over = sorted(set(there._idle))
+            assert over == sorted(set(here._idle))
+            if over:
+                assert there.reset(indices=over) == here.reset(indices=over)
+        assert there.step(actions) == here.step(actions)
+    assert there.call("expert_action") == here.call("expert_action")
+    there.close()
+    here.close()
+
+
+def test_a_vector_does_not_wait_for_its_slowest(server: Server) -> None:
+    ids = [f"{server.url}/fault:Slow-v0", *[f"{server.url}/{GUESS}"] * 7]
+    with palestra.make_vec(ids, seed=0, vec_kwargs=[{"seconds": 2.0}, *[{}] * 7]) as vec:
+        vec.reset()
+        vec.send(["\\boxed{1}"] * 8)
+        first = vec.recv(min_ready=7)
+        assert {item.index for item in first} == set(range(1, 8))
+        assert {item.index for item in vec.recv()} == {0}
+
+
+def test_an_env_that_raises_costs_that_env(server: Server, transport: str) -> None:
+    with palestra.make(f"{server.url}/fault:Raise-v0", transport=transport) as env:
+        env.reset(seed=1)
+        with pytest.raises(EnvFailed, match="told to raise") as caught:
+            env.step("x")
+        assert caught.value.boundary == "env"
+        with pytest.raises(EnvFailed, match="told to raise"):
+            env.step("x")
+        assert env.reset(seed=1)[1]["seed"] == 1
+    ids = [f"{server.url}/fault:Raise-v0", f"{server.url}/{GUESS}"]
+    with palestra.make_vec(ids, seed=0) as vec:
+        vec.reset()
+        step = vec.step(["\\boxed{1}"] * 2)
+        assert step.infos[0]["failure"].kind == "RuntimeError"
+        assert step.truncated == [True, False]
+        assert vec.failures[0].index == 0
+        assert str(step.observations[0]).startswith("You are playing")
+
+
+def test_replay_brings_a_session_back_when_its_worker_dies() -> None:
+    with serving(GUESS, workers=1) as server:
+        url = f"{server.url}/{GUESS}"
+        lost = palestra.make(url, max_number=1000, max_turns=9)
+        kept = palestra.make(url, max_number=1000, max_turns=9, recover="replay")
+        over_http = palestra.make(url, max_number=1000, max_turns=9, recover="replay", transport="http")
+        here = palestra.make(GUESS, max_number=1000, max_turns=9)
+        for env in (lost, kept, over_http, here):
+            env.reset(seed=8)
+            env.step("\\boxed{500}")
+        vec = palestra.make_vec(url, num_envs=2, seed=1)
+        vec.reset()
+        os.kill(server.workers()[0].pid, signal.SIGKILL)
+        until(lambda: server.number("worker_deaths_total") == 1)
+        after = here.step("\\boxed{250}")
+        for env in (kept, over_http):
+            assert env.step("\\boxed{250}") == after
+            assert env.recovered == 1  # type: ignore[attr-defined]
+        with pytest.raises(SessionLost) as caught:
+            lost.step("\\boxed{250}")
+        assert caught.value.cause == "worker"
+        with pytest.raises(SessionLost, match="reset"):
+            lost.step("\\boxed{250}")
+        assert lost.reset(seed=8) == palestra.make(GUESS, max_number=1000, max_turns=9).reset(seed=8)
+        step = vec.step(["\\boxed{1}"] * 2)  # both are reported, and go on with their next episodes
+        assert [info["failure"].cause for info in step.infos] == ["lost", "lost"]
+        local = palestra.make_vec(GUESS, num_envs=2, seed=1)
+        local.reset()
+        assert list(step.observations) == local.reset()[0]
+        assert vec.step(["\\boxed{1}"] * 2) == local.step(["\\boxed{1}"] * 2)
+        for env in (lost, kept, over_http):
+            env.close()
+        vec.close()
+
+
+def test_a_crash_is_its_own_sessions_alone_to_answer_for() -> None:
+    with serving(GUESS, "fault:", imports=[FAULTS], workers=1) as server:
+        bad = palestra.make(f"{server.url}/fault:Crash-v0", recover="replay")
+        good = palestra.make(f"{server.url}/{GUESS}", recover="replay")
+        for env in (bad, good):
+            env.reset(seed=1)
+        with pytest.raises(SessionLost) as caught:  # played again, it would crash again
+            bad.step("\\boxed{1}")
+        assert caught.value.cause == "crashed"
+        step = good.step("\\boxed{1}")
+        assert step.info["turn"] == 1
+        bad.close()
+        good.close()
+
+
+@pytest.mark.parametrize(
+    "fates", [{"drop": 0.15}, {"duplicate": 0.3}, {"reorder": 0.3}, {"garbage": 0.1}, {"delay": 0.3}]
+)
+def test_whatever_happens_to_answers_every_step_happens_once(
+    server: Server, fates: dict[str, float], transport: str
+) -> None:
+    here = palestra.make(GUESS, max_number=10**6, max_turns=40)
+    with FaultyServer(server.url, seed=3, seconds=0.02, **fates) as faulty:
+        env = palestra.make(f"{faulty.url}/{GUESS}", transport=transport, max_number=10**6, max_turns=40)
+        assert env.reset(seed=4) == here.reset(seed=4)
+        for number in range(1, 30):
+            action = f"\\boxed{{{number}}}"
+            assert env.step(action) == here.step(action)
+        env.close()
+    assert faulty.counts[next(iter(fates))] > 0, "nothing was spoilt"
+
+
+def test_a_half_open_connection_is_not_waited_for(server: Server, transport: str) -> None:
+    with FaultyServer(server.url, half_open=1.0) as faulty, pytest.raises(EnvFailed):
+        palestra.make(f"{faulty.url}/{GUESS}", transport=transport, timeout=0.5, patience=0.5)
+
+
+def test_a_wrong_seed_is_noticed_by_who_looks(server: Server) -> None:
+    with palestra.make(f"{server.url}/fault:WrongSeed-v0") as env:
+        assert env.reset(seed=5)[1]["seed"] == 6
+
+
+def test_memory_that_grows_ends_at_the_limit_of_its_worker() -> None:
+    with serving("fault:Grow-v0", imports=[FAULTS], memory=400 << 20) as server:
+        env = palestra.make(f"{server.url}/fault:Grow-v0", megabytes=64)
+        for seed in range(3):
+            env.reset(seed=seed)
+        with pytest.raises(EnvFailed, match="MemoryError"):
+            any(env.step(f"\\boxed{{{number}}}").done for number in range(100, 200))
+        env.reset(seed=1)
+        assert env.step("\\boxed{1}").info["turn"] == 1
+        env.close()

@@ -1,0 +1,132 @@
+"""What deploy/ holds: the balancer's settings in a real nginx; a unit and a container that start the real command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.sync.client import connect
+
+import palestra
+from tests.server.servers import GUESS, ROOT, Client, Play, Server, serving, until
+
+DEPLOY = ROOT / "deploy"
+TOKEN = "token-of-the-cluster"
+
+
+@contextlib.contextmanager
+def nginx(nodes: dict[str, Server], folder: Path) -> Iterator[str]:
+    """deploy/nginx.conf, with the ports of today."""
+    own = ROOT / ".cache/nginx/usr/sbin/nginx"
+    program = str(own) if own.exists() else shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    assert program, "there is no nginx: `make balancer` fetches it"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    text = (DEPLOY / "nginx.conf").read_text()
+    for old, new in (("8101", nodes["a"].url), ("8102", nodes["b"].url)):
+        assert text.count(f"127.0.0.1:{old}") == 2
+        text = text.replace(f"127.0.0.1:{old}", new.removeprefix("http://"))
+    assert "listen 8100;" in text
+    (folder / "palestra.conf").write_text(text.replace("listen 8100;", f"listen 127.0.0.1:{port};"))
+    places = "".join(
+        f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(
+        f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}}"
+        f"http {{ access_log off; {places} include {folder}/palestra.conf; }}"
+    )
+    process = subprocess.Popen([program, "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"])
+    try:
+        until(lambda: _listens(port))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
+
+
+def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        settings: dict[str, Any] = {"tokens": {TOKEN: "ann"}, "any_host": True}
+        nodes = {name: stack.enter_context(serving(node=name, **settings)) for name in "ab"}
+        url = stack.enter_context(nginx(nodes, tmp_path))
+        client = stack.enter_context(Client(url, token=TOKEN))
+        here = stack.enter_context(palestra.make(GUESS))
+        plays = [client.open(GUESS) for _ in range(16)]  # wherever they go, their names tell
+        homes = [play.session.partition(".")[0] for play in plays]
+        assert {*homes} == {"a", "b"}
+        with nodes["a"].client(token=TOKEN) as direct:
+            assert nodes["a"].number("sessions", direct) == homes.count("a")
+        for play in plays:
+            assert play.reset(seed=3).data["observation"] == here.reset(seed=3)[0]
+            assert play.do("\\boxed{2}").data == {"seq": 1, **here.step("\\boxed{2}")._asdict()}
+        again = [client.post("/v1/sessions", {"env": GUESS}, **{"X-Request-Id": "once"}) for _ in range(4)]
+        assert len({reply.body for reply in again}) == 1
+
+        for name in "ab":
+            theirs = [play for play in plays if play.session.startswith(name)]
+            asked = {"requests": [{"op": "look", "session": play.session} for play in theirs]}
+            for path, headers in ((f"/{name}/v1/batch", {}), ("/v1/batch", {"X-Palestra-Node": name})):
+                answers = client.post(path, asked, **headers).data["answers"]
+                assert [answer["result"]["seq"] for answer in answers] == [2] * len(theirs)
+            with connect(f"ws{url[4:]}/{name}/v1/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as ws:
+                ws.send(json.dumps({"op": "look", "session": theirs[0].session, "id": "w"}))
+                assert json.loads(ws.recv(timeout=30))["result"]["seq"] == 2
+            env = stack.enter_context(palestra.make(f"{url}/{name}/{GUESS}", token=TOKEN))
+            assert env.reset(seed=3)[0] == here.reset(seed=3)[0]
+        with Client(url) as nobody:
+            assert nobody.create(GUESS).status == 401
+
+        nodes["a"].process.kill()  # its sessions cannot be reached; the others do not notice
+        nodes["a"].process.wait()
+        nodes["a"].process.returncode = 0
+        for play, home in zip(plays, homes, strict=True):
+            assert Play(client, play.session).look().status == (200 if home == "b" else 502)
+        fresh = [client.open(GUESS) for _ in range(8)]
+        assert {play.session.partition(".")[0] for play in fresh} == {"b"}
+
+
+def test_the_unit_and_the_container_start_the_command() -> None:
+    """Every option they give is one the command has, and every file they copy is there."""
+    unit = (DEPLOY / "palestra-serve.service").read_text()
+    (started,) = re.findall(r"^ExecStart=(.*)$", unit, re.M)
+    (chosen,) = re.findall(r"PALESTRA_SERVE=(.*?)'", unit)
+    _parse(shlex.split(started.replace("$PALESTRA_SERVE", chosen))[2:])
+    container = (DEPLOY / "Containerfile").read_text().replace("\\\n", "")
+    (entry,) = re.findall(r"^ENTRYPOINT (\[.*\])$", container, re.M)
+    (given,) = re.findall(r"^CMD (\[.*\])$", container, re.M)
+    _parse([*json.loads(entry)[2:], *json.loads(given)])
+    for sources in re.findall(r"^COPY ([^-].*) \S+$", container, re.M):
+        assert all((ROOT / source).exists() for source in sources.split())
+    (extras,) = re.findall(r"^ARG EXTRAS=(.*)$", container, re.M)
+    known = (ROOT / "pyproject.toml").read_text()
+    assert all(f"\n{extra} = [" in known for extra in extras.split(","))
+
+
+def _parse(args: list[str]) -> None:
+    import argparse
+
+    from palestra.cli import serve
+
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parser, "error", pytest.fail)
+        found = parser.parse_args(args)
+    assert found.envs
+    assert found.token_file

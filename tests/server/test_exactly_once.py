@@ -1,0 +1,172 @@
+"""Whatever order requests arrive in and however often: every acknowledged call happened once, in its place."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.sync.client import ClientConnection, connect
+
+from tests.server.servers import Client, Play, Server, serving
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lines(server: Server) -> Iterator[list[ClientConnection]]:
+    """Two sockets: what goes by one can be overtaken by what goes by the other."""
+    url = f"ws{server.url[4:]}/v1/ws"
+    with connect(url) as one, connect(url) as two:
+        yield [one, two]
+
+
+def send(line: ClientConnection, requests: list[dict[str, Any]]) -> None:
+    line.send(msgspec.json.encode(requests).decode())
+
+
+def receive(line: ClientConnection, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        message = msgspec.json.decode(line.recv(timeout=30))
+        found.extend(message if isinstance(message, list) else [message])
+    return found
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    actions=st.lists(st.sampled_from(["a", "b", "sleep 0.003", "c"]), min_size=1, max_size=8),
+    seed=st.integers(0, 2**32),
+)
+def test_a_shuffled_crowd_of_requests(
+    server: Server, lines: list[ClientConnection], actions: list[str], seed: int
+) -> None:
+    """All calls of an episode at once, each several times, in any order, on two lines; again until each is answered."""
+    draw = random.Random(seed)
+    with server.client() as client:
+        play = client.open()
+        assert play.reset(seed=1, seq=0).status == 200
+        calls = {
+            f"{seq}": {"op": "step", "session": play.session, "action": action, "seq": seq, "id": f"{seq}"}
+            for seq, action in enumerate(actions, 1)
+        }
+        done: dict[str, dict[str, Any]] = {}
+        rounds = 0
+        while len(done) < len(calls):
+            rounds += 1
+            assert rounds < 500
+            crowd = [calls[name] for name in calls for _ in range(draw.randint(1, 3))]  # done ones too
+            draw.shuffle(crowd)
+            cut = draw.randint(0, len(crowd))
+            parts = [crowd[:cut], crowd[cut:]]
+            for line, part in zip(lines, parts, strict=True):
+                if part:
+                    send(line, part)
+            for line, part in zip(lines, parts, strict=True):
+                for answer in receive(line, len(part)):
+                    name = answer["id"]
+                    if "error" in answer:
+                        assert answer["error"]["code"] in ("out_of_order", "session_busy")
+                    else:
+                        assert done.setdefault(name, answer["result"]) == answer["result"]
+        for seq, action in enumerate(actions, 1):
+            told = done[f"{seq}"]
+            assert (told["seq"], told["info"]["count"]) == (seq, seq)
+            assert told["observation"].endswith(action)
+        last = play.do("last").data
+        assert last["observation"] == " ".join([*actions, "last"])
+        play.close()
+
+
+class Model:
+    """What a session has to be, call by call."""
+
+    def __init__(self, client: Client) -> None:
+        self.play: Play = client.open()
+        self.seq = 0  # the next one's
+        self.names = 0
+        self.before: tuple[str, dict[str, Any], int, bytes] | None = None  # the call before, and its answer
+        self.done: list[str] | None = None
+        self.over = self.broken = False
+
+    def call(self, what: str, **given: Any) -> Any:
+        """A new call, with the right number."""
+        self.names += 1
+        asked = {**given, "id": f"n{self.names}", "seq": self.seq}
+        answer = getattr(self.play, what)(**asked)
+        self.seq += 1
+        self.before = (what, asked, answer.status, answer.body)
+        return answer
+
+    def reset(self) -> None:
+        answer = self.call("reset", seed=3)
+        self.done, self.over, self.broken = [], False, False
+        assert answer.data == {"seq": self.seq - 1, "observation": "begun 3", "info": {"seed": 3}}
+
+    def step(self, action: str) -> None:
+        answer = self.call("step", action=action)
+        if self.broken:
+            assert answer.code == "env_failed"
+        elif self.done is None:
+            assert answer.code == "reset_needed"
+        elif self.over:
+            assert answer.code == "episode_over"
+        else:
+            self.done.append(action)
+            self.broken, self.over = action == "raise", action == "end"
+            if self.broken:
+                assert answer.code == "env_failed"
+            else:
+                assert answer.data["observation"] == " ".join(self.done)
+                assert answer.data["terminated"] is self.over
+
+    def retry(self) -> None:
+        if self.before is not None:
+            what, asked, status, body = self.before
+            again = getattr(self.play, what)(**asked)
+            assert (again.status, again.body) == (status, body)
+
+    def stray(self, offset: int) -> None:
+        """A call with a number that is not the next."""
+        if offset and self.seq + offset >= 0:
+            answer = self.play.do("stray", id="stray", seq=self.seq + offset)
+            assert (answer.code, answer.data["error"]["expected"]) == ("out_of_order", self.seq)
+
+    def fork(self) -> None:
+        answer = self.call("fork")
+        if self.broken:
+            assert answer.code == "env_failed"
+        elif self.done is None:
+            assert answer.code == "reset_needed"
+        else:
+            twin = Play(self.play.client, answer.data["session"])
+            if not self.over:
+                assert twin.do("x").data["observation"] == " ".join([*self.done, "x"])
+            twin.close()
+
+
+MOVES = st.one_of(
+    st.tuples(st.just("reset")),
+    st.tuples(st.just("step"), st.sampled_from(["a", "b", "c", "a", "b", "raise", "end"])),
+    st.tuples(st.just("retry")),
+    st.tuples(st.just("stray"), st.integers(-3, 3)),
+    st.tuples(st.just("fork")),
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=st.lists(MOVES, max_size=30))
+def test_a_session_is_what_its_calls_make_it(server: Server, moves: list[tuple[Any, ...]]) -> None:
+    with server.client() as client:
+        model = Model(client)
+        for name, *given_ in moves:
+            getattr(model, name)(*given_)
+        model.play.close()

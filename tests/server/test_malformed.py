@@ -1,0 +1,627 @@
+"""Whatever is sent to a server: documented answers only, nothing left behind, and other sessions play on."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as connect_socket
+
+from palestra.remote.protocol import CODES
+from tests.server.bad_envs import TRICKY
+from tests.server.fire import Bystander, connect, no_harm, raw, read_all, statuses
+from tests.server.servers import MSGPACK, ROOT, Client, Later, Play, Server, serving, until
+
+ANN, BOB = "ann-has-a-token", "bob-has-another"
+DOCUMENTED = {status for status, _ in CODES.values()} | {200, 201}
+MEGABYTE = 1 << 20
+LIMIT = 2 * MEGABYTE
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    settings: dict[str, Any] = {"tokens": {ANN: "ann", BOB: "bob"}, "max_body": LIMIT, "request_timeout": 1.0}
+    with serving(workers=2, **settings) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bystander(server: Server) -> Iterator[Bystander]:
+    found = Bystander(server, BOB)
+    found.check()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(autouse=True)
+def harmless(server: Server, bystander: Bystander) -> Iterator[None]:
+    with no_harm(server, bystander, ANN):
+        yield
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with server.client(token=ANN) as found:
+        yield found
+
+
+@pytest.fixture
+def play(client: Client) -> Iterator[Play]:
+    found = client.open()
+    yield found
+    with client.__class__(client.url, token=ANN) as fresh:  # the test may have spoiled the connection
+        assert fresh.send("DELETE", f"/v1/sessions/{found.session}").status == 200
+
+
+# What the schema says, and what it does not.
+
+
+def schemathesis(server: Server, folder: Path, session: str, *options: str) -> None:
+    (folder / "schemathesis.toml").write_text(f'[parameters]\n"path.session" = "{session}"\n' if session else "")
+    given = ["--max-examples", "2", "--no-color", "-H", f"Authorization: Bearer {ANN}", *options]
+    # A 5xx is an answer where it is documented, which is checked; and an environment may refuse valid data.
+    given += ["--exclude-checks", "not_a_server_error,positive_data_acceptance"]
+    if "CI" in os.environ:
+        given.append("--generation-deterministic")
+    done = subprocess.run(
+        [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", *given],
+        cwd=folder,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.server.schema_hooks", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = re.search(r"([\d,]+) generated, ([\d,]+) passed", done.stdout)
+    assert counted is not None
+    assert counted[1] == counted[2]
+
+
+@pytest.mark.slow
+def test_the_schema_is_kept_by_a_session(server: Server, play: Play, tmp_path: Path) -> None:
+    play.reset(seed=1)
+    ends = ["--exclude-operation-id", "close", "--exclude-operation-id", "deleteSession"]
+    with closing_all(server):
+        schemathesis(server, tmp_path, play.session, "--phases", "coverage,fuzzing", *ends)
+
+
+@pytest.mark.slow
+def test_the_schema_is_kept_by_sequences_of_calls(server: Server, tmp_path: Path) -> None:
+    with closing_all(server):
+        schemathesis(server, tmp_path, "", "--phases", "examples,stateful")
+
+
+@contextmanager
+def closing_all(server: Server) -> Iterator[None]:
+    """The sessions that are opened on the way, by what the log says."""
+    try:
+        yield
+    finally:
+        lines = server.lines
+        opened = {line["session"] for line in lines if line["event"] == "session opened" and line["client"] == "ann"}
+        ended = {line["session"] for line in lines if line["event"] == "session ended"}
+        with server.client(token=ANN) as client:
+            for session in opened - ended:
+                assert client.send("DELETE", f"/v1/sessions/{session}").status in (200, 404)
+
+
+def test_every_code_is_in_the_document(client: Client) -> None:
+    document = client.get("/openapi.json").data
+    operations = [found for path in document["paths"].values() for name, found in path.items() if name != "parameters"]
+    told = " ".join(answer["description"] for found in operations for answer in found["responses"].values())
+    assert [code for code in CODES if f"{code}:" not in told] == []
+    assert len({found["operationId"] for found in operations}) == len(operations) == 17
+
+
+# Bytes that are no request.
+
+OK_HEAD = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + ANN.encode() + b"\r\n"
+NO_REQUESTS = {
+    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+    "no version": b"GET /health\r\n\r\n",
+    "strange version": b"GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    "spaces": b"GET /he alth HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "null": b"GET /health\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "bare lines": b"GET /health HTTP/1.1\nHost localhost\n\n",
+    "bad header": b"GET /health HTTP/1.1\r\nHo st: localhost\r\n\r\n",
+    "bytes in the path": b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "connect": b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "star": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "two lengths": OK_HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "length and chunks": OK_HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+    "length of words": OK_HEAD + b"Content-Length: two\r\n\r\n{}",
+    "negative length": OK_HEAD + b"Content-Length: -2\r\n\r\n{}",
+    "bad chunk": OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+    "huge chunk": OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
+    "chunk without end": OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx",
+}
+
+
+def test_what_is_no_request_is_refused(server: Server) -> None:
+    for name, sent in NO_REQUESTS.items():
+        answer = raw(server, sent, half=False)
+        assert statuses(answer), name
+        assert {*statuses(answer)} <= {400, 401, 405, 408, 413, 415, 421}, name
+        assert b'{"error":' in answer, name
+
+
+def test_random_bytes(server: Server) -> None:
+    draw = random.Random(0)
+    for size in [0, 1, 2, 10, 100, 10_000] * 4:
+        answer = raw(server, draw.randbytes(size))
+        assert {*statuses(answer)} <= {400, 408, 413}
+
+
+def test_requests_with_random_changes(server: Server) -> None:
+    whole = OK_HEAD + b'Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{"env": "bad:Trickx"}'
+    draw = random.Random(1)
+    for _ in range(150):
+        changed = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(changed))
+            changed[at : at + draw.randint(0, 3)] = draw.randbytes(draw.randint(0, 4))
+        assert {*statuses(raw(server, bytes(changed)))} <= DOCUMENTED
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"GET /health HTTP/1.1\r\nX: " + b"x" * MEGABYTE] * 4,
+        [b"GET /" + b"x" * MEGABYTE] * 4,
+        [b"GET /health HTTP/1.1\r\n" + b"x: y\r\n" * 200_000],
+        [OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ", *[b"x" * MEGABYTE] * 24],
+        [OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\n2;", *[b"x" * MEGABYTE] * 24],
+    ],
+    ids=["value", "path", "lines", "trailer", "extension"],
+)
+def test_heads_without_end(server: Server, pieces: list[bytes]) -> None:
+    answer = raw(server, *pieces, half=False)  # empty where it hung up before we were done
+    assert {*statuses(answer)} <= {400, 413}
+
+
+ENDLESS = [
+    b"",
+    b"GET /health HTT",
+    OK_HEAD,
+    OK_HEAD + b"Content-Length: 100\r\n\r\n{",
+    OK_HEAD + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+    b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",  # answered before it is all there
+]
+
+
+def test_requests_that_never_end(server: Server) -> None:
+    """Some that say nothing more, and some that go on a byte at a time, so that they are never idle."""
+    with ExitStack() as stack:
+        still = [stack.enter_context(connect(server)) for _ in ENDLESS]
+        drips = [stack.enter_context(connect(server)) for _ in ENDLESS]
+        for sent, one, other in zip(ENDLESS, still, drips, strict=True):
+            one.sendall(sent)
+            other.sendall(sent)
+        left = {*drips}
+        end = time.monotonic() + 20
+        while left:
+            assert time.monotonic() < end, "it listens for ever"
+            time.sleep(0.1)
+            for drip in [*left]:
+                try:
+                    drip.sendall(b"x")
+                    drip.settimeout(0.001)
+                    if not drip.recv(1 << 16):
+                        left.discard(drip)
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    left.discard(drip)
+        for sent, one in zip(ENDLESS, still, strict=True):
+            expected = {400, 405, 408} if sent.startswith(b"POST /health") else {408}
+            assert {*statuses(read_all(one))} <= expected, sent
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_of_100_megabytes(server: Server, client: Client, declared: bool) -> None:
+    before = server.memory()
+    most = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal most
+        for _ in range(100):
+            most = max(most, server.memory())
+            yield b" " * MEGABYTE
+
+    headers = {"Content-Type": "application/json"}
+    if declared:
+        headers["Content-Length"] = str(100 * MEGABYTE)
+    for path in ("/v1/sessions", "/v1/batch"):
+        answer = client.send("POST", path, pieces(), headers)
+        assert (answer.status, answer.code) == (413, "too_large")
+    assert client.get("/health").status == 200  # on the same connection
+    assert most < before + 4 * LIMIT + 16 * MEGABYTE
+
+
+def test_a_body_that_claims_to_be_large(server: Server) -> None:
+    for length in (10**9, 10**15, 10**30):
+        answer = raw(server, OK_HEAD + b"Content-Length: %d\r\n\r\n{}" % length)
+        assert {*statuses(answer)} <= {400, 413}
+
+
+# Requests by the wrong people.
+
+
+def test_wrong_tokens(server: Server) -> None:
+    for header in (
+        None,
+        "",
+        ANN,
+        "Bearer",
+        "Bearer ",
+        f"Basic {ANN}",
+        f"Bearer {ANN}x",
+        f"Bearer {ANN[:-1]}",
+        f"Bearer {ANN} {ANN}",
+        f"Bearer {ANN.upper()}",
+        "Bearer " + "x" * 10_000,
+        "Bearer \x80\xff",
+    ):
+        given = {} if header is None else {"Authorization": header}
+        with server.client() as client:
+            for path in ("/v1/sessions", "/v1/envs", "/metrics", "/nowhere"):
+                answer = client.send("POST" if path == "/v1/sessions" else "GET", path, None, given)
+                assert (answer.status, answer.code) == (401, "unauthorized"), header
+                assert answer.headers["www-authenticate"] == "Bearer"
+            assert client.send("GET", "/health", None, given).status == 200
+    with pytest.raises(InvalidStatus) as refused, connect_socket(f"ws{server.url[4:]}/v1/ws"):
+        pytest.fail("it was let in")
+    assert refused.value.response.status_code == 401
+
+
+def test_other_names_of_this_machine(client: Client) -> None:
+    for host in ("example.org", "localhost.example.org", "127.0.0.1.example.org", "[::1", "\xff", ""):
+        answer = client.send("GET", "/health", None, {"Host": host})
+        assert (answer.status, answer.code) == (421, "wrong_host"), host
+
+
+def test_pages_of_other_sites(client: Client) -> None:
+    for origin in ("http://example.org", "null", "http://[", "http://\xc2\xbd", "", "http://localhost:1"):
+        answer = client.send("GET", "/v1/envs", None, {"Origin": origin})
+        assert (answer.status, answer.code) == (401, "unauthorized"), origin
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_sessions_of_others(server: Server, play: Play) -> None:
+    play.reset(seed=1)
+    with server.client(token=BOB) as bob:
+        theirs = Play(bob, play.session)
+        for answer in (theirs.look(), theirs.do("a"), theirs.reset(), theirs.fork(), theirs.render(), theirs.close()):
+            assert (answer.status, answer.code) == (404, "unknown_session")
+        batch = bob.post("/v1/batch", {"requests": [{"op": "step", "session": play.session, "action": "x"}]}).data
+        assert batch["answers"][0]["error"]["code"] == "unknown_session"
+        with connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {BOB}"}) as ws:
+            assert ask(ws, {"op": "close", "session": play.session})["error"]["code"] == "unknown_session"
+    assert play.do("b").data["observation"] == "b"
+
+
+# Calls that make no sense.
+
+
+def test_unknown_names(client: Client) -> None:
+    for name in ("nobody", "", "..", "%2e%2e", "x" * 10_000, "%00", "%ff", "a%2Fb", "🙂".encode().hex(), "{session}"):
+        for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/step"), ("POST", "/close"), ("POST", "/nothing")):
+            body, headers = (b'{"action":"a"}' if rest == "/step" else b"{}"), {"Content-Type": "application/json"}
+            assert client.send(method, f"/v1/sessions/{name}{rest}", body, headers).status in (404, 405)
+    answers = [client.create(env) for env in ("game:Nothing-v0", "bad:tricky-v0", "x" * 256, "../../etc/passwd", "\0")]
+    assert {(answer.status, answer.code) for answer in answers} == {(404, "unknown_env")}
+
+
+def test_calls_out_of_season(play: Play) -> None:
+    for early in (play.do("a"), play.render(), play.fork(), play.advice(player="random"), play.advice(player="expert")):
+        assert (early.status, early.code) == (409, "reset_needed")
+    assert play.reset(seed=1).status == 200
+    assert play.do("end").data["terminated"] is True
+    for _ in range(3):
+        late = play.do("a")
+        assert (late.status, late.code) == (409, "episode_over")
+    assert play.reset(seed=1).data["observation"] == "begun 1"
+
+
+def test_steps_at_once_on_one_session(server: Server, play: Play) -> None:
+    play.reset(seed=1)
+
+    def steps() -> list[int]:
+        with server.client(token=ANN) as mine:
+            return [Play(mine, play.session).do("sleep 0.002").status for _ in range(20)]
+
+    threads = [Later(steps) for _ in range(8)]
+    found = [status for thread in threads for status in thread.result()]
+    assert {*found} <= {200, 409}
+    assert play.do("last").data["info"]["count"] == found.count(200) + 1
+
+
+# Bodies that say nothing, or too much.
+
+BAD_JSON = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"x"',
+    b"\xff\xfe",
+    b"\x00",
+    b'{"env": "\xff"}',
+    b'{"env": "\\ud800"}',
+    b'{"env": "\\udc00\\ud800"}',
+    b'{"env": 1}',
+    b'{"env": ["bad:Tricky-v0"]}',
+    b'{"env": "bad:Tricky-v0", "lease": NaN}',
+    b'{"env": "bad:Tricky-v0", "lease": Infinity}',
+    b'{"env": "bad:Tricky-v0", "lease": 1e999}',
+    b'{"env": "bad:Tricky-v0", "lease": -1}',
+    b'{"env": "bad:Tricky-v0", "lease": 0}',
+    b'{"env": "bad:Tricky-v0", "timeout": "soon"}',
+    b'{"env": "bad:Tricky-v0", "root": ' + b"9" * 400 + b"}",
+    b'{"env": "bad:Tricky-v0", "root": -1}',
+    b'{"env": "bad:Tricky-v0", "autoreset": "same_step"}',
+    b'{"env": "bad:Tricky-v0", "autoreset": "now", "root": 1}',
+    b'{"env": "bad:Tricky-v0", "kwargs": []}',
+    b'{"env": "bad:Tricky-v0", "kwargs": {"size": ' + b"9" * 5_000 + b"}}",
+    b'{"env": "bad:Tricky-v0", "kwargs": {"size": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
+    b'{"env": "bad:Tricky-v0", "kwargs": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}",
+    b'{"env": "bad:Tricky-v0", "op": "step"}',
+    b'{"env": "bad:Tricky-v0", "id": "' + b"x" * 1_000 + b'"}',
+    b'{"env": "bad:Tricky-v0", "more": 1}',
+    b'{"env": "bad:Tricky-v0"} {}',
+    b"[" * 1_000_000,
+]
+BAD_MSGPACK = [
+    b"\xc1",
+    b"\x90",
+    b"\xc0",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdb\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\x81\xa3env\xa1\xff",
+    b"\x81\xa3env\xa3\xed\xa0\x80",
+    b"\x81\x90\x01",
+    b"\x81\x80\x01",
+    b"\x82\xa3env\xadbad:Tricky-v0\xa5lease\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00",
+    b"\x82\xa3env\xadbad:Tricky-v0\xa5lease\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00",
+    b"\x82\xa3env\xadbad:Tricky-v0\xa6kwargs\x81\xa4size" + b"\x91" * 100_000,
+    b"\x82\xa3env\xadbad:Tricky-v0\xa6kwargs\x81\xa4size\xc7\x0c\xff" + b"\xff" * 12,
+    b"\x91" * 1_000_000,
+]
+BAD_KEYWORDS: list[Any] = [
+    {"size": -1},
+    {"nothing": 1},
+    {"word": "/etc/passwd"},
+    {"word": "..", "size": 1},
+    {"word": "C:"},
+    {"word": "~root"},
+    {"word": "a.b"},
+    {"word": "x" * 2_000},
+    {"word": ["/etc/passwd"]},
+    {"word": {"a": [{"b": "/etc/passwd"}]}},
+    {"word": {"/etc/passwd": 1}},
+    {"word": [[[[[[1]]]]]]},
+    {"tools": ["python"]},
+    {"wrappers": []},
+    {"seed": 1},
+]
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/batch", "step"])
+def test_bad_json(client: Client, play: Play, path: str) -> None:
+    for body in BAD_JSON:
+        where = f"/v1/sessions/{play.session}/step" if path == "step" else path
+        answer = client.send("POST", where, body, {"Content-Type": "application/json"})
+        assert (answer.status, answer.code) == (400, "bad_request"), body[:100]
+        assert len(answer.body) < 1_000
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/batch", "step"])
+def test_bad_msgpack(client: Client, play: Play, path: str) -> None:
+    for body in BAD_MSGPACK:
+        where = f"/v1/sessions/{play.session}/step" if path == "step" else path
+        answer = client.send("POST", where, body, {"Content-Type": MSGPACK})
+        assert (answer.status, answer.code) == (400, "bad_request"), body[:100]
+
+
+@pytest.mark.parametrize("kind", ["application/json", MSGPACK])
+def test_keywords_a_client_may_not_give(server: Server, kind: str) -> None:
+    with server.client(token=ANN, kind=kind) as mine:
+        for given in BAD_KEYWORDS:
+            answer = mine.create(TRICKY, kwargs=given)
+            assert (answer.status, answer.code) == (422, "bad_value"), given
+
+
+def test_keywords_that_only_msgpack_can_say(server: Server) -> None:
+    with server.client(token=ANN, kind=MSGPACK) as mine:
+        for value in (b"bytes", msgspec.msgpack.Ext(5, b"x"), {1: 2, None: 3, b"k": 4}, {(1, 2): 3}):
+            answer = mine.create(TRICKY, kwargs={"word": value})
+            assert (answer.status, answer.code) == (422, "bad_value")
+
+
+def test_other_kinds_of_bodies(client: Client, play: Play) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "a/b/c;;;"):
+        answer = client.send("POST", f"/v1/sessions/{play.session}/step", b"{}", {"Content-Type": kind})
+        assert (answer.status, answer.code) == (415, "unsupported_media")
+
+
+def test_actions_of_all_kinds(play: Play) -> None:
+    play.reset(seed=1)
+    for number, action in enumerate(["", "\0", "\ufffe\U0010ffff", "x" * MEGABYTE, "'\"\\</script>", "🙂" * 1_000], 1):
+        assert play.do(action).data["info"]["count"] == number
+
+
+# The socket.
+
+
+def talk(server: Server) -> ClientConnection:
+    given = {"Authorization": f"Bearer {ANN}"}
+    return connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers=given, max_size=None)
+
+
+def ask(ws: ClientConnection, data: Any) -> Any:
+    ws.send(msgspec.json.encode(data).decode())
+    return msgspec.json.decode(ws.recv(timeout=30))
+
+
+def frame(opcode: int, data: bytes = b"", *, fin: bool = True, mask: bool = True, reserved: int = 0) -> bytes:
+    head = bytes([(fin << 7) | (reserved << 4) | opcode])
+    if len(data) < 126:
+        head += bytes([(mask << 7) | len(data)])
+    else:
+        head += bytes([(mask << 7) | 127]) + struct.pack("!Q", len(data))
+    return head + (bytes(4) if mask else b"") + data
+
+
+BAD_FRAMES = {
+    "unmasked": (frame(1, b"{}", mask=False), 1002),
+    "reserved bits": (frame(1, b"{}", reserved=7), 1002),
+    "unknown kind": (frame(3, b"{}"), 1002),
+    "long ping": (frame(9, b"x" * 200), 1002),
+    "ping in pieces": (frame(9, b"x", fin=False), 1002),
+    "end without a beginning": (frame(0, b"{}"), 1002),
+    "two beginnings": (frame(1, b"{", fin=False) + frame(1, b"}"), 1002),
+    "half a character": (frame(1, b"\xff"), 1007),
+    "close with one byte": (frame(8, b"\x03"), 1002),
+    "too large": (frame(2, b"x" * (LIMIT + 1)), 1009),
+    "too large, it says": (b"\x82\xff" + struct.pack("!Q", 1 << 62), 1009),
+    "too large in pieces": (frame(2, b"x" * LIMIT, fin=False) + frame(0, b"x" * LIMIT, fin=False), 1009),
+    "pieces without end": (frame(2, b"x", fin=False) + frame(0, b"", fin=False) * 100_000, 1009),
+    "garbage": (random.Random(2).randbytes(10_000), None),
+}
+
+
+def test_bad_frames(server: Server) -> None:
+    for name, (sent, code) in BAD_FRAMES.items():
+        with talk(server) as ws:
+            with suppress(OSError):  # it may have hung up already
+                ws.socket.sendall(sent)
+            with pytest.raises(ConnectionClosed) as closed:
+                ws.recv(timeout=30)
+            if code is not None and closed.value.rcvd is not None:  # else it hung up while we were still talking
+                assert closed.value.rcvd.code == code, name
+
+
+def test_messages_that_are_no_requests(server: Server) -> None:
+    with talk(server) as ws:
+        messages: list[str | bytes] = [
+            "",
+            "x",
+            "{}",
+            "1",
+            "null",
+            '"step"',
+            '{"op": "eval"}',
+            '{"op": 1}',
+            '{"id": "a"}',
+        ]
+        messages += [BAD_JSON[-1].decode(), "[" * 100_000 + "]" * 100_000, '{"op": "step", "action": "\\ud800"}']
+        messages += BAD_MSGPACK[:-1]
+        for message in messages:
+            ws.send(message)
+            kind = msgspec.json if isinstance(message, str) else msgspec.msgpack
+            assert kind.decode(ws.recv(timeout=30))["error"]["code"] == "bad_request", message[:100]
+        assert ask(ws, {"op": "dance", "id": "me"})["id"] == "me"
+
+
+def test_a_list_with_one_bad_request(server: Server, play: Play) -> None:
+    play.reset(seed=1)
+    with talk(server) as ws:
+        good = {"op": "look", "session": play.session}
+        ws.send(msgspec.json.encode([{**good, "id": "1"}, {"op": "eval", "id": "2"}, 3, {**good, "id": "4"}]).decode())
+        found: dict[str, Any] = {}
+        while len(found) < 4:
+            message = msgspec.json.decode(ws.recv(timeout=30))
+            for answer in message if isinstance(message, list) else [message]:
+                found[answer.get("id", "")] = answer
+        assert "result" in found["1"]
+        assert "result" in found["4"]
+        assert found["2"]["error"]["code"] == found[""]["error"]["code"] == "bad_request"
+
+
+@pytest.mark.parametrize("last", ['{"op":"look"}', "1"], ids=["good", "one of them bad"])
+def test_a_list_of_100_000_requests(server: Server, last: str) -> None:
+    with talk(server) as ws:
+        ws.send("[" + '{"op":"look"},' * 99_999 + last + "]")
+        answer = msgspec.json.decode(ws.recv(timeout=30))
+        assert (answer["status"], answer["error"]["code"]) == (413, "too_large")
+
+
+def test_a_batch_that_is_too_long(client: Client) -> None:
+    answer = client.post("/v1/batch", {"requests": [{"op": "look"}] * 100_000})
+    assert (answer.status, answer.code) == (400, "bad_request")
+
+
+def test_clients_that_vanish(server: Server, play: Play) -> None:
+    """In the middle of a call, over HTTP and on the socket, with and without a word: the call is carried out."""
+    play.reset(seed=1)
+    body = b'{"action":"sleep 0.3","id":"a"}'
+    head = b"POST /v1/sessions/%b/step HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n" % (
+        play.session.encode(),
+        ANN.encode(),
+    )
+    head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with connect(server) as sock:
+        sock.sendall(head + body)
+        time.sleep(0.05)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no goodbye
+    assert play.do("sleep 0.3", id="a").data["info"]["count"] == 1
+    ws = connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {ANN}"}, legacy=True)
+    ws.send(msgspec.json.encode({"op": "step", "session": play.session, "action": "sleep 0.3", "id": "b"}).decode())
+    time.sleep(0.05)
+    ws.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    ws.socket.shutdown(socket.SHUT_RD)
+    ws.socket.close()
+    assert play.do("sleep 0.3", id="b").data["info"]["count"] == 2
+
+
+def upgrade(server: Server) -> socket.socket:
+    """A socket that is one, with nobody at this end who answers pings."""
+    sock = connect(server)
+    head = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    head += f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\nAuthorization: Bearer {ANN}\r\n\r\n"
+    sock.sendall(head.encode())
+    assert sock.recv(1 << 16).startswith(b"HTTP/1.1 101")
+    return sock
+
+
+def test_clients_that_do_not_listen() -> None:
+    """Half-open sockets, and answers of 10 MB that are never read: the server lets go of them."""
+    with serving(tokens={ANN: "ann"}, request_timeout=1.0, ping=0.5) as server, server.client(token=ANN) as client:
+        play = client.open()
+        play.reset(seed=1)
+        handles, memory = server.handles(), server.memory()
+        body = b'{"action":"big 10"}'
+        head = f"POST /v1/sessions/{play.session}/step HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ANN}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        with ExitStack() as stack:
+            silent = stack.enter_context(upgrade(server))
+            deaf = stack.enter_context(upgrade(server))
+            ask_big = msgspec.json.encode({"op": "step", "session": play.session, "action": "big 10", "id": "1"})
+            deaf.sendall(frame(1, ask_big))
+            until(lambda: play.look().data["seq"] == 2 and not play.look().data["busy"])
+            for _ in range(5):
+                before = play.look().data["seq"]
+                stack.enter_context(connect(server)).sendall(head.encode() + body)
+                until(lambda: play.look().data["seq"] > before and not play.look().data["busy"])  # noqa: B023
+            until(lambda: server.number("sockets", client) == 0)
+            until(lambda: server.handles() <= handles)
+            read_all(silent)  # it was told and hung up on
+        assert play.do("a").data["info"]["count"] == 7
+        assert server.memory() < memory + 64 * MEGABYTE

@@ -1,0 +1,557 @@
+"""What a session promises: each call once, in order, answered again where it was asked again; and how it ends."""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.sync.client import connect
+
+import palestra
+from tests.server.bad_envs import TRICKY
+from tests.server.servers import GUESS, JSON, MSGPACK, Client, Later, Play, Reply, Server, serving, until
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(workers=2, log="debug", longest_lease=1_000) as found:
+        yield found
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with server.client() as found:
+        yield found
+
+
+@pytest.fixture
+def play(client: Client) -> Iterator[Play]:
+    found = client.open()
+    assert found.reset(seed=1).data == {"seq": 0, "observation": "begun 1", "info": {"seed": 1}}
+    yield found
+    assert found.close().status == 200
+
+
+def later(server: Server, session: str, action: str, token: str | None = None, **more: Any) -> Later:
+    """A step on a connection of its own; it has begun when this returns."""
+
+    def call() -> Reply:
+        with server.client(token=token) as mine:
+            return Play(mine, session).do(action, **more)
+
+    with server.client(token=token) as mine:
+        before = Play(mine, session).look().data["seq"]
+        found = Later(call)
+        until(lambda: Play(mine, session).look().data["seq"] > before)
+    return found
+
+
+def count(play: Play) -> int:
+    """How many steps the environment has seen, this one too."""
+    return int(play.do("?").data["info"]["count"])
+
+
+# Once, and in order.
+
+
+def test_a_retry_is_answered_as_before(play: Play) -> None:
+    first = play.do("a", id="x", seq=1)
+    assert first.data["info"]["count"] == 1
+    assert [play.do("a", id="x", seq=1).body for _ in range(3)] == [first.body] * 3
+    assert play.do("a", id="x").body == first.body  # the number may be left out
+    assert count(play) == 2
+
+
+def test_a_retry_of_a_reset_a_refusal_and_a_failure(play: Play) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("reset", {"seed": 5}),
+        ("step", {"action": "end"}),
+        ("step", {"action": "a"}),  # the episode is over
+        ("reset", {"seed": 6}),
+        ("step", {"action": "raise"}),
+        ("step", {"action": "a"}),  # it is broken
+        ("reset", {"options": {"raises": True}}),
+        ("reset", {}),
+    ]
+    for seq, (what, given) in enumerate(calls, 1):
+        answers = [getattr(play, what)(id=f"{seq}", seq=seq, **given) for _ in range(3)]
+        assert len({(answer.status, answer.body) for answer in answers}) == 1
+        data = answers[0].data
+        assert data.get("error", data)["seq"] == seq
+
+
+def test_a_retry_while_the_call_is_under_way(server: Server, play: Play) -> None:
+    first = later(server, play.session, "sleep 0.4", id="x", seq=1)
+    again = play.do("sleep 0.4", id="x", seq=1)
+    assert again.data["info"]["count"] == 1
+    assert first.result().body == again.body
+    assert count(play) == 2
+
+
+def test_a_retry_in_the_other_encoding(server: Server, client: Client) -> None:
+    created = client.create(id="made")
+    play = Play(client, created.data["session"])
+    with server.client(kind=MSGPACK) as packed:
+        theirs = Play(packed, play.session)
+        play.reset(seed=1, id="0")
+        first = theirs.do("a", id="1", seq=1)
+        assert play.do("a", id="1", seq=1).data == first.data
+        assert packed.create(id="made").data == created.data
+        assert client.create(id="made").body == created.body
+        slow = later(server, play.session, "sleep 0.3", id="2")
+        assert theirs.do("sleep 0.3", id="2").data == slow.result().data
+    play.close()
+
+
+def test_calls_out_of_order(play: Play) -> None:
+    for seq in (0, 2, 3, 10**18):
+        answer = play.do("a", id=f"{seq}", seq=seq)
+        assert (answer.status, answer.code) == (409, "out_of_order")
+        assert answer.data["error"]["expected"] == 1
+    assert play.do("a", id="b", seq=1).data["seq"] == 1
+    late = play.do("a", id="c", seq=1)  # the number of another call
+    assert (late.code, late.data["error"]["expected"]) == ("out_of_order", 2)
+    assert count(play) == 2
+
+
+def test_an_id_stands_for_one_call(client: Client, play: Play) -> None:
+    """Whoever uses it for another one is not given the first one's answer, and is told."""
+    first = play.do("a", id="b", timeout=5)
+    assert play.do("a", id="b", timeout=7).body == first.body  # a retry, though it waits longer
+    others = [play.do("c", id="b"), play.do("c", id="b", seq=1), play.fork(id="b"), play.reset(id="b", seed=1)]
+    assert {(answer.status, answer.code) for answer in others} == {(409, "id_reused")}
+    reset = play.reset(id="d", seed=1)
+    assert play.reset(id="d", seed=1).body == reset.body
+    assert play.reset(id="d", seed=2).code == "id_reused"
+    assert play.do("c", id="d", seq=3).data["seq"] == 3  # the next call, whatever its id
+    made = client.create(id="made", kwargs={})
+    assert client.create(id="made").body == made.body
+    assert client.create(id="made", lease=7.0).code == "id_reused"
+    Play(client, made.data["session"]).close()
+
+
+def test_a_retry_with_numbers_of_any_size(client: Client, play: Play) -> None:
+    huge = {"unheard_of": 10**30}
+    assert [client.create(id="huge", kwargs=huge).status for _ in range(2)] == [422, 422]
+    first = play.reset(id="huge", options=huge)
+    assert play.reset(id="huge", options=huge).body == first.body
+    assert first.status in (200, 422)
+
+
+def test_one_call_at_a_time(server: Server, play: Play) -> None:
+    slow = later(server, play.session, "sleep 0.4")
+    for answer in (play.do("a"), play.reset(), play.fork(), play.render(), play.advice(player="random")):
+        assert (answer.status, answer.code) == (409, "session_busy")
+        assert answer.headers["retry-after"] == "1"
+    assert play.look().data["busy"] is True
+    assert slow.result().status == 200
+    assert count(play) == 2
+
+
+def test_creating_again_is_the_same_session(server: Server, client: Client) -> None:
+    before = server.number("sessions_opened_total", client)
+
+    def create(name: str) -> Reply:
+        with server.client() as mine:
+            return mine.create(TRICKY, kwargs={"opens": 0.3}, id=name)
+
+    both = [Later(lambda: create("once")), Later(lambda: create("once"))]  # the second while the first is under way
+    replies = [*(one.result() for one in both), create("once")]
+    assert {reply.status for reply in replies} == {201}
+    assert len({reply.body for reply in replies}) == 1
+    assert server.number("sessions_opened_total", client) == before + 1
+    assert client.create(id="twice").data["session"] != replies[0].data["session"]
+    for reply in (replies[0], client.create(id="twice")):
+        Play(client, reply.data["session"]).close()
+
+
+def test_an_id_in_a_header(client: Client, play: Play) -> None:
+    path = f"/v1/sessions/{play.session}/step"
+    first = client.post(path, {"action": "a"}, **{"X-Request-Id": "h"})
+    assert first.headers["x-request-id"] == "h"
+    assert client.post(path, {"action": "a"}, **{"X-Request-Id": "h"}).body == first.body
+    assert count(play) == 2
+
+
+def test_a_fork_goes_its_own_way(client: Client, play: Play) -> None:
+    play.do("a")
+    forked = play.fork(id="f", seq=2)
+    assert play.fork(id="f", seq=2).body == forked.body
+    twin = Play(client, forked.data["session"])
+    assert twin.session != play.session
+    assert twin.do("b").data["observation"] == "a b"
+    assert play.do("c").data["observation"] == "a c"
+    assert twin.do("d", seq=1).data["info"]["count"] == 3
+    assert twin.close().status == 200
+    assert count(play) == 3
+
+
+def test_closing_twice(client: Client) -> None:
+    play = client.open()
+    assert [play.close().data["cause"] for _ in range(3)] == ["closed"] * 3
+    assert client.send("DELETE", f"/v1/sessions/{play.session}").status == 200
+    for gone in (play.do("a"), play.reset(), play.look(), play.render(), play.fork()):
+        assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "closed")
+    assert Play(client, "never").close().status == 404
+
+
+def test_closing_while_a_call_is_under_way(server: Server, client: Client) -> None:
+    play = client.open()
+    play.reset()
+    slow = later(server, play.session, "sleep 0.3")
+    assert play.close().status == 200
+    assert slow.result().code == "session_gone"
+    until(lambda: server.number("calls_in_flight", client) == 0)
+
+
+def test_a_vector_session_goes_on_by_itself(client: Client) -> None:
+    assert client.create(autoreset="same_step").code == "bad_request"  # of which seed?
+    play = client.open(autoreset="same_step", root=7)
+    first = play.reset().data
+    assert (first["observation"], first["episode"], first["reward"]) == ("begun 7", 0, 0.0)
+    last = play.do("end").data
+    assert (last["terminated"], last["episode"], last["info"]["final_observation"]) == (True, 1, "end")
+    broken = play.do("raise").data
+    assert (broken["reward"], broken["truncated"]) == (None, True)
+    assert broken["info"]["failure"]["kind"] == "RuntimeError"
+    assert play.do("a").data["info"]["count"] == 1
+    assert play.fork().code == play.reset(actions=["a"]).code == "bad_value"
+    play.close()
+
+
+def test_a_reset_can_play_on(play: Play) -> None:
+    answer = play.reset(seed=4, actions=["a", "b", "end"]).data
+    assert (answer["observation"], answer["reward"], answer["terminated"]) == ("a b end", 1.0, True)
+    assert play.reset(seed=4, actions=["end", "a"]).code == "episode_over"
+
+
+# Leases, limits, deadlines.
+
+
+def test_a_lease_is_renewed_by_use_and_ends(server: Server, client: Client) -> None:
+    play = client.open(lease=0.6)
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        assert play.look().status == 200
+        time.sleep(0.05)
+    before = server.number("sessions_ended_total", client, cause="expired")
+    until(lambda: server.number("sessions_ended_total", client, cause="expired") > before)
+    gone = play.do("a")
+    assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "expired")
+    assert play.close().data["cause"] == "expired"
+    long = client.create(lease=80_000).data
+    assert long["lease"] == 1_000  # as long as the server allows
+    Play(client, long["session"]).close()
+
+
+def test_a_lease_does_not_end_under_a_call(client: Client) -> None:
+    play = client.open(lease=0.3)
+    play.reset()
+    assert play.do("sleep 1").status == 200
+    assert play.do("a").status == 200
+    play.close()
+
+
+def test_a_caller_does_not_wait_longer_than_it_says(play: Play) -> None:
+    first = play.do("sleep 0.5", id="x", seq=1, timeout=0.05)
+    assert (first.status, first.code) == (504, "not_yet")
+    assert first.headers["retry-after"] == "1"
+    assert play.do("sleep 0.5", id="x", seq=1, timeout=0.05).code == "not_yet"
+    assert play.do("sleep 0.5", id="x", seq=1).data["info"]["count"] == 1
+    assert count(play) == 2
+
+
+def test_quotas_and_capacity() -> None:
+    tokens = {"ann-has-a-token": "ann", "bob-has-another": "bob"}
+    limits: dict[str, Any] = {"max_sessions": 3, "sessions_per_client": 2, "max_in_flight": 2, "any_kwargs": True}
+    with serving(tokens=tokens, **limits) as server:  # noqa: SIM117
+        with server.client(token="ann-has-a-token") as ann, server.client(token="bob-has-another") as bob:
+            mine = [ann.open(kwargs={"word": "/a/file.txt"}), ann.open()]
+            third = ann.create()
+            assert (third.status, third.code, third.headers["retry-after"]) == (429, "quota", "5")
+            mine[0].reset()
+            assert mine[0].fork().code == "quota"
+            theirs = bob.open()
+            full = bob.create()
+            assert (full.status, full.code, full.headers["retry-after"]) == (503, "capacity", "5")
+            mine[1].close()
+            assert ann.create(kwargs={"word": [[[[[["deep"]]]]]]}).code == "bad_value"  # whatever may be said
+            mine[1] = ann.open()
+            mine[1].reset()
+            slow = [later(server, play.session, "sleep 1", token="ann-has-a-token") for play in mine]
+            until(lambda: server.number("calls_in_flight", ann) == 2)
+            busy = theirs.reset()
+            assert (busy.status, busy.code, busy.headers["retry-after"]) == (503, "capacity", "1")
+            assert theirs.close().status == 200  # which makes room
+            assert [one.result().status for one in slow] == [200, 200]
+
+
+def test_too_many_requests() -> None:
+    tokens = {"ann-has-a-token": "ann", "bob-has-another": "bob"}
+    with serving(tokens=tokens, rate=10.0) as server:  # noqa: SIM117
+        with server.client(token="ann-has-a-token") as ann, server.client(token="bob-has-another") as bob:
+            play = ann.open()
+            answers = [play.look() for _ in range(40)]
+            refused = [answer for answer in answers if answer.status != 200]
+            assert refused
+            assert {(one.status, one.code, one.headers["retry-after"]) for one in refused} == {
+                (429, "rate_limited", "1")
+            }
+            assert bob.create().status == 201  # the others have their own
+            until(lambda: play.look().status == 200)
+
+
+# What goes wrong inside.
+
+BROKEN = {
+    "raise": ("RuntimeError", "it broke"),
+    "sysexit": ("SystemExit", "3"),
+    "cancel": ("CancelledError", ""),
+    "mute": ("Mute", "it has no words"),
+    "half": ("RuntimeError", "?"),
+    "surrogate": ("UnicodeEncodeError", "surrogates not allowed"),
+    "object": ("TypeError", "object"),
+}
+
+
+@pytest.mark.parametrize("action", BROKEN)
+def test_an_environment_that_breaks(play: Play, action: str) -> None:
+    kind, words = BROKEN[action]
+    broke = play.do(action)
+    error = broke.data["error"]
+    assert (broke.status, broke.code, error["boundary"], error["cause"]) == (502, "env_failed", "env", "raised")
+    assert error["kind"] == kind
+    assert words in error["message"]
+    assert error["trace"]
+    for later_call in (play.do("a"), play.render(), play.fork()):
+        assert (later_call.status, later_call.code) == (502, "env_failed")
+    assert play.reset(seed=2).data["observation"] == "begun 2"
+    assert count(play) == 1
+
+
+def test_an_environment_that_does_not_open(server: Server, client: Client) -> None:
+    before = server.number("sessions", client)
+    failed = client.create(kwargs={"fails": True})
+    assert (failed.status, failed.code, failed.data["error"]["kind"]) == (502, "env_failed", "RuntimeError")
+    refused = client.create(kwargs={"sizes": 1})
+    assert (refused.status, refused.code) == (422, "bad_value")
+    assert "size" in refused.data["error"]["message"]
+    assert server.number("sessions", client) == before
+
+
+def test_a_reward_that_is_no_number(play: Play) -> None:
+    assert play.do("nan").data["reward"] is None
+
+
+@pytest.fixture(scope="module")
+def frail() -> Iterator[Server]:
+    """Little time and memory for an environment."""
+    with serving(workers=2, step_timeout=1.0, memory=600 * MEGABYTE) as found:
+        yield found
+
+
+def test_a_hung_call_costs_its_session_alone(frail: Server) -> None:
+    with frail.client() as client, frail.client() as other:
+        plays = [client.open() for _ in range(3)]
+        for play in plays:
+            play.reset()
+        hung = later(frail, plays[0].session, "spin")
+        done = 0
+        while frail.number("sessions_ended_total", other, cause="deadline") == 0:
+            done += 1
+            assert [play.do(f"{done}").data["info"]["count"] for play in plays[1:]] == [done, done]
+        gone = hung.result()
+        assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "deadline")
+        assert gone.data["error"]["boundary"] == "env"
+        assert plays[0].reset().data["error"]["cause"] == "deadline"
+        assert done > 1
+        late = client.create(kwargs={"opens": 5.0})
+        assert (late.status, late.data["error"]["cause"]) == (410, "deadline")
+        for play in plays:
+            play.close()
+        until(lambda: frail.number("calls_in_flight", other) == 0)
+        assert frail.number("worker_deaths_total", other) == 0
+
+
+def test_a_session_that_is_closed_in_a_hung_call_leaves_nothing(frail: Server) -> None:
+    with frail.client() as client:
+        before = frail.number("sessions", client)
+        play = client.open()
+        play.reset()
+        hung = later(frail, play.session, "spin")
+        play.close()
+        assert hung.result().data["error"]["cause"] == "closed"
+        until(lambda: frail.number("calls_in_flight", client) == 0)
+        until(lambda: frail.number("worker_sessions", client) == before)
+
+
+@pytest.mark.parametrize(("seconds", "cause"), [(0.4, "closed"), (20.0, "deadline")])
+def test_a_fork_whose_parent_ends_leaves_nothing(frail: Server, seconds: float, cause: str) -> None:
+    with frail.client() as client, frail.client() as other:
+        before = frail.number("sessions", client)
+        play = client.open(kwargs={"forks": seconds}, lease=0.5)
+        play.reset()
+        forked = Later(lambda: Play(other, play.session).fork())
+        until(lambda: play.look().data["busy"])
+        if cause == "closed":
+            play.close()
+        assert forked.result().data["error"]["cause"] == cause
+        until(lambda: frail.number("sessions", client) == frail.number("worker_sessions", client) == before)
+        until(lambda: frail.number("calls_in_flight", client) == 0)
+
+
+def test_memory_has_a_limit(frail: Server) -> None:
+    with frail.client() as client:
+        plays = [client.open() for _ in range(2)]
+        for play in plays:
+            play.reset()
+        failed = plays[0].do("eat 1000")
+        assert (failed.status, failed.code, failed.data["error"]["cause"]) == (502, "env_failed", "memory")
+        assert plays[1].do("a").status == 200
+        assert plays[0].reset().status == 200
+        for play in plays:
+            play.close()
+
+
+def test_a_dead_worker_costs_its_sessions_and_is_replaced(frail: Server) -> None:
+    with frail.client() as client:
+        workers = {worker.pid for worker in frail.workers()}
+        plays = [client.open() for _ in range(4)]  # two in each worker
+        for play in plays:
+            play.reset()
+        gone = plays[0].do("exit")
+        assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "crashed")
+        assert "exit status 7" in gone.data["error"]["message"]
+        answers = [play.do("a") for play in plays[1:]]
+        assert sorted(answer.status for answer in answers) == [200, 200, 410]
+        lost = next(answer for answer in answers if answer.status == 410)
+        assert (lost.data["error"]["cause"], lost.data["error"]["boundary"]) == ("worker", "env")
+        assert frail.number("worker_deaths_total", client) == 1
+        until(lambda: len(frail.workers()) == 2 and frail.number("ready", client) == 1)
+        assert len({worker.pid for worker in frail.workers()} & workers) == 1
+        fresh = [client.open() for _ in range(2)]
+        assert [play.reset(seed=1).status for play in fresh] == [200, 200]
+        for play in (*plays, *fresh):
+            assert play.close().status == 200
+        assert frail.number("sessions", client) == frail.number("worker_sessions", client) == 0
+
+
+# What is sent.
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+def test_large_observations_and_pictures(server: Server, kind: str) -> None:
+    with server.client(kind=kind) as client:
+        play = client.open()
+        play.reset()
+        big = play.do("big 10").data["observation"]
+        assert big == "x" * 10 * MEGABYTE
+        text, picture = play.do("image 10").data["observation"]
+        assert text == {"type": "text", "text": "look"}
+        found = picture["image"] if kind == MSGPACK else base64.b64decode(picture["image"])
+        assert found == bytes(range(256)) * (10 * MEGABYTE // 256)
+        drawn = play.render(mode="image").data["render"]
+        assert (drawn if kind == MSGPACK else base64.b64decode(drawn)).startswith(b"\x89PNG")
+        assert play.do("y" * 10 * MEGABYTE).data["info"]["count"] == 3
+        play.close()
+
+
+def test_a_batch(client: Client, play: Play) -> None:
+    other = client.open(GUESS)
+    asked: list[dict[str, Any]] = [
+        {"op": "step", "session": play.session, "action": "sleep 0.1", "id": "slow"},
+        {"op": "reset", "session": other.session, "seed": 3, "id": "quick"},
+        {"op": "step", "session": "nobody", "action": "a", "id": "lost"},
+        {"op": "step", "session": play.session, "action": "b", "id": "busy"},
+        {"op": "look", "session": other.session},
+    ]
+    answers = client.post("/v1/batch", {"requests": asked}).data["answers"]
+    assert [answer.get("id", "") for answer in answers] == ["slow", "quick", "lost", "busy", ""]
+    assert [answer.get("status", 200) for answer in answers] == [200, 200, 404, 409, 200]
+    assert answers[0]["result"]["observation"] == "sleep 0.1"
+    assert answers[1]["result"]["observation"] == palestra.make(GUESS).reset(seed=3)[0]
+    late = client.post("/v1/batch", {"requests": [{**asked[0], "id": "x"}], "timeout": 0.01}).data["answers"][0]
+    assert late["error"]["code"] == "not_yet"
+    assert play.do("sleep 0.1", id="x").status == 200
+    other.close()
+
+
+def test_the_socket_serves_many_sessions(server: Server) -> None:
+    with connect(f"ws{server.url[4:]}/v1/ws", max_size=None) as ws:
+
+        def ask(*requests: dict[str, Any], packed: bool = False) -> dict[str, Any]:
+            """Answers by id, in whatever order they come."""
+            if packed:
+                ws.send(msgspec.msgpack.encode(list(requests)))
+            else:
+                ws.send(msgspec.json.encode(list(requests)).decode())
+            found: dict[str, Any] = {}
+            while len(found) < len(requests):
+                message = ws.recv(timeout=30)
+                assert isinstance(message, bytes) is packed
+                data = (msgspec.msgpack if packed else msgspec.json).decode(message)
+                for answer in data if isinstance(data, list) else [data]:
+                    found[answer["id"]] = answer.get("result") or answer["error"]
+            return found
+
+        made = ask(*({"op": "create", "env": TRICKY, "id": f"{i}"} for i in range(20)))
+        sessions = [made[f"{i}"]["session"] for i in range(20)]
+        ask(*({"op": "reset", "session": session, "seed": 1, "id": session} for session in sessions))
+        slow = {"op": "step", "session": sessions[0], "action": "sleep 0.3", "id": "slow", "timeout": 0.1}
+        both = ask(slow, {"op": "step", "session": sessions[1], "action": "a", "id": "quick"})
+        assert both["quick"]["observation"] == "a"
+        assert both["slow"]["code"] == "not_yet"
+        assert ask({**slow, "timeout": 30})["slow"]["info"]["count"] == 1
+        big = ask({"op": "step", "session": sessions[2], "action": "image 1", "id": "p"}, packed=True)["p"]
+        assert len(big["observation"][1]["image"]) == MEGABYTE
+    with connect(f"ws{server.url[4:]}/v1/ws") as ws:  # sessions do not hang on the socket
+        closed = ask(*({"op": "close", "session": session, "id": session} for session in sessions))
+        assert {answer["cause"] for answer in closed.values()} == {"closed"}
+
+
+# What can be seen from outside.
+
+
+def test_it_tells_how_it_is(server: Server, client: Client, play: Play) -> None:
+    assert client.get("/health").data == {"status": "healthy"}
+    assert client.get("/ready").data == {"status": "ready"}
+    assert client.send("HEAD", "/health").body == b""
+    play.do("a", id="m")
+    play.do("a", id="m")
+    play.do("end")
+    assert server.number("sessions", client) == server.number("worker_sessions", client) == 1
+    assert server.number("ready", client) == 1
+    assert server.number("retries_total", client) >= 1
+    assert server.number("episodes_total", client) >= 1
+    assert server.number("requests_total", client, op="step", code="ok") >= 3
+    assert server.number("call_seconds_count", client, op="step") >= 2
+    assert server.number("call_seconds_bucket", client, op="step", le="+Inf") >= 2
+    assert server.number("worker_resident_bytes", client) > MEGABYTE
+    envs = {entry["env"] for entry in client.get("/v1/envs").data["envs"]}
+    assert envs == {TRICKY, GUESS}
+    assert client.get(f"/v1/envs/{GUESS}").data["id"] == GUESS
+    assert client.get("/v1/envs/game:Nothing-v0").code == "unknown_env"
+
+
+def test_its_log_has_lines_of_json_with_ids(server: Server, client: Client) -> None:
+    name = uuid.uuid4().hex
+    play = client.open()
+    play.reset(id=name)
+    play.do("raise")
+    play.close()
+    lines = [line for line in server.lines if line.get("session") == play.session]
+    assert [line["event"] for line in lines if line["event"] != "request"] == [
+        "session opened",
+        "environment failed",
+        "session ended",
+    ]
+    assert {"time", "level", "event", "session", "env", "cause"} <= lines[-2].keys() | lines[-1].keys()
+    (asked,) = [line for line in lines if line.get("request") == name]
+    assert (asked["op"], asked["code"]) == ("reset", "ok")

@@ -1,0 +1,142 @@
+"""A server as a process: it drains and stops, leaves nothing, and runs families under other interpreters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+import palestra
+from tests.server.bad_envs import TRICKY
+from tests.server.servers import GUESS, JSON, MSGPACK, Later, Play, serving, until
+
+
+def test_it_drains(tmp_path: Path) -> None:
+    """New sessions are refused, those there are go on, and when the last has ended so has the server."""
+    with serving(workers=2, drain=30.0) as server, server.client() as client, server.client() as other:
+        children = server.workers()
+        play = client.open()
+        play.reset(seed=1)
+        slow = Later(lambda: Play(other, play.session).do("sleep 0.7"))
+        until(lambda: play.look().data["busy"])
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: client.get("/ready").status == 503)
+        assert client.get("/ready").code == "draining"
+        assert client.get("/health").status == 200
+        refused = client.create()
+        assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "draining", "5")
+        try:
+            with connect(f"ws{server.url[4:]}/v1/ws"):
+                raise AssertionError("it was let in")
+        except InvalidStatus as err:
+            assert err.response.status_code == 503
+        assert slow.result().data["info"]["count"] == 1
+        assert play.fork().code == "draining"
+        assert play.do("a").data["info"]["count"] == 2
+        assert server.process.poll() is None
+        play.close()
+        assert server.process.wait(30) == 0
+        gone, alive = psutil.wait_procs(children, timeout=10)
+        assert (len(gone), alive) == (2, [])
+        events = [line["event"] for line in server.lines]
+        assert events.index("draining") < events.index("stopping")
+
+
+def test_it_does_not_drain_for_ever() -> None:
+    with serving(drain=0.3) as server, server.client() as client:
+        children = server.workers()
+        play = client.open()
+        play.reset()
+        with connect(f"ws{server.url[4:]}/v1/ws") as ws:
+            hung = Later(lambda: play.do("spin"))
+            until(lambda: server.number("calls_in_flight") == 1)
+            assert server.stop() == 0
+            gone = hung.result()
+            assert (gone.status, gone.data["error"]["cause"]) == (410, "stopped")
+            try:
+                ws.recv(timeout=10)
+            except ConnectionClosed as err:
+                assert err.rcvd is None or err.rcvd.code == 1012  # it restarts
+        assert psutil.wait_procs(children, timeout=10)[1] == []
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    with serving(drain=600.0) as server, server.client() as client:
+        client.open()
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: client.get("/ready").status == 503)
+        assert server.stop() == 0
+
+
+def test_its_workers_die_with_it() -> None:
+    """Whatever kills it: nothing is left that nobody looks after."""
+    with serving(workers=2) as server:
+        children = server.workers()
+        assert len(children) == 2
+        os.kill(server.process.pid, signal.SIGSTOP)  # so that it cannot clean up by chance
+        server.process.kill()
+        server.process.wait()
+        assert psutil.wait_procs(children, timeout=10)[1] == []
+        server.process.returncode = 0  # as it should be for once
+
+
+def test_a_family_under_another_interpreter(tmp_path: Path) -> None:
+    """One that has no package at all: the results are the same, in every encoding."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv/bin/python"
+    found = subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False)
+    assert found.returncode != 0
+    with serving("game:", TRICKY, python=[f"game={python}"]) as server:
+        commands = [" ".join(worker.cmdline()) for worker in server.workers()]
+        assert sum(str(python) in command for command in commands) == 1
+        for env_id in (GUESS, "game:Wordle-v0-easy", "game:Sudoku-v0-easy"):
+            for kind in (JSON, MSGPACK):
+                _same_episode(server.url, env_id, kind)
+        with server.client(kind=MSGPACK) as client:  # asked in one encoding, then in the other
+            play = client.open(GUESS)
+            play.reset(seed=1)
+            with server.client() as plain:
+                assert isinstance(Play(plain, play.session).advice(player="random").data["action"], str)
+            assert isinstance(play.advice(player="random").data["action"], str)
+            broken = client.create(GUESS, kwargs={"min_number": 5, "max_number": 1})
+            assert (broken.status, broken.code) == (422, "bad_value")
+            mine = client.open(TRICKY)  # in ours
+            mine.reset()
+            assert mine.do("a").status == play.close().status == mine.close().status == 200
+
+
+def _same_episode(url: str, env_id: str, kind: str) -> None:
+    from tests.server.servers import Client
+
+    with palestra.make(env_id) as env, Client(url, kind=kind) as client:
+        play = client.open(env_id)
+        observation, info = env.reset(seed=11)
+        assert play.reset(seed=11).data == {"seq": 0, "observation": observation, "info": info}
+        done, seq = False, 0
+        while not done and seq < 12:
+            seq += 1
+            action = env.expert_action() or env.sample_random_action()
+            if seq % 3 == 0:
+                action = "nonsense"
+            step = env.step(action)
+            assert play.do(action).data == {"seq": seq, **step._asdict()}
+            done = step.done
+        play.close()
+
+
+def test_it_does_not_start_with_what_it_cannot_serve() -> None:
+    for envs in ("game:Nothing-v0", ""):
+        done = subprocess.run(
+            [sys.executable, "-m", "palestra", "serve", "--port", "0", *([envs] if envs else [])],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,248 @@
+"""A whole vector's step in one request: every session answers for itself in it, once, as it would alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.sync.client import connect
+
+import palestra
+from tests.server.bad_envs import TRICKY
+from tests.server.servers import GUESS, JSON, MSGPACK, ROOT, Client, Later, Play, Reply, Server, serving, until
+
+FIELDS = ("observation", "reward", "terminated", "truncated", "info")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(workers=2, step_timeout=2.0) as found:
+        yield found
+
+
+def begun(client: Client, number: int) -> list[Play]:
+    plays = [client.open() for _ in range(number)]
+    for play in plays:
+        assert play.reset(seed=1, seq=0).status == 200
+    return plays
+
+
+def step(client: Client, steps: list[tuple[str, int, str]], **more: Any) -> Reply:
+    return client.post("/v1/steps", {"steps": steps, **more})
+
+
+def told(reply: Reply | dict[str, Any]) -> dict[int, Any]:
+    """By index: a row's outcome, or an error's code. Every step is answered once."""
+    data = reply.data if isinstance(reply, Reply) else reply
+    found = [(row[0], dict(zip(FIELDS, row[1:6], strict=True))) for row in data["rows"]]
+    found += [(missed["index"], missed["error"]["code"]) for missed in data["errors"]]
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+def alone(reply: Reply) -> dict[str, Any]:
+    return {name: reply.data[name] for name in FIELDS}
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+def test_each_is_answered_for_itself(server: Server, kind: str) -> None:
+    actions = ["a", "end", "raise", "nan", "object", "surrogate", "mute", "b", "big 1", "image 1"]
+    with server.client(kind=kind) as client:
+        plays, twins = begun(client, len(actions)), begun(client, len(actions))
+        steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
+        strangers = [("nobody", 1, "a"), (plays[0].session, 7, "a")]
+        found = told(step(client, [*steps, *strangers], id="x"))
+        for index, (twin, action) in enumerate(zip(twins, actions, strict=True)):
+            one = twin.do(action, seq=1)
+            assert repr(found[index]) == repr(one.code or alone(one)), action  # where nan is nan
+        assert (found[len(actions)], found[len(actions) + 1]) == ("unknown_session", "out_of_order")
+        assert sorted(found) == list(range(len(actions) + 2))
+        again = told(step(client, [(play.session, 2, "a") for play in plays[:3]]))
+        assert again[0]["observation"] == "a a"
+        assert (again[1], again[2]) == ("episode_over", "env_failed")
+        for play in [*plays, *twins]:
+            play.close()
+
+
+@pytest.mark.parametrize(("kind", "other"), [(JSON, JSON), (JSON, MSGPACK), (MSGPACK, JSON), (MSGPACK, MSGPACK)])
+def test_a_retry_is_answered_as_before(server: Server, kind: str, other: str) -> None:
+    with server.client(kind=kind) as client, server.client(kind=other) as second:
+        plays = begun(client, 40)
+        steps = [(play.session, 1, "raise" if i == 5 else f"{i}") for i, play in enumerate(plays)]
+        first = told(step(client, steps, id="x"))
+        assert [first[i]["observation"] for i in range(40) if i != 5] == [f"{i}" for i in range(40) if i != 5]
+        assert told(step(second, steps, id="x")) == first
+        assert told(step(second, steps[::-1], id="x")) == {39 - i: found for i, found in first.items()}
+        one = Play(second, plays[7].session).do("7", id="x", seq=1)
+        assert alone(one) == first[7]
+        assert one.data["seq"] == 1
+        mixed = told(step(second, [(plays[8].session, 2, "next"), steps[7]], id="x"))
+        assert (mixed[0]["observation"], mixed[1]) == ("8 next", first[7])
+        assert Play(second, plays[9].session).do("10", id="y", seq=1).code == "out_of_order"
+        for play in plays:
+            play.close()
+
+
+def test_what_is_not_done_in_time_is_asked_for_again(server: Server) -> None:
+    with server.client() as client:
+        plays = begun(client, 3)
+        steps = [(play.session, 1, action) for play, action in zip(plays, ("a", "sleep 0.5", "b"), strict=True)]
+        found = told(step(client, steps, id="x", timeout=0.1))
+        assert found[1] == "not_yet"
+        assert [found[i]["observation"] for i in (0, 2)] == ["a", "b"]
+        again = told(step(client, steps, id="x"))
+        assert again == {**found, 1: again[1]}
+        assert again[1]["observation"] == "sleep 0.5"
+
+        def once_more() -> dict[int, Any]:
+            with server.client() as mine:
+                return told(step(mine, [(plays[1].session, 2, "sleep 0.2")], id="y"))
+
+        both = [Later(once_more), Later(once_more)]
+        assert both[0].result() == both[1].result() != {}
+        for play in plays:
+            play.close()
+
+
+def test_a_session_that_ends_in_the_middle(server: Server) -> None:
+    with server.client() as client, server.client() as other:
+        plays = begun(client, 4)
+        actions = ["a", "sleep 0.6", "spin", "b"]
+        steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
+        asked = Later(lambda: told(step(client, steps)))
+        until(lambda: Play(other, plays[3].session).look().data["seq"] == 2)
+        Play(other, plays[1].session).close()
+        found = asked.result()
+        assert (found[1], found[2]) == ("session_gone", "session_gone")  # closed, and past the server's deadline
+        assert (found[0]["observation"], found[3]["observation"]) == ("a", "b")
+        for play in plays:
+            play.close()
+    until(lambda: server.number("sessions") == 0)
+    until(lambda: server.number("calls_in_flight") == 0)
+
+
+def test_a_worker_that_dies_under_a_vector() -> None:
+    with serving(workers=2) as server, server.client() as client:
+        plays = begun(client, 12)
+        steps = [(play.session, 1, "exit" if i == 4 else "a") for i, play in enumerate(plays)]
+        found = told(step(client, steps))
+        assert sorted(found) == list(range(12))
+        assert found[4] == "session_gone"
+        good = {i for i in found if found[i] != "session_gone"}
+        assert len(good) >= 6  # those of the other worker at least
+        after = told(step(client, [(play.session, 2, "b") for play in plays]))
+        lost = {i for i in after if after[i] == "session_gone"}
+        assert lost >= set(range(12)) - good
+        assert all(after[i]["observation"] == "a b" for i in set(range(12)) - lost)
+        assert len(lost) == 6
+
+
+def test_more_than_may_be_under_way_are_refused_one_by_one() -> None:
+    with serving(workers=1, max_in_flight=3) as server, server.client() as client:
+        plays = begun(client, 5)
+        found = told(step(client, [(play.session, 1, "a") for play in plays]))
+        assert [found[i] if isinstance(found[i], str) else "ok" for i in range(5)] == ["ok"] * 3 + ["capacity"] * 2
+        assert told(step(client, [(play.session, 1, "a") for play in plays[3:]]))[1]["observation"] == "a"
+        url = f"{server.url}/{GUESS}"
+        with palestra.make_vec(url, num_envs=8, seed=3) as vec, palestra.make_vec(GUESS, num_envs=8, seed=3) as here:
+            assert vec.reset() == here.reset()
+            assert vec.step(["\\boxed{5}"] * 8) == here.step(["\\boxed{5}"] * 8)
+
+
+def test_every_step_counts_against_the_rate() -> None:
+    with serving(rate=50.0) as server, server.client() as client:
+        play = client.open()
+        play.reset(seed=1, seq=0)
+        steps = [(play.session, 1, "a")] * 100
+        began = time.monotonic()
+        assert told(step(client, steps, id="x"))[0]["observation"] == "a"
+        answer = step(client, steps, id="x")
+        assert (answer.status, answer.code) == (429, "rate_limited")
+        assert 0.5 < answer.data["error"]["retry_after"] <= 1.1  # until the credit is paid back
+        until(lambda: step(client, steps[:1], id="x").status == 200)
+        assert time.monotonic() - began > 0.5
+
+
+def test_a_vector_loses_the_env_that_takes_too_long_and_no_other(server: Server) -> None:
+    with palestra.make_vec(f"{server.url}/{TRICKY}", num_envs=4, seed=1, step_timeout=0.5) as vec:
+        vec.reset()
+        observations, rewards, _, truncated, infos = vec.step(["a", "b", "sleep 1.5", "c"])
+        assert [observations[i] for i in (0, 1, 3)] == ["a", "b", "c"]
+        assert infos[2]["failure"].cause == "deadline"
+        assert truncated[2]
+        assert rewards[2] != rewards[2]
+        assert not any("failure" in infos[i] for i in (0, 1, 3))
+        observations, _, _, _, infos = vec.step(["d"] * 4)
+        assert [observations[i] for i in (0, 1, 3)] == ["a d", "b d", "c d"]
+        assert "failure" not in infos[2]  # it has begun anew
+
+
+def test_over_the_socket(server: Server) -> None:
+    with server.client() as client, connect(f"ws{server.url[4:]}/v1/ws") as line:
+        plays = begun(client, 3)
+        steps = [(play.session, 1, "a") for play in plays]
+        line.send(msgspec.msgpack.encode({"op": "steps", "id": "x", "steps": steps}))
+        answer = msgspec.msgpack.decode(line.recv(timeout=30, decode=False))
+        assert answer["id"] == "x"
+        assert [told(answer["result"])[i]["observation"] for i in range(3)] == ["a"] * 3
+        line.send(msgspec.json.encode({"op": "steps", "id": "y", "steps": [["x", -1, "a"]]}).decode())
+        assert msgspec.json.decode(line.recv(timeout=30))["error"]["code"] == "bad_request"
+        for play in plays:
+            play.close()
+
+
+def test_an_interpreter_that_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker without msgspec leaves the writing to the server."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv/bin/python"
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False).returncode != 0
+    with serving(GUESS, TRICKY, python=[f"bad={python}"]) as server, server.client() as client:
+        actions = ["a", "surrogate", "end", "nan", "b"]
+        plays, twins = begun(client, 5), begun(client, 5)
+        steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
+        found = told(step(client, steps, id="x"))
+        ones = [twin.do(action, seq=1) for twin, action in zip(twins, actions, strict=True)]
+        assert found == {i: one.code or alone(one) for i, one in enumerate(ones)}
+        assert found[1] == "env_failed"
+        assert told(step(client, steps, id="x")) == found
+
+
+MOVES = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", "end", "raise"]), st.sampled_from([0, 0, 0, -1, 2])),
+        min_size=1,
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=MOVES, twice=st.booleans())
+def test_a_vector_is_its_steps_in_order(server: Server, moves: list[list[tuple[int, str, int]]], twice: bool) -> None:
+    """The same steps in requests of many, and one by one in other sessions, lead to the same; retried or not."""
+    with server.client() as client:
+        plays, twins = begun(client, 4), begun(client, 4)
+        seqs = [1] * 4
+        for number, move in enumerate(moves):
+            chosen = list({who: (who, action, offset) for who, action, offset in move}.values())  # one of a session
+            steps = [(plays[who].session, max(0, seqs[who] + offset), action) for who, action, offset in chosen]
+            found = told(step(client, steps, id=f"{number}"))
+            for index, (who, action, offset) in enumerate(chosen):
+                one = twins[who].do(action, seq=max(0, seqs[who] + offset), id=f"{number}")
+                assert found[index] == (one.code or alone(one))
+                seqs[who] += one.code != "out_of_order"
+            if twice:
+                assert told(step(client, steps, id=f"{number}")) == found
+        for play in [*plays, *twins]:
+            play.close()

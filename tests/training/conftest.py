@@ -1,0 +1,29 @@
+"""What the tests of this room begin with."""
+
+from __future__ import annotations
+
+import pytest
+
+from palestra.training.config import from_mapping
+from palestra.training.sync_trainer import train
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The run of a model that has cloned the sloppy player, so that there is something to learn from."""
+    settings = {
+        "env": "game:GuessTheNumber-v0-easy",
+        "model": "default:0.1M",
+        "out": str(tmp_path_factory.mktemp("taught") / "run"),
+        "steps": 1,
+        "episodes": 16,
+        "group_size": 4,
+        "warm_start": 512,
+        "warm_epochs": 3,
+        "warm_lr": 1e-2,
+        "lr": 1e-9,
+        "eval_episodes": 8,
+        "max_tokens": 8,
+        "threads": 1,
+    }
+    return str(train(from_mapping(settings)).folder)

@@ -1,0 +1,117 @@
+"""Asynchronous training: nothing is too old, nothing is lost, groups stay whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import palestra
+from palestra.rollout import read
+from palestra.rollout.types import Trajectory
+from palestra.seeding import child_seed
+from palestra.training.config import from_mapping
+from palestra.training.learner import Learner
+from palestra.training.sync_trainer import train
+
+ENV = "test:SlowGuess-v0"
+
+
+@pytest.fixture(autouse=True)
+def _slow_env() -> None:
+    if ENV not in palestra.list_envs():
+        palestra.register(ENV, "tests.training.slow_env:SlowGuess")
+
+
+def _run(folder: Path, **settings: Any) -> list[dict[str, Any]]:
+    config = from_mapping(
+        {
+            "env": ENV,
+            "model": "default:0.1M",
+            "out": str(folder),
+            "steps": 5,
+            "episodes": 16,
+            "concurrency": 40,
+            "warm_start": 96,
+            "eval_every": 0,
+            "eval_episodes": 4,
+            "asynchronous": True,
+            "save_every": 2,
+            "threads": 1,
+            **settings,
+        }
+    )
+    return [row for row in train(config).rows if row["step"] >= 0]
+
+
+def _learned_from(folder: Path, step: int) -> list[Trajectory]:
+    return list(read(folder / "trajectories" / f"step-{step:06d}.jsonl.gz"))
+
+
+@pytest.mark.parametrize(
+    ("staleness", "concurrency"), [(0, 40), (1, 40), (3, 7), (3, 40), (3, 400)], ids=lambda number: str(number)
+)
+def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
+    staleness: int, concurrency: int, tmp_path: Path
+) -> None:
+    rows = _run(tmp_path, staleness=staleness, concurrency=concurrency)
+    assert [row["step"] for row in rows] == list(range(5))
+    assert all(row["stale_max"] <= staleness for row in rows)
+    assert any(row["stale_max"] for row in rows) == bool(staleness)  # where it may run ahead, it does
+    steps = [_learned_from(tmp_path, step) for step in range(5)]
+    assert [len(episodes) for episodes in steps] == [16] * 5
+    seen = [(t.meta["step"], t.group, t.member) for episodes in steps for t in episodes]
+    assert len(set(seen)) == len(seen)
+    first = [(t.group, t.member) for episodes in steps for t in episodes if t.meta["step"] == 0]
+    assert len(first) == 16  # the slow ones, too
+
+
+def test_nobody_waits_for_a_slow_episode_before_it_would_be_too_old(tmp_path: Path) -> None:
+    """The first one answers only when three steps are over without it; the fourth waits for it."""
+    seed = child_seed(0, "train")
+    sign = tmp_path / "trajectories" / "step-000002.jsonl.gz"
+    rows = _run(tmp_path, staleness=3, env_kwargs=json.dumps({"late": seed, "until": str(sign)}))
+    assert [step for step in range(5) if any(t.seed == seed for t in _learned_from(tmp_path, step))] == [3]
+    assert rows[3]["stale_max"] == 3
+
+
+def test_what_is_sampled_from_stays_while_the_learner_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is what was learned, in the next step."""
+    seen: list[tuple[bool, bool]] = []
+    moved = 0
+    learn = Learner.learn
+
+    def watched(self: Learner, *args: Any, **more: Any) -> dict[str, float]:
+        nonlocal moved
+        sampler, model = self.policy.sampler, self.policy.model
+        before = [p.clone() for p in sampler.parameters()]
+        learned = all(map(torch.equal, before, model.parameters()))
+        found = learn(self, *args, **more)
+        stayed = all(map(torch.equal, before, sampler.parameters()))
+        moved += not all(map(torch.equal, before, model.parameters()))
+        seen.append((learned, stayed))
+        return found
+
+    monkeypatch.setattr(Learner, "learn", watched)
+    enough = {"warm_start": 600, "warm_batch": 8, "warm_epochs": 1}  # for games that differ, so that there is a signal
+    _run(tmp_path, steps=3, episodes=64, concurrency=128, save_every=1000, **enough)
+    assert seen == [(True, True)] * 3
+    assert moved
+
+
+def test_groups_stay_whole(tmp_path: Path) -> None:
+    _run(tmp_path, algo="grpo", group_size=4, staleness=1, steps=3)
+    for step in range(3):
+        members: dict[tuple[int, int], list[int]] = {}
+        for episode in read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"):
+            members.setdefault((episode.seed, episode.group), []).append(episode.member)
+        assert all(sorted(found) == [0, 1, 2, 3] for found in members.values())
+        assert len(members) == 4
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+    assert len(_run(tmp_path, steps=2)) == 2
+    assert [row["step"] for row in _run(tmp_path, steps=4)] == [0, 1, 2, 3]

@@ -1,0 +1,169 @@
+"""What the terminal shows, as a function of the rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palestra.training.reporting import console
+from palestra.training.reporting.metrics import BARS, sparkline
+
+CONFIG = {"env": ["game:GuessTheNumber-v0-easy"], "algo": "rebn", "model": "default:0.1M", "steps": 20}
+
+
+def row(step: int, **more: Any) -> dict[str, Any]:
+    return {
+        "step": step,
+        "success": 0.5,
+        "success_low": 0.4,
+        "success_high": 0.6,
+        "return": 0.25,
+        "turns_per_episode": 3.0,
+        "tokens_per_second": 12_345.0,
+        "entropy": 0.7,
+        "horizon": None,
+        "seconds_sampling": 1.0,
+        "seconds_learning": 3.0,
+        **more,
+    }
+
+
+def evaluation(success: float) -> dict[str, Any]:
+    return {"eval_success": success, "eval_success_low": success - 0.1, "eval_success_high": success + 0.1}
+
+
+ROWS = [
+    {"step": -1, **evaluation(0.3)},
+    *(
+        row(step, **(evaluation(0.4 + step / 20) | {"seconds_evaluating": 2.0} if step % 5 == 4 else {}))
+        for step in range(10)
+    ),
+]
+
+
+def test_the_block_tells_what_matters() -> None:
+    text = "\n".join(console.block(ROWS, CONFIG, 110))
+    assert "game:GuessTheNumber-v0-easy  rebn  default:0.1M" in text
+    assert "step 10/20 ━━━━━━──────" in text
+    assert re.search(r"training +50\.0% \[40\.0, 60\.0\] +▅{10}", text)
+    assert re.search(r"held out +85\.0% \[75\.0, 95\.0\] +▃▅▇ +30\.0% before, best 85\.0%", text)
+    assert "entropy 0.70" in text
+    assert "12.3k tokens/s" in text
+    assert "sampling 23%, learning 68%, evaluating 9%" in text  # of 10 * 4 + 2 * 2 seconds
+    assert "0:44, about 0:44 left" in text  # ten steps of 4 s, an evaluation of 2 s every fifth
+    assert "warning" not in text
+    assert "horizon" not in text
+
+
+def test_trouble_is_shown() -> None:
+    rows = [row(0, signal=0.0, horizon=5, failures=3, failures_env=2, failures_engine=1)]
+    text = "\n".join(console.block(rows, CONFIG, 110))
+    assert "no learning signal in 1 of the last 1 steps" in text
+    assert "3 episodes failed in the last 1 steps (engine 1, env 2)" in text
+    assert "horizon 5" in text
+    plain = console.line(rows[0], 20)
+    assert "no learning signal" in plain
+    assert "3 episodes failed" in plain
+
+
+@given(st.integers(1, len(ROWS)), st.integers(1, 140))
+def test_the_block_fits_the_terminal(count: int, width: int) -> None:
+    assert all(len(text) <= width for text in console.block(ROWS[:count], CONFIG, width))
+
+
+def test_lines() -> None:
+    assert console.line(ROWS[0], 20) == "at the start: success 30.0% [20.0, 40.0] on held-out seeds"
+    assert console.line(ROWS[5], 20, left=65) == (
+        "step 5/20, success 50.0% [40.0, 60.0], return 0.250, turns 3.0, entropy 0.70, "
+        "held out 60.0% [50.0, 70.0], 1.0+3.0+2.0 s, about 1:05 left"
+    )
+
+
+def test_the_end_is_not_known_before_the_first_step_and_is_nothing_after_the_last() -> None:
+    assert console.seconds_left(ROWS[:1], 20) is None
+    assert console.seconds_left(ROWS, 10) == 0
+    assert "done" in console.block(ROWS, {**CONFIG, "steps": 10}, 110)[-1]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
+def test_clock(seconds: float, text: str) -> None:
+    assert console.clock(seconds) == text
+
+
+def screen(written: str, width: int = 200) -> list[str]:
+    """What a terminal shows after `written`, which uses two control sequences only."""
+    lines, at = [""], 0
+    for piece in re.split(r"(\x1b\[\d*[FJ]|\n)", written):
+        if piece == "\n":
+            at += 1
+            if at == len(lines):
+                lines.append("")
+        elif piece.startswith("\x1b[") and piece.endswith("F"):
+            at -= int(piece[2:-1])
+            assert at >= 0
+        elif piece == "\x1b[J":
+            lines = [*lines[:at], ""]
+        else:
+            lines[at] += piece
+    return lines
+
+
+def test_the_live_view_redraws_in_place_and_keeps_notes_above() -> None:
+    out = io.StringIO()
+    view = console.Live(out, CONFIG)
+    view.note("warm start: done")
+    for count in range(1, 5):
+        view.rows(ROWS[:count])
+    view.note("a word in between")
+    view.rows(ROWS)
+    view.end()
+    view.note("report: here")
+    shown = screen(out.getvalue())
+    width = shutil.get_terminal_size().columns - 1
+    assert shown == ["warm start: done", "a word in between", *console.block(ROWS, CONFIG, width), "report: here", ""]
+
+
+def test_views_for_pipes_and_machines() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    lines = console.Lines(out, 20)
+    lines.note("hello")
+    lines.rows(ROWS)
+    assert out.getvalue().startswith("hello\nstep 10/20, ")
+    assert "\x1b" not in out.getvalue()
+    out = io.StringIO()
+    machine = console.JsonLines(out, err)
+    machine.note("hello")
+    machine.rows(ROWS)
+    assert json.loads(out.getvalue()) == ROWS[-1]
+    assert err.getvalue() == "hello\n"
+
+
+@given(st.lists(st.floats(0, 1), max_size=100), st.integers(1, 40))
+def test_a_sparkline_has_a_bar_a_value_or_a_mean_of_several(values: list[float], width: int) -> None:
+    text = sparkline(values, width)
+    assert len(text) == min(len(values), width)
+    assert set(text) <= set(BARS)
+    if len(values) <= width:
+        assert [BARS.index(bar) for bar in text] == [min(7, int(value * 8)) for value in values]
+
+
+def test_a_sparkline_of_many_values_keeps_its_shape() -> None:
+    assert sparkline([i / 799 for i in range(800)], 8) == BARS
+    assert sparkline([float("nan"), -1.0, 2.0]) == "▁▁█"
+
+
+def test_cloning_has_a_loss_and_no_episodes() -> None:
+    rows: list[dict[str, Any]] = [{"step": -1}, {"step": 0, "loss": 0.5, "lr": 1e-3, "seconds_learning": 2.0}]
+    config = {"env": [], "algo": "sft", "model": "runs/a", "steps": 0}
+    text = console.block(rows, config, 100)
+    assert text[0].split() == ["stored", "trajectories", "sft", "runs/a", "step", "1"]
+    assert text[1:] == ["learning  loss 0.5000   lr 1.0e-03", "time      0:02   learning 100%"]
+    assert console.line(rows[0], 0) == "at the start: not evaluated"
+    assert console.line(rows[1], 0) == "step 1, loss 0.5000, 2.0 s"

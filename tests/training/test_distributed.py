@@ -1,0 +1,144 @@
+"""Several processes learn what one would have: torchrun with two on the CPU against one, the whole loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from palestra.agents import Expert, Random
+from palestra.errors import BadValue
+from palestra.rollout import read
+from palestra.training.config import from_mapping
+from palestra.training.distributed import World, connect
+from palestra.training.gather import light
+from palestra.training.sync_trainer import train
+from tests.training.made import batch
+from tests.training.test_offline import played, write
+from tests.training.test_offline import tiny as offline
+
+torch.set_num_threads(1)
+
+COMMON: dict[str, Any] = {
+    "env": "game:GuessTheNumber-v0-easy",
+    "device": "cpu",
+    "episodes": 20,
+    "group_size": 4,
+    "concurrency": 8,
+    "eval_every": 3,
+    "eval_episodes": 8,
+    "save_every": 2,
+    "max_tokens": 8,
+    "steps": 3,
+    "warm_start": 0,
+    "kl_stop": 0.0,
+    "epochs": 1,
+    "minibatches": 1,
+    "threads": 1,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "ppo": {"algo": "ppo", "optimiser": "muon", "minibatches": 2, "kl": 0.01, "horizon": "3", "temperature": 0.9},
+    "grpo": {"algo": "grpo", "optimiser": "adamw", "lora_rank": 4, "packing": True, "aggregate": "sequence"},
+}
+SCRIPT = """
+import json, sys
+from palestra.training.config import from_mapping
+from palestra.training.sync_trainer import train
+for values in json.loads(sys.argv[1]):
+    train(from_mapping(values))
+"""
+
+
+def torchrun(configs: list[dict[str, Any]], script: Path) -> None:
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(
+        [*command, json.dumps(configs)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if "second" not in k and v is not None} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The settings of the runs that two processes have made, one after the other: starting processes takes long."""
+    folder = tmp_path_factory.mktemp("two")
+    for player in (Expert(), Random()):
+        write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))
+    configs = {name: {**COMMON, **kind, "model": taught, "out": str(folder / name)} for name, kind in KINDS.items()}
+    preferring = offline(folder / "dpo", algo="dpo", data=str(folder / "stores"), steps=2, threads=1)
+    configs["dpo"] = preferring.to_dict()
+    torchrun(list(configs.values()), folder / "run.py")
+    return configs
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    for name in KINDS:
+        folder = Path(two[name]["out"])
+        one = train(from_mapping({**two[name], "out": str(tmp_path / name)}))
+        alone, together = rows_of(one.folder), rows_of(folder)
+        assert len(alone) == len(together) == 4
+        assert any(row.get("signal") for row in alone), "there must be something to compare"
+        for row, other in zip(alone, together, strict=True):
+            assert row == pytest.approx(other, rel=2e-3, abs=1e-4), name
+        mine, theirs = (AutoModelForCausalLM.from_pretrained(f / "last").state_dict() for f in (one.folder, folder))
+        assert all(torch.allclose(mine[key], theirs[key], atol=1e-3) for key in mine)
+        parts = sorted((folder / "trajectories").glob("step-000001*"))
+        assert [len(list(read(part))) for part in parts] == [10, 10]
+
+    # A run of two goes on alone, from a checkpoint that does not remember how many there were.
+    longer = {**two["ppo"], "steps": 4}
+    gone_on = train(from_mapping(longer))
+    never_left = train(from_mapping({**longer, "out": str(tmp_path / "ppo")}))
+    assert rows_of(gone_on.folder)[-1] == pytest.approx(rows_of(never_left.folder)[-1], rel=5e-3, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_prefer_what_one_does(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    alone = train(from_mapping({**two["dpo"], "out": str(tmp_path / "alone")})).rows
+    together = rows_of(Path(two["dpo"]["out"]))
+    assert [row["step"] for row in together] == [-1, 0, 1]
+    for row, same in zip(together[1:], alone[1:], strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], rel=1e-5)
+        assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-4)
+
+
+def test_one_process_is_a_world() -> None:
+    world = connect()
+    assert (world.rank, world.size, world.first) == (0, 1, True)
+    assert world.gather(3) == [3]
+    assert world.total([1.0, 2.0]) == [1.0, 2.0]
+    assert world.once(lambda: 7) == 7
+    with pytest.raises(BadValue, match="no"):
+        world.once(_refuse)
+
+
+def _refuse() -> None:
+    raise BadValue("no")
+
+
+def test_shares_are_everything_in_order() -> None:
+    for count in range(9):
+        shares = [World(rank=rank, size=3).share(range(count)) for rank in range(3)]
+        assert [item for share in shares for item in share] == list(range(count))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_what_is_gathered_carries_numbers_only() -> None:
+    for t in batch(1, truncated=True):
+        bare = light(t)
+        assert (bare.rewards, bare.sampled_tokens, bare.truncated) == (t.rewards, t.sampled_tokens, t.truncated)
+        assert not bare.final_prompt
+        assert not any(turn.observation or turn.action.text or turn.action.prompt_ids for turn in bare.turns)

@@ -1,0 +1,74 @@
+"""A run that goes wrong says so and leaves its last good checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from palestra.errors import EngineFailed
+from palestra.training.checkpoint import checkpoints
+from palestra.training.config import TrainConfig, from_mapping
+from palestra.training.learner import Diverged, Learner
+from palestra.training.sync_trainer import Loop, train
+
+ENV = "game:GuessTheNumber-v0-easy"
+
+
+def _config(folder: Path, **settings: Any) -> TrainConfig:
+    tiny = {"steps": 4, "episodes": 64, "concurrency": 64, "eval_episodes": 16}
+    return from_mapping({"env": ENV, "out": str(folder), **tiny, "threads": 1, "save_every": 1, **settings})
+
+
+def test_a_policy_that_runs_away_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="ran away.*Lower lr"):
+        train(_config(tmp_path, warm_start=256, warm_epochs=4, lr=5.0, lr_warmup=0, kl_stop=0.0, kl_limit=0.5))
+    good = checkpoints(tmp_path)
+    assert good, "the start was saved before the first step"
+    weights = torch.load(good[-1] / "trainer.pt", weights_only=True)
+    assert weights["step"] == int(good[-1].name.removeprefix("step-"))
+
+
+def test_weights_that_are_no_numbers_stop_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be sampled from them: the engine says so, and the run names the weights."""
+    found = Loop.iteration
+
+    async def poisoned(self: Loop, step: int) -> dict[str, Any]:
+        if step == 1:
+            with torch.no_grad():
+                next(iter(self.learner.policy.model.parameters())).fill_(float("nan"))
+        return await found(self, step)
+
+    monkeypatch.setattr(Loop, "iteration", poisoned)
+    with pytest.raises(EngineFailed, match="not finite; have its weights diverged"):
+        train(_config(tmp_path, model=taught))
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-0", "step-1"]
+
+
+def test_a_gradient_that_is_no_number_stops_the_run(
+    taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Learner.backward
+
+    def poisoned(self: Learner, loss: torch.Tensor) -> None:
+        second = (tmp_path / "checkpoints" / "step-1").exists()
+        found(self, loss * float("nan") if second else loss)
+
+    monkeypatch.setattr(Learner, "backward", poisoned)
+    with pytest.raises(Diverged, match="no longer a number.*last checkpoint is still good"):
+        train(_config(tmp_path, model=taught))
+    good = checkpoints(tmp_path)
+    assert [path.name for path in good] == ["step-0", "step-1"]
+    saved = torch.load(good[-1] / "trainer.pt", weights_only=True)
+    assert saved["step"] == 1
+
+
+def test_a_batch_without_signal_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    """An untrained model without a warm start loses every game alike."""
+    lines: list[str] = []
+    run = train(_config(tmp_path, warm_start=0, steps=1), say=lines.append)
+    assert run.rows[-1]["signal"] == 0.0
+    assert "grad_norm" not in run.rows[-1]
+    assert any("no learning signal" in line for line in lines)

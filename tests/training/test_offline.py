@@ -1,0 +1,385 @@
+"""SFT and DPO on stored trajectories: the right tokens, the right data, and runs that are kept like those of RL."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import runpy
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
+
+from palestra.agents import Agent, Expert, Random
+from palestra.algorithms.dpo import Pair, make_pairs
+from palestra.engines.default_model import default_model
+from palestra.errors import BadValue
+from palestra.rollout import Failure, Trajectory, Writer, collect, to_samples
+from palestra.training import data
+from palestra.training.config import TrainConfig, from_mapping
+from palestra.training.learner import Learner
+from palestra.training.policy import Policy, load_policy
+from palestra.training.supervised import clone, prefer
+from palestra.training.sync_trainer import train
+from palestra.training.transcripts import Transcriber
+from palestra.training.warmstart import Demonstrator
+
+torch.set_num_threads(1)
+GAME = "game:GuessTheNumber-v0-easy"
+
+
+class Killed(Exception):
+    pass
+
+
+def played(agent: Agent, episodes: int = 24) -> list[Trajectory]:
+    return asyncio.run(collect(agent, GAME, episodes=episodes, seed=3, concurrency=16)).trajectories
+
+
+def write(path: Path, trajectories: Sequence[Trajectory]) -> str:
+    with Writer(path) as writer:
+        for trajectory in trajectories:
+            writer.write(trajectory)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def expert() -> list[Trajectory]:
+    return played(Expert())
+
+
+@pytest.fixture(scope="module")
+def sloppy() -> list[Trajectory]:
+    return played(Random())
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory, expert: list[Trajectory], sloppy: list[Trajectory]) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    write(folder / "expert.jsonl.gz", expert)
+    write(folder / "sloppy.jsonl", sloppy)
+    return folder
+
+
+def tiny(out: Path, **values: Any) -> TrainConfig:
+    settings: dict[str, Any] = {
+        "model": "default:0.1M",
+        "out": str(out),
+        "batch": 8,
+        "concurrency": 8,
+        "eval_every": 2,
+        "eval_episodes": 8,
+        "save_every": 1,
+        "max_tokens": 8,
+        "lr": 3e-3,
+        "lr_warmup": 1,
+    }
+    return from_mapping({**settings, **values})
+
+
+def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
+
+
+# Which data
+
+
+def test_places_are_files_folders_runs_and_globs(stores: Path, tmp_path: Path) -> None:
+    both = data.find([str(stores)])
+    assert [path.name for path in both] == ["expert.jsonl.gz", "sloppy.jsonl"]
+    assert data.find([str(stores / "*.jsonl*")]) == both
+    assert data.find([str(stores / "sloppy.jsonl"), str(stores)]) == [both[1], both[0]], "each once"
+    run = tmp_path / "run"
+    (run / "trajectories").mkdir(parents=True)
+    (run / "run.json").touch()
+    (run / "metrics.jsonl").write_text("{}\n")
+    write(run / "trajectories" / "step-000000.jsonl.gz", [])
+    assert [path.name for path in data.find([str(run)])] == ["step-000000.jsonl.gz"], "not the metrics"
+    with pytest.raises(BadValue, match="there are no trajectories"):
+        data.find([str(tmp_path / "nothing")])
+
+
+def test_failures_are_left_out_and_counted(tmp_path: Path, expert: list[Trajectory]) -> None:
+    broken = replace(expert[0], failure=Failure(boundary="env", kind="EnvFailed", message="gone"))
+    unplayed = replace(expert[0], turns=())
+    stored = data.load([write(tmp_path / "a.jsonl", [broken, unplayed, *expert[:3]])])
+    assert len(stored.trajectories) == 3
+    assert stored.left_out == "1 failed, 1 without a turn"
+
+
+def test_what_cannot_be_learned_from_says_what_would_help(sloppy: list[Trajectory], tmp_path: Path) -> None:
+    lost = [t for t in sloppy if not t.success]
+    path = write(tmp_path / "lost.jsonl", lost)
+    with pytest.raises(BadValue, match="none is a success.*--data-keep all"):
+        train(tiny(tmp_path / "run", algo="sft", data=path))
+    with pytest.raises(BadValue, match="no pairs.*--group-size 2 or more"):
+        train(tiny(tmp_path / "run", algo="dpo", data=path))
+    assert not (tmp_path / "run").exists(), "nothing is made for data that will not do"
+
+
+@settings(deadline=None)
+@given(count=st.integers(1, 40), batch=st.integers(1, 12), passes=st.integers(1, 3), seed=st.integers(0, 9))
+def test_a_pass_sees_every_example_once(count: int, batch: int, passes: int, seed: int) -> None:
+    updates = data.updates_a_pass(count, batch)
+    for number in range(passes):
+        steps = range(number * updates, (number + 1) * updates)
+        seen = [i for step in steps for i in data.batch_at(step, count=count, batch=batch, seed=seed)]
+        assert sorted(seen) == list(range(count))
+    if count > 12:
+        one, other = (data.batch_at(start, count=count, batch=count, seed=seed) for start in (0, 1))
+        assert one != other, "passes differ"
+
+
+# Which tokens
+
+
+def test_a_player_without_a_model_is_rendered_as_the_demonstrator_renders_it(expert: list[Trajectory]) -> None:
+    _, tokenizer = default_model("0.1M")
+    readied = asyncio.run(Transcriber(tokenizer, system="Play well.").ready(expert))
+    shown = played(Demonstrator(tokenizer, "expert", max_tokens=64, system="Play well."))
+    assert readied.rendered == len(expert)
+    for mine, theirs in zip(readied.trajectories, shown, strict=True):
+        assert mine is not None
+        assert [s.ids for s in to_samples(mine)] == [s.ids for s in to_samples(theirs)]
+        assert [s.mask for s in to_samples(mine)] == [s.mask for s in to_samples(theirs)]
+
+
+def test_own_tokens_are_kept_and_those_of_another_vocabulary_are_not() -> None:
+    _, tokenizer = default_model("0.1M")
+    [own, *_] = played(Demonstrator(tokenizer, "random", max_tokens=64), episodes=1)
+    foreign = _shifted(own)
+    bare = replace(own, turns=tuple(_bare(turn) for turn in own.turns))
+    readied = asyncio.run(Transcriber(tokenizer).ready([own, foreign, bare]))
+    assert readied.rendered == 1
+    first, second, third = readied.trajectories
+    assert first == own
+    assert second == own, "its words are the same"
+    assert third is not None
+    assert [call.ids for turn in third.turns for call in turn.action.calls] == [
+        call.ids for turn in own.turns for call in turn.action.calls
+    ]
+    assert to_samples(third), "a log-probability that no server gave is not needed"
+
+
+def _shifted(trajectory: Trajectory) -> Trajectory:
+    """As another tokenizer would have numbered it."""
+    turns = []
+    for turn in trajectory.turns:
+        calls = tuple(
+            replace(call, prompt_ids=[i + 1 for i in call.prompt_ids], ids=[i + 1 for i in call.ids])
+            for call in turn.action.calls
+        )
+        turns.append(replace(turn, action=replace(turn.action, calls=calls)))
+    return replace(trajectory, turns=tuple(turns))
+
+
+def _bare(turn: Any) -> Any:
+    return replace(turn, action=replace(turn.action, calls=tuple(replace(c, logprobs=[]) for c in turn.action.calls)))
+
+
+def test_what_does_not_fit_the_window_is_left_out(expert: list[Trajectory]) -> None:
+    _, tokenizer = default_model("0.1M")
+    whole = asyncio.run(Transcriber(tokenizer).ready(expert)).trajectories
+    lengths = [max(map(len, to_samples(t))) for t in whole if t is not None]
+    window = sorted(lengths)[len(lengths) // 2]
+    readied = asyncio.run(Transcriber(tokenizer, window=window).ready(expert))
+    assert [t is None for t in readied.trajectories] == [length > window for length in lengths]
+    assert readied.too_long == sum(length > window for length in lengths) > 0
+
+
+# Which gradient
+
+
+def learner(**values: Any) -> Learner:
+    config = tiny(Path("nowhere"), algo="sft", data="nowhere", max_grad_norm=1e9, **values)
+    policy = load_policy(config)
+    return Learner(policy, config, policy.frozen())
+
+
+def gradients(policy: Policy) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in policy.model.parameters() if p.grad is not None]
+
+
+def logprob(policy: Policy, trajectory: Trajectory) -> torch.Tensor:
+    """The plain definition: the sum of log p over what the player wrote."""
+    total = torch.zeros(())
+    for turn in trajectory.turns:
+        for call in turn.action.calls:
+            ids = torch.tensor([[*call.prompt_ids, *call.ids]])
+            logps = policy.model(ids).logits[0].log_softmax(-1)
+            for place, token in enumerate(call.ids, start=len(call.prompt_ids)):
+                total = total + logps[place - 1, token]
+    return total
+
+
+def demonstrated(player: Literal["expert", "random"] = "random", episodes: int = 4) -> list[Trajectory]:
+    return played(Demonstrator(default_model("0.1M")[1], player, max_tokens=64), episodes)
+
+
+def some_pairs(count: int) -> list[Pair]:
+    """The expert's way and the sloppy player's, of the same seeds."""
+    found = make_pairs([*demonstrated("expert", 8), *demonstrated("random", 8)])
+    assert len(found) >= count
+    return found[:count]
+
+
+@pytest.mark.parametrize("token_budget", [2048, 300], ids=["together", "apart"])
+def test_sft_is_the_weighted_mean_over_what_the_player_wrote(token_budget: int) -> None:
+    shown = demonstrated()
+    weights = [0.5, 2.0, 0.0, 1.0]
+    it = learner(token_budget=token_budget)
+    total = torch.stack([-w * logprob(it.policy, t) for w, t in zip(weights, shown, strict=True)]).sum()
+    expected = total / sum(w * t.sampled_tokens for w, t in zip(weights, shown, strict=True))
+    expected.backward()  # type: ignore[no-untyped-call]
+    theirs = gradients(it.policy)
+    found = clone(it, shown, [[w] * len(t.turns) for w, t in zip(weights, shown, strict=True)], 0.0)
+    assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
+    for mine, their in zip(gradients(it.policy), theirs, strict=True):
+        assert torch.allclose(mine, their, atol=1e-6)
+
+
+def test_turns_of_weight_zero_are_not_learned() -> None:
+    [shown] = [t for t in demonstrated() if len(t.turns) > 2][:1]
+    rest = [0.0] * (len(shown.turns) - 1)
+    it = learner()
+    assert clone(it, [shown], [[0.0, *rest]], 0.1) == {"signal": 0.0}
+    assert not gradients(it.policy)
+    clone(it, [shown], [[1.0, *rest]], 0.0)
+    only_first = gradients(it.policy)
+    clone(it, [replace(shown, turns=shown.turns[:1])], [[1.0]], 0.0)
+    assert any(g.abs().max() > 1e-3 for g in only_first)
+    for one, other in zip(only_first, gradients(it.policy), strict=True):
+        assert torch.allclose(one, other, atol=1e-6), "what follows changes nothing"
+
+
+@pytest.mark.parametrize("token_budget", [2048, 300], ids=["together", "apart"])
+def test_dpo_is_its_definition_whatever_the_split(token_budget: int) -> None:
+    pairs = some_pairs(2)
+    it = learner(token_budget=token_budget)
+    with torch.no_grad():  # away from the reference, where the loss is not flat in beta
+        for p in it.policy.model.parameters():
+            p.add_(0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0)))
+    assert it.reference is not None
+    loss = torch.zeros(())
+    for pair in pairs:
+        won, lost = (logprob(it.policy, t) - logprob(it.reference, t) for t in (pair.chosen, pair.rejected))
+        loss = loss - torch.nn.functional.logsigmoid(0.3 * (won - lost)) / len(pairs)
+    loss.backward()  # type: ignore[no-untyped-call]
+    theirs = gradients(it.policy)
+    found = prefer(it, pairs, 0.0, beta=0.3)
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-4)
+    for mine, their in zip(gradients(it.policy), theirs, strict=True):
+        assert torch.allclose(mine, their, atol=1e-5)
+
+
+def test_dpo_starts_at_no_preference_and_learns_one() -> None:
+    pairs = some_pairs(3)
+    it = learner()
+    first = prefer(it, pairs, 3e-3, beta=0.1)
+    assert first["loss"] == pytest.approx(math.log(2))
+    for _ in range(5):
+        last = prefer(it, pairs, 3e-3, beta=0.1)
+    assert last["loss"] < 0.6
+    assert last["accuracy"] == 1.0
+    assert last["chosen_reward"] > last["rejected_reward"]
+    it.reference = None
+    with pytest.raises(BadValue, match="reference"):
+        prefer(it, pairs, 0.1, beta=0.1)
+
+
+# Runs
+
+
+def test_sft_learns_and_leaves_a_run(stores: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    rare = {"eval_every": 0, "save_every": 100}
+    expert = str(stores / "expert.jsonl.gz")
+    config = tiny(tmp_path / "run", algo="sft", data=expert, env=GAME, epochs=4, lr=1e-2, **rare)
+    run = train(config, say=said.append)
+    assert [row["step"] for row in run.rows] == list(range(-1, 12)), "24 trajectories, 8 an update, 4 passes"
+    assert run.rows[-1]["epoch"] == 4.0
+    assert run.rows[-1]["loss"] < 0.7 * run.rows[1]["loss"]
+    assert "eval_success" in run.rows[0]
+    assert "eval_success" in run.rows[-1]
+    assert any("24 of 24 trajectories hold no tokens" in line for line in said)
+    AutoModelForCausalLM.from_pretrained(run.folder / "last")
+    assert data.planned(config, 24).steps == 12
+
+
+@pytest.mark.parametrize("algo", ["sft", "dpo"])
+def test_a_killed_run_goes_on_bit_for_bit(algo: str, stores: Path, tmp_path: Path) -> None:
+    options = {"algo": algo, "data": str(stores), "epochs": 2, "batch": 4 if algo == "dpo" else 16}
+    whole = train(tiny(tmp_path / "whole", **options))
+
+    def die(line: str) -> None:
+        if line.startswith("step 3/"):
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(tiny(tmp_path / "cut", **options), say=die)
+    resumed = train(tiny(tmp_path / "cut", **options))
+    assert len(whole.rows) > 4
+    assert curve(resumed.rows) == curve(whole.rows)
+    one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert whole.first_success is None, "nothing is played without an environment"
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, expert: list[Trajectory]) -> None:
+    path = write(tmp_path / "a.jsonl", expert[:8])
+    train(tiny(tmp_path / "run", algo="sft", data=path, steps=1))
+    write(tmp_path / "a.jsonl", expert[8:9])
+    with pytest.raises(BadValue, match="not those the run in .* began with"):
+        train(tiny(tmp_path / "run", algo="sft", data=path, steps=2))
+
+
+def test_pairs_come_from_players_of_the_same_seeds(stores: Path, tmp_path: Path, sloppy: list[Trajectory]) -> None:
+    said: list[str] = []
+    run = train(tiny(tmp_path / "run", algo="dpo", data=str(stores), lr=1e-3), say=said.append)
+    pairs = data.to_compare(data.load([str(stores)]), margin=1e-6, per_task=1)
+    assert len(pairs) == sum(t.total_reward < 1 for t in sloppy)
+    assert all(isinstance(pair, Pair) and pair.chosen.success and not pair.rejected.success for pair in pairs)
+    assert said[0] == f"{len(pairs)} pairs to learn from"
+    assert run.rows[0]["step"] == -1
+    assert run.rows[1]["loss"] == pytest.approx(math.log(2))
+    assert run.rows[-1]["reward_margin"] > 0
+    assert (run.folder / "start" / "config.json").exists(), "what preferences are measured against"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"algo": "sft"}, "sft learns from stored trajectories: --data"),
+        ({"algo": "dpo"}, "dpo learns from stored trajectories: --data"),
+        ({"env": GAME, "data": "x"}, "rebn plays its own episodes"),
+        ({"algo": "dpo", "data": "x", "dpo_beta": 0.0}, "dpo_beta and dpo_margin are above 0"),
+        ({"algo": "dpo", "data": "x", "dpo_smoothing": 0.5}, "dpo_smoothing lies in"),
+        ({"algo": "sft", "data": "x", "data_keep": "some"}, "data_keep is one of success, all"),
+        ({"algo": "sft", "data": "x", "batch": 0}, "batch is at least 1"),
+        ({"algo": "sft", "data": "x", "asynchronous": True}, "asynchronous is for RL"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        from_mapping(values)
+
+
+def test_the_recipe_compares_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "distil.py"
+    sizes = ["--episodes", "24", "--eval-episodes", "8", "--rounds", "1"]
+    monkeypatch.setattr("sys.argv", ["distil.py", "--out", str(tmp_path / "distil"), *sizes])
+    runpy.run_path(str(recipe), run_name="__main__")
+    table = capsys.readouterr().out.rpartition("\n\n")[2]
+    rates = {line[:18].strip(): float(line[18:].strip(" %")) / 100 for line in table.splitlines()}
+    assert list(rates) == ["expert", "sloppy player", "untrained model", "after sft", "after dpo", "after agentevol"]
+    assert rates["expert"] == 1.0
+    assert rates["untrained model"] == 0.0
+    assert all((tmp_path / "distil" / name / "last" / "config.json").exists() for name in ("sft", "dpo", "agentevol"))

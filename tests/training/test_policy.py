@@ -1,0 +1,219 @@
+"""What the learner computes is what the engine sampled from: plain, with LoRA, in bfloat16; and memory's own rules."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from palestra.engines import Sampling
+from palestra.engines.default_model import default_model
+from palestra.engines.local.engine import LocalEngine
+from palestra.errors import BadValue, StoreFailed
+from palestra.training import checkpoint, memory
+from palestra.training.batch import Row
+from palestra.training.learner import Learner
+from palestra.training.optim import Optimiser
+from palestra.training.policy import Policy, load_policy
+from tests.training.made import batch, config_of, learner_of
+
+torch.set_num_threads(1)
+
+LORA: dict[str, Any] = {"model": "default:0.1M", "lora_rank": 4, "lr": 1e-2}
+
+
+def lora_learner(**values: Any) -> Learner:
+    """One whose additions are no longer zero."""
+    config = config_of(**{**LORA, **values})
+    learner = Learner(load_policy(config), config)
+    learner.learn(batch(1), 0)
+    return learner
+
+
+def sampled_and_scored(policy: Policy) -> tuple[list[float], list[float], str]:
+    async def sample() -> tuple[Any, str]:
+        async with LocalEngine(policy.sampler, tokenizer=policy.tokenizer) as engine:
+            completion = await engine.generate(list(range(40, 60)), Sampling(max_tokens=12, seed=1, temperature=1.0))
+            return completion, engine.decoder
+
+    completion, decoder = asyncio.run(sample())
+    ids = [*completion.prompt_ids, *completion.ids]
+    count = len(completion.ids)
+    row = Row(
+        episode=0,
+        ids=ids,
+        mask=[0] * (len(ids) - count) + [1] * count,
+        logprobs=[0.0] * len(ids),
+        turn_index=[-1] * (len(ids) - count) + [0] * count,
+    )
+    config = config_of()
+    (micro,) = Learner(policy, config).micros([row])
+    with torch.no_grad():
+        scored = policy.score(micro).logprobs[0, -count:].tolist()
+    return completion.logprobs, scored, decoder
+
+
+def test_the_engine_samples_from_the_model_with_lora() -> None:
+    policy = lora_learner().policy
+    sampled, scored, decoder = sampled_and_scored(policy)
+    assert decoder == "lean"
+    assert sampled == pytest.approx(scored, abs=1e-4)
+    plain, _ = default_model("0.1M", seed=0)
+    without = Policy(plain, policy.tokenizer)
+    assert sampled_and_scored(without)[1] != pytest.approx(scored, abs=1e-3)
+
+
+def test_lora_moves_nothing_but_itself() -> None:
+    learner = lora_learner()
+    base, _ = default_model("0.1M", seed=0)
+    known = dict(base.named_parameters())
+    trained = 0
+    for name, p in learner.policy.model.named_parameters():
+        if ".lora_" in name:
+            assert p.requires_grad
+            trained += p.numel()
+        else:
+            assert torch.equal(p, known[name.replace(".base_layer.", ".")])
+    assert 0 < trained < sum(p.numel() for p in known.values())
+    with pytest.raises(BadValue, match="q_proj"):
+        load_policy(config_of(**{**LORA, "lora_targets": "nothing_like_it"}))
+
+
+def test_a_lora_checkpoint_is_a_model_and_goes_on(tmp_path: Path) -> None:
+    learner = lora_learner()
+    checkpoint.save(learner, tmp_path / "step-1", {"step": 1})
+    assert (tmp_path / "step-1" / "adapter" / "adapter_config.json").exists()
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "step-1")
+    for name, p in merged.named_parameters():
+        assert torch.equal(p, dict(learner.policy.sampler.named_parameters())[name])
+
+    config = learner.config
+    again = Learner(load_policy(config, str(tmp_path / "step-1")), config)
+    assert checkpoint.load_state(again, tmp_path / "step-1") == {"step": 1}
+    one, other = (which.learn(batch(2), 1) for which in (learner, again))
+    assert one == other
+    for (name, p), (_, q) in zip(learner.policy.named_parameters(), again.policy.named_parameters(), strict=True):
+        assert torch.equal(p, q), name
+
+
+def test_lora_on_chosen_layers() -> None:
+    policy = load_policy(config_of(**{**LORA, "lora_targets": "q_proj, v_proj"}))
+    adapted = {name.split(".")[-4] for name, _ in policy.model.named_parameters() if ".lora_A" in name}
+    assert adapted == {"q_proj", "v_proj"}
+
+
+def test_small_steps_add_up_in_bfloat16() -> None:
+    """0.5 and 0.5 + 1e-4 are one number in bfloat16; a hundred such steps are not."""
+    layer = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
+    with torch.no_grad():
+        layer.weight.fill_(0.5)
+    optimiser = Optimiser("adamw", layer, None, weight_decay=0.0)
+    optimiser.rates(1e-4, 0.0)
+    for _ in range(200):
+        optimiser.zero_grad()
+        for _ in range(3):  # micro-batches
+            layer(torch.ones(2, 4, dtype=torch.bfloat16)).sum().backward()
+            optimiser.collect()
+        optimiser.step()
+    assert layer.weight.dtype == torch.bfloat16
+    assert layer.weight.float().mean().item() == pytest.approx(0.5 - 200 * 1e-4, rel=0.01)
+    again = Optimiser("adamw", layer, None, weight_decay=0.0)
+    again.load_state_dict(optimiser.state_dict())
+    assert torch.equal(again.parameters[0], optimiser.parameters[0])
+
+
+def test_bfloat16_is_trained_with_float32_beside() -> None:
+    config = config_of(model="default:0.1M", dtype="bfloat16", lr=1e-3)
+    learner = Learner(load_policy(config), config)
+    assert learner.policy.model.dtype == torch.bfloat16
+    assert all(p.dtype == torch.float32 for p in learner.optimiser.parameters)
+    metrics = learner.learn(batch(1, 3), 0)
+    assert metrics["grad_norm"] > 0
+    pairs = list(zip(learner.policy.model.parameters(), learner.optimiser.model_parameters, strict=True))
+    assert all(torch.equal(p, master.to(torch.bfloat16)) for p, master in pairs)
+
+
+def test_recomputing_keeps_less_and_is_chosen_by_size() -> None:
+    small, _ = default_model("0.1M")
+    assert not memory.is_too_much(small, 16384)
+    assert memory.is_too_much(small, 1 << 22)
+
+    def kept(recompute: str) -> int:
+        learner = learner_of(gradient_checkpointing=recompute)
+        (micro,) = learner.micros([Row.prompt([1] * 500, 0)])
+        total = 0
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal total
+            total += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            learner.policy.score(micro)
+        return total
+
+    assert kept("on") < 0.5 * kept("off")
+    assert kept("auto") == kept("off")
+
+
+def test_a_copy_recomputes_its_own_layers() -> None:
+    """The reference is a copy; its layers must not call those of the model that is trained."""
+    learner = learner_of(gradient_checkpointing="on")
+    reference = learner.policy.frozen()
+    (micro,) = learner.micros([Row.prompt([5] * 20, 0)])
+    before = reference._hidden(micro).clone()
+    with torch.no_grad():
+        for p in learner.policy.parameters():
+            p.zero_()
+    assert torch.equal(reference._hidden(micro), before)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    learner = learner_of(lr=1e-2)
+    folder = tmp_path / "last"
+    checkpoint.save(learner, folder, {"step": 1})
+    weights = (folder / "model.safetensors").read_bytes()
+    learner.learn(batch(1), 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # no file may grow larger, as on a full disk
+    try:
+        with pytest.raises(StoreFailed, match="The one before it is whole"):
+            checkpoint.save(learner, folder, {"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert [path.name for path in tmp_path.iterdir()] == ["last"]
+    assert checkpoint.load_state(learner, folder) == {"step": 1}
+
+
+def test_a_kill_between_the_two_renames_is_mended(tmp_path: Path) -> None:
+    learner = learner_of()
+    checkpoint.save_model(learner, tmp_path / "best")
+    (tmp_path / "best").rename(tmp_path / ".best.old")
+    checkpoint.mend(tmp_path / "best")
+    assert (tmp_path / "best" / "config.json").exists()
+    assert not (tmp_path / ".best.old").exists()
+
+
+def test_the_critic_and_its_averages_are_kept(tmp_path: Path) -> None:
+    one, other = learner_of(algo="ppo_token"), learner_of(algo="ppo_token")
+    one.learn(batch(1), 0)
+    checkpoint.save(one, tmp_path / "step-1", {"step": 1})
+    other.policy.model.load_state_dict(one.policy.model.state_dict())
+    checkpoint.load_state(other, tmp_path / "step-1")
+    assert one.learn(batch(2), 1) == other.learn(batch(2), 1)
+    pairs = zip(one.policy.parameters(), other.policy.parameters(), strict=True)
+    assert all(torch.equal(p, q) for p, q in pairs)
+
+
+def test_the_last_k_are_kept(tmp_path: Path) -> None:
+    learner = learner_of()
+    for step in (2, 10, 9):
+        checkpoint.save(learner, tmp_path / "checkpoints" / f"step-{step}", {"step": step})
+    checkpoint.prune(tmp_path, 2)
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step-9", "step-10"]

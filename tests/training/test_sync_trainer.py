@@ -1,0 +1,101 @@
+"""Training end to end at tiny size: it runs, leaves what it promises, and goes on after a kill as if nothing was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from palestra.errors import BadValue
+from palestra.rollout import read
+from palestra.training.config import TrainConfig, from_mapping
+from palestra.training.sync_trainer import train
+
+torch.set_num_threads(1)
+
+
+class Killed(Exception):
+    pass
+
+
+def tiny(out: Path, **values: Any) -> TrainConfig:
+    settings: dict[str, Any] = {
+        "env": "game:GuessTheNumber-v0-easy",
+        "model": "default:0.1M",
+        "out": str(out),
+        "steps": 4,
+        "episodes": 16,
+        "group_size": 4,
+        "concurrency": 8,
+        "eval_every": 2,
+        "eval_episodes": 8,
+        "save_every": 1,
+        "max_tokens": 8,
+    }
+    return from_mapping({**settings, **values})
+
+
+def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algo": "reinforce"},
+        {"algo": "rebn", "gamma": 0.9, "horizon": "2,4@2"},
+        {"algo": "grpo", "kl": 0.01, "minibatches": 2, "epochs": 2},
+        {"algo": "rloo", "aggregate": "sequence"},
+        {"algo": "reinforce_pp", "kl": 0.01, "kl_in": "reward"},
+        {"algo": "ppo", "entropy": 0.01, "temperature": 0.8},
+        {"algo": "ppo_token", "horizon": "2", "packing": True, "gradient_checkpointing": "on"},
+        {"algo": "rebn", "lora_rank": 4, "kl": 0.01},
+    ],
+    ids=lambda options: options["algo"],
+)
+def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
+    run = train(tiny(tmp_path / "run", steps=2, model=taught, **options))
+    assert [row["step"] for row in run.rows] == [-1, 0, 1]
+    last = run.rows[-1]
+    assert {"success", "return", "turns_per_episode", "eval_success", "lr"} <= set(last)
+    assert any("grad_norm" in row for row in run.rows)
+    if options["algo"].startswith("ppo"):
+        assert any("explained_variance" in row for row in run.rows)
+    if options.get("kl"):
+        assert any("kl" in row for row in run.rows)
+    AutoModelForCausalLM.from_pretrained(run.folder / "last")
+    assert len(list(read(run.folder / "trajectories" / "step-000001.jsonl.gz"))) == 16
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"algo": "ppo_token", "lora_rank": 4, "kl": 0.01, "packing": True}], ids=["plain", "lora"]
+)
+def test_a_killed_run_goes_on_bit_for_bit(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
+    whole = train(tiny(tmp_path / "whole", model=taught, **options))
+
+    def die(line: str) -> None:
+        if line.startswith("step 3/"):
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(tiny(tmp_path / "cut", model=taught, **options), say=die)
+    resumed = train(tiny(tmp_path / "cut", model=taught, **options))
+    assert curve(resumed.rows) == curve(whole.rows)
+    one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path) -> None:
+    train(tiny(tmp_path / "run", steps=1, model=taught))
+    with pytest.raises(BadValue, match=r"other settings \(lr\)"):
+        train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught))
+    assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), resume=False).rows
+
+
+def test_a_run_folder_is_a_model(taught: str, tmp_path: Path) -> None:
+    first = train(tiny(tmp_path / "one", steps=1, model=taught))
+    second = train(tiny(tmp_path / "two", steps=1, model=str(first.folder)))
+    assert second.first_success == first.last_success
