@@ -1,19 +1,34 @@
-"""Inference engines: `LocalEngine` (in process), `OpenAIEngine` (behind a server), `ScriptedEngine` (no model)."""
+"""Inference engines: `LocalEngine` (in process), `OpenAIEngine` (HTTP server), `ScriptedEngine` (no model)."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from palestra.engines.base import Completion, Engine, Sampling
+from palestra.engines.base import Completion, Engine, PolicyEngine, Sampling, Weights
 from palestra.engines.bytes_tokenizer import ByteTokenizer
+from palestra.engines.registry import engine_names, get_engine, make_engine, register_engine
 
 if TYPE_CHECKING:
     from palestra.engines.local.engine import LocalEngine
     from palestra.engines.openai import OpenAIEngine
     from palestra.engines.scripted import ScriptedEngine
 
-__all__ = ["ByteTokenizer", "Completion", "Engine", "LocalEngine", "OpenAIEngine", "Sampling", "ScriptedEngine"]
+__all__ = [
+    "ByteTokenizer",
+    "Completion",
+    "Engine",
+    "LocalEngine",
+    "OpenAIEngine",
+    "PolicyEngine",
+    "Sampling",
+    "ScriptedEngine",
+    "Weights",
+    "engine_names",
+    "get_engine",
+    "make_engine",
+    "register_engine",
+]
 
 _MODULES = {"LocalEngine": "local.engine", "OpenAIEngine": "openai", "ScriptedEngine": "scripted"}
 

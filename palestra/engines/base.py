@@ -1,16 +1,20 @@
-"""Engine: token ids in, sampled ids and log-probabilities out. One interface over every way to run a model."""
+"""Engine interfaces: prompt token ids in, sampled token ids and log-probabilities out."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self
 
 from palestra.errors import BadValue
 from palestra.types import Message
 
-Finish = Literal["stop", "length"]  # a stop token or string, or the token limit (its own or the context's)
+Finish = Literal["stop", "length"]  # "stop": a stop token or stop string; "length": max_tokens or the context window
+
+# Named tensors, as `model.named_parameters()` or `model.state_dict()` give them.
+Weights = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class Tokenizer(Protocol):
@@ -26,81 +30,81 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to sample one reply. The defaults sample the model as it is."""
+    """Sampling parameters of one request. The defaults sample from the unmodified distribution of the model."""
 
     max_tokens: int = 512
-    temperature: float = 1.0  # 0: the likeliest token, always
+    temperature: float = 1.0  # 0 means greedy decoding
     top_p: float = 1.0
-    top_k: int = 0  # 0: off
+    top_k: int = 0  # 0 disables the filter
     min_p: float = 0.0
-    stop: tuple[str, ...] = ()  # a reply ends before the first of these
-    stop_ids: tuple[int, ...] = ()  # beside the model's own
+    stop: tuple[str, ...] = ()  # the reply text ends before the first of these strings
+    stop_ids: tuple[int, ...] = ()  # in addition to the model's own stop tokens
     seed: int | None = None  # the same seed and prompt give the same reply, whatever else is in the batch
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
-            raise BadValue(f"max_tokens is at least 1, got {self.max_tokens}")
+            raise BadValue(f"max_tokens must be at least 1, got {self.max_tokens}")
         if self.temperature < 0:
-            raise BadValue(f"temperature is 0 or more, got {self.temperature}")
+            raise BadValue(f"temperature must be 0 or more, got {self.temperature}")
         if not 0 < self.top_p <= 1:
-            raise BadValue(f"top_p lies in (0, 1], got {self.top_p}")
+            raise BadValue(f"top_p must be in (0, 1], got {self.top_p}")
         if self.top_k < 0:
-            raise BadValue(f"top_k is 0 (off) or more, got {self.top_k}")
+            raise BadValue(f"top_k must be 0 (off) or more, got {self.top_k}")
         if not 0 <= self.min_p <= 1:
-            raise BadValue(f"min_p lies in [0, 1], got {self.min_p}")
+            raise BadValue(f"min_p must be in [0, 1], got {self.min_p}")
         if type(self.stop) is not tuple or "" in self.stop:
-            raise BadValue(f"stop is a tuple of non-empty strings, got {self.stop!r}")
+            raise BadValue(f"stop must be a tuple of non-empty strings, got {self.stop!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One reply, exactly as the model read its prompt and sampled its tokens."""
+    """One reply with the exact tokens the model read and sampled."""
 
-    ids: list[int]  # as sampled, the stop token included where one ended the reply
-    logprobs: list[float]  # of each id under the model itself: temperature 1, no filter
-    text: str  # what the ids say, without the stop token or stop string
+    ids: list[int]  # as sampled, including the stop token if one ended the reply
+    logprobs: list[float]  # log-probability of each id under the model at temperature 1 without filters
+    text: str  # the decoded ids without the stop token or stop string
     finish: Finish
-    version: int  # of the weights
-    prompt_ids: list[int]  # as read
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)  # native ones, from servers that parse them
-    usage: tuple[int, int] | None = None  # tokens of prompt and reply where a server counts them and shows no ids
+    version: int  # version of the weights that sampled the first token
+    prompt_ids: list[int]  # as the model read them
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)  # parsed by the server, where it does that
+    usage: tuple[int, int] | None = None  # (prompt tokens, completion tokens) from servers that return no ids
 
 
 class Engine(ABC):
-    """Runs a model for many conversations at once; every `generate` may be awaited beside thousands of others.
+    """Runs a model for many conversations at once. Thousands of `generate` calls may be awaited concurrently.
 
-    An engine with a `tokenizer` takes ids and gives ids: `generate`. One without (a server that shows only text) takes
-    messages: `chat`; its completions carry no ids, so they can be evaluated but not trained on.
+    An engine with a `tokenizer` maps token ids to token ids (`generate`). An engine without one (a server that returns
+    only text) maps messages to text (`chat`); its completions carry no ids: good for evaluation, not for training.
     """
 
     tokenizer: Tokenizer | None = None
-    version: int = 0  # grows by one with every change of the weights
-    max_context: int | None = None  # tokens of prompt and reply together, where known
+    version: int = 0  # version of the current weights
+    max_context: int | None = None  # maximum length of prompt plus reply in tokens, if known
 
     @abstractmethod
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
     ) -> Completion:
-        """Sample a reply. Calls with the same `conversation` share a prefix, which an engine may keep cached.
+        """Sample a reply. Calls with the same `conversation` share a prefix, which the engine may cache.
 
-        Raises EngineFailed where the engine broke (infrastructure), BadValue where the request cannot work.
+        Raises EngineFailed if the engine broke (infrastructure) and BadValue if the request is invalid.
         """
 
     async def chat(
         self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[dict[str, Any]] = ()
     ) -> Completion:
-        """Sample a reply to chat messages; for engines without a tokenizer."""
+        """Sample a reply to chat messages. Only for engines without a tokenizer."""
         del messages, sampling, tools
         raise BadValue(f"{type(self).__name__} takes token ids; render the messages with its tokenizer")
 
     async def ready(self) -> None:
-        """Find out what the engine can do; `tokenizer` and `max_context` hold from here on. Free the second time."""
+        """Detect the engine's capabilities; `tokenizer` and `max_context` are final afterwards. Idempotent."""
 
     def forget(self, conversation: Hashable) -> None:
-        """The conversation is over: what is cached for it may go."""
+        """Free everything cached for a finished conversation."""
 
     async def aclose(self) -> None:
-        """Give back what the engine holds. May be called twice."""
+        """Release all resources. Idempotent."""
 
     async def __aenter__(self) -> Self:
         await self.ready()
@@ -108,3 +112,46 @@ class Engine(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+class PolicyEngine(Engine):
+    """An engine whose weights a trainer replaces while conversations continue.
+
+    An engine that shares its tensors with the trainer is updated in place:
+
+    ```
+    async with engine.paused():
+        optimizer.step()
+        await engine.publish(None, engine.version + 1)
+    ```
+
+    An engine with its own copy receives the new tensors: `await engine.publish(model.state_dict(), version)`.
+    """
+
+    shares_weights: bool = False  # True: the engine samples from the trainer's tensors, so publish(None, ...) suffices
+
+    @abstractmethod
+    async def publish(self, weights: Weights | None, version: int) -> None:
+        """Use new weights from the next step on; completions that start later carry `version`.
+
+        `weights` holds the tensors to replace by name, or is None if the trainer has already written them in place
+        (`shares_weights`, between `pause` and `resume`). `version` must exceed the current version. Nothing cached
+        from older weights is used afterwards; replies in progress continue under the new weights.
+        """
+
+    @abstractmethod
+    async def pause(self) -> None:
+        """Return once no step is running. No step starts until `resume` has been called as often as `pause`."""
+
+    @abstractmethod
+    async def resume(self) -> None:
+        """Undo one `pause`."""
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Run no step inside the block. Requests wait and continue afterwards."""
+        await self.pause()
+        try:
+            yield
+        finally:
+            await self.resume()

@@ -124,15 +124,10 @@ class OpenAIEngine(Engine):
         return self._transport.retried
 
     def set_version(self, version: int) -> None:
-        """The server's weights are now those of `version`."""
+        """Record that the server now runs weights of `version`; completions that start later carry it."""
         if version < self.version:
-            raise BadValue(f"versions grow: {version} is below {self.version}")
+            raise BadValue(f"version must not decrease: got {version}, the current version is {self.version}")
         self.version = version
-
-    def weights_changed(self) -> int:
-        """The server's weights are new; the version that completions carry from now on."""
-        self.version += 1
-        return self.version
 
     async def ready(self) -> None:
         """Find out the model, its context, and whether the server shows ids. Costs nothing the second time."""

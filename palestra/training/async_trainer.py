@@ -68,7 +68,7 @@ class AsyncLoop(Loop):
             self.learner.publishes = True
         async with self.engine.paused():
             self.learner.policy.publish()
-            self.engine.weights_changed()
+            await self.engine.publish(None, self.engine.version + 1)
         async with self._moved:
             self._room.left()
             self._moved.notify_all()

@@ -62,7 +62,7 @@ class Evolve(Training):
             self.say(f"cloned the base set: {len(self.base)} trajectories, loss {learned['loss']:.3f}")
         if self.config.evolve_from == "start":
             self._keep_start_weights()
-        self.engine.weights_changed()
+        await self.engine.publish(None, self.engine.version + 1)
 
     async def iteration(self, step: int) -> dict[str, Any]:
         """Explore, filter, clone."""
@@ -86,7 +86,7 @@ class Evolve(Training):
             async with self.engine.paused():
                 self._begin_round()
                 learned = self._clone([item for item in chosen if item.weight > 0], step)
-                self.engine.weights_changed()
+                await self.engine.publish(None, self.engine.version + 1)
         row = {
             **({"level": self.curriculum.open} if config.curriculum else {}),
             **figures(everyone),

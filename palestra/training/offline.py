@@ -67,7 +67,7 @@ class Offline(Training, Generic[E]):
         lr = learning_rate(config, step)
         async with self.engine.paused():
             learned = self.update([self.examples[i] for i in chosen], lr)
-            self.engine.weights_changed()
+            await self.engine.publish(None, self.engine.version + 1)
         return {
             "epoch": (step + 1) / data.updates_a_pass(len(self.examples), config.batch),
             "examples": len(chosen),

@@ -58,7 +58,7 @@ class Loop(Training):
     async def prepare(self) -> None:
         """Give an untrained model something to improve."""
         await warm_start(self.learner, self.config, self.say)
-        self.engine.weights_changed()
+        await self.engine.publish(None, self.engine.version + 1)
 
     async def iteration(self, step: int) -> dict[str, Any]:
         """Sample, learn."""
@@ -67,7 +67,7 @@ class Loop(Training):
         sampled = perf_counter()
         async with self.engine.paused():
             learned = self.learner.learn(result.trajectories, step, version=self.engine.version)
-            self.engine.weights_changed()
+            await self.engine.publish(None, self.engine.version + 1)
         done = perf_counter()
         self.store(step, result)
         result = pooled(result, self.world)

@@ -151,7 +151,7 @@ def test_an_adapter_that_comes_with_new_weights_changes_how_the_model_is_run() -
             async with engine.paused():
                 mlp = model.model.layers[0].mlp
                 mlp.up_proj = Twice(mlp.up_proj)
-                engine.weights_changed()
+                await engine.publish(None, engine.version + 1)
             said = await converse(engine, 4)
             assert engine.decoder == "cached"
             assert max(error(model, done) for done in said) < TOLERANCE

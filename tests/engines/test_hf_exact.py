@@ -210,7 +210,7 @@ def test_nothing_stale_is_read_after_new_weights(decoder: Any) -> None:
                 ids = ids + done.ids + text(rng, 4)
                 async with engine.paused():
                     nudge(model, version)
-                engine.weights_changed()
+                await engine.publish(None, engine.version + 1)
             assert engine.version == 4
             assert engine.stats.reused == 0
 
@@ -233,7 +233,7 @@ def test_replies_that_span_new_weights_are_read_anew(decoder: Any) -> None:
             async with engine.paused():
                 at = engine.stats.sampled // 6
                 nudge(model, 1)
-                engine.weights_changed()
+                await engine.publish(None, engine.version + 1)
             for done in await asyncio.gather(*asked):
                 assert done.version == 0  # that of its first token
                 before, after = done.logprobs[: at - 5], done.logprobs[at + 5 :]

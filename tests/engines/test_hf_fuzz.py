@@ -97,7 +97,7 @@ def test_weights_may_change_at_any_time(decoder: Any) -> None:
                     with torch.no_grad():
                         for parameter in model.parameters():
                             parameter.mul_(1.03)
-                    engine.weights_changed()
+                    await engine.publish(None, engine.version + 1)
                 for done in await asyncio.gather(*spanning):
                     assert len(done.ids) == 60
 

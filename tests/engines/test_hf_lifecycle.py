@@ -199,14 +199,14 @@ def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(decoder: Any)
             async with engine.paused():
                 with torch.no_grad():
                     model.model.layers[0].self_attn.v_proj.weight[0, 0] = float("nan")
-                engine.weights_changed()
+                await engine.publish(None, engine.version + 1)
             said = await asyncio.gather(
                 *(engine.generate([at] * 40, SHORT, conversation=at) for at in range(6)), return_exceptions=True
             )
             assert all(isinstance(err, EngineFailed) and "not finite" in str(err) for err in said)
             async with engine.paused():
                 model.load_state_dict(good)
-                engine.weights_changed()
+                await engine.publish(None, engine.version + 1)
             done = await asyncio.gather(*(engine.generate([at] * 3, SHORT, conversation=at) for at in range(6)))
             assert max(error(model, reply) for reply in done) < 1e-4
 
@@ -226,8 +226,8 @@ def test_pausing_waits_for_the_step_and_holds_the_next(model: Any) -> None:
                 assert not late.done()
             said = await asyncio.gather(*asked, late)
             assert max(error(model, done) for done in said) < 1e-4
-            with pytest.raises(BadValue, match="without a pause"):
-                engine.resume()
+            with pytest.raises(BadValue, match="without a matching pause"):
+                await engine.resume()
             async with engine.paused():
                 pass  # with nothing to do
 
@@ -244,7 +244,7 @@ def test_a_pause_that_is_given_up_does_not_last(model: Any) -> None:
             pausing.cancel()
             await asyncio.gather(pausing, return_exceptions=True)
             if not pausing.cancelled():
-                engine.resume()
+                await engine.resume()
             assert len((await asked).ids) == 60
 
     asyncio.run(run())

@@ -6,14 +6,13 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from palestra.engines.base import Completion, Engine, Sampling
+from palestra.engines.base import Completion, PolicyEngine, Sampling, Weights
 from palestra.engines.local.admission import SETTLED, Settling
 from palestra.errors import BadValue, EngineFailed
 from palestra.optional import require
@@ -27,7 +26,7 @@ LARGE = 500_000_000  # parameters; from here on a GPU has enough to do with few 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
-class LocalEngine(Engine):
+class LocalEngine(PolicyEngine):
     """Runs `model` (a folder, a hub id, or a loaded transformers model with its `tokenizer`) with continuous batching.
 
     Up to `slots` requests run at once, in one batch: each step gives every one of them a token; those that are done
@@ -47,8 +46,10 @@ class LocalEngine(Engine):
     moves meanwhile, but batches do not depend on which thread was faster: where environments answer at once and
     requests carry seeds, a run repeats bit for bit.
 
-    `model` may be trained in the same process: hold `paused()` while its weights change, then call `weights_changed()`.
+    `model` may be trained in the same process: hold `paused()` while its weights change, then `publish(None, version)`.
     """
+
+    shares_weights = True
 
     def __init__(
         self,
@@ -155,40 +156,43 @@ class LocalEngine(Engine):
         if self._settling is not None:
             self._settling.forgotten(conversation)
 
-    def weights_changed(self) -> None:
-        """The model has new weights: `version` grows, and nothing is computed from what the old ones left behind.
+    async def publish(self, weights: Weights | None, version: int) -> None:
+        """Use new weights from the next step on, and compute nothing from the cache of the old ones.
 
-        May be called from any thread. Requests under way are read anew and go on with the new weights. While weights
-        are being written no step may run: hold `paused()`.
+        Without `weights` the trainer has already changed the tensors of `model`, while the engine was paused. With
+        `weights` the named tensors are copied into `model` here.
+        Requests in progress are recomputed and continue with the new weights.
         """
-        with self._lock:
-            self.version += 1
+        if version <= self.version:
+            raise BadValue(f"version must exceed the current version {self.version}, got {version}")
+        if weights is None:
+            with self._lock:
+                self.version = version
+            return
+        from palestra.engines.local.loading import copy_weights
+
+        async with self.paused():
+            copy_weights(self.model, weights)
+            with self._lock:
+                self.version = version
 
     async def pause(self) -> None:
-        """Return when no step runs; none will until `resume` was called as often."""
+        """Return once no step is running. No step starts until `resume` has been called as often as `pause`."""
         with self._lock:
             self._pauses += 1
         try:
             await self._stopped()
         except asyncio.CancelledError:
-            self.resume()
+            await self.resume()
             raise
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
+        """Undo one `pause`."""
         with self._lock:
             if self._pauses == 0:
-                raise BadValue("resume without a pause before it")
+                raise BadValue("resume() was called without a matching pause()")
             self._pauses -= 1
             self._start()
-
-    @asynccontextmanager
-    async def paused(self) -> AsyncIterator[None]:
-        """Within the block no step runs, so the weights may change. Requests wait and go on afterwards."""
-        await self.pause()
-        try:
-            yield
-        finally:
-            self.resume()
 
     async def aclose(self) -> None:
         """End the worker and give the cache's memory back; requests under way get EngineFailed."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
+from palestra.engines.base import Weights
 from palestra.errors import BadValue
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
@@ -102,6 +104,20 @@ def vocabulary_of(model: Any) -> int:
 def private_copy(tokenizer: Any) -> Any:
     """A tokenizer for another thread: the fast ones refuse to be used by two at once."""
     return copy.deepcopy(tokenizer)
+
+
+@torch.no_grad()
+def copy_weights(model: Any, weights: Weights) -> None:
+    """Copy named tensors into the model's parameters and buffers, converting device and dtype."""
+    own = model.state_dict()
+    for name, tensor in weights.items() if isinstance(weights, Mapping) else weights:
+        if name not in own:
+            close = get_close_matches(name, own, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise BadValue(f"{type(model).__name__} has no tensor named {name!r}{hint}")
+        if own[name].shape != tensor.shape:
+            raise BadValue(f"tensor {name!r} must have shape {tuple(own[name].shape)}, got {tuple(tensor.shape)}")
+        own[name].copy_(tensor)
 
 
 def _text_config(model: Any) -> Any:

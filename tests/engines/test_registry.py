@@ -1,0 +1,60 @@
+"""Engines by name: built in, registered, or installed as an entry point."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from palestra.engines import ScriptedEngine, engine_names, get_engine, make_engine, register_engine, registry
+from palestra.errors import BadValue
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+def test_built_in_engines_have_names() -> None:
+    assert engine_names() == ["local", "openai", "scripted"]
+    assert get_engine("scripted") is ScriptedEngine
+    assert isinstance(make_engine("scripted", ["yes"]), ScriptedEngine)
+
+
+def test_a_registered_factory_is_used() -> None:
+    def parrot(word: str = "squawk") -> ScriptedEngine:
+        return ScriptedEngine([word])
+
+    register_engine("parrot", parrot)
+    register_engine("parrot", parrot)  # importing a plug-in twice is harmless
+    assert isinstance(make_engine("parrot", word="hello"), ScriptedEngine)
+    assert "parrot" in engine_names()
+
+
+def test_names_are_unique_unless_overwritten() -> None:
+    with pytest.raises(BadValue, match="'local' exists already"):
+        register_engine("local", ScriptedEngine)
+    register_engine("local", ScriptedEngine, overwrite=True)
+    assert get_engine("local") is ScriptedEngine
+
+
+def test_a_factory_must_be_callable() -> None:
+    with pytest.raises(BadValue, match="must be callable, got str"):
+        register_engine("parrot", "ScriptedEngine")  # type: ignore[arg-type]
+
+
+def test_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = EntryPoint("installed", "palestra.engines.scripted:ScriptedEngine", registry.GROUP)
+
+    def entry_points(*, group: str, name: str | None = None) -> list[Any]:
+        return [installed] if group == registry.GROUP and name in (None, "installed") else []
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    assert get_engine("installed") is ScriptedEngine
+    assert "installed" in engine_names()
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(BadValue, match=r"no engine named 'lokal'. Did you mean 'local'\? Available: local, openai"):
+        get_engine("lokal")
