@@ -1,25 +1,26 @@
-"""Every exception Palestra raises on purpose.
+"""All exceptions that Palestra raises on purpose.
 
 PalestraError
-├── UsageError                 the caller's mistake; the message names the fix
-│   ├── UnknownEnv             no environment has that id                (also a ValueError)
-│   ├── BadEnvId               the id does not follow the grammar        (also a ValueError)
-│   ├── AlreadyRegistered      the id is taken                           (also a ValueError)
-│   ├── UnknownKeyword         a constructor does not know that keyword  (also a TypeError)
-│   ├── BadValue               a keyword or argument has a wrong value   (also a ValueError)
+├── UsageError                 a mistake of the caller; the message says how to fix it
+│   ├── UnknownEnv             no environment has this name              (also a ValueError)
+│   ├── BadEnvId               the name matches no known form            (also a ValueError)
+│   ├── AlreadyRegistered      another environment has this id           (also a ValueError)
+│   ├── UnknownKeyword         the constructor has no such keyword       (also a TypeError)
+│   ├── BadValue               an argument or setting has a wrong value  (also a ValueError)
 │   ├── MissingExtra           an optional package is not installed      (also an ImportError)
-│   ├── DataMissing            rows of a task cannot be had              (also a FileNotFoundError)
-│   ├── ResetNeeded            step before the first reset               (also a RuntimeError)
-│   ├── EpisodeOver            step after the last step                  (also a RuntimeError)
+│   ├── DataMissing            the data of a task is not available       (also a FileNotFoundError)
+│   ├── ResetNeeded            step() was called before reset()          (also a RuntimeError)
+│   ├── EpisodeOver            step() was called after the last step     (also a RuntimeError)
 │   ├── NoSandbox              this machine cannot isolate programs      (also a RuntimeError)
-│   └── ContextFull            a conversation outgrew the model's window (also a ValueError)
-├── LawBroken                  check_env found an unsound environment    (also an AssertionError)
-└── InfrastructureError        something other than the agent failed: recorded, retried, never a reward
-    ├── EnvFailed              an environment, or what it runs on, broke
-    │   └── SessionLost        a server no longer has the session; `cause` says why
-    ├── EngineFailed           a model, or the server that runs it, broke
-    ├── ToolFailed             a tool, or what it runs on, broke
-    ├── ParsingFailed          what an outside system answered could not be read
+│   └── ContextFull            a prompt exceeds the model's context      (also a ValueError)
+├── ConformanceError           an environment or server violates the contract  (also an AssertionError)
+├── TrainingDiverged           losses or gradients became useless; training stopped  (also a RuntimeError)
+└── InfrastructureError        a failure that is not the agent's: recorded and retried, never turned into a reward
+    ├── EnvFailed              an environment, or a service it depends on, failed
+    │   └── SessionLost        a server no longer has the session; `cause` gives the reason
+    ├── EngineFailed           a model or inference server failed
+    ├── ToolFailed             a tool, or a service it depends on, failed
+    ├── ParsingFailed          the reply of an external system could not be parsed
     └── StoreFailed            a file could not be written
 """
 
@@ -27,39 +28,39 @@ from __future__ import annotations
 
 
 class PalestraError(Exception):
-    """Root of the tree."""
+    """Base class of all exceptions in this module."""
 
 
 class UsageError(PalestraError):
-    """The caller's mistake; the message names the fix."""
+    """A mistake of the caller; the message says how to fix it."""
 
 
 class UnknownEnv(UsageError, ValueError):
-    """No environment has that id."""
+    """No environment has this name."""
 
 
 class BadEnvId(UsageError, ValueError):
-    """The id does not follow `family:Name[-vN][-variant]`."""
+    """The name matches no form of environment name (see docs/environment-names.md)."""
 
 
 class AlreadyRegistered(UsageError, ValueError):
-    """The id is taken."""
+    """Another environment is registered under this id."""
 
 
 class UnknownKeyword(UsageError, TypeError):
-    """A constructor does not know that keyword."""
+    """A constructor was called with a keyword that it does not have."""
 
 
 class BadValue(UsageError, ValueError):
-    """A keyword or argument has a value that cannot work."""
+    """An argument or setting has a value that cannot work."""
 
 
 class MissingExtra(UsageError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed; the message holds the pip command."""
 
 
 class DataMissing(UsageError, FileNotFoundError):
-    """The rows a task asks about cannot be had; the message says where they were looked for."""
+    """The data of a task is not available; the message lists where it was searched."""
 
 
 class ResetNeeded(UsageError, RuntimeError):
@@ -75,54 +76,58 @@ class NoSandbox(UsageError, RuntimeError):
 
 
 class ContextFull(UsageError, ValueError):
-    """A conversation outgrew the model's window; a rollout records that as a truncation."""
+    """A prompt exceeds the model's context window; rollouts record this as a truncation."""
 
 
-class LawBroken(PalestraError, AssertionError):
-    """`check_env` found an unsound environment."""
+class ConformanceError(PalestraError, AssertionError):
+    """An environment violates an invariant of `check_env`, or a server violates its protocol."""
 
-    def __init__(self, law: str, defect: str, reproduce: str) -> None:
-        super().__init__(law, defect, reproduce)  # as args, so that the error survives pickling
-        self.law = law
+    def __init__(self, invariant: str, defect: str, reproduce: str) -> None:
+        super().__init__(invariant, defect, reproduce)  # all of them in `args`, so that pickling works
+        self.invariant = invariant
         self.defect = defect
         self.reproduce = reproduce
 
     def __str__(self) -> str:
-        return f"[{self.law}] {self.defect}\nTo reproduce:\n{self.reproduce}"
+        return f"[{self.invariant}] {self.defect}\nTo reproduce:\n{self.reproduce}"
+
+
+class TrainingDiverged(PalestraError, RuntimeError):
+    """Training stopped because the gradient or the KL divergence exploded; the last checkpoint is still valid."""
 
 
 class InfrastructureError(PalestraError):
-    """Something other than the agent failed; `boundary` says where."""
+    """A failure that is not the agent's; `boundary` names the part of the system that failed."""
 
     boundary = "infrastructure"
 
 
 class EnvFailed(InfrastructureError):
-    """An environment, or what it runs on, broke."""
+    """An environment, or a service it depends on, failed."""
 
     boundary = "env"
 
 
 class SessionLost(EnvFailed):
-    """A server no longer has the session: its worker died, its lease ran out, it was closed. `cause` says which."""
+    """A server no longer has the session: its worker died, its lease expired, or it was closed. `cause` says which."""
 
     cause = "unknown"
 
 
 class EngineFailed(InfrastructureError):
-    """A model, or the server that runs it, broke."""
+    """A model or inference server failed."""
 
     boundary = "engine"
 
 
 class ToolFailed(InfrastructureError):
-    """A tool, or what it runs on, broke."""
+    """A tool, or a service it depends on, failed."""
 
     boundary = "tool"
 
 
 class ParsingFailed(InfrastructureError):
-    """What an outside system answered could not be read."""
+    """The reply of an external system could not be parsed."""
 
     boundary = "parsing"
 

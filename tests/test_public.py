@@ -22,7 +22,6 @@ PACKAGES = [
     "palestra.grading",
     "palestra.integrations.mcp",
     "palestra.rollout",
-    "palestra.server.foreign",
     "palestra.vector",
     "palestra.tools",
     "palestra.tools.sandbox",
@@ -42,7 +41,7 @@ def test_all_is_sorted_and_resolves(name: str) -> None:
 
 
 def test_lazy_names_are_the_declared_ones() -> None:
-    assert set(palestra._HOME) | palestra._ROOMS == set(palestra.__all__)
+    assert set(palestra._HOME) | palestra._PACKAGES == set(palestra.__all__)
     assert set(palestra.__all__) <= set(dir(palestra))
 
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from palestra import __version__
-from palestra.errors import InfrastructureError, LawBroken, UsageError
+from palestra.errors import ConformanceError, InfrastructureError, TrainingDiverged, UsageError
 
 VERBS = {
     "envs": "list the environments",
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as err:
         print(f"palestra: {err}", file=sys.stderr)
         return EXIT_USAGE
-    except LawBroken as err:
+    except (ConformanceError, TrainingDiverged) as err:
         print(f"palestra: {err}", file=sys.stderr)
         return EXIT_FAILED
     except InfrastructureError as err:

@@ -9,7 +9,7 @@ from typing import Any
 
 from palestra.cli.options import add_keywords, keywords, matching
 from palestra.conformance import check_env
-from palestra.errors import BadValue, EnvFailed, LawBroken
+from palestra.errors import BadValue, ConformanceError, EnvFailed
 from palestra.registry import get_spec
 
 
@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
         found: dict[str, Any] = {"id": env_id}
         try:
             report = check_env(env_id, kwargs=keywords(args.set), episodes=args.episodes, seconds=args.seconds)
-        except LawBroken as err:
+        except ConformanceError as err:
             broken += 1
             text = f"{env_id}: BROKEN\n  {err}"
-            found |= {"sound": False, "law": err.law, "defect": err.defect, "reproduce": err.reproduce}
+            found |= {"sound": False, **vars(err)}
         else:
             text = str(report)
             found |= {
@@ -72,8 +72,8 @@ def _broken_server(url: str, as_json: bool) -> bool:
         kept = check_server(url, token=os.environ.get("PALESTRA_TOKEN"))
     except OSError as err:
         raise EnvFailed(f"no server answers at {url}: {err}") from err
-    except LawBroken as err:
-        found = {"server": url, "sound": False, "law": err.law, "defect": err.defect, "reproduce": err.reproduce}
+    except ConformanceError as err:
+        found = {"server": url, "sound": False, **vars(err)}
         print(json.dumps(found) if as_json else f"{url}: BROKEN\n  {err}")
         return True
     shown = "\n".join([f"{url} keeps the protocol:", *(f"  {law}" for law in kept)])

@@ -51,9 +51,10 @@ def check_env(
 ) -> Report:
     """Prove the laws of the design on `target`: an id, an Env, or a class or function that makes one from `kwargs`.
 
-    Raises LawBroken with the broken law, the defect, and code that shows it. `episodes` are played by each player, at
-    least three, for at most about `seconds`. `allow` lists what an env may consult all the same ("clock"). `processes`
-    False leaves out the replays in fresh interpreters. A call that takes longer than `step_timeout` counts as a hang.
+    Raises ConformanceError with the broken law, the defect, and code that shows it. `episodes` are played by each
+    player, at least three, for at most about `seconds`. `allow` lists what an env may consult all the same ("clock").
+    `processes` False leaves out the replays in fresh interpreters. A call that takes longer than
+    `step_timeout` counts as a hang.
     """
     subject = _subject(target, dict(kwargs or {}))
     report = Report(subject.code if subject.spec is None else subject.spec.id)

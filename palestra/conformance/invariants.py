@@ -1,4 +1,4 @@
-"""The six laws, a function each: given a subject and tapes of it, return or raise LawBroken."""
+"""The six laws, a function each: given a subject and tapes of it, return or raise ConformanceError."""
 
 from __future__ import annotations
 

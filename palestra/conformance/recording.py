@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
-from palestra.errors import EpisodeOver, InfrastructureError, LawBroken
+from palestra.errors import ConformanceError, EpisodeOver, InfrastructureError
 from palestra.spec import EnvSpec
 from palestra.types import Step
 
@@ -54,7 +54,7 @@ class Subject:
     def broken(
         self, law: str, defect: str, seed: int | None = None, actions: Sequence[str] = (), more: Sequence[str] = ()
     ) -> NoReturn:
-        raise LawBroken(law, defect, self.reproduce(seed, actions, more))
+        raise ConformanceError(law, defect, self.reproduce(seed, actions, more))
 
     def reproduce(self, seed: int | None, actions: Sequence[str], more: Sequence[str] = ()) -> str:
         lines = ["import palestra", f"env = {self.code}"]

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from palestra.errors import BadValue, LawBroken
+from palestra.errors import BadValue, ConformanceError
 from palestra.optional import require
 from palestra.remote.protocol import CODES, JSON, MSGPACK, PREFIX
 
@@ -106,7 +106,7 @@ class Caller:
     def require(self, holds: bool, law: str, words: str, told: Told) -> None:
         if not holds:
             seen = f"{told.status} {told.raw[:300]!r}"
-            raise LawBroken(law, f"{words}; the answer was {seen}", f"    {self.last}")
+            raise ConformanceError(law, f"{words}; the answer was {seen}", f"    {self.last}")
 
 
 Law = Callable[[Caller], None]
@@ -381,7 +381,7 @@ LAWS: tuple[Law, ...] = (
 def check_server(url: str, *, env: str | None = None, token: str | None = None) -> list[str]:
     """Try every law on the server at `url`, with `env` (its first one otherwise); what was tried, a line each.
 
-    Raises LawBroken at the first that does not hold. Its sessions are closed again.
+    Raises ConformanceError at the first that does not hold. Its sessions are closed again.
     """
     to = Caller(url, env or "", token)
     if env is None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from palestra.algorithms import Algorithm, Credit, LossOptions
 from palestra.algorithms.losses import Denominators, LossInputs, combine, policy_loss, sft_loss, value_loss
 from palestra.algorithms.registry import configured
-from palestra.errors import BadValue
+from palestra.errors import BadValue, TrainingDiverged
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.batch import Micro, Row, blank, everything, micro_batches, minibatches, rows_of, staleness
@@ -25,10 +25,6 @@ from palestra.training.policy import Policy
 from palestra.training.precompute import Before
 
 LOOKED_AT = 64  # rows that tell how far an update went
-
-
-class Diverged(BadValue):
-    """The numbers are no longer numbers; the last checkpoint is still good."""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -122,7 +118,7 @@ class Learner:
         for name in found[0]:
             metrics[name] = sum(item[name] for item in found) / len(found)
         if metrics["approx_kl"] > config.kl_limit > 0:
-            raise Diverged(
+            raise TrainingDiverged(
                 f"the policy ran away from the one that sampled (KL {metrics['approx_kl']:.3g}, the limit is "
                 f"{config.kl_limit:g}). Lower lr or raise minibatches; the last checkpoint is still good"
             )
@@ -171,7 +167,7 @@ class Learner:
         self.optimiser.collect()
         norm = self.optimiser.clip(self.config.max_grad_norm)
         if not math.isfinite(norm):
-            raise Diverged(
+            raise TrainingDiverged(
                 "the gradient is no longer a number. Lower lr or raise clipping; the last checkpoint is still good"
             )
         self.optimiser.step()

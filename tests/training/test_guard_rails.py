@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from palestra.errors import EngineFailed
+from palestra.errors import EngineFailed, TrainingDiverged
 from palestra.training.checkpoint import checkpoints
 from palestra.training.config import TrainConfig, from_mapping
-from palestra.training.learner import Diverged, Learner
+from palestra.training.learner import Learner
 from palestra.training.sync_trainer import Loop, train
 
 ENV = "game:GuessTheNumber-v0-easy"
@@ -23,7 +23,7 @@ def _config(folder: Path, **settings: Any) -> TrainConfig:
 
 
 def test_a_policy_that_runs_away_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match="ran away.*Lower lr"):
+    with pytest.raises(TrainingDiverged, match="ran away.*Lower lr"):
         train(_config(tmp_path, warm_start=256, warm_epochs=4, lr=5.0, lr_warmup=0, kl_stop=0.0, kl_limit=0.5))
     good = checkpoints(tmp_path)
     assert good, "the start was saved before the first step"
@@ -57,7 +57,7 @@ def test_a_gradient_that_is_no_number_stops_the_run(
         found(self, loss * float("nan") if second else loss)
 
     monkeypatch.setattr(Learner, "backward", poisoned)
-    with pytest.raises(Diverged, match="no longer a number.*last checkpoint is still good"):
+    with pytest.raises(TrainingDiverged, match="no longer a number.*last checkpoint is still good"):
         train(_config(tmp_path, model=taught))
     good = checkpoints(tmp_path)
     assert [path.name for path in good] == ["step-0", "step-1"]

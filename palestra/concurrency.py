@@ -1,0 +1,52 @@
+"""Run coroutines from synchronous code, also where an event loop is already running."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run `coroutine` to its end and return its result.
+
+    Without a running event loop this is `asyncio.run`. Inside one, as in a notebook cell, the coroutine runs in an
+    event loop of a helper thread while the calling thread waits. Ctrl-C cancels the coroutine, waits for its cleanup
+    and raises KeyboardInterrupt; a second Ctrl-C does not wait.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    return _run_in_thread(coroutine)
+
+
+def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
+    outcome: Future[T] = Future()
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        if task is not None:
+            tasks.append(task)
+        return await coroutine
+
+    def work() -> None:
+        try:
+            outcome.set_result(asyncio.run(main()))
+        except BaseException as err:  # noqa: BLE001  # raised in the calling thread
+            outcome.set_exception(err)
+
+    threading.Thread(target=copy_context().run, args=(work,), name="palestra-run-sync", daemon=True).start()
+    try:
+        return outcome.result()  # not Thread.join: in Python 3.11 an interrupted join marks a live thread as finished
+    except KeyboardInterrupt:
+        if tasks and not outcome.done():
+            tasks[0].get_loop().call_soon_threadsafe(tasks[0].cancel)
+        wait([outcome])
+        raise
