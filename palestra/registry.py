@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from palestra.core import Env
@@ -143,12 +144,18 @@ def make(
         env.spec = spec
     if seed is not None:
         env._first_seed = check_seed(seed)
+    return _wrapped(env, tools, max_tool_calls, wrappers)
+
+
+def _wrapped(
+    env: Env, tools: Iterable[Any], max_tool_calls: int | None, wrappers: Iterable[Callable[[Env], Env]]
+) -> Env:
     if tools:
         from palestra.wrappers.tools import Tools
 
         env = Tools(env, tools, max_calls=max_tool_calls)
     elif max_tool_calls is not None:
-        raise BadValue('max_tool_calls goes with tools: make(id, tools=["python"], max_tool_calls=5)')
+        raise BadValue('max_tool_calls needs tools: make(id, tools=["python"], max_tool_calls=5)')
     for wrap in wrappers:
         env = wrap(env)
     return env
@@ -175,3 +182,78 @@ def _maker(spec: EnvSpec) -> Callable[..., Env]:
             raise BadValue(f"{spec.id}: its entry point {spec.entry_point} cannot be imported: {err}") from err
         maker = _makers[spec.id] = found
     return maker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvFactory:
+    """Picklable recipe of one environment: call it to build the environment, in this process or in another.
+
+    `name` is whatever `make` accepts. With `builder`, a callable that takes `kwargs` and returns an Env, `name` is
+    only a label. A pickled factory carries the spec of an id that was registered in this process, so that a worker
+    process can build it without importing the module that registered it.
+    """
+
+    name: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Any, ...] = ()
+    max_tool_calls: int | None = None
+    wrappers: tuple[Any, ...] = ()  # what `wrappers.resolve_wrappers` accepts; the first is innermost
+    builder: Callable[..., Env] | None = None
+
+    @classmethod
+    def of(cls, source: str | Callable[..., Env], **options: Any) -> EnvFactory:
+        """Return a factory for a name, or for a callable that builds an env."""
+        if isinstance(source, str):
+            if "://" not in source:
+                get_spec(source)  # an unknown id is reported here, not in a worker
+            return cls(name=source, **options)
+        if not callable(source):
+            raise BadValue(f"expected the name of an environment or a callable that builds one, got {source!r}")
+        return cls(name=getattr(source, "__name__", repr(source)), builder=source, **options)
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """Return the registered spec; None for a URL and for a `builder`."""
+        return None if self.builder is not None or "://" in self.name else get_spec(self.name)
+
+    def __call__(self) -> Env:
+        """Build the environment."""
+        wrappers: Iterable[Callable[[Env], Env]] = ()
+        if self.wrappers:
+            from palestra.wrappers.factory import resolve_wrappers
+
+            wrappers = resolve_wrappers(self.wrappers)
+        if self.builder is None:
+            return make(
+                self.name, tools=self.tools, max_tool_calls=self.max_tool_calls, wrappers=wrappers, **self.kwargs
+            )
+        return _wrapped(self.builder(**self.kwargs), self.tools, self.max_tool_calls, wrappers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        spec = self.spec
+        entry_point: str | Callable[..., Env] | None = None
+        if spec is not None:
+            module, _, name = spec.entry_point.partition(":")
+            importable = module != "__main__" and "<" not in name
+            entry_point = spec.entry_point if importable else _maker(spec)  # local objects are pickled by value
+        fields = (self.name, self.kwargs, self.tools, self.max_tool_calls, self.wrappers, self.builder)
+        return _unpickle_factory, (fields, spec, entry_point)
+
+
+def _unpickle_factory(
+    fields: tuple[Any, ...], spec: EnvSpec | None, entry_point: str | Callable[..., Env] | None
+) -> EnvFactory:
+    if spec is not None and entry_point is not None:
+        try:
+            get_spec(spec.id)
+        except UnknownEnv:
+            _add(spec, entry_point)
+    name, kwargs, tools, max_tool_calls, wrappers, builder = fields
+    return EnvFactory(
+        name=name, kwargs=kwargs, tools=tools, max_tool_calls=max_tool_calls, wrappers=wrappers, builder=builder
+    )
+
+
+def preload(env_id: str) -> None:
+    """Import the module of an environment ahead of its first use."""
+    _maker(get_spec(env_id))

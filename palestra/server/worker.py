@@ -1,8 +1,8 @@
 """The life of a worker process: it keeps the environments of many sessions and does what the server tells it.
 
 Commands come in batches, answers go out in batches. One thread runs them while they are quick; a slow one is left to
-itself, and others go on (see vector/crew.py). An answer is written as bytes here, so that the server has nothing left
-to do but send it.
+itself, and others go on (see workers/executor.py). An answer is written as bytes here, so that the server only
+sends it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from palestra import registry
 from palestra.core import Env
 from palestra.errors import BadValue, EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
+from palestra.registry import EnvFactory, get_spec, preload
 from palestra.seeding import check_seed
-from palestra.workers.env_factory import Recipe, recipe_of
-from palestra.workers.env_runner import Slot
-from palestra.workers.executor import Crew, Ended, Runner
+from palestra.workers.env_runner import EnvRunner
+from palestra.workers.executor import Ended, Executor, ExecutorThread
 from palestra.workers.types import RESET, STEP, Reply
 from palestra.workers.wire import CHUNK, Frames, Marks, frame
 from palestra.workers.worker import calm_collector, limit_memory, settle
@@ -65,13 +64,13 @@ class Orders:
 
 
 class Seat:
-    """The environment of one session; with `slot`, one of a vector, which begins its next episode by itself."""
+    """The environment of one session; with `runner`, one of a vector, which begins its next episode by itself."""
 
-    __slots__ = ("begun", "env", "recipe", "slot")
+    __slots__ = ("begun", "env", "factory", "runner")
 
-    def __init__(self, recipe: Recipe, slot: Slot | None) -> None:
-        self.recipe = recipe
-        self.slot = slot
+    def __init__(self, factory: EnvFactory, runner: EnvRunner | None) -> None:
+        self.factory = factory
+        self.runner = runner
         self.env: Env | None = None
         self.begun = False  # is there an episode to act in, look at, fork?
 
@@ -82,17 +81,17 @@ class Seat:
         return self.open()
 
     def open(self) -> Env:
-        if self.slot is not None:
-            self.slot.make()
-            return self.slot.env  # type: ignore[return-value]  # made just now
+        if self.runner is not None:
+            self.runner.make()
+            return self.runner.env  # type: ignore[return-value]  # made just now
         if self.env is None:
-            self.env = self.recipe.make()
+            self.env = self.factory()
         return self.env
 
     def drop(self) -> None:
         self.begun = False
-        if self.slot is not None:
-            self.slot.discard()
+        if self.runner is not None:
+            self.runner.discard()
         env, self.env = self.env, None
         if env is not None:
             env.close()
@@ -105,7 +104,7 @@ class Host:
         self._seats: dict[int, Seat] = {}
         self._done: deque[tuple[int, int, int, Any]] = deque()
         self._sending = threading.Lock()
-        self._crew = Crew(self._run, self._flush, most=orders.threads, name="palestra-host")
+        self._executor = Executor(self._run, self._flush, most=orders.threads, name="palestra-host")
         self._doing: dict[int, Callable[[int, Any], tuple[int, Any]]] = {
             MAKE: self._make,
             RESETS: self._reset,
@@ -130,10 +129,10 @@ class Host:
                         plain += _each(*command[2])
                         vector = True
                 if plain:
-                    self._crew.submit(plain, vector)
+                    self._executor.submit(plain, vector)
                 for key, what, _ in commands:
                     if what == GIVE_UP:
-                        self._crew.abandon_who_is_at(key)
+                        self._executor.abandon_who_is_at(key)
                         self._seats.pop(key, None)  # not closed: a thread is in it
                     elif what == PING:
                         self._done.append((key, PING, OK, None))
@@ -150,9 +149,9 @@ class Host:
             with suppress(Exception):  # it may be too broken to close
                 seat.drop()
 
-    def _run(self, command: tuple[int, int, Any], runner: Runner) -> None:
+    def _run(self, command: tuple[int, int, Any], thread: ExecutorThread) -> None:
         key, what, payload = command
-        self._marks.at(runner.lane, key)
+        self._marks.at(thread.lane, key)
         try:
             how, data = self._doing[what](key, payload)
         except UsageError as err:
@@ -165,9 +164,9 @@ class Host:
             self._forget_env(key)
             if isinstance(err, MemoryError):
                 gc.collect()
-        if not runner.abandoned:
+        if not thread.abandoned:
             self._done.append((key, what, how, data))
-        self._marks.end(runner.lane)
+        self._marks.end(thread.lane)
 
     def _flush(self) -> None:
         with self._sending:
@@ -219,17 +218,17 @@ class Host:
 
     def _make(self, key: int, payload: Any) -> tuple[int, Any]:
         env_id, kwargs, vector = payload
-        recipe = recipe_of(env_id, kwargs, ())
-        slot = None
+        factory = EnvFactory.of(env_id, kwargs=kwargs)
+        runner = None
         if vector is not None:
             autoreset, root, episode = vector
-            slot = Slot(0, recipe, check_seed(root), autoreset)
-            slot.episode = episode
-        seat = Seat(recipe, slot)
+            runner = EnvRunner(0, factory, check_seed(root), autoreset)
+            runner.episode = episode
+        seat = Seat(factory, runner)
         env = seat.open()
         self._seats[key] = seat
         low, high = env.reward_range
-        spec = registry.get_spec(env_id)
+        spec = get_spec(env_id)
         told = {
             "env": env_id,
             "max_turns": env.max_turns,
@@ -242,11 +241,11 @@ class Host:
     def _reset(self, key: int, payload: Any) -> tuple[int, Any]:
         seed, options, actions, write = payload
         seat = self._seats[key]
-        if seat.slot is not None:
+        if seat.runner is not None:
             if actions:
                 raise BadValue("a session with autoreset plays no actions at its reset")
             seat.begun = True
-            return self._slotted(seat.slot, RESET, (seed, options), write)
+            return self._slotted(seat.runner, RESET, (seed, options), write)
         env = seat.open()
         observation, info = env.reset(seed=seed, options=options)
         seat.begun = True
@@ -259,15 +258,15 @@ class Host:
     def _step(self, key: int, payload: Any) -> tuple[int, Any]:
         action, write = payload
         seat = self._seats[key]
-        if seat.slot is not None:
-            return self._slotted(seat.slot, STEP, action, write)
+        if seat.runner is not None:
+            return self._slotted(seat.runner, STEP, action, write)
         return self._five(seat.running().step(action), write)
 
     def _row(self, key: int, payload: Any) -> tuple[int, Any]:
         action, index, request = payload
         seat = self._seats[key]
-        if seat.slot is not None:
-            reply: Reply = seat.slot.run(STEP, action)  # type: ignore[assignment]  # this kind is answered
+        if seat.runner is not None:
+            reply: Reply = seat.runner.run(STEP, action)  # type: ignore[assignment]  # this kind is answered
             _, observation, reward, terminated, truncated, info, episode = reply
             real = reward if reward == reward else None  # NaN, which JSON has no word for
             return OK, ((index, observation, real, terminated, truncated, info, episode), request)
@@ -286,8 +285,8 @@ class Host:
         }
         return OVER if terminated or truncated else OK, written(data, write)
 
-    def _slotted(self, slot: Slot, kind: int, payload: Any, write: str) -> tuple[int, Any]:
-        reply: Reply = slot.run(kind, payload)  # type: ignore[assignment]  # these kinds are answered
+    def _slotted(self, runner: EnvRunner, kind: int, payload: Any, write: str) -> tuple[int, Any]:
+        reply: Reply = runner.run(kind, payload)  # type: ignore[assignment]  # these kinds are answered
         _, observation, reward, terminated, truncated, info, episode = reply
         data = {
             "observation": observation,
@@ -301,9 +300,9 @@ class Host:
 
     def _fork(self, key: int, payload: Any) -> tuple[int, Any]:
         seat = self._seats[key]
-        if seat.slot is not None:
+        if seat.runner is not None:
             raise BadValue("a session with autoreset is not forked")
-        twin = Seat(seat.recipe, None)
+        twin = Seat(seat.factory, None)
         twin.env = seat.running().fork()
         twin.begun = True
         self._seats[payload] = twin
@@ -330,7 +329,7 @@ class Host:
 
     def _drop(self, key: int, payload: Any) -> tuple[int, Any]:  # noqa: ARG002
         seat = self._seats.pop(key, None)
-        self._crew.forget(key)
+        self._executor.forget(key)
         if seat is not None:
             seat.drop()
         return OK, None
@@ -422,7 +421,7 @@ def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
             importlib.import_module(module)
     for env_id in orders.preload:
         try:
-            registry._maker(registry.get_spec(env_id))
+            preload(env_id)
         except Exception:  # noqa: BLE001, S112  # said when a session is opened
             continue
     calm_collector()

@@ -16,8 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from palestra.server.worker import DROP, GIVE_UP, PING, Orders
-from palestra.workers.worker_process import Link, end_all
+from palestra.server.worker import DROP, GIVE_UP, PING, Orders, main
+from palestra.workers.worker_process import WorkerProcess, end_all
 
 GRACE = 5.0  # seconds workers get to close their environments
 PATIENCE = 5.0  # seconds a worker may take to answer a ping, once something hangs in it
@@ -41,7 +41,7 @@ class Group:
 class Worker:
     """One process and how it stands."""
 
-    def __init__(self, group: Group, number: int, link: Link) -> None:
+    def __init__(self, group: Group, number: int, link: WorkerProcess) -> None:
         self.group = group
         self.number = number
         self.link = link
@@ -161,10 +161,10 @@ class Room:
 
     def _hire(self, group: Group) -> None:
         self._number += 1
-        link = Link(
+        link = WorkerProcess(
+            main,
             asdict(self._orders),
             lanes=self._orders.lanes,
-            entry="palestra.server.worker",
             python=group.python,
             more_path=[self._package()] if group.python else [],
             cwd=self._empty(),

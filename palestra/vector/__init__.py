@@ -2,6 +2,6 @@
 
 from palestra.vector.base import VectorEnv
 from palestra.vector.make import make_vec
-from palestra.workers.types import Failure, Flags, Outcome, Ready
+from palestra.workers.types import BoolList, EnvFailure, EnvResult, VectorStep
 
-__all__ = ["Failure", "Flags", "Outcome", "Ready", "VectorEnv", "make_vec"]
+__all__ = ["BoolList", "EnvFailure", "EnvResult", "VectorEnv", "VectorStep", "make_vec"]

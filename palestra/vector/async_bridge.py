@@ -1,21 +1,54 @@
-"""Pump: replies in an event loop. One task a loop takes them in for everybody who waits."""
+"""AsyncBridge: replies in an event loop. One task a loop takes them in for everybody who waits."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from palestra.errors import EnvFailed
-from palestra.vector.state import Books
-from palestra.workers.types import Command, Ready
+from palestra.vector.state import VectorState
+from palestra.workers.types import CALL, Command, EnvResult
 
 
-class Pump(Books):
+class AsyncBridge(VectorState):
     """The side of a VectorEnv that waits without blocking."""
 
     _task: asyncio.Task[None] | None = None  # runs while anything is under way
 
-    async def _aexchange(self, commands: list[Command]) -> list[Ready]:
+    def call(self, name: str, *args: Any, indices: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
+        """What a method of each env returns, or an attribute (`a.b` too). Raises EnvFailed where one raises."""
+        chosen = self._chosen(indices)
+        items = self._exchange([(index, CALL, (name, args, kwargs)) for index in chosen])
+        for item in items:
+            if item.failure is not None:
+                raise item.failure.error()
+        return [item.observation for item in items]
+
+    def _exchange(self, commands: list[Command]) -> list[EnvResult]:
+        """Hand over commands and wait for their replies; others that arrive are kept for `recv`."""
+        self._admit(commands)
+        got = self._claim(commands)
+        self._submit(commands, whole=True)
+        while len(got) < len(commands):
+            self._collect(None)
+        self._check()
+        return [got[index] for index, _, _ in commands]
+
+    def _collect(self, timeout: float | None) -> None:
+        self._check()
+        try:
+            replies = self._pool.collect(timeout)
+        except KeyboardInterrupt:
+            self.close()  # half a message may have been read: nothing after it could be trusted
+            raise
+        except EnvFailed as err:
+            self._given_up = err
+            raise
+        self._absorb(replies)
+
+    async def _aexchange(self, commands: list[Command]) -> list[EnvResult]:
         """Hand over commands and wait for their replies; cancelled, it leaves them to `recv`."""
         self._admit(commands)
         got = self._claim(commands)
@@ -29,14 +62,14 @@ class Pump(Books):
             raise
         return [got[index] for index, _, _ in commands]
 
-    async def _ask(self, command: Command) -> Ready:
+    async def _ask(self, command: Command) -> EnvResult:
         """One command and its reply, which is dropped when cancelled. What is asked in one turn travels together."""
         loop = asyncio.get_running_loop()
         index = command[0]
         while index in self._flying:  # one that was cancelled is still under way
             await self._news()
         self._admit([command])
-        answer: asyncio.Future[Ready] = loop.create_future()
+        answer: asyncio.Future[EnvResult] = loop.create_future()
         self._claims[index] = lambda _, ready: None if answer.done() else answer.set_result(ready)
         if not self._outbox:
             loop.call_soon(self._post)

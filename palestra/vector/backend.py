@@ -1,4 +1,4 @@
-"""Pool: what every backend provides, and the plain one that runs each command at once, in the caller's thread."""
+"""Backend: what every backend provides, and the plain one that runs each command at once, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from palestra.errors import BadValue
-from palestra.workers.env_factory import Recipe
-from palestra.workers.env_runner import Slot
-from palestra.workers.types import Autoreset, Command, Flags, Limits, Outcome, Reply
+from palestra.workers.env_runner import EnvRunner
+from palestra.workers.types import Autoreset, BoolList, Command, Factory, Limits, Reply, VectorStep
 
 
-class Pool(ABC):
+class Backend(ABC):
     """Takes commands, one at a time for each env, and gives one reply to each, in whatever order they are done."""
 
     tick: float | None = None  # seconds after which `collect` wants to be called, to see to deadlines
@@ -37,30 +36,32 @@ class Pool(ABC):
         """Give everything back. May be called twice."""
 
 
-class SyncPool(Pool):
+class SyncBackend(Backend):
     """Every command runs when it is submitted."""
 
     immediate = True
 
-    def __init__(self, recipes: Sequence[Recipe], roots: Sequence[int], autoreset: Autoreset, limits: Limits) -> None:
+    def __init__(
+        self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits
+    ) -> None:
         if limits.step_timeout is not None or limits.reset_timeout is not None or limits.memory is not None:
             raise BadValue("backend 'sync' can neither end a step that hangs nor bound its memory; use 'process'")
-        self.slots = [Slot(i, recipe, roots[i], autoreset) for i, recipe in enumerate(recipes)]
+        self.runners = [EnvRunner(i, factory, roots[i], autoreset) for i, factory in enumerate(factories)]
         self._done: list[Reply] = []
         self._steps: list[Callable[[str], Any] | None] = []  # what `step_all` calls for each env
         try:
-            for slot in self.slots:
-                slot.make()
+            for runner in self.runners:
+                runner.make()
         except BaseException:
             self.close()
             raise
-        self._steps = [self._step_of(slot) for slot in self.slots]
+        self._steps = [self._step_of(runner) for runner in self.runners]
 
-    def _step_of(self, slot: Slot) -> Callable[[str], Any] | None:
-        """The env's own `step`; None where an episode has to begin first, which is the slot's business."""
-        return None if slot.env is None or slot.pending else slot.env.step
+    def _step_of(self, runner: EnvRunner) -> Callable[[str], Any] | None:
+        """The env's own `step`; None where an episode has to begin first, which is the runner's business."""
+        return None if runner.env is None or runner.pending else runner.env.step
 
-    def step_all(self, actions: Sequence[str]) -> tuple[Outcome, list[int]]:
+    def step_all(self, actions: Sequence[str]) -> tuple[VectorStep, list[int]]:
         """Lock-step over all envs, and the indices to be noted: failed, or over and not reset.
 
         Made for cheap envs, where every call counts, and for many of them, where it counts what is kept: the envs' own
@@ -68,7 +69,7 @@ class SyncPool(Pool):
         """
         observations: list[Any] = []
         rewards: list[float] = []
-        terminations, truncations = Flags(), Flags()
+        terminations, truncations = BoolList(), BoolList()
         infos: list[dict[str, Any]] = []
         marked: list[int] = []
         add_observation, add_reward, add_info = observations.append, rewards.append, infos.append
@@ -79,20 +80,20 @@ class SyncPool(Pool):
                 observation, reward, terminated, truncated, info = step(action)  # type: ignore[misc]
                 if terminated or truncated:
                     index = len(infos)
-                    slot = self.slots[index]
-                    observation, reward, terminated, truncated, info = slot.finish(
+                    runner = self.runners[index]
+                    observation, reward, terminated, truncated, info = runner.finish(
                         observation, reward, terminated, truncated, info
                     )
-                    if slot.env is None or slot.pending or slot.env.step != step:
-                        self._steps[index] = self._step_of(slot)
-                    if slot.autoreset == "disabled" or "failure" in info:
+                    if runner.env is None or runner.pending or runner.env.step != step:
+                        self._steps[index] = self._step_of(runner)
+                    if runner.autoreset == "disabled" or "failure" in info:
                         marked.append(index)
             except (Exception, SystemExit) as err:  # noqa: BLE001  # whatever it raises, it costs this env alone
                 index = len(infos)
-                slot = self.slots[index]
-                reply = slot.step(action) if step is None else slot.after_failure(slot.failure_of(err, action))
+                runner = self.runners[index]
+                reply = runner.step(action) if step is None else runner.after_failure(runner.failure_of(err, action))
                 _, observation, reward, terminated, truncated, info, _ = reply
-                self._steps[index] = self._step_of(slot)
+                self._steps[index] = self._step_of(runner)
                 if truncated or terminated:
                     marked.append(index)
             add_observation(observation)
@@ -100,13 +101,13 @@ class SyncPool(Pool):
             add_terminated(terminated)
             add_truncated(truncated)
             add_info(info)
-        return Outcome(observations, rewards, terminations, truncations, infos), marked
+        return VectorStep(observations, rewards, terminations, truncations, infos), marked
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:  # noqa: ARG002
         for index, kind, payload in commands:
-            slot = self.slots[index]
-            reply = slot.run(kind, payload)
-            self._steps[index] = self._step_of(slot)
+            runner = self.runners[index]
+            reply = runner.run(kind, payload)
+            self._steps[index] = self._step_of(runner)
             if reply is not None:
                 self._done.append(reply)
 
@@ -118,5 +119,5 @@ class SyncPool(Pool):
         return loop.call_soon(callback).cancel
 
     def close(self) -> None:
-        for slot in self.slots:
-            slot.discard()
+        for runner in self.runners:
+            runner.discard()

@@ -11,21 +11,21 @@ from typing import Any, Self
 from palestra.core import Env
 from palestra.errors import BadValue, EnvFailed
 from palestra.types import Observation
-from palestra.vector.async_bridge import Pump
-from palestra.vector.backend import SyncPool
+from palestra.vector.async_bridge import AsyncBridge
+from palestra.vector.backend import SyncBackend
 from palestra.vector.state import Actions
-from palestra.vector.sub_env import Member
-from palestra.workers.types import CALL, Command, Flags, Outcome, Ready
+from palestra.vector.sub_env import SubEnv
+from palestra.workers.types import BoolList, EnvResult, VectorStep
 
 Resets = tuple[list[Observation], list[dict[str, Any]]]
 
 
-class VectorEnv(Pump):
+class VectorEnv(AsyncBridge):
     """Made by `palestra.make_vec`. Every env has at most one command under way; results of one env are in order.
 
     Lock-step: `reset`, `step`. Whichever are ready: `send`, `recv`. The same without blocking an event loop: `areset`,
-    `astep`, `arecv`, `async for`, and `lend`. `failures` holds the latest failures, `failed` counts all of them. It is
-    used from one thread at a time.
+    `astep`, `arecv`, `async for`, and `acquire`. `failures` holds the latest failures, `failed` counts all of them. It
+    is used from one thread at a time.
     """
 
     # Lock-step.
@@ -42,15 +42,15 @@ class VectorEnv(Pump):
         """
         return _columns(self._exchange(self._resets(self._chosen(indices), seed, options)))
 
-    def step(self, actions: Actions) -> Outcome:
+    def step(self, actions: Actions) -> VectorStep:
         """One action for every env, or for those in `{index: action}`; waits for all of them."""
         pool = self._pool
         plain = type(actions) is list and len(actions) == self.num_envs and set(map(type, actions)) == {str}
-        if plain and isinstance(pool, SyncPool) and not (self._flying or self._idle):
+        if plain and isinstance(pool, SyncBackend) and not (self._flying or self._idle):
             return self._step_all(pool, actions)  # type: ignore[arg-type]  # a list, as `plain` says
         return _outcome(self._exchange(self._steps(actions)))
 
-    def _step_all(self, pool: SyncPool, actions: Sequence[str]) -> Outcome:
+    def _step_all(self, pool: SyncBackend, actions: Sequence[str]) -> VectorStep:
         """The shortest way, for envs so cheap that every call counts."""
         self._check()
         try:
@@ -61,7 +61,7 @@ class VectorEnv(Pump):
         if marked or self._in_a_row:
             for index in marked:
                 five: Any = (column[index] for column in outcome)
-                self._note(Ready(index, *five))
+                self._note(EnvResult(index, *five))
             for index in self._in_a_row.keys() - marked:
                 del self._in_a_row[index]
             self._check()
@@ -82,7 +82,7 @@ class VectorEnv(Pump):
         """Begin these resets; `recv` gives the first observations, with reward 0."""
         self._send(self._resets(self._chosen(indices), seed, options))
 
-    def recv(self, min_ready: int = 1, timeout: float | None = None) -> list[Ready]:
+    def recv(self, min_ready: int = 1, timeout: float | None = None) -> list[EnvResult]:
         """What is ready: as soon as `min_ready` are (or all that are under way), or after `timeout` seconds."""
         end = None if timeout is None else monotonic() + timeout
         while self._short_of(min_ready):
@@ -108,11 +108,11 @@ class VectorEnv(Pump):
         """`reset`, without blocking the event loop."""
         return _columns(await self._aexchange(self._resets(self._chosen(indices), seed, options)))
 
-    async def astep(self, actions: Actions) -> Outcome:
+    async def astep(self, actions: Actions) -> VectorStep:
         """`step`, without blocking the event loop; many may run at once for different envs."""
         return _outcome(await self._aexchange(self._steps(actions)))
 
-    async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> list[Ready]:
+    async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> list[EnvResult]:
         """`recv`, without blocking the event loop. Cancelling it loses nothing."""
         try:
             async with asyncio.timeout(timeout):
@@ -122,7 +122,7 @@ class VectorEnv(Pump):
             pass
         return self._take_ready()
 
-    async def __aiter__(self) -> AsyncIterator[Ready]:
+    async def __aiter__(self) -> AsyncIterator[EnvResult]:
         """Results as they come, until nothing is under way; `send` in between to go on."""
         while True:
             while self._short_of(1):
@@ -136,58 +136,27 @@ class VectorEnv(Pump):
         """`close`, without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
-    def lend(self) -> Member:
+    def acquire(self) -> SubEnv:
         """An env of this vector as an Env of its own, with `areset` and `astep`; closing it gives it back.
 
-        `palestra.rollout.collect(agent, vec.lend, ...)` plays on all of them from one event loop. The vector needs
+        `palestra.rollout.collect(agent, vec.acquire, ...)` plays on all of them from one event loop. The vector needs
         `autoreset="disabled"`; a failure is raised as EnvFailed.
         """
         if self.autoreset != "disabled":
             raise BadValue(f"an env that is lent is reset by its player: autoreset='disabled', not {self.autoreset!r}")
         if not self._lendable:
             raise EnvFailed(f"all {self.num_envs} envs of this vector are lent; close one first, or make more")
-        return Member(self, self._lendable.pop())
+        return SubEnv(self, self._lendable.pop())
 
     # Anything else about the envs.
-
-    def call(self, name: str, *args: Any, indices: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
-        """What a method of each env returns, or an attribute (`a.b` too). Raises EnvFailed where one raises."""
-        chosen = self._chosen(indices)
-        items = self._exchange([(index, CALL, (name, args, kwargs)) for index in chosen])
-        for item in items:
-            if item.failure is not None:
-                raise item.failure.error()
-        return [item.observation for item in items]
 
     @property
     def envs(self) -> list[Env]:
         """The envs themselves, where they live in this process (backends `sync` and `thread`)."""
-        slots = getattr(self._pool, "slots", None)
-        if slots is None:
+        runners = getattr(self._pool, "runners", None)
+        if runners is None:
             raise BadValue(f"the envs of backend {self.backend!r} live in other processes; use vec.call(name, ...)")
-        return [slot.env for slot in slots]
-
-    def _exchange(self, commands: list[Command]) -> list[Ready]:
-        """Hand over commands and wait for their replies; others that arrive are kept for `recv`."""
-        self._admit(commands)
-        got = self._claim(commands)
-        self._submit(commands, whole=True)
-        while len(got) < len(commands):
-            self._collect(None)
-        self._check()
-        return [got[index] for index, _, _ in commands]
-
-    def _collect(self, timeout: float | None) -> None:
-        self._check()
-        try:
-            replies = self._pool.collect(timeout)
-        except KeyboardInterrupt:
-            self.close()  # half a message may have been read: nothing after it could be trusted
-            raise
-        except EnvFailed as err:
-            self._given_up = err
-            raise
-        self._absorb(replies)
+        return [runner.env for runner in runners]
 
     def __enter__(self) -> Self:
         return self
@@ -213,10 +182,10 @@ class VectorEnv(Pump):
         return f"<VectorEnv of {self.num_envs} {', '.join(names)}, backend {self.backend}>"
 
 
-def _columns(items: list[Ready]) -> Resets:
+def _columns(items: list[EnvResult]) -> Resets:
     return [item.observation for item in items], [item.info for item in items]
 
 
-def _outcome(items: list[Ready]) -> Outcome:
+def _outcome(items: list[EnvResult]) -> VectorStep:
     _, observations, rewards, terminated, truncated, infos = zip(*items, strict=True) if items else ((),) * 6
-    return Outcome(list(observations), list(rewards), Flags(terminated), Flags(truncated), list(infos))
+    return VectorStep(list(observations), list(rewards), BoolList(terminated), BoolList(truncated), list(infos))

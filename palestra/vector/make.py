@@ -5,32 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from palestra import registry
 from palestra.core import Env
 from palestra.errors import BadValue
+from palestra.registry import EnvFactory
 from palestra.seeding import check_seed, child_seed, fresh_seed
-from palestra.vector.backend import Pool, SyncPool
+from palestra.vector.backend import Backend, SyncBackend
 from palestra.vector.base import VectorEnv
-from palestra.workers.env_factory import Recipe, Wrap, recipe_of, wrappers_of
 from palestra.workers.types import AUTORESETS, Autoreset, Limits
+from palestra.wrappers.factory import WrapperSource, resolve_wrappers
 
-Backend: TypeAlias = Literal["sync", "thread", "process", "ray"]
+BackendName: TypeAlias = Literal["sync", "thread", "process", "ray"]
 BACKENDS = ("sync", "thread", "process", "ray")
 Source: TypeAlias = str | Callable[..., Env]
 
 
 def make_vec(
     env_ids: Source | Sequence[Source],
-    wrappers: str | Iterable[Wrap] | None = None,
+    wrappers: str | Iterable[WrapperSource] | None = None,
     vec_kwargs: Sequence[Mapping[str, Any]] | None = None,
     async_mode: bool = False,
     seed: int | None = 0,
     *,
     num_envs: int | None = None,
-    backend: Backend | None = None,
+    backend: BackendName | None = None,
     workers: int | None = None,
     threads: int | None = None,
     autoreset: Autoreset = "same_step",
@@ -72,8 +71,8 @@ def make_vec(
     for name, count in (("workers", workers), ("threads", threads)):
         if count is not None and count < 1:
             raise BadValue(f"{name} is at least 1, got {count!r}")
-    sources = [_far(source) for source in _sources(env_ids, num_envs)]
-    if any(isinstance(source, str) and "://" in source for source in sources):
+    sources = _sources(env_ids, num_envs)
+    if any(map(_on_palestra_server, sources)):
         return _remote(
             sources,
             wrappers,
@@ -86,7 +85,7 @@ def make_vec(
             **kwargs,
         )
     seed = fresh_seed() if seed is None else check_seed(seed)
-    recipes, roots = _recipes(sources, wrappers_of(wrappers), vec_kwargs, kwargs, seed)
+    factories, roots = _factories(sources, resolve_wrappers(wrappers), vec_kwargs, kwargs, seed)
     limits = Limits(
         step_timeout=step_timeout,
         reset_timeout=step_timeout if reset_timeout is None else reset_timeout,
@@ -94,24 +93,26 @@ def make_vec(
         restarts=max_restarts,
     )
     count = workers or (os.cpu_count() or 1)
-    pool: Pool
+    pool: Backend
     if backend == "sync":
-        pool = SyncPool(recipes, roots, autoreset, limits)
+        pool = SyncBackend(factories, roots, autoreset, limits)
     elif backend == "thread":
-        from palestra.vector.thread import ThreadPool
+        from palestra.vector.thread import ThreadBackend
 
-        pool = ThreadPool(recipes, roots, autoreset, limits, threads or workers or len(recipes))
+        pool = ThreadBackend(factories, roots, autoreset, limits, threads or workers or len(factories))
     elif backend == "process":
-        from palestra.vector.process import ProcessPool
+        from palestra.vector.process import ProcessBackend
 
-        pool = ProcessPool(recipes, roots, autoreset, limits, workers=count, threads=threads)
+        pool = ProcessBackend(factories, roots, autoreset, limits, workers=count, threads=threads)
     else:
-        from palestra.vector.ray import RayPool
+        from palestra.vector.ray import RayBackend
 
-        pool = RayPool(recipes, roots, autoreset, limits, workers=workers, threads=threads, options=ray_options or {})
+        pool = RayBackend(
+            factories, roots, autoreset, limits, workers=workers, threads=threads, options=ray_options or {}
+        )
     return VectorEnv(
         pool,
-        recipes=recipes,
+        factories=factories,
         seed=seed,
         autoreset=autoreset,
         backend=backend,
@@ -119,18 +120,17 @@ def make_vec(
     )
 
 
-def _far(source: Source) -> Source:
-    """The address of another project's server (`openenv+http://...`) as what makes an env there; else as it is."""
-    if isinstance(source, str) and "+" in source.partition("://")[0] and "://" in source:
-        return partial(registry.make, source)
-    return source
+def _on_palestra_server(source: Source) -> bool:
+    """Return whether a source is the URL of an env on a Palestra server (other servers' URLs have a `name+` prefix)."""
+    scheme, separator, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
+    return bool(separator) and "+" not in scheme
 
 
 def _remote(sources: list[Source], wrappers: Any, backend: str, **settings: Any) -> VectorEnv:
     """Build a vector whose environments live on servers."""
     from palestra.vector.make_remote import make_remote_vec
 
-    if not all(isinstance(source, str) and "://" in source for source in sources):
+    if not all(map(_on_palestra_server, sources)):
         raise BadValue("a vector lives on servers or here: give addresses alone, or ids alone")
     if wrappers or backend != "sync":
         raise BadValue("the envs of these addresses run on their server: leave out wrappers and backend")
@@ -150,20 +150,20 @@ def _sources(env_ids: Source | Sequence[Source], num_envs: int | None) -> list[S
     return sources
 
 
-def _recipes(
+def _factories(
     sources: list[Source],
     wrappers: tuple[Callable[[Env], Env], ...],
     vec_kwargs: Sequence[Mapping[str, Any]] | None,
     kwargs: Mapping[str, Any],
     seed: int,
-) -> tuple[list[Recipe], list[int]]:
-    """One recipe and one root seed for each env; a `seed` among an env's own keywords is its root."""
+) -> tuple[list[EnvFactory], list[int]]:
+    """One factory and one root seed for each env; a `seed` among an env's own keywords is its root."""
     if vec_kwargs is not None and len(vec_kwargs) != len(sources):
         raise BadValue(f"vec_kwargs holds the keywords of each env: {len(sources)} of them, got {len(vec_kwargs)}")
-    recipes, roots = [], []
+    factories, roots = [], []
     for index, source in enumerate(sources):
         own = {**(vec_kwargs[index] if vec_kwargs is not None else {}), **kwargs}
         root = own.pop("seed", None)
         roots.append(child_seed(seed, index) if root is None else check_seed(root))
-        recipes.append(recipe_of(source, own, wrappers))
-    return recipes, roots
+        factories.append(EnvFactory.of(source, kwargs=own, wrappers=wrappers))
+    return factories, roots

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palestra.core import Env
 from palestra.errors import BadValue
+from palestra.registry import EnvFactory
 from palestra.remote.address import parse
 from palestra.seeding import check_seed, child_seed, fresh_seed
 from palestra.vector.base import VectorEnv
-from palestra.vector.remote import RemotePool
-from palestra.workers.env_factory import Recipe
+from palestra.vector.remote import RemoteBackend
 from palestra.workers.types import AUTORESETS, Autoreset
 
 
@@ -39,23 +38,13 @@ def make_remote_vec(
     for index, given in enumerate(own):
         root = given.pop("seed", None)
         roots.append(child_seed(seed, index) if root is None else check_seed(root))
-    pool = RemotePool(addresses, own, roots, autoreset, step_timeout=step_timeout, **options)
-    recipes = [Recipe(spec=None, maker=Named(address.env)) for address in addresses]
+    pool = RemoteBackend(addresses, own, roots, autoreset, step_timeout=step_timeout, **options)
+    factories = [EnvFactory(name=url) for url in urls]
     return VectorEnv(
         pool,
-        recipes=recipes,
+        factories=factories,
         seed=seed,
         autoreset=autoreset,
         backend="remote",
         failures_in_a_row=max_failures_in_a_row,
     )
-
-
-class Named:
-    """Stands for what makes an env on the server."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __call__(self, **_: Any) -> Env:
-        raise BadValue(f"{self.__name__} is made on its server, not here")

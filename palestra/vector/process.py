@@ -1,6 +1,6 @@
-"""ProcessPool: envs in worker processes, which may hang, swell or die without costing more than one env each.
+"""ProcessBackend: envs in worker processes, which may hang, swell or die without costing more than one env each.
 
-The pool keeps a journal of every env: its seed and the actions of the running episode. When a worker is lost, another
+The pool keeps a log of every env: its seed and the actions of the running episode. When a worker is lost, another
 takes its seat, and each env is played up to where it was when it is needed next; a reply that was under way is asked
 for again. Only the env that was being stepped is reported failed: a worker marks its doings in memory that outlives it.
 """
@@ -17,12 +17,13 @@ from time import monotonic
 from typing import Any
 
 from palestra.errors import EnvFailed
-from palestra.vector.backend import Pool
-from palestra.workers.env_factory import Recipe, dump_recipes
-from palestra.workers.replay_log import Journal
-from palestra.workers.types import Autoreset, Cause, Command, Limits, Reply
-from palestra.workers.worker import SPOILED, Orders
-from palestra.workers.worker_process import Link, end_all
+from palestra.vector.backend import Backend
+from palestra.workers.env_runner import factory_name
+from palestra.workers.replay_log import ReplayLog
+from palestra.workers.types import Autoreset, Cause, Command, Factory, Limits, Reply
+from palestra.workers.wire import dump_factories
+from palestra.workers.worker import SPOILED, Orders, main
+from palestra.workers.worker_process import WorkerProcess, end_all
 
 THREADS = 32  # in one worker, unless said otherwise
 START = 120.0  # seconds a worker may take to make its envs
@@ -36,7 +37,7 @@ class Seat:
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
         self.indices = orders.indices
-        self.link = Link(orders, lanes=orders.lanes)
+        self.link = WorkerProcess(main, orders, lanes=orders.lanes)
         self.replacement: Orders | None = None
         self.suspects: deque[int] = deque()  # one of them killed a worker: they are run one at a time
         self.trial: int | None = None  # the one that is
@@ -45,12 +46,12 @@ class Seat:
         self.writing = False  # the selector looks out for room to write
 
 
-class ProcessPool(Pool):
+class ProcessBackend(Backend):
     tick = LOOK
 
     def __init__(
         self,
-        recipes: Sequence[Recipe],
+        factories: Sequence[Factory],
         roots: Sequence[int],
         autoreset: Autoreset,
         limits: Limits,
@@ -68,13 +69,13 @@ class ProcessPool(Pool):
         self.tick = min([LOOK, *(t / 4 for t in times)])
         self._selector = selectors.DefaultSelector()
         self._seats: list[Seat] = []
-        self._envs: dict[int, Journal] = {}
+        self._envs: dict[int, ReplayLog] = {}
         self._seat_of: dict[int, Seat] = {}
         self._under_way = 0
-        workers = min(workers, len(recipes))
+        workers = min(workers, len(factories))
         try:
             for number in range(workers):
-                self._open(list(range(number, len(recipes), workers)), recipes, roots, autoreset, threads)
+                self._open(list(range(number, len(factories), workers)), factories, roots, autoreset, threads)
             self._await_ready()
         except BaseException:
             self.close()
@@ -83,14 +84,14 @@ class ProcessPool(Pool):
     def _open(
         self,
         indices: list[int],
-        recipes: Sequence[Recipe],
+        factories: Sequence[Factory],
         roots: Sequence[int],
         autoreset: Autoreset,
         threads: int | None,
     ) -> None:
         count = min(len(indices), threads or THREADS)
         orders = Orders(
-            recipes=dump_recipes([recipes[i] for i in indices]),
+            factories=dump_factories([factories[i] for i in indices]),
             indices=indices,
             roots=[roots[i] for i in indices],
             autoreset=autoreset,
@@ -103,7 +104,7 @@ class ProcessPool(Pool):
         self._seats.append(seat)
         self._selector.register(seat.link.sock, selectors.EVENT_READ, seat)
         for i in indices:
-            self._envs[i] = Journal(i, recipes[i].name, roots[i], autoreset)
+            self._envs[i] = ReplayLog(i, factory_name(factories[i]), roots[i], autoreset)
             self._seat_of[i] = seat
 
     def _await_ready(self) -> None:
@@ -129,8 +130,8 @@ class ProcessPool(Pool):
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
         batches: dict[Seat, list[Command]] = {}
         for command in commands:
-            journal = self._envs[command[0]]
-            journal.command = command
+            log = self._envs[command[0]]
+            log.command = command
             batches.setdefault(self._seat_of[command[0]], []).append(command)
         self._under_way += len(commands)
         for seat, batch in batches.items():
@@ -212,12 +213,12 @@ class ProcessPool(Pool):
                 seat.link.ready = True
 
     def _take_reply(self, seat: Seat, reply: Reply) -> None:
-        journal = self._envs[reply[0]]
-        command = journal.command
+        log = self._envs[reply[0]]
+        command = log.command
         if command is None:
             return  # nothing was asked
-        journal.command = None
-        journal.note(command, reply)
+        log.command = None
+        log.note(command, reply)
         self._done.append(reply)
         if "failure" not in reply[5]:
             self._restarts = min(self._restarts + 0.01, self._limits.restarts)
@@ -277,21 +278,21 @@ class ProcessPool(Pool):
             raise error
         if seat.replacement is None:
             seat.replacement = _replacement(seat.orders)
-        seat.link = Link(seat.replacement, lanes=seat.replacement.lanes)
+        seat.link = WorkerProcess(main, seat.replacement, lanes=seat.replacement.lanes)
         self._selector.register(seat.link.sock, selectors.EVENT_READ, seat)
         if trial is not None and trial not in guilty and self._envs[trial].command is not None:
             seat.suspects.appendleft(trial)
         seat.suspects.extend(i for i in suspects if i not in seat.suspects)
         again: list[Command] = []
         for index in seat.indices:
-            journal = self._envs[index]
-            journal.stale = True
-            if journal.command is not None:
-                reply = journal.blame(journal.command, cause, message) if index in guilty else None
+            log = self._envs[index]
+            log.stale = True
+            if log.command is not None:
+                reply = log.blame(log.command, cause, message) if index in guilty else None
                 if reply is not None:
                     self._done.append(reply)
                 else:
-                    again.append(journal.command)
+                    again.append(log.command)
         seat.held = []
         if again:
             self._dispatch(seat, again)
@@ -307,7 +308,7 @@ class ProcessPool(Pool):
 
         return stop
 
-    def close(self, skip: Link | None = None) -> None:
+    def close(self, skip: WorkerProcess | None = None) -> None:
         if self._closed:
             return
         self._closed = True

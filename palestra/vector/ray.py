@@ -1,6 +1,6 @@
-"""RayPool: envs in actors on a Ray cluster, a batch of envs each, spread over its nodes.
+"""RayBackend: envs in actors on a Ray cluster, a batch of envs each, spread over its nodes.
 
-An actor keeps a ProcessPool of one worker, so a step that hangs, swells or kills its process is dealt with where it
+An actor keeps a ProcessBackend of one worker, so a step that hangs, swells or kills its process is dealt with where it
 happens. What an actor cannot survive is the loss of its node: its envs are reported failed and made again in another.
 """
 
@@ -17,11 +17,12 @@ from typing import Any
 
 from palestra.errors import BadValue, EnvFailed
 from palestra.optional import require
-from palestra.vector.backend import Pool
-from palestra.vector.process import ProcessPool
-from palestra.workers.env_factory import Recipe, dump_recipes
-from palestra.workers.replay_log import Journal
-from palestra.workers.types import FRESH, Autoreset, Command, Failure, Limits, Reply
+from palestra.vector.backend import Backend
+from palestra.vector.process import ProcessBackend
+from palestra.workers.env_runner import factory_name
+from palestra.workers.replay_log import ReplayLog
+from palestra.workers.types import FRESH, Autoreset, Command, EnvFailure, Factory, Limits, Reply
+from palestra.workers.wire import dump_factories
 
 START = 180.0  # seconds for actors to be placed and to make their envs
 GRACE = 5.0  # seconds for actors to close their envs
@@ -31,20 +32,20 @@ class Host:
     """What runs in an actor: a pool, and calls that wait for it without blocking the others."""
 
     def __init__(self) -> None:
-        self._pool: ProcessPool | None = None
+        self._pool: ProcessBackend | None = None
         self._started = asyncio.Event()
         self._event = asyncio.Event()
         self._stop: Callable[[], None] | None = None
 
     async def start(
-        self, recipes: bytes, roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int | None
+        self, factories: bytes, roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int | None
     ) -> None:
         import pickle
 
         try:
-            made: list[Recipe] = pickle.loads(recipes)  # noqa: S301  # from the driver
+            made: list[Factory] = pickle.loads(factories)  # noqa: S301  # from the driver
             self._pool = await asyncio.to_thread(
-                ProcessPool, made, roots, autoreset, limits, workers=1, threads=threads
+                ProcessBackend, made, roots, autoreset, limits, workers=1, threads=threads
             )
             self._stop = self._pool.watch(asyncio.get_running_loop(), self._event.set)
         finally:
@@ -81,21 +82,21 @@ class Host:
 class _Berth:
     """An actor's place in the pool: its envs, the actor that has them now, and the call that waits for its replies."""
 
-    def __init__(self, indices: list[int], recipes: list[Recipe], roots: list[int]) -> None:
+    def __init__(self, indices: list[int], factories: list[Factory], roots: list[int]) -> None:
         self.indices = indices
-        self.recipes = dump_recipes(recipes)
+        self.factories = dump_factories(factories)
         self.roots = roots
         self.actor: Any = None
         self.starting: Any = None  # the call that makes its envs, until it has
         self.waiting: Any = None  # the call that will bring replies
 
 
-class RayPool(Pool):
+class RayBackend(Backend):
     tick = 1.0
 
     def __init__(
         self,
-        recipes: Sequence[Recipe],
+        factories: Sequence[Factory],
         roots: Sequence[int],
         autoreset: Autoreset,
         limits: Limits,
@@ -115,20 +116,20 @@ class RayPool(Pool):
         self._under_way = 0
         self._closed = False
         processors = float(self._ray.cluster_resources().get("CPU", 1.0))
-        count = min(workers or max(1, int(processors)), len(recipes))
+        count = min(workers or max(1, int(processors)), len(factories))
         # As many as were asked for must find room, or the last ones would wait for ever.
         share = min(1.0, math.floor(100 * processors / count) / 100)
         self._options = {"num_cpus": share, "scheduling_strategy": "SPREAD", **options}
         self._actor_class = self._ray.remote(max_restarts=0, max_task_retries=0)(Host)
         self._berths: list[_Berth] = []
-        self._journals: dict[int, Journal] = {}
+        self._logs: dict[int, ReplayLog] = {}
         self._berth_of: dict[int, _Berth] = {}
         for number in range(count):
-            indices = list(range(number, len(recipes), count))
-            berth = _Berth(indices, [recipes[i] for i in indices], [roots[i] for i in indices])
+            indices = list(range(number, len(factories), count))
+            berth = _Berth(indices, [factories[i] for i in indices], [roots[i] for i in indices])
             self._berths.append(berth)
             for i in indices:
-                self._journals[i] = Journal(i, recipes[i].name, roots[i], autoreset)
+                self._logs[i] = ReplayLog(i, factory_name(factories[i]), roots[i], autoreset)
                 self._berth_of[i] = berth
         try:
             for berth in self._berths:
@@ -141,7 +142,7 @@ class RayPool(Pool):
     def _launch(self, berth: _Berth, options: Mapping[str, Any]) -> None:
         berth.actor = self._actor_class.options(**options).remote()
         berth.starting = berth.actor.start.remote(
-            berth.recipes, berth.roots, self._autoreset, self._limits, self._threads
+            berth.factories, berth.roots, self._autoreset, self._limits, self._threads
         )
         berth.waiting = None
 
@@ -161,8 +162,8 @@ class RayPool(Pool):
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
         batches: dict[_Berth, list[Command]] = {}
         for command in commands:
-            journal = self._journals[command[0]]
-            journal.command = command
+            log = self._logs[command[0]]
+            log.command = command
             batches.setdefault(self._berth_of[command[0]], []).append(command)
         self._under_way += len(commands)
         for berth, batch in batches.items():
@@ -171,7 +172,7 @@ class RayPool(Pool):
     def _send(self, berth: _Berth, commands: Sequence[Command], whole: bool = False) -> None:
         batch: list[Command] = []
         for command in commands:
-            for index, kind, payload in self._journals[command[0]].needs(command):
+            for index, kind, payload in self._logs[command[0]].needs(command):
                 batch.append((berth.indices.index(index), kind, payload))
         if berth.waiting is None:
             berth.waiting = berth.actor.collect.remote(batch, whole)
@@ -219,19 +220,19 @@ class RayPool(Pool):
         for reply in replies:
             self._take_reply(berth.indices[reply[0]], reply)
         berth.waiting = None
-        if any(self._journals[i].command is not None for i in berth.indices):
+        if any(self._logs[i].command is not None for i in berth.indices):
             berth.waiting = berth.actor.collect.remote()
             self._tell_when_done(berth.waiting)
 
     def _take_reply(self, index: int, reply: Reply) -> None:
-        journal = self._journals[index]
-        command, journal.command = journal.command, None
+        log = self._logs[index]
+        command, log.command = log.command, None
         if command is None:
             return
-        journal.note(command, reply)
-        journal.actions.clear()  # a lost episode is reported, not played again
+        log.note(command, reply)
+        log.actions.clear()  # a lost episode is reported, not played again
         info = reply[5]
-        failure: Failure | None = info.get("failure")
+        failure: EnvFailure | None = info.get("failure")
         if failure is not None:
             info = {**info, "failure": replace(failure, index=index)}
         self._restarts = min(self._restarts + 0.01, self._limits.restarts)
@@ -252,18 +253,18 @@ class RayPool(Pool):
         self._launch(berth, {**self._options, "num_cpus": 0})
         again: list[Command] = []
         for index in berth.indices:
-            journal = self._journals[index]
-            journal.stale = True
-            if journal.command is not None and journal.command[1] == FRESH:
-                again.append(journal.command)  # lost again before it began, which is no other failure
-            elif journal.command is not None:
-                reply = journal.blame(journal.command, "node", message)
+            log = self._logs[index]
+            log.stale = True
+            if log.command is not None and log.command[1] == FRESH:
+                again.append(log.command)  # lost again before it began, which is no other failure
+            elif log.command is not None:
+                reply = log.blame(log.command, "node", message)
                 if reply is not None:
                     self._done.append(reply)
                 else:
-                    again.append(journal.command)
-            elif journal.episode >= 0 and not (journal.over or journal.pending):
-                journal.lost = journal.failure("node", message, journal.root, journal.episode, None)
+                    again.append(log.command)
+            elif log.episode >= 0 and not (log.over or log.pending):
+                log.lost = log.failure("node", message, log.root, log.episode, None)
         if again:
             self._send(berth, again)
 

@@ -1,4 +1,4 @@
-"""RemotePool: the envs of a vector as sessions on servers; every env answers for itself, none waits for another.
+"""RemoteBackend: the envs of a vector as sessions on servers; every env answers for itself, none waits for another.
 
 The server plays autoreset for each session, from the same root seed that a pool in this process would use. A session
 that is lost is a failure of its env, and a new one goes on with the next episode.
@@ -20,9 +20,9 @@ from palestra.remote import protocol
 from palestra.remote.address import Address, token_of
 from palestra.remote.errors import BUSY, NoAnswer, error_of
 from palestra.remote.socket_transport import Line, line_to
-from palestra.vector.backend import Pool
+from palestra.vector.backend import Backend
 from palestra.workers.env_runner import episode_seed
-from palestra.workers.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Cause, Command, Failure, Reply
+from palestra.workers.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Cause, Command, EnvFailure, Reply
 
 CALL_TIMEOUT = 300.0  # seconds, where no `step_timeout` is given
 MARGIN = 5.0  # seconds more than the server may take for a whole vector, which tells whose step is not done
@@ -58,11 +58,11 @@ class Far:
         self.seq = 0
         self.episode = -1
         self.pending = False  # the next step begins an episode
-        self.failure: Failure | None = None  # to be told with the next reply
+        self.failure: EnvFailure | None = None  # to be told with the next reply
         self.action: str | None = None
 
 
-class RemotePool(Pool):
+class RemoteBackend(Backend):
     def __init__(
         self,
         addresses: Sequence[Address],
@@ -252,7 +252,7 @@ class RemotePool(Pool):
         env.episode = episode
         failure = info.get("failure")
         if failure is not None:
-            info["failure"] = replace(Failure(**failure), index=env.index)
+            info["failure"] = replace(EnvFailure(**failure), index=env.index)
         if env.failure is not None:  # of the session before this one
             info["failure"], env.failure = env.failure, None
             reward, truncated = NO_REWARD, True
@@ -277,13 +277,13 @@ class RemotePool(Pool):
         env.pending = self._autoreset != "disabled"
         self._add((env.index, "", NO_REWARD, False, True, {"failure": failure}, env.episode))
 
-    def _failure(self, env: Far, error: PalestraError) -> Failure:
+    def _failure(self, env: Far, error: PalestraError) -> EnvFailure:
         cause: Cause = "raised"
         if isinstance(error, SessionLost):
             cause = _CAUSES.get(error.cause, "lost")
         elif isinstance(error, NoAnswer):
             cause = "deadline"
-        return Failure(
+        return EnvFailure(
             index=env.index,
             env=env.address.env,
             boundary=getattr(error, "boundary", "env"),

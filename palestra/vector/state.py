@@ -1,4 +1,4 @@
-"""Books: who has a command under way, who waits for which reply, which envs cannot be stepped, what has failed."""
+"""Commands in flight, claimed replies, idle envs and recorded failures of a vector."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded
+from palestra.registry import EnvFactory
 from palestra.seeding import check_seed, child_seed
-from palestra.vector.backend import Pool
-from palestra.workers.env_factory import Recipe
-from palestra.workers.types import CALL, RESET, STEP, Autoreset, Command, Failure, Ready, Reply
+from palestra.vector.backend import Backend
+from palestra.workers.types import CALL, RESET, STEP, Autoreset, Command, EnvFailure, EnvResult, Reply
 
 KEPT_FAILURES = 1_000  # in `failures`; `failed` counts all
 
 Actions = Sequence[str] | Mapping[int, str]
-_ready = tuple.__new__  # half the price of calling Ready, for every reply
+_ready = tuple.__new__  # half the price of calling EnvResult, for every reply
 
 
-class Books:
+class VectorState:
     """The side of a VectorEnv that does not wait."""
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Backend,
         *,
-        recipes: Sequence[Recipe],
+        factories: Sequence[EnvFactory],
         seed: int,
         autoreset: Autoreset,
         backend: str,
         failures_in_a_row: int,
     ) -> None:
-        self.env_ids = [recipe.name for recipe in recipes]
+        self.env_ids = [factory.name for factory in factories]
         self.num_envs = len(self.env_ids)
         self.seed = seed
         self.autoreset: Autoreset = autoreset
         self.backend = backend
-        self.failures: deque[Failure] = deque(maxlen=KEPT_FAILURES)
+        self.failures: deque[EnvFailure] = deque(maxlen=KEPT_FAILURES)
         self.failed = 0
         self._pool = pool
-        self._specs = [recipe.spec for recipe in recipes]
+        self._specs = [factory.spec for factory in factories]
         self._flying: set[int] = set()
         self._calling: set[int] = set()  # those whose command is a call
-        self._claims: dict[int, Callable[[int, Ready], None]] = {}  # who waits for the reply of one env
-        self._ready: deque[Ready] = deque()  # replies nobody claimed, for `recv`
+        self._claims: dict[int, Callable[[int, EnvResult], None]] = {}  # who waits for the reply of one env
+        self._ready: deque[EnvResult] = deque()  # replies nobody claimed, for `recv`
         self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")  # cannot be stepped, and why
         self._in_a_row: dict[int, int] = {}
         self._failures_in_a_row = failures_in_a_row
         self._given_up: EnvFailed | None = None
         self._lendable = list(range(self.num_envs - 1, -1, -1))
         self._outbox: list[Command] = []  # asked for in this turn of the event loop
-        self._answers: set[Future[Ready]] = set()
+        self._answers: set[Future[EnvResult]] = set()
         self._sleepers: list[Future[None]] = []
         self._finalizer = weakref.finalize(self, pool.close)  # also when it is forgotten, and at the end of the program
 
@@ -141,7 +141,7 @@ class Books:
     def _absorb(self, replies: list[Reply]) -> None:
         claims, flying, keep = self._claims, self._flying, self._ready.append
         for reply in replies:
-            ready = _ready(Ready, reply[:6])
+            ready = _ready(EnvResult, reply[:6])
             index = reply[0]
             flying.discard(index)
             if self._calling and index in self._calling:
@@ -154,7 +154,7 @@ class Books:
             else:
                 claim(index, ready)
 
-    def _note(self, ready: Ready) -> None:
+    def _note(self, ready: EnvResult) -> None:
         """Keep the books on an env whose episode begins, ends or fails."""
         index = ready.index
         failure = ready.failure
@@ -173,19 +173,19 @@ class Books:
         else:
             self._idle.pop(index, None)
 
-    def _claim(self, commands: list[Command]) -> dict[int, Ready]:
+    def _claim(self, commands: list[Command]) -> dict[int, EnvResult]:
         """Where the replies to these commands will be put."""
-        got: dict[int, Ready] = {}
+        got: dict[int, EnvResult] = {}
         self._claims.update(dict.fromkeys((command[0] for command in commands), got.__setitem__))
         return got
 
-    def _unclaim(self, commands: list[Command], got: dict[int, Ready]) -> None:
+    def _unclaim(self, commands: list[Command], got: dict[int, EnvResult]) -> None:
         """The waiter gave up: what has come and what will come is for `recv`."""
         for index, _, _ in commands:
             self._claims.pop(index, None)
         self._ready.extend(got.values())
 
-    def _take_ready(self) -> list[Ready]:
+    def _take_ready(self) -> list[EnvResult]:
         self._check()
         ready = list(self._ready)
         self._ready.clear()

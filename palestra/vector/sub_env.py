@@ -1,24 +1,22 @@
-"""Member: one env of a vector as an Env of its own, for code that plays one env at a time."""
+"""SubEnv: one env of a vector as an Env of its own, for code that plays one env at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from palestra.core import Env, Reset
 from palestra.types import Step
-from palestra.workers.types import CALL, Command, Ready
-
-if TYPE_CHECKING:
-    from palestra.vector.base import VectorEnv
+from palestra.vector.async_bridge import AsyncBridge
+from palestra.workers.types import CALL, Command, EnvResult
 
 
-class Member(Env):
-    """Made by `VectorEnv.lend`; the env itself may live in another process."""
+class SubEnv(Env):
+    """Made by `VectorEnv.acquire`; the env itself may live in another process."""
 
-    def __init__(self, vector: VectorEnv, index: int) -> None:
+    def __init__(self, vector: AsyncBridge, index: int) -> None:
         self.vector = vector
         self.index = index
         self._lent = True
@@ -83,9 +81,9 @@ class Member(Env):
 class _FarPlayer(Random):
     """Stands for a generator in another process."""
 
-    _member: Member | None = None
+    _member: SubEnv | None = None
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: SubEnv) -> None:
         super().__init__()
         self._member = member
 
@@ -95,12 +93,12 @@ class _FarPlayer(Random):
             self._member._remote("player_rng.seed", a)
 
 
-def _checked(item: Ready) -> Step:
+def _checked(item: EnvResult) -> Step:
     if item.failure is not None:
         raise item.failure.error()
     return Step(*item[1:])
 
 
-def _first(item: Ready) -> Reset:
+def _first(item: EnvResult) -> Reset:
     step = _checked(item)
     return step.observation, step.info

@@ -1,4 +1,4 @@
-"""ThreadPool: envs in this process, carried by a crew of threads."""
+"""ThreadBackend: envs in this process, carried by a executor of threads."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from palestra.errors import BadValue, EnvFailed
-from palestra.vector.backend import Pool
-from palestra.workers.env_factory import Recipe
-from palestra.workers.env_runner import Slot
-from palestra.workers.executor import Crew, Ended, Runner
-from palestra.workers.types import FRESH, STEP, Autoreset, Command, Failure, Limits, Reply
+from palestra.vector.backend import Backend
+from palestra.workers.env_runner import EnvRunner, factory_name
+from palestra.workers.executor import Ended, Executor, ExecutorThread
+from palestra.workers.types import FRESH, STEP, Autoreset, Command, EnvFailure, Factory, Limits, Reply
 
 
-class ThreadPool(Pool):
+class ThreadBackend(Backend):
     """A step that hangs is given up: its env is replaced, and its thread ends when Python can end it."""
 
     def __init__(
-        self, recipes: Sequence[Recipe], roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int
+        self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int
     ) -> None:
         if limits.memory is not None:
             raise BadValue("backend 'thread' cannot bound the memory of an env; use backend 'process'")
         self._limits = limits
         self._autoreset: Autoreset = autoreset
-        self._began: dict[Runner, tuple[float, float | None]] = {}  # when the running phase began, and its limit
+        self._began: dict[
+            ExecutorThread, tuple[float, float | None]
+        ] = {}  # when the running phase began, and its limit
         self._done: deque[Reply] = deque()
         self._news = threading.Condition()
         self._listener: tuple[AbstractEventLoop, Callable[[], None]] | None = None
@@ -35,42 +36,42 @@ class ThreadPool(Pool):
         self._here = threading.local()
         timed = limits.step_timeout is not None or limits.reset_timeout is not None
         self.tick = min(t for t in (limits.step_timeout, limits.reset_timeout, 1.0) if t) / 4 if timed else None
-        self.slots = [self._slot(i, recipe, roots[i]) for i, recipe in enumerate(recipes)]
-        self._crew = Crew(self._run, self._flush, most=threads, name="palestra-vector")
+        self.runners = [self._slot(i, factory, roots[i]) for i, factory in enumerate(factories)]
+        self._executor = Executor(self._run, self._flush, most=threads, name="palestra-vector")
         try:
-            for slot in self.slots:
-                slot.make()
+            for runner in self.runners:
+                runner.make()
         except BaseException:
             self.close()
             raise
 
-    def _slot(self, index: int, recipe: Recipe, root: int) -> Slot:
+    def _slot(self, index: int, factory: Factory, root: int) -> EnvRunner:
         if self.tick is None:
-            return Slot(index, recipe, root, self._autoreset)
-        return Slot(index, recipe, root, self._autoreset, phase=self._phase)
+            return EnvRunner(index, factory, root, self._autoreset)
+        return EnvRunner(index, factory, root, self._autoreset, phase=self._phase)
 
     def _phase(self, name: str) -> None:
-        """Called by a slot in its runner's thread: the clock starts again."""
-        runner = getattr(self._here, "runner", None)
-        if runner is not None:
-            if runner.abandoned:
+        """Called by a runner in its thread's thread: the clock starts again."""
+        thread = getattr(self._here, "thread", None)
+        if thread is not None:
+            if thread.abandoned:
                 raise Ended
             limit = self._limits.step_timeout if name == "step" else self._limits.reset_timeout
-            self._began[runner] = (monotonic(), limit)
+            self._began[thread] = (monotonic(), limit)
 
-    def _run(self, command: Command, runner: Runner) -> None:
+    def _run(self, command: Command, thread: ExecutorThread) -> None:
         index, kind, payload = command
         if self.tick is not None:
-            self._here.runner = runner
-        reply = self.slots[index].run(kind, payload)
+            self._here.thread = thread
+        reply = self.runners[index].run(kind, payload)
         if reply is None:
             return
         if self.tick is None:
             self._done.append(reply)
             return
         with self._news:
-            self._began.pop(runner, None)
-            if not runner.abandoned:  # else its failure was reported, and the index belongs to another env by now
+            self._began.pop(thread, None)
+            if not thread.abandoned:  # else its failure was reported, and the index belongs to another env by now
                 self._done.append(reply)
 
     def _flush(self) -> None:
@@ -82,7 +83,7 @@ class ThreadPool(Pool):
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
         self._under_way += len(commands)
-        self._crew.submit(commands, whole)
+        self._executor.submit(commands, whole)
 
     def collect(self, timeout: float | None) -> list[Reply]:
         end = None if timeout is None else monotonic() + timeout
@@ -108,30 +109,30 @@ class ThreadPool(Pool):
             return
         now = monotonic()
         late = [(r, limit) for r, (began, limit) in list(self._began.items()) if limit and now - began > limit]
-        for runner, limit in late:
+        for thread, limit in late:
             with self._news:  # so that it is either finished or given up, never both
-                task = runner.task
-                if self._began.pop(runner, None) is None or task is None:
+                task = thread.task
+                if self._began.pop(thread, None) is None or task is None:
                     continue
-                runner.abandoned = True
+                thread.abandoned = True
                 index, kind, payload = task
-            slot = self.slots[index]
-            failure = Failure(
+            runner = self.runners[index]
+            failure = EnvFailure(
                 index=index,
-                env=slot.recipe.name,
+                env=factory_name(runner.factory),
                 boundary="env",
                 cause="deadline",
                 kind="TimeoutError",
                 message=f"it took longer than {limit:g} s",
-                seed=slot.seed,
+                seed=runner.seed,
                 action=payload if kind == STEP else None,
             )
-            self._crew.abandon(runner)
+            self._executor.abandon(thread)
             self._restarts -= 1
             if self._restarts < 0:
                 raise EnvFailed(f"steps hung too often, and no more than {self._limits.restarts} threads are given up")
-            self.slots[index] = self._slot(index, slot.recipe, slot.root)
-            self._crew.submit([(index, FRESH, (slot.root, slot.episode, failure))])
+            self.runners[index] = self._slot(index, runner.factory, runner.root)
+            self._executor.submit([(index, FRESH, (runner.root, runner.episode, failure))])
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
         self._listener = (loop, callback)
@@ -143,10 +144,10 @@ class ThreadPool(Pool):
         self._listener = None
 
     def close(self) -> None:
-        if hasattr(self, "_crew"):
-            self._crew.close()
-        for slot in self.slots:
-            slot.discard()
+        if hasattr(self, "_executor"):
+            self._executor.close()
+        for runner in self.runners:
+            runner.discard()
 
 
 def _tell(loop: AbstractEventLoop, callback: Callable[[], None]) -> None:

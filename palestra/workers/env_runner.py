@@ -1,4 +1,4 @@
-"""Slot: one env of a vector with its seeds, its autoreset and its faults; commands in, replies out."""
+"""EnvRunner: one env of a vector with its seeds, its autoreset and its faults; commands in, replies out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from palestra.core import Env
 from palestra.errors import EnvFailed, InfrastructureError
 from palestra.seeding import nth_seed
 from palestra.types import Observation
-from palestra.workers.env_factory import Recipe
 from palestra.workers.types import (
     CALL,
     FRESH,
@@ -22,12 +21,19 @@ from palestra.workers.types import (
     STEP,
     Autoreset,
     Cause,
-    Failure,
+    EnvFailure,
+    Factory,
     Reply,
 )
 
 RESET_ATTEMPTS = 3  # each with the seed of another episode; then the env waits for the next command
 LONGEST_TRACE = 4_000  # characters, the end of it
+
+
+def factory_name(factory: Factory) -> str:
+    """Return the label of a factory for messages: its `name`, or the name of the function or class."""
+    name = getattr(factory, "name", None) or getattr(factory, "__name__", None)
+    return name if isinstance(name, str) else repr(factory)
 
 
 def episode_seed(root: int, episode: int) -> int:
@@ -39,19 +45,19 @@ def _no_phase(_: str) -> None:
     """Nobody watches the clock."""
 
 
-class Slot:
+class EnvRunner:
     """The env at one index.
 
     `phase` is told what begins ("step", "reset", "make"), so that a deadline can count from there. With
     `fatal_memory`, a MemoryError is raised on: the process is spoiled, and its keeper deals with it.
     """
 
-    __slots__ = ("autoreset", "env", "episode", "fatal_memory", "index", "lost", "pending", "phase", "recipe", "root")
+    __slots__ = ("autoreset", "env", "episode", "factory", "fatal_memory", "index", "lost", "pending", "phase", "root")
 
     def __init__(
         self,
         index: int,
-        recipe: Recipe,
+        factory: Factory,
         root: int,
         autoreset: Autoreset,
         *,
@@ -59,7 +65,7 @@ class Slot:
         fatal_memory: bool = False,
     ) -> None:
         self.index = index
-        self.recipe = recipe
+        self.factory = factory
         self.root = root
         self.autoreset = autoreset
         self.phase = phase
@@ -67,7 +73,7 @@ class Slot:
         self.env: Env | None = None
         self.episode = -1  # the number of the running one
         self.pending = False  # the next step begins an episode and takes no action
-        self.lost: Failure | None = None  # why the running episode cannot go on; the next step reports it
+        self.lost: EnvFailure | None = None  # why the running episode cannot go on; the next step reports it
 
     @property
     def seed(self) -> int | None:
@@ -77,7 +83,7 @@ class Slot:
         """Build the env where there is none; raises what its constructor raises."""
         if self.env is None:
             self.phase("make")
-            self.env = self.recipe.make()
+            self.env = self.factory()
 
     def run(self, kind: int, payload: Any) -> Reply | None:
         """Carry out one command."""
@@ -126,7 +132,7 @@ class Slot:
         self.pending = self.autoreset == "next_step"
         return observation, reward, bool(terminated), bool(truncated), info
 
-    def after_failure(self, failure: Failure) -> Reply:
+    def after_failure(self, failure: EnvFailure) -> Reply:
         """The reply to a step that failed; the env is thrown away, and with `same_step` the next episode has begun."""
         self.discard()
         if self.autoreset == "same_step":
@@ -134,7 +140,7 @@ class Slot:
         self.pending = self.autoreset == "next_step"
         return (self.index, "", NO_REWARD, False, True, {"failure": failure}, self.episode)
 
-    def _begin(self, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any], Failure | None]:
+    def _begin(self, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any], EnvFailure | None]:
         """Reset: an episode's first observation, and the first failure on the way to it.
 
         With `same_step` the episodes after a failed one are tried; where none begins, the observation is empty.
@@ -165,7 +171,7 @@ class Slot:
         self,
         observation: Observation,
         info: dict[str, Any],
-        failure: Failure | None,
+        failure: EnvFailure | None,
         more: dict[str, Any],
         failed: bool = False,
     ) -> Reply:
@@ -218,16 +224,16 @@ class Slot:
         except (Exception, SystemExit) as err:  # noqa: BLE001
             self.lost = self.failure_of(err, action, cause="lost")
 
-    def failure_of(self, err: BaseException, action: str | None, *, cause: Cause = "raised") -> Failure:
+    def failure_of(self, err: BaseException, action: str | None, *, cause: Cause = "raised") -> EnvFailure:
         """`err` as data."""
         if isinstance(err, MemoryError):
             if self.fatal_memory:
                 raise err
             cause = "memory"
         trace = "".join(traceback.format_exception(err))[-LONGEST_TRACE:]
-        return Failure(
+        return EnvFailure(
             index=self.index,
-            env=self.recipe.name,
+            env=factory_name(self.factory),
             boundary=err.boundary if isinstance(err, InfrastructureError) else "env",
             cause=cause,
             kind=type(err).__name__,

@@ -1,6 +1,6 @@
-"""Crew: threads that carry out commands. One while steps are quick, so that nothing is handed around; else more.
+"""Executor: threads that carry out commands. One while steps are quick, so that nothing is handed around; else more.
 
-A runner takes commands one after another. When it is caught in a slow one, an idle thread takes over the rest: at once
+A thread takes commands one after another. When it is caught in a slow one, an idle thread takes over the rest: at once
 where that env was slow the last time, otherwise after `PATIENCE` seconds without progress, which one idle thread, the
 deputy, looks out for.
 """
@@ -18,38 +18,38 @@ from palestra.workers.types import Command
 PATIENCE = 0.005  # seconds; a step that waits longer than that is slow
 MOST_PATIENCE = 0.04  # of the deputy
 GRACE = 1.0  # seconds that `close` gives running steps
-HELD = 16  # results that may wait for the next flush while the runner goes on
+HELD = 16  # results that may wait for the next flush while the thread goes on
 
 
 class Ended(BaseException):
-    """Raised inside a runner that was given up, to get it out of a loop."""
+    """Raised inside a thread that was given up, to get it out of a loop."""
 
 
-class Runner:
-    """One thread of a crew and what it is at."""
+class ExecutorThread:
+    """One thread of a executor and what it is at."""
 
     __slots__ = ("abandoned", "lane", "quick", "task", "thread")
 
     def __init__(self, lane: int) -> None:
-        self.lane = lane  # a number up to the crew's `most`, its own while it lives
+        self.lane = lane  # a number up to the executor's `most`, its own while it lives
         self.task: Command | None = None
         self.quick = False  # at work, and not caught in a slow task
         self.abandoned = False  # its task hung; whatever comes of it is dropped
         self.thread: threading.Thread | None = None
 
 
-class Crew:
-    """Calls `run(command, runner)` for every command, `most` at a time; `flush()` when results should be told."""
+class Executor:
+    """Calls `run(command, thread)` for every command, `most` at a time; `flush()` when results should be told."""
 
     def __init__(
-        self, run: Callable[[Command, Runner], None], flush: Callable[[], None], *, most: int, name: str
+        self, run: Callable[[Command, ExecutorThread], None], flush: Callable[[], None], *, most: int, name: str
     ) -> None:
         self._run = run
         self._flush = flush
         self._name = name
         self._todo: deque[Command] = deque()
         self._turn = threading.Condition()
-        self._runners: set[Runner] = set()
+        self._threads_alive: set[ExecutorThread] = set()
         self._most = most
         self._working = 0  # runners at work, quick or not
         self._lanes = list(range(most, -1, -1))  # free ones: one for each at work, and one for the deputy
@@ -72,7 +72,7 @@ class Crew:
             self._call_somebody()
 
     def _call_somebody(self) -> None:
-        """Under the lock: see that tasks have a runner, and the runner a deputy."""
+        """Under the lock: see that tasks have a thread, and the thread a deputy."""
         if not self._todo or self._closing:
             return
         wanted = (self._quick == 0) + (not self._deputy)
@@ -82,14 +82,14 @@ class Crew:
             self._start()  # which calls the next one itself, where it is needed: quick tasks keep two threads
 
     def _start(self) -> None:
-        runner = Runner(self._lanes.pop())
-        self._runners.add(runner)
-        name = f"{self._name}-{runner.lane}"
-        runner.thread = threading.Thread(target=self._live, args=(runner,), name=name, daemon=True)
-        runner.thread.start()
+        thread = ExecutorThread(self._lanes.pop())
+        self._threads_alive.add(thread)
+        name = f"{self._name}-{thread.lane}"
+        thread.thread = threading.Thread(target=self._live, args=(thread,), name=name, daemon=True)
+        thread.thread.start()
 
-    def _live(self, me: Runner) -> None:
-        """A runner's life."""
+    def _live(self, me: ExecutorThread) -> None:
+        """A thread's life."""
         try:
             while self._await_turn(me):
                 try:
@@ -106,12 +106,12 @@ class Crew:
             return
         finally:
             with self._turn:
-                if me in self._runners:
-                    self._runners.discard(me)
+                if me in self._threads_alive:
+                    self._threads_alive.discard(me)
                     self._lanes.append(me.lane)
 
-    def _await_turn(self, me: Runner) -> bool:
-        """Wait until this thread has to run tasks; False: the crew is closing."""
+    def _await_turn(self, me: ExecutorThread) -> bool:
+        """Wait until this thread has to run tasks; False: the executor is closing."""
         with self._turn:
             while not self._closing:
                 if self._todo and self._quick == 0 and self._working < self._most:
@@ -127,10 +127,10 @@ class Crew:
                     self._waiting -= 1
             return False
 
-    def _count(self, runner: Runner, quick: bool) -> None:
+    def _count(self, thread: ExecutorThread, quick: bool) -> None:
         """Under the lock."""
-        if runner.quick is not quick:
-            runner.quick = quick
+        if thread.quick is not quick:
+            thread.quick = quick
             self._quick += 1 if quick else -1
 
     def _watch(self) -> None:
@@ -143,11 +143,11 @@ class Crew:
             self._patience = min(2 * self._patience, MOST_PATIENCE)
         elif self._todo:
             self._patience = PATIENCE
-            for runner in self._runners:
-                if runner.quick and runner.task is not None:
-                    if runner.task[0] not in self._busy:
-                        self._slow.add(runner.task[0])
-                    self._count(runner, False)
+            for thread in self._threads_alive:
+                if thread.quick and thread.task is not None:
+                    if thread.task[0] not in self._busy:
+                        self._slow.add(thread.task[0])
+                    self._count(thread, False)
         if self._held:
             self._turn.release()
             try:
@@ -159,7 +159,7 @@ class Crew:
         self._held = 0
         self._flush()
 
-    def _work(self, me: Runner) -> None:
+    def _work(self, me: ExecutorThread) -> None:
         """Run tasks until there are none, or until somebody else does."""
         todo, run, slow = self._todo, self._run, self._slow
         while not self._closing:
@@ -192,7 +192,7 @@ class Crew:
             if not me.quick and not self._back(me):
                 return
 
-    def _hand_over(self, me: Runner) -> None:
+    def _hand_over(self, me: ExecutorThread) -> None:
         """Before a task that will be slow: let somebody else go on with the others."""
         if self._held:
             self._tell()
@@ -200,7 +200,7 @@ class Crew:
             self._count(me, False)
             self._call_somebody()
 
-    def _back(self, me: Runner) -> bool:
+    def _back(self, me: ExecutorThread) -> bool:
         """After a slow task: go on, unless somebody does already."""
         with self._turn:
             if self._quick > 0:
@@ -208,21 +208,21 @@ class Crew:
             self._count(me, True)
             return True
 
-    def abandon(self, runner: Runner) -> None:
-        """Give up a runner whose task hangs; another takes its place, and it ends as soon as Python lets it."""
+    def abandon(self, thread: ExecutorThread) -> None:
+        """Give up a thread whose task hangs; another takes its place, and it ends as soon as Python lets it."""
         with self._turn:
-            runner.abandoned = True
+            thread.abandoned = True
             self._working -= 1
-            self._count(runner, False)
-            self._lanes.append(runner.lane)
-            self._runners.discard(runner)
+            self._count(thread, False)
+            self._lanes.append(thread.lane)
+            self._threads_alive.discard(thread)
             self._call_somebody()
-        _interrupt(runner.thread)
+        _interrupt(thread.thread)
 
     def abandon_who_is_at(self, index: int) -> None:
-        """Give up the runner that is at this env's task, if one is."""
+        """Give up the thread that is at this env's task, if one is."""
         with self._turn:
-            found = next((r for r in self._runners if r.task is not None and r.task[0] == index), None)
+            found = next((r for r in self._threads_alive if r.task is not None and r.task[0] == index), None)
         if found is not None:
             self.abandon(found)
 
@@ -237,7 +237,7 @@ class Crew:
             self._closing = True
             self._todo.clear()
             self._turn.notify_all()
-            threads = [runner.thread for runner in self._runners]
+            threads = [thread.thread for thread in self._threads_alive]
         end = monotonic() + GRACE
         for last in (False, True):
             for thread in threads:

@@ -1,4 +1,4 @@
-"""Journal: what the keeper of an env in another process writes down, to have it back or to report it lost."""
+"""ReplayLog: what the keeper of an env in another process writes down, to have it back or to report it lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palestra.workers.types import (
     Autoreset,
     Cause,
     Command,
-    Failure,
+    EnvFailure,
     Reply,
 )
 
@@ -29,7 +29,7 @@ _KINDS: dict[Cause, str] = {
 }
 
 
-class Journal:
+class ReplayLog:
     """What it takes to have one env back: where it is, and how it got there."""
 
     def __init__(self, index: int, name: str, root: int, autoreset: Autoreset) -> None:
@@ -41,14 +41,14 @@ class Journal:
         self.options: dict[str, Any] | None = None
         self.actions: list[str] = []
         self.last: Any = None  # the latest observation: a replay must end there
-        self.pending = False  # as in Slot
+        self.pending = False  # as in EnvRunner
         self.over = False  # nothing to have back but the count of episodes
         self.command: Command | None = None  # under way
         self.stale = False  # its worker has not heard of it
-        self.lost: Failure | None = None  # reported with the next step
+        self.lost: EnvFailure | None = None  # reported with the next step
 
     def restore(self, *, replay: bool) -> tuple[Any, ...]:
-        """What Slot needs; without a replay, only to go on counting."""
+        """What EnvRunner needs; without a replay, only to go on counting."""
         replay = replay and not (self.over or self.pending or self.episode < 0)
         return (self.root, self.episode, self.options, self.actions if replay else None, self.last, self.pending)
 
@@ -109,8 +109,8 @@ class Journal:
         self.command = (self.index, FRESH, (root, episode, payload[2] if kind == FRESH else failure))
         return None
 
-    def failure(self, cause: Cause, message: str, root: int, episode: int, action: str | None) -> Failure:
-        return Failure(
+    def failure(self, cause: Cause, message: str, root: int, episode: int, action: str | None) -> EnvFailure:
+        return EnvFailure(
             index=self.index,
             env=self.name,
             boundary="env",

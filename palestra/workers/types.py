@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from palestra.core import Env
 from palestra.errors import EnvFailed
 from palestra.types import Observation
 
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
+Factory: TypeAlias = Callable[[], Env]  # picklable where it crosses a process boundary
+
 AUTORESETS: Final = ("same_step", "next_step", "disabled")
 
 Cause: TypeAlias = Literal[
@@ -26,8 +29,8 @@ Command: TypeAlias = tuple[int, int, Any]
 STEP: Final = 0  # payload: the action
 RESET: Final = 1  # payload: (root seed or None, options); None begins the next episode of the same root
 CALL: Final = 2  # payload: (name, args, kwargs) of a method, or of an attribute to be read
-FRESH: Final = 3  # payload: (root seed, last episode, Failure): report the failure, and begin the next on a new env
-RESTORE: Final = 4  # payload: what Slot._restore takes; no reply
+FRESH: Final = 3  # payload: (root seed, last episode, EnvFailure): report the failure, and begin the next on a new env
+RESTORE: Final = 4  # payload: what EnvRunner._restore takes; no reply
 
 # What a pool answers: (index, observation, reward, terminated, truncated, info, episode).
 Reply: TypeAlias = tuple[int, Any, float, bool, bool, dict[str, Any], int]
@@ -36,7 +39,7 @@ NO_REWARD: Final = float("nan")  # of a step that failed: it cannot pass for a r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class EnvFailure:
     """Why a step has no outcome: something other than the agent broke."""
 
     index: int  # of the env in its vector
@@ -54,10 +57,10 @@ class Failure:
         return EnvFailed(f"env {self.index} ({self.env}) failed ({self.cause}): {self.kind}: {self.message}")
 
 
-class Ready(NamedTuple):
+class EnvResult(NamedTuple):
     """One env's outcome. A reset is one with reward 0 and both flags down."""
 
-    index: int  # type: ignore[assignment]  # nobody looks for a value in a Ready
+    index: int  # type: ignore[assignment]  # nobody looks for a value in a EnvResult
     observation: Observation
     reward: float  # NaN where the step failed
     terminated: bool
@@ -69,22 +72,22 @@ class Ready(NamedTuple):
         return self.terminated or self.truncated
 
     @property
-    def failure(self) -> Failure | None:
-        found: Failure | None = self.info.get("failure")
+    def failure(self) -> EnvFailure | None:
+        found: EnvFailure | None = self.info.get("failure")
         return found
 
 
-class Flags(list[bool]):
+class BoolList(list[bool]):
     """A list of bools that knows `|`, `&`, `~`, `any()` and `all()`, as code written for arrays expects."""
 
-    def __or__(self, other: Iterable[bool]) -> Flags:
-        return Flags(a or b for a, b in zip(self, other, strict=True))
+    def __or__(self, other: Iterable[bool]) -> BoolList:
+        return BoolList(a or b for a, b in zip(self, other, strict=True))
 
-    def __and__(self, other: Iterable[bool]) -> Flags:
-        return Flags(a and b for a, b in zip(self, other, strict=True))
+    def __and__(self, other: Iterable[bool]) -> BoolList:
+        return BoolList(a and b for a, b in zip(self, other, strict=True))
 
-    def __invert__(self) -> Flags:
-        return Flags(not flag for flag in self)
+    def __invert__(self) -> BoolList:
+        return BoolList(not flag for flag in self)
 
     def any(self) -> bool:
         return any(self)
@@ -93,13 +96,13 @@ class Flags(list[bool]):
         return all(self)
 
 
-class Outcome(NamedTuple):
+class VectorStep(NamedTuple):
     """One lock-step; unpacks as Gymnasium's five, a list each, in the order of the actions."""
 
     observations: list[Observation]
     rewards: list[float]
-    terminated: Flags
-    truncated: Flags
+    terminated: BoolList
+    truncated: BoolList
     infos: list[dict[str, Any]]
 
 

@@ -7,6 +7,10 @@ import pickle
 import tempfile
 from typing import Any
 
+from palestra.errors import BadValue
+from palestra.optional import require
+from palestra.workers.types import Factory
+
 HEADER = 8  # bytes: the length of what follows
 CHUNK = 1 << 18
 
@@ -87,3 +91,22 @@ class Marks:
         self._numbers.release()
         self._map.close()
         self._file.close()
+
+
+def dump_factories(factories: list[Factory]) -> bytes:
+    """Pickle env factories for another process, by value where that process could not import them."""
+    try:
+        data = pickle.dumps(factories, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        data = b""
+    if data and b"__main__" not in data:
+        return data
+    cloudpickle = require("cloudpickle", extra="vector")
+    try:
+        by_value: bytes = cloudpickle.dumps(factories)
+    except (pickle.PicklingError, AttributeError, TypeError) as err:
+        raise BadValue(
+            f"these envs cannot be sent to another process: {err}. Use backend 'sync' or 'thread', or define the env "
+            "in an importable module"
+        ) from err
+    return by_value

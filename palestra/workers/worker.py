@@ -18,10 +18,9 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from palestra.errors import EnvFailed, PalestraError
-from palestra.workers.env_factory import Recipe
-from palestra.workers.env_runner import Slot
-from palestra.workers.executor import MOST_PATIENCE, PATIENCE, Crew, Runner
-from palestra.workers.types import CALL, NO_REWARD, STEP, Autoreset, Command, Limits, Reply
+from palestra.workers.env_runner import EnvRunner
+from palestra.workers.executor import MOST_PATIENCE, PATIENCE, Executor, ExecutorThread
+from palestra.workers.types import CALL, NO_REWARD, STEP, Autoreset, Command, Factory, Limits, Reply
 from palestra.workers.wire import CHUNK, Frames, Marks, frame
 
 SPOILED = 86  # exit status: out of memory, and the marks say whose fault it was
@@ -32,7 +31,7 @@ FOREVER = float("inf")
 class Orders:
     """What a worker is told first."""
 
-    recipes: bytes  # pickled apart, since they may need cloudpickle
+    factories: bytes  # pickled apart, since they may need cloudpickle
     indices: list[int]
     roots: list[int]
     autoreset: Autoreset
@@ -51,21 +50,21 @@ class Worker:
         self._done: deque[Reply] = deque()
         self._sending = threading.Lock()
         self._here = threading.local()
-        recipes: list[Recipe] = pickle.loads(orders.recipes)  # noqa: S301  # from our own parent
-        self._slots: dict[int, Slot] = {}
-        for index, root, recipe in zip(orders.indices, orders.roots, recipes, strict=True):
-            self._slots[index] = Slot(
-                index, recipe, root, orders.autoreset, phase=self._phase, fatal_memory=orders.limits.memory is not None
+        factories: list[Factory] = pickle.loads(orders.factories)  # noqa: S301  # from our own parent
+        self._runners: dict[int, EnvRunner] = {}
+        for index, root, factory in zip(orders.indices, orders.roots, factories, strict=True):
+            self._runners[index] = EnvRunner(
+                index, factory, root, orders.autoreset, phase=self._phase, fatal_memory=orders.limits.memory is not None
             )
         self._threads = orders.threads
         self._latest: dict[int, Command] = {}
 
     def make_all(self) -> None:
-        for slot in self._slots.values():
-            slot.make()
+        for runner in self._runners.values():
+            runner.make()
 
     def _phase(self, name: str) -> None:
-        """Called by a slot: its clock starts again."""
+        """Called by a runner: its clock starts again."""
         if self._timed and hasattr(self._here, "lane"):
             limit = self._limits.step_timeout if name == "step" else self._limits.reset_timeout
             self._marks.begin(self._here.lane, self._here.index, FOREVER if limit is None else monotonic() + limit)
@@ -77,7 +76,7 @@ class Worker:
         self._latest[index] = command
         self._marks.begin(lane, index, FOREVER)
         try:
-            reply = self._slots[index].run(kind, payload)
+            reply = self._runners[index].run(kind, payload)
         except MemoryError:
             self._spoiled(index)
         # The mark stands until the reply is kept: whoever dies before has no outcome, whoever dies after has one.
@@ -85,8 +84,8 @@ class Worker:
             self._done.append(reply)
         self._marks.end(lane)
 
-    def _run_in_crew(self, command: Command, runner: Runner) -> None:
-        self._run(command, runner.lane)
+    def _run_in_crew(self, command: Command, thread: ExecutorThread) -> None:
+        self._run(command, thread.lane)
 
     def _spoiled(self, index: int) -> NoReturn:
         """Out of memory: no further word from this process can be trusted, so another takes over."""
@@ -114,32 +113,32 @@ class Worker:
     def _sendable(self, reply: Reply) -> Reply:
         """`reply`, or a failure in its place where it cannot be pickled."""
         index = reply[0]
-        slot = self._slots[index]
+        runner = self._runners[index]
         _, kind, payload = self._latest[index]
         for attempt in range(3):
             try:
                 pickle.dumps(reply)
             except Exception as err:  # noqa: BLE001
                 error = EnvFailed(f"what it returned cannot be sent to another process: {type(err).__name__}: {err}")
-                failure = slot.failure_of(error, payload if kind == STEP else None)
+                failure = runner.failure_of(error, payload if kind == STEP else None)
                 if kind == CALL or attempt:  # a reset's words cannot be sent either: the failure alone can
-                    slot.pending = kind != CALL and slot.autoreset != "disabled"
-                    reply = (index, "", NO_REWARD, False, kind != CALL, {"failure": failure}, slot.episode)
+                    runner.pending = kind != CALL and runner.autoreset != "disabled"
+                    reply = (index, "", NO_REWARD, False, kind != CALL, {"failure": failure}, runner.episode)
                 else:
-                    reply = slot.after_failure(failure)
+                    reply = runner.after_failure(failure)
             else:
                 break
         return reply
 
     def serve(self, batches: list[tuple[list[Command], bool]], frames: Frames) -> None:
         """Until the parent hangs up."""
-        crew = None
+        executor = None
         if self._threads > 1:
-            crew = Crew(self._run_in_crew, self._flush, most=self._threads, name="palestra-worker")
+            executor = Executor(self._run_in_crew, self._flush, most=self._threads, name="palestra-worker")
         while True:
             for commands, whole in batches:
-                if crew is not None:
-                    crew.submit(commands, whole)
+                if executor is not None:
+                    executor.submit(commands, whole)
                 else:
                     self._run_here(commands, MOST_PATIENCE if whole else PATIENCE)
             data = self._receive()
@@ -147,8 +146,8 @@ class Worker:
                 break
             frames.feed(data)
             batches = frames.take()
-        for slot in self._slots.values():
-            slot.discard()
+        for runner in self._runners.values():
+            runner.discard()
 
     def _run_here(self, commands: list[Command], patience: float) -> None:
         told = monotonic()

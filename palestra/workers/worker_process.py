@@ -1,4 +1,4 @@
-"""Link: one worker process as its parent has it - started, written to, read from, watched and ended."""
+"""WorkerProcess: one worker process as its parent has it - started, written to, read from, watched and ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,26 +18,28 @@ from palestra.workers.types import Command
 from palestra.workers.wire import CHUNK, Frames, Marks, frame
 
 _BOOT = (
-    "import json, sys; entry, path, more, *fds = json.loads(sys.argv[1]); sys.path[:] = path or sys.path + more; "
-    "from importlib import import_module; import_module(entry).main(*fds)"
+    "import json, sys; path, more, fds = json.loads(sys.argv[1]); sys.path[:] = path or sys.path + more; "
+    "from {module} import {name}; {name}(*fds)"
 )
 
 
-class Link:
+class WorkerProcess:
     """A worker in a process and session of its own; it dies with this process, whatever kills it."""
 
     def __init__(
         self,
+        entry: Callable[[int, int, int], None],
         orders: Any,
         *,
         lanes: int,
-        entry: str = "palestra.workers.worker",
         python: str | None = None,
         more_path: Sequence[str] = (),
         cwd: str | None = None,
     ) -> None:
-        """`entry`: the module whose `main` the worker lives in. `python`: another interpreter, with packages of its own
-        and `more_path` after them."""
+        """Start a process that imports and calls `entry`.
+
+        `python`: path of another interpreter, which keeps its own `sys.path`, followed by `more_path`.
+        """
         self.marks = Marks(lanes)
         self.alive = True  # as far as we have read
         self.ready = False
@@ -53,15 +55,8 @@ class Link:
                 [
                     python or sys.executable,
                     "-c",
-                    _BOOT,
-                    json.dumps(
-                        [
-                            entry,
-                            [p or str(Path.cwd()) for p in sys.path] if python is None else [],
-                            list(more_path),
-                            *fds,
-                        ]
-                    ),
+                    _BOOT.format(module=entry.__module__, name=entry.__name__),
+                    json.dumps([_path() if python is None else [], list(more_path), fds]),
                 ],
                 cwd=cwd,
                 pass_fds=fds,
@@ -162,7 +157,7 @@ def _path() -> list[str]:
     return [entry or str(Path.cwd()) for entry in sys.path]
 
 
-def end_all(links: list[Link], grace: float) -> None:
+def end_all(links: list[WorkerProcess], grace: float) -> None:
     """End workers, in peace where they do so within `grace` seconds."""
     for link in links:
         link.hang_up()

@@ -1,6 +1,6 @@
 """Wrappers change one thing about an environment each."""
 
-from palestra.wrappers.factory import get_wrapper_fns
+from palestra.wrappers.factory import get_wrapper_fns, resolve_wrappers
 from palestra.wrappers.history import History
 from palestra.wrappers.horizon import Horizon
 from palestra.wrappers.record import Record
@@ -19,4 +19,5 @@ __all__ = [
     "Tools",
     "TurnCost",
     "get_wrapper_fns",
+    "resolve_wrappers",
 ]

@@ -101,7 +101,7 @@ def test_the_loop_is_not_blocked_and_time_outs_hold(how: dict[str, Any]) -> None
 @each_backend
 def test_many_players_share_a_vector(how: dict[str, Any]) -> None:
     async def play(vec: VectorEnv, seed: int) -> list[str]:
-        env = vec.lend()
+        env = vec.acquire()
         observation, info = await env.areset(seed=seed)
         assert info["seed"] == seed
         seen = [observation]
@@ -126,21 +126,21 @@ def test_many_players_share_a_vector(how: dict[str, Any]) -> None:
 @each_backend
 def test_a_collector_plays_on_a_vector(how: dict[str, Any]) -> None:
     with make_vec(GUESS, num_envs=8, autoreset="disabled", **how) as vec:
-        result = asyncio.run(collect(Random(), vec.lend, episodes=24, concurrency=8, seed=5))
+        result = asyncio.run(collect(Random(), vec.acquire, episodes=24, concurrency=8, seed=5))
         plain = asyncio.run(collect(Random(), GUESS, episodes=24, concurrency=8, seed=5))
         assert not result.failures
         assert {(t.seed, tuple(turn.action.text for turn in t.turns)) for t in result.trajectories} == {
             (t.seed, tuple(turn.action.text for turn in t.turns)) for t in plain.trajectories
         }
-        won = asyncio.run(collect(Expert(), vec.lend, episodes=8, concurrency=4, seed=6))
+        won = asyncio.run(collect(Expert(), vec.acquire, episodes=8, concurrency=4, seed=6))
         assert all(t.success for t in won.trajectories)
 
 
 def test_a_failure_of_one_that_is_lent_is_raised() -> None:
     async def drive(vec: VectorEnv) -> None:
-        env, other = vec.lend(), vec.lend()
+        env, other = vec.acquire(), vec.acquire()
         with pytest.raises(EnvFailed, match="all 2 envs of this vector are lent"):
-            vec.lend()
+            vec.acquire()
         await asyncio.gather(env.areset(seed=1), other.areset(seed=2))
         outcomes: list[Any] = await asyncio.gather(env.astep("a"), other.astep("exit"), return_exceptions=True)
         assert outcomes[0].observation == Trouble.after(1, "a")
@@ -158,12 +158,12 @@ def test_a_failure_of_one_that_is_lent_is_raised() -> None:
     with make_vec(Trouble, num_envs=2, backend="process", workers=1, autoreset="disabled") as vec:
         asyncio.run(drive(vec))
     with make_vec(Trouble) as vec, pytest.raises(BadValue, match="autoreset='disabled', not 'same_step'"):
-        vec.lend()
+        vec.acquire()
 
 
 def test_giving_up_reaches_everybody_who_waits() -> None:
     async def drive(vec: VectorEnv) -> list[Any]:
-        envs = [vec.lend() for _ in range(3)]
+        envs = [vec.acquire() for _ in range(3)]
         await asyncio.gather(*(env.areset() for env in envs))
         steps = [envs[0].astep("exit"), envs[1].astep("sleep 30"), envs[2].astep("sleep 30")]
         return list(await asyncio.gather(*steps, return_exceptions=True))

@@ -10,7 +10,7 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from palestra.errors import EnvFailed
-from palestra.vector import Ready, VectorEnv, make_vec
+from palestra.vector import EnvResult, VectorEnv, make_vec
 from palestra.workers.types import Autoreset
 from tests.vector.envs import Trouble
 from tests.vector.oracle import OneEnv, seen
@@ -94,7 +94,7 @@ def test_others_go_on_while_one_hangs() -> None:
         with make_vec(Trouble, num_envs=4, turns=1000, step_timeout=5.0, **how) as vec:
             vec.reset()
             vec.send(["a", "hang", "a", "a"])
-            order: list[Ready] = []
+            order: list[EnvResult] = []
             while len(order) < 300:
                 for item in vec.recv():
                     order.append(item)

@@ -15,7 +15,7 @@ from palestra.core import Env
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownEnv, UnknownKeyword
 from palestra.seeding import child_seed, nth_seed
 from palestra.types import Step
-from palestra.vector import Flags, VectorEnv, make_vec
+from palestra.vector import BoolList, VectorEnv, make_vec
 from palestra.workers.types import AUTORESETS, Autoreset
 from palestra.wrappers import Horizon
 from tests.vector.envs import Trouble, make_trouble
@@ -217,11 +217,11 @@ def test_gems_call_works_unchanged() -> None:
 
 
 def test_flags_act_like_arrays() -> None:
-    left, right = Flags([True, True, False, False]), Flags([True, False, True, False])
+    left, right = BoolList([True, True, False, False]), BoolList([True, False, True, False])
     assert left | right == [True, True, True, False]
     assert left & right == [True, False, False, False]
     assert ~left == [False, False, True, True]
-    assert (left.any(), left.all(), Flags([True]).all(), Flags([False]).any()) == (True, False, True, False)
+    assert (left.any(), left.all(), BoolList([True]).all(), BoolList([False]).any()) == (True, False, True, False)
 
 
 @each_backend

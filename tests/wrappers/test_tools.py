@@ -88,7 +88,7 @@ def test_make_takes_tools() -> None:
     assert [schema["function"]["name"] for schema in info["tools"]] == ["python", "add"]
     assert env.step("<python>print(6*7)</python>").observation == "42"
     env.close()
-    with pytest.raises(BadValue, match="max_tool_calls goes with tools"):
+    with pytest.raises(BadValue, match="max_tool_calls needs tools"):
         palestra.make(GAME, max_tool_calls=2)
 
 
