@@ -1,1 +1,1 @@
-"""BabyAI: instructions in a grid of rooms, on the package minigrid."""
+"""BabyAI: follow an instruction in a grid of rooms, simulated by minigrid."""

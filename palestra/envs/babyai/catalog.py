@@ -1,4 +1,4 @@
-"""The registered BabyAI levels: AgentGym's forty, and the groups of AgentGym-RL. Data only."""
+"""Specs of the BabyAI environments: AgentGym's forty levels and AgentGym-RL's groups of them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SPECS = [
     *(
         _spec(
             name,
-            f"rooms and a mission: {' '.join(levels) if len(levels) == 1 else f'{len(levels)} levels'}",
+            f"follow an instruction in rooms: {' '.join(levels) if len(levels) == 1 else f'{len(levels)} levels'}",
             RANDOM[name],
         )
         for name, levels in GROUPS.items()
     ),
-    *(_spec(name, f"rooms and a mission: the level {name}", RANDOM[name]) for name in LEVELS),
+    *(_spec(name, f"follow an instruction in rooms: level {name}", RANDOM[name]) for name in LEVELS),
 ]

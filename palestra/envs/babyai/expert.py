@@ -1,51 +1,51 @@
-"""A mission and what was seen so far -> the next moves of a player that solves it.
+"""Plan the next moves of an expert that knows only what it has seen.
 
-The expert plans anew every turn, from what it saw, and from nothing else: it looks for the nearest unseen floor until
-what the mission names is in sight, clears the way (doors, keys, things) before it takes up what it has to carry, and
-puts down what it no longer needs where it is in nobody's way.
+The expert replans every turn. It explores the nearest unseen floor until the objects of the mission are in sight,
+clears the path (doors, keys, obstacles) before it picks up an object to carry, and drops what it no longer needs where
+it blocks nothing.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from palestra.envs.babyai.engine import DROP, PICKUP, TOGGLE
-from palestra.envs.babyai.quick import STEPS
-from palestra.envs.babyai.search import (
+from palestra.envs.babyai.fast_levels import DIRECTIONS
+from palestra.envs.babyai.level import DROP, PICKUP, TOGGLE
+from palestra.envs.babyai.pathfinding import (
     FAR,
     FORBIDDEN,
-    IN_THE_WAY,
-    Known,
+    OBSTACLE,
+    Costs,
+    Knowledge,
     Pos,
-    Prices,
-    Ways,
+    ShortestPaths,
     cells_of,
     is_open,
     moves_of,
 )
 
-PATIENCE = 12  # turns a thing is carried about for a good place; then any place will do
-AGAIN = 12  # what it costs to put something down where something was put down before: plans must not go in circles
+PATIENCE = 12  # turns to carry an object while looking for a good place to drop it; after that any place will do
+REPEAT_DROP = 12  # cost of dropping on a cell used before, so that plans do not repeat forever
 
-_AROUND = ((-1, -1), (0, -1), (1, -1), (1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0))  # the ring of neighbours, in order
+_RING = ((-1, -1), (0, -1), (1, -1), (1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0))  # the eight neighbours, in order
 
 
 class Intent(NamedTuple):
-    """What to do next: walk, and then perhaps act on the cell that is then ahead."""
+    """Next plan: a walk, optionally followed by an act on the cell then ahead."""
 
     moves: list[int]
     act: int | None = None
-    target: Pos | None = None  # what the walk leads to
-    through: bool = False  # the act opens a door in order to pass
+    target: Pos | None = None  # destination of the walk
+    through: bool = False  # the act opens a door in order to walk through it
 
 
-def next_intent(known: Known, mission: Any) -> Intent | None:
-    """None: there is nothing left that could help."""
-    return _Mind(known, _active(mission)).decide()
+def next_intent(knowledge: Knowledge, mission: Any) -> Intent | None:
+    """Return the next plan, or None if nothing is left to try."""
+    return _Planner(knowledge, _active(mission)).decide()
 
 
 def _active(instruction: Any) -> Any:
-    """The clause to be fulfilled now."""
+    """Return the clause to complete now."""
     kind = type(instruction).__name__
     if kind == "BeforeInstr":
         return _active(instruction.instr_b if instruction.a_done == "success" else instruction.instr_a)
@@ -56,28 +56,28 @@ def _active(instruction: Any) -> Any:
     return instruction
 
 
-def _among(what: Any, description: Any) -> bool:
-    return any(what is one for one in description.obj_set)
+def _matches(what: Any, description: Any) -> bool:
+    return any(what is match for match in description.obj_set)
 
 
-class _Mind:
-    def __init__(self, known: Known, clause: Any) -> None:
-        self.known = known
+class _Planner:
+    def __init__(self, knowledge: Knowledge, clause: Any) -> None:
+        self.knowledge = knowledge
         self.clause = clause
         self.kind = type(clause).__name__
-        self.things = known.things()
+        self.things = knowledge.things()
         strict = getattr(clause, "strict", False)
-        self.hands_off = strict and self.kind == "PickupInstr"  # boxes may still be opened, which removes them
-        hand = known.hand
-        self.prices = Prices(
+        self.strict_pickup = strict and self.kind == "PickupInstr"  # boxes may still be opened, which removes them
+        hand = knowledge.hand
+        self.costs = Costs(
             doors=FORBIDDEN if strict and self.kind == "OpenInstr" else 0,
-            things=FORBIDDEN if self.hands_off else 0,
+            things=FORBIDDEN if self.strict_pickup else 0,
             keys=frozenset(cell.color for _, cell in self.things if cell.type == "key"),
             held=hand.color if hand is not None and hand.type == "key" else None,
-            kept=tuple(clause.desc_fixed.obj_set) if self.kind == "PutNextInstr" else (),
+            keep=tuple(clause.desc_fixed.obj_set) if self.kind == "PutNextInstr" else (),
         )
-        self.ways = Ways(known, self.prices, [(known.pos, known.facing)])
-        self._turned: Ways | None = None
+        self.paths = ShortestPaths(knowledge, self.costs, [(knowledge.pos, knowledge.facing)])
+        self._paths_any_facing: ShortestPaths | None = None
         self.unlocking: set[Pos] = set()
 
     def decide(self) -> Intent | None:
@@ -92,7 +92,7 @@ class _Mind:
     # The four kinds of clauses
 
     def _go_to(self) -> Intent | None:
-        if self.known.hand is not None and _among(self.known.hand, self.clause.desc):
+        if self.knowledge.hand is not None and _matches(self.knowledge.hand, self.clause.desc):
             return self._put_down(set())  # it counts as reached when it lies ahead
         target = self._nearest(self.clause.desc)
         return self._explore() if target is None else self._approach(target, None)
@@ -100,315 +100,321 @@ class _Mind:
     def _open(self) -> Intent | None:
         best: tuple[int, Pos] | None = None
         for pos, door in self.things:
-            if door.type == "door" and _among(door, self.clause.desc):
-                found = self.turned.before(pos)
-                if found is not None:
-                    price = found[0] + (2 if door.is_open else 200 if self._lacks_key(door) else 0)
-                    if best is None or price < best[0]:
-                        best = (price, pos)
+            if door.type == "door" and _matches(door, self.clause.desc):
+                pose = self.paths_any_facing.facing(pos)
+                if pose is not None:
+                    cost = pose[0] + (2 if door.is_open else 200 if self._lacks_key(door) else 0)
+                    if best is None or cost < best[0]:
+                        best = (cost, pos)
         if best is None or best[0] >= FORBIDDEN:
             return self._explore() or (None if best is None else self._approach(best[1], TOGGLE))
-        door = self.known.at(best[1])
+        door = self.knowledge.at(best[1])
         if self._lacks_key(door):
             return self._unlock(best[1])
         return self._approach(best[1], TOGGLE)
 
     def _pick_up(self) -> Intent | None:
         target = self._nearest(self.clause.desc)
-        hand = self.known.hand
+        hand = self.knowledge.hand
         if target is None:
-            if hand is not None and _among(hand, self.clause.desc):
-                return self._put_down(set())  # only what is picked up from the floor counts
+            if hand is not None and _matches(hand, self.clause.desc):
+                return self._put_down(set())  # only picking it up from the floor counts
             return self._explore()
         return self._take(target)
 
     def _put_next(self) -> Intent | None:
         move, fixed = self.clause.desc_move, self.clause.desc_fixed
-        hand = self.known.hand
-        if hand is not None and _among(hand, fixed) and not _among(hand, move):
+        hand = self.knowledge.hand
+        if hand is not None and _matches(hand, fixed) and not _matches(hand, move):
             away = self._nearest(move)
             return self._put_down(set()) if away is None else self._put_down_before(away, set())
-        goals = [pos for pos, cell in self.things if _among(cell, fixed)]
-        if hand is not None and _among(hand, move):
+        goals = [pos for pos, cell in self.things if _matches(cell, fixed)]
+        if hand is not None and _matches(hand, move):
             if not goals:
                 return self._explore()
-            place = self._place_beside(self.ways, goals, None)
+            place = self._place_beside(self.paths, goals, None)
             if place is None:
                 return self._explore()
             return self._deliver(place)
         target = self._nearest(move)
         if target is None or not goals:
             return self._explore()
-        what = self.known.at(target)
+        what = self.knowledge.at(target)
         obstacle, route = self._obstacle_from(target, what, goals)
         if obstacle is not None:
             return self._clear(obstacle, route)
         return self._take(target, route)
 
-    # Steps they are made of
+    # Building blocks
 
     @property
-    def turned(self) -> Ways:
-        """Ways that count no first turn: where a thing is put down must not change while the player turns there."""
-        if self._turned is None:
-            self._turned = Ways(self.known, self.prices, [(self.known.pos, d) for d in range(4)])
-        return self._turned
+    def paths_any_facing(self) -> ShortestPaths:
+        """Paths whose first turn is free, so that a chosen drop cell does not change while the player turns to it."""
+        if self._paths_any_facing is None:
+            self._paths_any_facing = ShortestPaths(
+                self.knowledge, self.costs, [(self.knowledge.pos, d) for d in range(4)]
+            )
+        return self._paths_any_facing
 
     def _nearest(self, description: Any) -> Pos | None:
         best: tuple[int, Pos] | None = None
         for pos, cell in self.things:
-            if _among(cell, description):
-                found = self.turned.before(pos)
-                if found is not None and (best is None or found[0] < best[0]):
-                    best = (found[0], pos)
+            if _matches(cell, description):
+                pose = self.paths_any_facing.facing(pos)
+                if pose is not None and (best is None or pose[0] < best[0]):
+                    best = (pose[0], pos)
         return None if best is None else best[1]
 
     def _take(self, target: Pos, avoid: set[int] | None = None) -> Intent | None:
-        """Pick it up, with a hand that is free by then."""
-        if self.known.hand is not None:
-            found = self.turned.before(target)
-            if found is not None:
-                route = self.turned.path(found[1])
+        """Pick up the object at `target`, after emptying the hand if necessary."""
+        if self.knowledge.hand is not None:
+            pose = self.paths_any_facing.facing(target)
+            if pose is not None:
+                route = self.paths_any_facing.path(pose[1])
                 if self._first_obstacle(route) is None:
                     return self._put_down_before(target, avoid or set())
         return self._approach(target, PICKUP)
 
     def _approach(self, target: Pos, act: int | None) -> Intent | None:
-        found = self.ways.before(target)
-        if found is None:
+        pose = self.paths.facing(target)
+        if pose is None:
             return self._explore()
-        return self._travel(found[1], act, target)
+        return self._travel(pose[1], act, target)
 
     def _travel(self, state: int, act: int | None, target: Pos) -> Intent | None:
-        """Go to a pose; what is in the way is dealt with first."""
-        states = self.ways.path(state)
+        """Go to a pose, dealing with the first obstacle on the path."""
+        states = self.paths.path(state)
         blocked = self._first_obstacle(states)
         if blocked is None:
             return Intent(moves_of(states), act, target)
         number, pos = blocked
-        cell = self.known.at(pos)
+        cell = self.knowledge.at(pos)
         if cell.type == "door":
             if self._lacks_key(cell):
                 return self._unlock(pos)
             return Intent(moves_of(states[:number]), TOGGLE, pos, through=True)
-        if self.hands_off and cell.type == "box":
+        if self.strict_pickup and cell.type == "box":
             return Intent(moves_of(states[:number]), TOGGLE, pos)
-        if self.known.hand is not None:
+        if self.knowledge.hand is not None:
             return self._put_down_before(target, set())
         return Intent(moves_of(states[:number]), PICKUP, pos)
 
-    def _first_obstacle(self, states: list[int], gone: Any = None) -> tuple[int, Pos] | None:
-        width = self.known.width
+    def _first_obstacle(self, states: list[int], removed: Any = None) -> tuple[int, Pos] | None:
+        width = self.knowledge.width
         last = states[0] >> 2
         for number, state in enumerate(states):
             cell = state >> 2
             if cell != last:
                 last = cell
-                what = self.known.cells[cell]
-                if not is_open(what) and what is not gone:
+                what = self.knowledge.cells[cell]
+                if not is_open(what) and what is not removed:
                     return number, (cell % width, cell // width)
         return None
 
     def _lacks_key(self, door: Any) -> bool:
-        return bool(door.type == "door" and door.is_locked and door.color != self.prices.held)
+        return bool(door.type == "door" and door.is_locked and door.color != self.costs.held)
 
     def _unlock(self, door_pos: Pos) -> Intent | None:
-        """Get the key of a locked door; with it in hand, the door is an ordinary one."""
+        """Get the key of a locked door; while it is carried, the door is like any other."""
         if door_pos in self.unlocking:
             return None
         self.unlocking.add(door_pos)
-        door = self.known.at(door_pos)
+        door = self.knowledge.at(door_pos)
         best: tuple[int, Pos] | None = None
         for pos, cell in self.things:
             if cell.type == "key" and cell.color == door.color:
-                found = self.turned.before(pos)
-                if found is not None and (best is None or found[0] < best[0]):
-                    best = (found[0], pos)
+                pose = self.paths_any_facing.facing(pos)
+                if pose is not None and (best is None or pose[0] < best[0]):
+                    best = (pose[0], pos)
         if best is None:
             return self._explore()
-        key = self.known.at(best[1])
-        ways = Ways(self.known, self.prices._replace(gone=key), [(best[1], d) for d in range(4)])
-        found = ways.before(door_pos)
-        if found is None:
+        key = self.knowledge.at(best[1])
+        paths = ShortestPaths(self.knowledge, self.costs._replace(removed=key), [(best[1], d) for d in range(4)])
+        pose = paths.facing(door_pos)
+        if pose is None:
             return self._take(best[1])
-        states = ways.path(found[1])
+        states = paths.path(pose[1])
         blocked = self._first_obstacle(states, key)
         if blocked is not None:
-            cell = self.known.at(blocked[1])
+            cell = self.knowledge.at(blocked[1])
             if cell.type != "door" or self._lacks_key(cell):
                 return self._clear(blocked[1], cells_of(states))
         return self._take(best[1], cells_of(states))
 
     def _clear(self, pos: Pos, route: set[int]) -> Intent | None:
-        """Get out of the way what bars a route that will be walked with a full hand."""
-        what = self.known.at(pos)
+        """Remove an obstacle from a route that will be walked while carrying something."""
+        what = self.knowledge.at(pos)
         if what.type == "door":
             return self._unlock(pos)
         return self._take(pos, route)
 
-    def _place_beside(self, ways: Ways, goals: list[Pos], gone: Any) -> int | None:
-        """The cheapest pose that looks at floor beside one of `goals`; a thing lying there has its price."""
-        width = self.known.width
-        steps = [dx + dy * width for dx, dy in STEPS]
-        near = {y * width + x + step for x, y in goals for step in steps}
-        cells, seen = self.known.cells, self.known.seen
+    def _place_beside(self, paths: ShortestPaths, goals: list[Pos], removed: Any) -> int | None:
+        """Return the cheapest pose that faces floor next to one of `goals`; an object lying there adds its cost."""
+        width = self.knowledge.width
+        steps = [dx + dy * width for dx, dy in DIRECTIONS]
+        beside = {y * width + x + step for x, y in goals for step in steps}
+        cells, seen = self.knowledge.cells, self.knowledge.seen
 
         def wanted(cell: int) -> int | None:
-            if cell not in near or not seen[cell]:
+            if cell not in beside or not seen[cell]:
                 return None
             what = cells[cell]
-            if what is None or what is gone:
+            if what is None or what is removed:
                 return 0
-            return None if what.type in ("wall", "door") else IN_THE_WAY
+            return None if what.type in ("wall", "door") else OBSTACLE
 
-        found = ways.nearest(wanted)
-        return None if found is None else found[1]
+        pose = paths.nearest(wanted)
+        return None if pose is None else pose[1]
 
     def _deliver(self, state: int) -> Intent | None:
-        """Walk to the pose with what is carried, and put it down ahead."""
-        width = self.known.width
-        dx, dy = STEPS[state & 3]
+        """Walk to the pose with the carried object and drop it ahead."""
+        width = self.knowledge.width
+        dx, dy = DIRECTIONS[state & 3]
         cell = state >> 2
         ahead = (cell % width + dx, cell // width + dy)
-        states = self.ways.path(state)
-        if self.known.at(ahead) is not None or self._first_obstacle(states) is not None:
+        states = self.paths.path(state)
+        if self.knowledge.at(ahead) is not None or self._first_obstacle(states) is not None:
             blocked = self._first_obstacle(states)
             if (
                 blocked is not None
-                and self.known.at(blocked[1]).type == "door"
-                and not self._lacks_key(self.known.at(blocked[1]))
+                and self.knowledge.at(blocked[1]).type == "door"
+                and not self._lacks_key(self.knowledge.at(blocked[1]))
             ):
                 return self._travel(state, None, ahead)
             return self._put_down_before(ahead, set())
         return Intent(moves_of(states), DROP, ahead)
 
     def _obstacle_from(self, start: Pos, what: Any, goals: list[Pos]) -> tuple[Pos | None, set[int]]:
-        """What bars the way on which `what` is to be carried from `start` to a place beside `goals`, and that way."""
-        ways = Ways(self.known, self.prices._replace(gone=what), [(start, d) for d in range(4)])
-        state = self._place_beside(ways, goals, what)
+        """Return the first obstacle on the path for carrying `what` from `start` next to a goal, and that path."""
+        paths = ShortestPaths(self.knowledge, self.costs._replace(removed=what), [(start, d) for d in range(4)])
+        state = self._place_beside(paths, goals, what)
         if state is None:
             return None, set()
-        states = ways.path(state)
-        width = self.known.width
-        dx, dy = STEPS[state & 3]
+        states = paths.path(state)
+        width = self.knowledge.width
+        dx, dy = DIRECTIONS[state & 3]
         ahead = (state >> 2) % width + dx, (state >> 2) // width + dy
         route = cells_of(states) | {ahead[1] * width + ahead[0]}
         blocked = self._first_obstacle(states, what)
         if blocked is not None:
-            cell = self.known.at(blocked[1])
+            cell = self.knowledge.at(blocked[1])
             return (None if cell.type == "door" and not self._lacks_key(cell) else blocked[1]), route
-        there = self.known.at(ahead)
+        there = self.knowledge.at(ahead)
         return (ahead if there is not None and there is not what else None), route
 
     def _put_down_before(self, target: Pos, avoid: set[int]) -> Intent | None:
-        """Put down what is in hand, off the way to `target`."""
-        found = self.turned.before(target)
-        route = set() if found is None else cells_of(self.turned.path(found[1]))
-        return self._put_down(avoid | route | {target[1] * self.known.width + target[0]}, target)
+        """Drop the carried object, off the path to `target`."""
+        pose = self.paths_any_facing.facing(target)
+        route = set() if pose is None else cells_of(self.paths_any_facing.path(pose[1]))
+        return self._put_down(avoid | route | {target[1] * self.knowledge.width + target[0]}, target)
 
     def _put_down(self, avoid: set[int], target: Pos | None = None) -> Intent | None:
-        """Put down what is in hand: near, and where it bars nothing."""
-        known = self.known
-        for careful in (3, 2, 1) if known.held <= PATIENCE else ():
+        """Drop the carried object nearby, where it blocks nothing."""
+        knowledge = self.knowledge
+        for careful in (3, 2, 1) if knowledge.held <= PATIENCE else ():
 
             def wanted(cell: int, careful: int = careful) -> int | None:
-                if not known.seen[cell] or known.cells[cell] is not None or cell in avoid:
+                if not knowledge.seen[cell] or knowledge.cells[cell] is not None or cell in avoid:
                     return None
                 if careful > 1 and self._beside_door(cell):
                     return None
-                return None if careful > 2 and not self._harmless(cell) else known.drops.get(cell, 0) * AGAIN
+                if careful > 2 and not self._keeps_floor_connected(cell):
+                    return None
+                return knowledge.drops.get(cell, 0) * REPEAT_DROP
 
-            found = self.turned.nearest(wanted)
-            if found is not None and self._first_obstacle(self.turned.path(found[1])) is None:
-                return self._drop_from(found[1])
+            pose = self.paths_any_facing.nearest(wanted)
+            if pose is not None and self._first_obstacle(self.paths_any_facing.path(pose[1])) is None:
+                return self._drop_from(pose[1])
         poses = self._dropping_poses()
         for state in poses:
-            if target is None or self._still_free(state, target):
+            if target is None or self._keeps_path_clear(state, target):
                 return self._drop_from(state)
         return self._drop_from(poses[0]) if poses else self._explore()
 
     def _dropping_poses(self) -> list[int]:
-        """Poses within reach that look at free floor, nearest first."""
-        known, steps = self.known, [dx + dy * self.known.width for dx, dy in STEPS]
+        """Return the reachable poses that face empty floor, nearest first."""
+        knowledge, steps = self.knowledge, [dx + dy * self.knowledge.width for dx, dy in DIRECTIONS]
         poses = []
-        for state, cost in enumerate(self.turned.cost):
+        for state, cost in enumerate(self.paths_any_facing.cost):
             cell = (state >> 2) + steps[state & 3]
-            free = cost < IN_THE_WAY and known.seen[cell] and known.cells[cell] is None
-            if free and self._first_obstacle(self.turned.path(state)) is None:
-                poses.append((cost + known.drops.get(cell, 0) * AGAIN, state))
+            free = cost < OBSTACLE and knowledge.seen[cell] and knowledge.cells[cell] is None
+            if free and self._first_obstacle(self.paths_any_facing.path(state)) is None:
+                poses.append((cost + knowledge.drops.get(cell, 0) * REPEAT_DROP, state))
         return [state for _, state in sorted(poses)]
 
-    def _still_free(self, state: int, target: Pos) -> bool:
-        """Whether the way on from a pose to `target` would do without the cell that is ahead of the pose."""
-        width = self.known.width
+    def _keeps_path_clear(self, state: int, target: Pos) -> bool:
+        """Return whether the path from a pose to `target` gets no worse when the cell ahead of the pose is blocked."""
+        width = self.knowledge.width
         pos = ((state >> 2) % width, (state >> 2) // width)
-        dx, dy = STEPS[state & 3]
+        dx, dy = DIRECTIONS[state & 3]
         cell = (state >> 2) + dx + dy * width
         if (pos[0] + dx, pos[1] + dy) == target:
             return False
-        ways = Ways(self.known, self.prices._replace(taken=cell), [(pos, state & 3)])
-        found, now = ways.before(target), self.turned.before(target)
-        if found is None or now is None:
+        paths = ShortestPaths(self.knowledge, self.costs._replace(blocked_cell=cell), [(pos, state & 3)])
+        pose, now = paths.facing(target), self.paths_any_facing.facing(target)
+        if pose is None or now is None:
             return False
-        return self._burden(ways.path(found[1])) <= self._burden(self.turned.path(now[1]))
+        return self._count_objects(paths.path(pose[1])) <= self._count_objects(self.paths_any_facing.path(now[1]))
 
-    def _burden(self, states: list[int]) -> int:
-        """How many things lie on a way."""
-        cells = (self.known.cells[cell] for cell in cells_of(states))
+    def _count_objects(self, states: list[int]) -> int:
+        """Return the number of objects on a path."""
+        cells = (self.knowledge.cells[cell] for cell in cells_of(states))
         return sum(what is not None and what.type != "door" for what in cells)
 
     def _drop_from(self, state: int) -> Intent:
-        width = self.known.width
-        dx, dy = STEPS[state & 3]
+        width = self.knowledge.width
+        dx, dy = DIRECTIONS[state & 3]
         cell = state >> 2
-        return Intent(moves_of(self.ways.path(state)), DROP, (cell % width + dx, cell // width + dy))
+        return Intent(moves_of(self.paths.path(state)), DROP, (cell % width + dx, cell // width + dy))
 
     def _beside_door(self, cell: int) -> bool:
-        width, cells, seen = self.known.width, self.known.cells, self.known.seen
-        near = (cells[cell + step] for step in (1, -1, width, -width) if seen[cell + step])
-        return any(what is not None and what.type == "door" for what in near)
+        width, cells, seen = self.knowledge.width, self.knowledge.cells, self.knowledge.seen
+        beside = (cells[cell + step] for step in (1, -1, width, -width) if seen[cell + step])
+        return any(what is not None and what.type == "door" for what in beside)
 
-    def _harmless(self, cell: int) -> bool:
-        """Whether the floor around stays in one piece: going round the cell, free and taken change at most once."""
-        width = self.known.width
+    def _keeps_floor_connected(self, cell: int) -> bool:
+        """Return whether the floor around the cell stays connected: its ring has at most one free stretch."""
+        width = self.knowledge.width
         ring = []
-        for dx, dy in _AROUND:
+        for dx, dy in _RING:
             i = cell + dx + dy * width
-            ring.append(bool(self.known.seen[i]) and is_open(self.known.cells[i]))
+            ring.append(bool(self.knowledge.seen[i]) and is_open(self.knowledge.cells[i]))
         return sum(ring[i] != ring[i - 1] for i in range(8)) <= 2
 
     def _explore(self) -> Intent | None:
-        """Towards the nearest cell that was not seen; where there is none, into boxes."""
-        known = self.known
+        """Go towards the nearest unseen cell; if there is none, open boxes."""
+        knowledge = self.knowledge
 
         def unseen(cell: int) -> int | None:
-            return None if known.seen[cell] else 0
+            return None if knowledge.seen[cell] else 0
 
-        found = self.ways.nearest(unseen)
-        if found is not None and self._burden(self.ways.path(found[1])):
-            found = self.turned.nearest(unseen)  # something has to be moved: which way must not depend on a turn
+        pose = self.paths.nearest(unseen)
+        if pose is not None and self._count_objects(self.paths.path(pose[1])):
+            pose = self.paths_any_facing.nearest(
+                unseen
+            )  # an obstacle must be moved: choose the path regardless of the current facing
         box = None
-        if found is None or found[0] >= FORBIDDEN:
+        if pose is None or pose[0] >= FORBIDDEN:
             box = self._box()
         if box is not None:
             return self._approach_box(box)
-        if found is None:
-            poses = self._dropping_poses() if known.hand is not None and known.hand.type == "box" else []
-            return self._drop_from(poses[0]) if poses else None  # to be opened
-        width = known.width
-        dx, dy = STEPS[found[1] & 3]
-        cell = found[1] >> 2
-        return self._travel(found[1], None, (cell % width + dx, cell // width + dy))
+        if pose is None:
+            poses = self._dropping_poses() if knowledge.hand is not None and knowledge.hand.type == "box" else []
+            return self._drop_from(poses[0]) if poses else None  # a box is dropped before it is opened
+        width = knowledge.width
+        dx, dy = DIRECTIONS[pose[1] & 3]
+        cell = pose[1] >> 2
+        return self._travel(pose[1], None, (cell % width + dx, cell // width + dy))
 
     def _box(self) -> Pos | None:
         best: tuple[int, Pos] | None = None
         for pos, cell in self.things:
             if cell.type == "box":
-                found = self.ways.before(pos)
-                if found is not None and found[0] < FAR and (best is None or found[0] < best[0]):
-                    best = (found[0], pos)
+                pose = self.paths.facing(pos)
+                if pose is not None and pose[0] < FAR and (best is None or pose[0] < best[0]):
+                    best = (pose[0], pos)
         return None if best is None else best[1]
 
     def _approach_box(self, pos: Pos) -> Intent | None:
-        found = self.ways.before(pos)
-        return None if found is None else self._travel(found[1], TOGGLE, pos)
+        pose = self.paths.facing(pos)
+        return None if pose is None else self._travel(pose[1], TOGGLE, pos)

@@ -1,12 +1,11 @@
-"""The forty levels AgentGym plays, in its order: what each is given in turns, and how often a random player solves it.
+"""AgentGym's forty levels in its order, with their turn budgets and the success rates of a random player.
 
-Both were measured (`benchmarks/worlds.py --budgets 300`): turns are about twice what the expert needed at most.
-Data only.
+Both were measured with `benchmarks/worlds.py --budgets 300`; a budget is about twice the most turns the expert needed.
 """
 
 from __future__ import annotations
 
-# level -> turns
+# turn budget by level
 LEVELS: dict[str, int] = {
     "GoToRedBallGrey": 20,
     "GoToRedBall": 20,
@@ -50,7 +49,7 @@ LEVELS: dict[str, int] = {
     "BossLevelNoUnlock": 300,
 }
 
-# The groups of AgentGym-RL's table, as levels. Its "Room" is OneRoomS20; its "Pickup" is the level of that name.
+# Levels by group, as in AgentGym-RL's results table. Its "Room" is OneRoomS20; its "Pickup" is the level of that name.
 GROUPS: dict[str, tuple[str, ...]] = {
     "GoTo": tuple(level for level in LEVELS if level.startswith("GoTo")),
     "AOD": ("ActionObjDoor",),
@@ -60,7 +59,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "All": tuple(LEVELS),
 }
 
-# id -> success of the random player, measured on 100 to 500 episodes
+# success rate of the random player by level or group, measured on 100 to 500 episodes
 RANDOM: dict[str, float] = {
     "GoTo": 0.797,
     "AOD": 0.602,

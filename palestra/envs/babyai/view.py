@@ -1,12 +1,12 @@
-"""A world and the agent's pose -> what the agent sees: the cells in view, the things in it by name, words and a map."""
+"""Compute what the agent sees: the visible cells, the named objects among them, a description and a map."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any, NamedTuple
 
-from palestra.envs.babyai.engine import World
-from palestra.envs.babyai.quick import STEPS
+from palestra.envs.babyai.fast_levels import DIRECTIONS
+from palestra.envs.babyai.level import Level
 
 SIZE = 7  # the view is 7 x 7 cells: six ahead, three to each side
 HALF = SIZE // 2
@@ -15,13 +15,13 @@ LEGEND = (
     "^ you (looking up the map), # wall, . floor, k key, o ball, b box, D closed door, L locked door, _ open door, "
     "? not visible"
 )
-_SIGNS = {"key": "k", "ball": "o", "box": "b"}
+_SYMBOLS = {"key": "k", "ball": "o", "box": "b"}
 
 
 class Thing(NamedTuple):
-    """Something in view that has a name."""
+    """A named object in view."""
 
-    name: str  # "red closed door 1": the nearest of its kind is number 1
+    name: str  # "red closed door 1"; the nearest of its kind is number 1
     kind: str  # "door", "key", "ball", "box"
     what: Any  # minigrid's object
     pos: tuple[int, int]
@@ -30,18 +30,18 @@ class Thing(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is in view from one pose."""
+    """Everything visible from one pose."""
 
     things: list[Thing]  # nearest first
     visible: list[tuple[int, int]]  # cells of the grid, the agent's own included
-    floor: set[tuple[int, int]]  # those of them that can be stood on
+    floor: set[tuple[int, int]]  # visible cells the agent can stand on
     rows: list[str]  # the map, farthest row first
 
 
 def _offsets() -> list[list[tuple[int, int]]]:
-    """For each direction, the offset of every cell of the view, nearest row first, left to right."""
+    """Return, for each direction, the offset of every cell of the view, nearest row first, left to right."""
     tables = []
-    for dx, dy in STEPS:
+    for dx, dy in DIRECTIONS:
         table = [
             (dx * ahead - dy * side, dy * ahead + dx * side) for ahead in range(SIZE) for side in range(-HALF, HALF + 1)
         ]
@@ -52,11 +52,11 @@ def _offsets() -> list[list[tuple[int, int]]]:
 _OFFSETS = _offsets()
 
 
-def look(world: World) -> View:
-    """The view, by minigrid's rule of what hides what: light spreads row by row and stops at walls and shut doors."""
-    width, height, cells = world.width, world.height, world.cells
-    x0, y0 = world.pos
-    table = _OFFSETS[world.facing]
+def view_of(level: Level) -> View:
+    """Compute the view by minigrid's visibility rule: light spreads row by row and stops at walls and closed doors."""
+    width, height, cells = level.width, level.height, level.cells
+    x0, y0 = level.pos
+    table = _OFFSETS[level.facing]
     things: list[tuple[int, int, int, Any, tuple[int, int]]] = []
     visible: list[tuple[int, int]] = []
     floor: set[tuple[int, int]] = set()
@@ -65,7 +65,7 @@ def look(world: World) -> View:
     at = 0
     for ahead in range(SIZE):
         row: list[tuple[int, int, Any]] = []
-        dark = 0  # cells of this row that hide what is behind them
+        dark = 0  # cells of this row that block the view
         bit = 1
         for dx, dy in table[at : at + SIZE]:
             x, y = x0 + dx, y0 + dy
@@ -79,30 +79,30 @@ def look(world: World) -> View:
             row.append((x, y, cell))
             bit <<= 1
         lit, ahead_lit = _spread(lit, dark)
-        signs = ""
+        symbols = ""
         for side, (x, y, cell) in enumerate(row):
             if not lit >> side & 1:
-                signs += "?"
+                symbols += "?"
             elif cell is False:
-                signs += "#"
+                symbols += "#"
             else:
                 pos = (x, y)
                 visible.append(pos)
                 if cell is None:
-                    signs += "."
+                    symbols += "."
                     floor.add(pos)
                 elif cell.type == "wall":
-                    signs += "#"
+                    symbols += "#"
                 else:
                     if cell.type == "door":
-                        signs += "_" if cell.is_open else "L" if cell.is_locked else "D"
+                        symbols += "_" if cell.is_open else "L" if cell.is_locked else "D"
                         if cell.is_open:
                             floor.add(pos)
                     else:
-                        signs += _SIGNS[cell.type]
+                        symbols += _SYMBOLS[cell.type]
                     if ahead or side != HALF:
                         things.append((ahead + abs(side - HALF), ahead, side - HALF, cell, pos))
-        rows.append(signs if ahead else f"{signs[:HALF]}^{signs[HALF + 1 :]}")
+        rows.append(symbols if ahead else f"{symbols[:HALF]}^{symbols[HALF + 1 :]}")
         if not ahead_lit:
             rows += ["?" * SIZE] * (SIZE - 1 - ahead)  # all dark
             break
@@ -125,7 +125,7 @@ def _nearness(thing: tuple[int, int, int, Any, tuple[int, int]]) -> tuple[int, i
 
 @cache
 def _spread(lit: int, dark: int) -> tuple[int, int]:
-    """The lit cells of a row once light has run along it both ways, and those of the row behind it."""
+    """Return the lit cells of a row after light has spread along it both ways, and the lit cells of the row behind."""
     behind = 0
     for side in range(SIZE - 1):
         bit = 1 << side
@@ -141,14 +141,14 @@ def _spread(lit: int, dark: int) -> tuple[int, int]:
 
 
 def name_of(what: Any) -> str:
-    """ "red ball", "red locked door"."""
+    """Return a name such as "red ball" or "red locked door"."""
     if what.type == "door":
         return f"{what.color} {'open' if what.is_open else 'locked' if what.is_locked else 'closed'} door"
     return f"{what.color} {what.type}"
 
 
 def describe(view: View, carrying: Any, *, with_map: bool) -> str:
-    """The view in words: things with their distances, walls ahead and beside, what is carried."""
+    """Describe the view: objects with their distances, walls ahead and to the sides, the carried object, the map."""
     lines = []
     if view.things:
         lines.append("You see:")
@@ -156,7 +156,7 @@ def describe(view: View, carrying: Any, *, with_map: bool) -> str:
     else:
         lines.append("You see nothing but walls and floor.")
     lines.append(_walls(view.rows))
-    lines.append(f"You carry {'nothing' if carrying is None else 'a ' + name_of(carrying)}.")
+    lines.append(f"You are carrying {'nothing' if carrying is None else 'a ' + name_of(carrying)}.")
     if with_map:
         lines.append("Map of your view:")
         lines += view.rows
@@ -175,6 +175,6 @@ def _walls(rows: list[str]) -> str:
     own = rows[-1]
     left = next((n for n in range(1, HALF + 1) if own[HALF - n] == "#"), None)
     right = next((n for n in range(1, HALF + 1) if own[HALF + n] == "#"), None)
-    found = [(ahead, "ahead"), (left, "to the left"), (right, "to the right")]
-    told = [f"{steps} {where}" for steps, where in found if steps is not None]
-    return f"Walls: {', '.join(told)}." if told else "No wall ahead or beside you in sight."
+    distances = [(ahead, "ahead"), (left, "to the left"), (right, "to the right")]
+    walls = [f"{steps} {where}" for steps, where in distances if steps is not None]
+    return f"Walls: {', '.join(walls)}." if walls else "No walls in sight ahead, to the left or to the right."

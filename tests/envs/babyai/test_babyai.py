@@ -1,4 +1,4 @@
-"""BabyAI through its public face: what is seen, what can be done, what counts."""
+"""BabyAI: views, actions, rewards and levels, compared with minigrid where it defines them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from minigrid.minigrid_env import MiniGridEnv
 from PIL import Image
 
 import palestra
-from palestra.envs.babyai.draws import Draws
-from palestra.envs.babyai.engine import World
+from palestra.envs.babyai.generator import BatchedGenerator
+from palestra.envs.babyai.level import Level
 from palestra.envs.babyai.levels import GROUPS, LEVELS
 from palestra.envs.babyai.solvable import solvable
 from palestra.errors import BadValue, ResetNeeded
 
-SOME = st.sampled_from(
+LEVEL_NAMES = st.sampled_from(
     ["GoToLocalS8N7", "OpenDoorLoc", "UnlockPickupDist", "PutNextLocalS6N4", "SynthS5R2", "KeyInBox"]
 )
 OBJECTS = {"unseen": 0, "empty": 1, "wall": 2, "door": 4, "key": 5, "ball": 6, "box": 7}
 
 
-def made(level: str, seed: int = 0, **kwargs: Any) -> Any:
+def make_env(level: str, seed: int = 0, **kwargs: Any) -> Any:
     env: Any = palestra.make(f"babyai:{level}-v0", **kwargs)
     env.reset(seed=seed)
     return env
@@ -41,13 +41,13 @@ def wander(env: Any, turns: int) -> None:
 
 
 @settings(max_examples=60)
-@given(level=SOME, seed=st.integers(0, 10**6), turns=st.integers(0, 12))
-def test_the_view_is_minigrids(level: str, seed: int, turns: int) -> None:
-    env = made(level, seed)
+@given(level=LEVEL_NAMES, seed=st.integers(0, 10**6), turns=st.integers(0, 12))
+def test_view_equals_minigrids(level: str, seed: int, turns: int) -> None:
+    env = make_env(level, seed)
     wander(env, turns)
-    engine = env.world.engine
-    reference: Any = MiniGridEnv  # our engines leave out the arrays
-    image = reference.gen_obs(engine)["image"]
+    engine = env.current.engine
+    base: Any = MiniGridEnv  # our subclasses skip the arrays
+    image = base.gen_obs(engine)["image"]
     signs = {
         "?": "unseen",
         "#": "wall",
@@ -67,41 +67,41 @@ def test_the_view_is_minigrids(level: str, seed: int, turns: int) -> None:
         kind, color, state = image[3 + thing.right, 6 - thing.ahead]
         assert (OBJECTS[thing.kind], thing.what.encode()[1]) == (kind, color)
         assert thing.kind != "door" or ("open", "closed", "locked")[state] in thing.name
-        assert f"- {thing.name}: " in env._shown()
+        assert f"- {thing.name}: " in env._observation()
 
 
 @settings(max_examples=60)
-@given(level=SOME, seed=st.integers(0, 10**6), turns=st.integers(0, 8))
-def test_every_listed_action_works_and_does_what_it_says(level: str, seed: int, turns: int) -> None:
-    env = made(level, seed)
+@given(level=LEVEL_NAMES, seed=st.integers(0, 10**6), turns=st.integers(0, 8))
+def test_every_listed_action_works(level: str, seed: int, turns: int) -> None:
+    env = make_env(level, seed)
     wander(env, turns)
     listed = env.step("check available actions").observation.removeprefix("You can: ").removesuffix(".").split(", ")
     things = {thing.name: thing for thing in env.view.things}
     for action in listed:
-        twin = env.fork()
-        carried = twin.world.carrying
-        step = twin.step(action)
+        fork = env.fork()
+        carried = fork.current.carrying
+        step = fork.step(action)
         assert "invalid" not in step.info, action
         if step.terminated:
             continue
-        ahead = tuple(int(i) for i in twin.world.engine.front_pos)
+        ahead = tuple(int(i) for i in fork.current.engine.front_pos)
         if action.startswith("go to "):
             assert ahead == things[action.removeprefix("go to ")].pos
         elif action.startswith("pick up "):
             pos = things[action.removeprefix("pick up ")].pos
             assert ahead == pos
-            assert twin.world.carrying is not None
-            assert twin.world.engine.grid.get(*pos) is None
+            assert fork.current.carrying is not None
+            assert fork.current.engine.grid.get(*pos) is None
         elif "go through " in action:
-            assert twin.world.pos == things[action.partition("go through ")[2]].pos
+            assert fork.current.pos == things[action.partition("go through ")[2]].pos
         elif action == "drop":
             assert carried is not None
-            assert twin.world.carrying is None
-    assert env.step("check available actions").observation.count("turn left") == 1  # forks left no trace
+            assert fork.current.carrying is None
+    assert env.step("check available actions").observation.count("turn left") == 1  # the forks changed nothing
 
 
-def untouched(name: str) -> Any:
-    """A module of minigrid as it is in its file, whatever was changed in the one that is loaded."""
+def unpatched(name: str) -> Any:
+    """Return a fresh copy of a minigrid module, without the changes made to the one that is loaded."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.loader is not None
@@ -111,24 +111,24 @@ def untouched(name: str) -> Any:
 
 
 @pytest.mark.parametrize("level", list(LEVELS))
-def test_a_seed_is_minigrids_seed(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs: Any = gymnasium.make(f"BabyAI-{level}-v{int(level == 'GoToObjS6')}", disable_env_checker=True).unwrapped
-    search = untouched("minigrid.envs.babyai.core.verifier").ObjDesc.find_matching_objs
+def test_levels_equal_minigrids_for_the_same_seed(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference: Any = gymnasium.make(f"BabyAI-{level}-v{int(level == 'GoToObjS6')}", disable_env_checker=True).unwrapped
+    search = unpatched("minigrid.envs.babyai.core.verifier").ObjDesc.find_matching_objs
     for seed in (0, 7, 12345):
         with monkeypatch.context() as patch:
-            patch.setattr(verifier.ObjDesc, "find_matching_objs", search)  # ours is the same, but quicker
-            theirs.reset(seed=seed)
-        if not solvable(theirs):
-            continue  # ours is drawn again
-        env = made(level, seed)
-        assert env.world.mission == theirs.mission
-        assert np.array_equal(env.world.engine.grid.encode(), theirs.grid.encode())
-        assert (env.world.pos, env.world.facing) == (tuple(theirs.agent_pos), theirs.agent_dir)
+            patch.setattr(verifier.ObjDesc, "find_matching_objs", search)  # ours returns the same, faster
+            reference.reset(seed=seed)
+        if not solvable(reference):
+            continue  # ours is generated again
+        env = make_env(level, seed)
+        assert env.current.mission == reference.mission
+        assert np.array_equal(env.current.engine.grid.encode(), reference.grid.encode())
+        assert (env.current.pos, env.current.facing) == (tuple(reference.agent_pos), reference.agent_dir)
 
 
 @pytest.mark.parametrize("level", list(LEVELS))
 def test_the_expert_solves(level: str) -> None:
-    env = made(level)
+    env = make_env(level)
     for seed in (1000, 1001):
         env.reset(seed=seed)
         while not (step := env.step(env.expert_action())).terminated:
@@ -138,27 +138,27 @@ def test_the_expert_solves(level: str) -> None:
         assert 0.0 <= step.info["discounted"] <= 1.0
 
 
-def test_draws_that_cannot_be_solved_are_drawn_again() -> None:
-    theirs: Any = gymnasium.make("BabyAI-GoToImpUnlock-v0", disable_env_checker=True).unwrapped
-    theirs.reset(seed=6)  # minigrid locks the key into the room it opens
-    assert not solvable(theirs)
-    env = made("GoToImpUnlock", 6)
-    assert solvable(env.world.engine)
-    again = made("GoToImpUnlock", 6)
-    assert again.world.mission == env.world.mission
-    assert np.array_equal(again.world.engine.grid.encode(), env.world.engine.grid.encode())
+def test_unsolvable_levels_are_generated_again() -> None:
+    reference: Any = gymnasium.make("BabyAI-GoToImpUnlock-v0", disable_env_checker=True).unwrapped
+    reference.reset(seed=6)  # minigrid locks the key into the room it opens
+    assert not solvable(reference)
+    env = make_env("GoToImpUnlock", 6)
+    assert solvable(env.current.engine)
+    again = make_env("GoToImpUnlock", 6)
+    assert again.current.mission == env.current.mission
+    assert np.array_equal(again.current.engine.grid.encode(), env.current.engine.grid.encode())
 
 
-def test_the_discounted_reward_is_minigrids() -> None:
-    env = made("GoToRedBall", 3, discounted=True)
-    theirs: Any = gymnasium.make("BabyAI-GoToRedBall-v0", disable_env_checker=True).unwrapped
-    theirs.reset(seed=3)
+def test_discounted_reward_equals_minigrids() -> None:
+    env = make_env("GoToRedBall", 3, discounted=True)
+    reference: Any = gymnasium.make("BabyAI-GoToRedBall-v0", disable_env_checker=True).unwrapped
+    reference.reset(seed=3)
     step = None
     while step is None or not step.terminated:
         move = {"turn left": 0, "turn right": 1, "move forward": 2}
         action = env.player_rng.choice([one for one in move if one != "move forward" or env._free_ahead()])
         step = env.step(action)
-        _, reward, over, cut, _ = theirs.step(move[action])
+        _, reward, over, cut, _ = reference.step(move[action])
         if cut or env.turn == 20:
             return
     assert over
@@ -166,52 +166,52 @@ def test_the_discounted_reward_is_minigrids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "says", "kind"),
+    ("action", "expected", "kind"),
     [
-        ("", "No action could be read", "format"),
+        ("", "No action found", "format"),
         ("fly", 'There is no action "fly"', "format"),
-        ("go to pink elephant 1", "You see no pink elephant 1 now", "rule"),
-        ("drop", "You carry nothing", "rule"),
-        ("move forward 0", "lead nowhere", "rule"),
-        ("go through red ball 1", "is no door", "rule"),
-        ("toggle red ball 1", "Only doors and boxes open", "rule"),
-        ("pick up", "picked up", "rule"),
-        ("pick up the moon", "You see no moon now", "rule"),
-        ("toggle", "only doors and boxes open", "rule"),
+        ("go to pink elephant 1", "You see no pink elephant 1", "rule"),
+        ("drop", "You are not carrying anything", "rule"),
+        ("move forward 0", "has no effect", "rule"),
+        ("go through red ball 1", "is not a door", "rule"),
+        ("toggle red ball 1", "Only doors and boxes can be toggled", "rule"),
+        ("pick up", "to pick up", "rule"),
+        ("pick up the moon", "You see no moon", "rule"),
+        ("toggle", "only doors and boxes can be toggled", "rule"),
     ],
 )
-def test_bad_actions_are_answered(action: str, says: str, kind: str) -> None:
-    env = made("GoToRedBallNoDists")
+def test_feedback_for_bad_actions(action: str, expected: str, kind: str) -> None:
+    env = make_env("GoToRedBallNoDists")
     while not env.view.things or env.view.things[0].ahead + abs(env.view.things[0].right) < 2:
         env.reset(seed=env.seed + 1)
-    before = env.world.moves
+    before = env.current.moves
     step = env.step(action)
-    assert says in step.observation
+    assert expected in step.observation
     assert "You can: turn left, turn right" in step.observation
-    assert (step.info["invalid"], step.reward, env.world.moves) == (kind, 0.0, before)
+    assert (step.info["invalid"], step.reward, env.current.moves) == (kind, 0.0, before)
 
 
-def test_locked_doors_and_full_hands_are_explained() -> None:
-    env = made("UnlockPickupDist", 1)
+def test_feedback_for_locked_doors_and_full_hands() -> None:
+    env = make_env("UnlockPickupDist", 1)
     seen = set()
     for _ in range(30):
         for thing in env.view.things:
-            if thing.kind == "door" and thing.what.is_locked and env.world.carrying is None:
+            if thing.kind == "door" and thing.what.is_locked and env.current.carrying is None:
                 assert (
-                    f"needs a {thing.what.color} key"
+                    f"opens only while you carry a {thing.what.color} key"
                     in env.fork().step(f"toggle and go through {thing.name}").observation
                 )
                 seen.add("locked")
-            if thing.kind == "key" and env.world.carrying is not None:
-                assert "Your hand is full" in env.fork().step(f"pick up {thing.name}").observation
+            if thing.kind == "key" and env.current.carrying is not None:
+                assert "already carrying" in env.fork().step(f"pick up {thing.name}").observation
                 seen.add("full")
         if env.step(env.expert_action()).terminated:
             break
     assert "locked" in seen
 
 
-def test_names_are_taken_loosely() -> None:
-    env = made("GoToRedBallNoDists")
+def test_loose_object_names_are_accepted() -> None:
+    env = make_env("GoToRedBallNoDists")
     while not env.view.things:
         env.reset(seed=env.seed + 1)
     for action in (
@@ -221,7 +221,7 @@ def test_names_are_taken_loosely() -> None:
         "`go to red ball 1`.",
     ):
         assert env.fork().step(action).info["success"]
-    assert env.fork().step("pickup red ball 1").info["success"]  # which goes there
+    assert env.fork().step("pickup red ball 1").info["success"]  # walks to the object, which completes the mission
 
 
 def test_parts_of_the_observation_can_be_left_out() -> None:
@@ -235,9 +235,9 @@ def test_parts_of_the_observation_can_be_left_out() -> None:
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    world = World("PickupAbove")
+    level = Level("PickupAbove")
     for seed in range(30):
-        world.start(seed)  # minigrid tells of every rejected draw
+        level.start(seed)  # minigrid prints every rejected level
     assert capfd.readouterr().out == ""
 
 
@@ -255,7 +255,7 @@ def test_render() -> None:
 
 
 def test_usage_errors() -> None:
-    with pytest.raises(BadValue, match="no level 'Moon'"):
+    with pytest.raises(BadValue, match="unknown level 'Moon'"):
         palestra.make("babyai:GoTo-v0", level="Moon")
     env = palestra.make("babyai:GoTo-v0")
     with pytest.raises(ResetNeeded):
@@ -265,32 +265,32 @@ def test_usage_errors() -> None:
 
 
 @given(seed=st.integers(0, 2**70), spans=st.lists(st.tuples(st.booleans(), st.integers(1, 3000)), max_size=300))
-def test_numbers_are_numpys(seed: int, spans: list[tuple[bool, int]]) -> None:
-    ours, theirs = Draws(seed), np.random.default_rng(seed)
-    for whole, span in spans:
-        if whole:
-            assert ours.integers(3, 3 + span) == theirs.integers(3, 3 + span)
+def test_generator_equals_numpys(seed: int, spans: list[tuple[bool, int]]) -> None:
+    ours, reference = BatchedGenerator(seed), np.random.default_rng(seed)
+    for is_integer, span in spans:
+        if is_integer:
+            assert ours.integers(3, 3 + span) == reference.integers(3, 3 + span)
         else:
-            assert ours.uniform(0, span) == theirs.uniform(0, span)
+            assert ours.uniform(0, span) == reference.uniform(0, span)
 
 
-def test_a_group_deals_out_its_levels_as_agentgym_does() -> None:
+def test_group_seeds_select_levels_as_in_agentgym() -> None:
     env: Any = palestra.make("babyai:All-v0")
     for index in (0, 39, 40, 125):
         info = env.reset(seed=index)[1]
         assert info["level"] == list(LEVELS)[index % 40]
-        assert info["goal"] == made(info["level"], index // 40).world.mission
+        assert info["goal"] == make_env(info["level"], index // 40).current.mission
     assert len(LEVELS) == 40
     assert len(GROUPS["GoTo"]) == 11
     assert {f"babyai:{name}-v0" for name in (*LEVELS, *GROUPS)} == set(palestra.list_envs("babyai"))
 
 
-def test_order_words_stay_and_order_counts() -> None:
-    missions = [made("GoToSeqS5R2", seed).world.mission for seed in range(40)]
+def test_missions_keep_order_words_and_order_counts() -> None:
+    missions = [make_env("GoToSeqS5R2", seed).current.mission for seed in range(40)]
     assert any(", then " in mission for mission in missions)
     assert any(" after you " in mission for mission in missions)
-    env = made("OpenRedBlueDoorsDebug", 0)
-    assert env.world.mission == "open the red door, then open the blue door"
+    env = make_env("OpenRedBlueDoorsDebug", 0)
+    assert env.current.mission == "open the red door, then open the blue door"
     blue = None
     while blue is None:
         env.step("turn left")
@@ -299,8 +299,8 @@ def test_order_words_stay_and_order_counts() -> None:
     assert (last.terminated, last.info["ending"], last.reward) == (True, "lost", 0.0)
 
 
-def test_levels_that_forgive_nothing_say_so_and_can_be_solved_in_order() -> None:
-    env = made("OpenDoorsOrderN4Debug")
+def test_strict_levels_state_their_rules_and_can_be_solved() -> None:
+    env = make_env("OpenDoorsOrderN4Debug")
     for seed in range(12):
         prompt, _ = env.reset(seed=seed)
         assert "fails the mission at once" in prompt

@@ -1,9 +1,8 @@
-"""A minigrid level's class -> the same level, drawn from the same numbers in a fifth of the time.
+"""Subclasses of minigrid's levels that generate the same level from the same random numbers in a fifth of the time.
 
-Most of an episode's start is minigrid laying walls cell by cell, each a new object with checked coordinates, asking
-numpy for one number at a time, and looking through all cells for things. Here all walls are one, a grid knows its
-things, and numbers are taken from the generator by the hundred, by numpy's own rules. A test compares the levels with
-minigrid's.
+Most of minigrid's reset is spent on building walls cell by cell (each a new object with checked coordinates), drawing
+random numbers one at a time from numpy, and scanning all cells for objects. These subclasses share one wall object,
+cache the objects of a grid, and draw from `BatchedGenerator`. A test compares every level with minigrid's own.
 """
 
 from __future__ import annotations
@@ -12,42 +11,42 @@ import math
 from functools import cache
 from typing import Any
 
-from palestra.envs.babyai.ground import Placed, around, flood, floor_of, things_of
+from palestra.envs.babyai.bitgrid import Placed, flood_fill, free_cells, neighbors, objects_on
 from palestra.optional import require
 
-STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # the four directions as minigrid numbers them: clockwise from east
+DIRECTIONS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # in minigrid's order: clockwise from east
 
-_quick: dict[str, type] = {}
-_BY_IDENTITY = {"GoToImpUnlock", "Unlock"}  # levels that compare numbers with `is`, which is never so for numpy's
-
-
-class _Apart(int):
-    """A number that is no other, be it equal."""
+_classes: dict[str, type] = {}
+_BY_IDENTITY = {"GoToImpUnlock", "Unlock"}  # levels that compare numbers with `is`, which is always false for numpy's
 
 
-def quick(module: str, name: str) -> type:
-    """The quick class of a level's class; it can be found again by name, so that its episodes pickle."""
+class _UniqueInt(int):
+    """An int that is never identical to another, even an equal one."""
+
+
+def fast_level_class(module: str, name: str) -> type:
+    """Return the fast subclass of minigrid's level class; the module finds it again by name, so episodes pickle."""
     key = f"{module.replace('.', '/')}:{name}"
-    found = _quick.get(key)
-    if found is None:
+    level_class = _classes.get(key)
+    if level_class is None:
         base = getattr(require(module, extra="babyai"), name)
         methods = _methods()
         if name in _BY_IDENTITY:
-            methods["_rand_int"] = _rand_apart
-        found = type(key, (base,), {**methods, "__module__": __name__, "__qualname__": key})
-        found = _quick.setdefault(key, found)  # another thread may have been first
-    return found
+            methods["_rand_int"] = _rand_unique_int
+        level_class = type(key, (base,), {**methods, "__module__": __name__, "__qualname__": key})
+        level_class = _classes.setdefault(key, level_class)  # another thread may have been first
+    return level_class
 
 
 def __getattr__(name: str) -> Any:
     if ":" not in name:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, level = name.partition(":")
-    return quick(module.replace("/", "."), level)
+    return fast_level_class(module.replace("/", "."), level)
 
 
-def the_wall() -> Any:
-    """The one that stands for all."""
+def shared_wall() -> Any:
+    """Return the wall object that every wall cell refers to."""
     return _grid_class()[1]
 
 
@@ -76,19 +75,19 @@ def _grid_class() -> tuple[type, Any]:
         names = {"get": get, "set": put, "wall_rect": wall_rect, "wall": wall, "things": None}
         names |= {"__module__": __name__, "__qualname__": ":grid"}
         _grids.append((type(":grid", (grid,), names), wall))
-        _quick[":grid"] = _grids[0][0]
+        _classes[":grid"] = _grids[0][0]
     return _grids[0]
 
 
 @cache
-def _walls(width: int, height: int, pace: int) -> list[Any]:
-    """A grid of rooms without doors; to be copied."""
-    wall = the_wall()
-    return [wall if x % pace == 0 or y % pace == 0 else None for y in range(height) for x in range(width)]
+def _walls(width: int, height: int, stride: int) -> list[Any]:
+    """Return the cells of a grid of rooms without doors; callers copy it."""
+    wall = shared_wall()
+    return [wall if x % stride == 0 or y % stride == 0 else None for y in range(height) for x in range(width)]
 
 
 def _join(room: Any, joined: set[int]) -> None:
-    """Add to `joined` the rooms that can be come to from `room` through doors, locked or not."""
+    """Add to `joined` the rooms connected to `room` through doors, locked or not."""
     joined.add(id(room))
     edge = [room]
     while edge:
@@ -99,139 +98,142 @@ def _join(room: Any, joined: set[int]) -> None:
                 edge.append(neighbor)
 
 
-def _rand_apart(self: Any, low: int, high: int) -> int:
-    return _Apart(self.draws.integers(low, high))
+def _rand_unique_int(self: Any, low: int, high: int) -> int:
+    return _UniqueInt(self.generator.integers(low, high))
 
 
 def find_matching_objs(self: Any, env: Any, use_location: bool = True) -> tuple[list[Any], list[tuple[int, int]]]:
-    """Instead of `ObjDesc.find_matching_objs`: the same things in the same order, without a call for every cell."""
+    """Replace `ObjDesc.find_matching_objs`: the same objects in the same order, without one call per cell."""
     env = env.unwrapped
     kind, color = self.type, self.color
-    found = _with_walls(env.grid) if kind is None and color in (None, "grey") else things_of(env.grid)
+    matches = _with_walls(env.grid) if kind is None and color in (None, "grey") else objects_on(env.grid)
     if kind is not None:
-        found = [one for one in found if one[2].type == kind]
+        matches = [match for match in matches if match[2].type == kind]
     if color is not None:
-        found = [one for one in found if one[2].color == color]
+        matches = [match for match in matches if match[2].color == color]
     if not use_location:
-        found = [one for one in found if any(one[2] is known for known in self.obj_set)]
+        matches = [match for match in matches if any(match[2] is obj for obj in self.obj_set)]
     elif self.loc is not None:
         room = env.room_from_pos(*env.agent_pos)
-        (x0, y0), (dx, dy) = env.agent_pos, STEPS[int(env.agent_dir)]
+        (x0, y0), (dx, dy) = env.agent_pos, DIRECTIONS[int(env.agent_dir)]
         ahead, aside = {"front": (1, 0), "behind": (-1, 0), "right": (0, 1), "left": (0, -1)}[self.loc]
-        found = [
+        matches = [
             (x, y, cell)
-            for x, y, cell in found
+            for x, y, cell in matches
             if room.pos_inside(x, y)
             and ahead * ((x - x0) * dx + (y - y0) * dy) + aside * ((y - y0) * dx - (x - x0) * dy) > 0
         ]
     if use_location:
-        self.obj_set = [one[2] for one in found]
-    self.obj_poss = [one[:2] for one in found]
+        self.obj_set = [match[2] for match in matches]
+    self.obj_poss = [match[:2] for match in matches]
     return self.obj_set, self.obj_poss
 
 
 def _with_walls(grid: Any) -> list[Placed]:
-    """Everything, column by column: "a grey object" means walls, too."""
+    """Return all objects including walls, column by column: "a grey object" matches walls too."""
     width = grid.width
     columns = (enumerate(grid.grid[x::width]) for x in range(width))
     return [(x, y, cell) for x, column in enumerate(columns) for y, cell in column if cell is not None]
 
 
 def _methods() -> dict[str, Any]:
-    quick_grid, _ = _grid_class()
+    fast_grid, _ = _grid_class()
     require("minigrid.envs.babyai.core.verifier", extra="babyai").ObjDesc.find_matching_objs = find_matching_objs
     colors = require("minigrid.core.constants", extra="babyai").COLOR_NAMES
     rejected = require("minigrid.envs.babyai.core.roomgrid_level", extra="babyai").RejectSampling
     rooms: Any = require("minigrid.core.roomgrid", extra="babyai")
     near_agent, new_room = rooms.reject_next_to, rooms.Room
     objects = require("minigrid.core.world_object", extra="babyai")
-    makes = {"key": objects.Key, "ball": objects.Ball, "box": objects.Box}
-    kinds = list(makes)
+    constructors = {"key": objects.Key, "ball": objects.Ball, "box": objects.Box}
+    kinds = list(constructors)
 
     def get_grid(self: Any) -> Any:
         return self._grid
 
     def set_grid(self: Any, grid: Any) -> None:
-        grid.__class__ = quick_grid  # minigrid makes its own, empty
+        grid.__class__ = fast_grid  # minigrid constructors its own, empty
         self._grid = grid
 
     def gen_grid(self: Any, width: int, height: int) -> None:
         while True:
-            lay_rooms(self, width, height)
+            build_rooms(self, width, height)
             try:
                 self.gen_mission()
                 self.validate_instrs(self.instrs)
             except (RecursionError, rejected):
-                continue  # drawn again
+                continue  # generate again
             break
         self.surface = self.mission = self.instrs.surface(self)
 
-    def lay_rooms(self: Any, width: int, height: int) -> None:
-        draw, columns, rows, size = self.draws.integers, self.num_cols, self.num_rows, self.room_size
-        pace = size - 1  # rooms share their walls
-        grid = self.grid = quick_grid(width, height)
-        grid.grid = _walls(width, height, pace)[:]
-        laid = [[new_room((i * pace, j * pace), (size, size)) for i in range(columns)] for j in range(rows)]
-        self.room_grid = laid
-        for j, row in enumerate(laid):
+    def build_rooms(self: Any, width: int, height: int) -> None:
+        draw, columns, rows, size = self.generator.integers, self.num_cols, self.num_rows, self.room_size
+        stride = size - 1  # rooms share their walls
+        grid = self.grid = fast_grid(width, height)
+        grid.grid = _walls(width, height, stride)[:]
+        rooms_by_row = [[new_room((i * stride, j * stride), (size, size)) for i in range(columns)] for j in range(rows)]
+        self.room_grid = rooms_by_row
+        for j, row in enumerate(rooms_by_row):
             for i, room in enumerate(row):  # doors and neighbors are to the right, down, left, up
                 x, y = room.top
                 neighbors, door_pos = room.neighbors, room.door_pos
                 if i < columns - 1:
                     neighbors[0] = row[i + 1]
-                    door_pos[0] = (x + pace, draw(y + 1, y + pace))
+                    door_pos[0] = (x + stride, draw(y + 1, y + stride))
                 if j < rows - 1:
-                    neighbors[1] = laid[j + 1][i]
-                    door_pos[1] = (draw(x + 1, x + pace), y + pace)
+                    neighbors[1] = rooms_by_row[j + 1][i]
+                    door_pos[1] = (draw(x + 1, x + stride), y + stride)
                 if i > 0:
                     neighbors[2] = row[i - 1]
                     door_pos[2] = row[i - 1].door_pos[0]
                 if j > 0:
-                    neighbors[3] = laid[j - 1][i]
-                    door_pos[3] = laid[j - 1][i].door_pos[1]
-        self.agent_pos = (columns // 2 * pace + size // 2, rows // 2 * pace + size // 2)  # facing east, in the middle
+                    neighbors[3] = rooms_by_row[j - 1][i]
+                    door_pos[3] = rooms_by_row[j - 1][i].door_pos[1]
+        self.agent_pos = (
+            columns // 2 * stride + size // 2,
+            rows // 2 * stride + size // 2,
+        )  # facing east, in the middle
         self.agent_dir = 0
 
     def rand_int(self: Any, low: int, high: int) -> int:
-        return self.draws.integers(low, high)  # type: ignore[no-any-return]
+        return self.generator.integers(low, high)  # type: ignore[no-any-return]
 
     def rand_float(self: Any, low: float, high: float) -> float:
-        return self.draws.uniform(low, high)  # type: ignore[no-any-return]
+        return self.generator.uniform(low, high)  # type: ignore[no-any-return]
 
     def rand_bool(self: Any) -> bool:
-        return self.draws.integers(0, 2) == 0  # type: ignore[no-any-return]
+        return self.generator.integers(0, 2) == 0  # type: ignore[no-any-return]
 
     def rand_pos(self: Any, x_low: int, x_high: int, y_low: int, y_high: int) -> tuple[int, int]:
-        return self.draws.integers(x_low, x_high), self.draws.integers(y_low, y_high)
+        return self.generator.integers(x_low, x_high), self.generator.integers(y_low, y_high)
 
     def rand_elem(self: Any, iterable: Any) -> Any:
-        some = iterable if isinstance(iterable, (list, tuple)) else list(iterable)
-        return some[self.draws.integers(0, len(some))]
+        options = iterable if isinstance(iterable, (list, tuple)) else list(iterable)
+        return options[self.generator.integers(0, len(options))]
 
     def check_objs_reachable(self: Any, raise_exc: bool = True) -> bool:
         grid, width = self.grid, self.grid.width
-        things = things_of(grid)
-        free = floor_of(grid)
+        things = objects_on(grid)
+        free = free_cells(grid)
         for x, y, cell in things:
             if cell.type == "door":
                 free |= 1 << y * width + x
-        reached = flood(1 << int(self.agent_pos[1]) * width + int(self.agent_pos[0]), free, width)
-        reached |= around(reached, width)
-        apart = any(not reached >> y * width + x & 1 for x, y, _ in things)
-        if apart and raise_exc:
+        reached = flood_fill(1 << int(self.agent_pos[1]) * width + int(self.agent_pos[0]), free, width)
+        reached |= neighbors(reached, width)
+        unreachable = any(not reached >> y * width + x & 1 for x, y, _ in things)
+        if unreachable and raise_exc:
             raise rejected("unreachable object")
-        return not apart
+        return not unreachable
 
     def place_obj(
         self: Any, obj: Any, top: Any = None, size: Any = None, reject_fn: Any = None, max_tries: float = math.inf
     ) -> tuple[int, int]:
-        grid, draw = self.grid, self.draws.several
+        grid, draw = self.grid, self.generator.integers_below
         width, height, cells = grid.width, grid.height, grid.grid
         left, upper = (0, 0) if top is None else (max(top[0], 0), max(top[1], 0))
         wide, high = (width, height) if size is None else size
         wide, high = min(wide, width - left), min(high, height - upper)
         x0, y0 = int(self.agent_pos[0]), int(self.agent_pos[1])
-        distance = 1  # from the agent, at least
+        distance = 1  # minimum distance from the agent
         if reject_fn is near_agent:
             reject_fn, distance = None, 2
         tries = 0
@@ -259,7 +261,7 @@ def _methods() -> dict[str, Any]:
             kind = rand_elem(self, kinds)
         if color is None:
             color = rand_elem(self, colors)
-        room, thing = self.room_grid[j][i], makes[kind](color)
+        room, thing = self.room_grid[j][i], constructors[kind](color)
         pos = place_obj(self, thing, room.top, room.size, near_agent, 1000)
         room.objs.append(thing)
         return thing, pos
@@ -267,40 +269,40 @@ def _methods() -> dict[str, Any]:
     def add_distractors(
         self: Any, i: int | None = None, j: int | None = None, num_distractors: int = 10, all_unique: bool = True
     ) -> list[Any]:
-        draws = self.draws
+        generator = self.generator
         taken: set[tuple[str, str]] = set()
         if all_unique:
             taken = {(thing.type, thing.color) for row in self.room_grid for room in row for thing in room.objs}
         added: list[Any] = []
         while len(added) < num_distractors:
-            n, m = draws.several(len(colors), len(kinds))
+            n, m = generator.integers_below(len(colors), len(kinds))
             color, kind = colors[n], kinds[m]
             if all_unique:
                 if (kind, color) in taken:
                     continue
                 taken.add((kind, color))
-            column = draws.integers(0, self.num_cols) if i is None else i
-            row = draws.integers(0, self.num_rows) if j is None else j
+            column = generator.integers(0, self.num_cols) if i is None else i
+            row = generator.integers(0, self.num_rows) if j is None else j
             added.append(add_object(self, column, row, kind, color)[0])
         return added
 
     def place_agent(self: Any, i: int | None = None, j: int | None = None, rand_dir: bool = True) -> tuple[int, int]:
-        draw, grid = self.draws.integers, self.grid
+        draw, grid = self.generator.integers, self.grid
         column = draw(0, self.num_cols) if i is None else i
         row = draw(0, self.num_rows) if j is None else j
         room = self.room_grid[row][column]
-        while True:  # not right before a thing
+        while True:  # the agent must not start facing an object
             self.agent_pos = (-1, -1)
             self.agent_pos = x, y = place_obj(self, None, room.top, room.size, max_tries=1000)
             if rand_dir:
                 self.agent_dir = draw(0, 4)
-            dx, dy = STEPS[self.agent_dir]
+            dx, dy = DIRECTIONS[self.agent_dir]
             front = grid.get(x + dx, y + dy)
             if front is None or front.type == "wall":
                 return x, y
 
     def connect_all(self: Any, door_colors: Any = colors, max_itrs: int = 5000) -> list[Any]:
-        draw, rooms, rows, columns = self.draws.several, self.room_grid, self.num_rows, self.num_cols
+        draw, rooms, rows, columns = self.generator.integers_below, self.room_grid, self.num_rows, self.num_cols
         added: list[Any] = []
         joined: set[int] = set()
         _join(self.room_from_pos(*self.agent_pos), joined)
@@ -333,5 +335,5 @@ def _methods() -> dict[str, Any]:
         "place_agent": place_agent,
         "place_obj": place_obj,
         "check_objs_reachable": check_objs_reachable,
-        "gen_obs": lambda _: None,  # its arrays cost more than all the rest of a move
+        "gen_obs": lambda _: None,  # its arrays cost more than the rest of a step
     }

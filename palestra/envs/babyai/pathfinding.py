@@ -1,0 +1,170 @@
+"""Find the cheapest paths over the part of the grid that was seen, with costs for doors and objects on the way."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from palestra.envs.babyai.fast_levels import DIRECTIONS
+from palestra.envs.babyai.level import FORWARD, LEFT, RIGHT
+
+Pos = tuple[int, int]
+
+FAR = 10**9
+SHUT = 2  # a closed door: stop and toggle
+OBSTACLE = 15  # an object on the path: pick it up, put it down elsewhere
+KEEP_IN_PLACE = 40  # an object on the path that the mission needs where it is
+LOCKED = 60  # a door whose key was seen but is not carried
+FORBIDDEN = 5_000  # an act that would fail the mission: only if nothing else is left
+
+
+class Knowledge(NamedTuple):
+    """Everything a player can know: contents of the cells it saw, its pose, the object it carries."""
+
+    width: int
+    height: int
+    cells: list[Any]  # valid only where `seen` is set
+    seen: bytearray
+    pos: Pos
+    facing: int
+    hand: Any
+    held: int = 0  # turns since the object in hand was picked up
+    drops: Mapping[int, int] = {}  # number of drops per cell
+
+    def at(self, pos: Pos) -> Any:
+        return self.cells[pos[1] * self.width + pos[0]]
+
+    def things(self) -> list[tuple[Pos, Any]]:
+        """Return every object seen, except walls, with its position."""
+        width = self.width
+        return [
+            ((i % width, i // width), cell)
+            for i, cell in enumerate(self.cells)
+            if cell is not None and cell.type != "wall" and self.seen[i]
+        ]
+
+
+class Costs(NamedTuple):
+    """Cost of entering a cell, beyond the step itself."""
+
+    doors: int  # 0, or FORBIDDEN where the mission forbids opening other doors
+    things: int  # 0, or FORBIDDEN where the mission forbids picking up other objects
+    keys: frozenset[str]  # colours of keys that were seen
+    held: str | None  # colour of the key in hand
+    keep: tuple[Any, ...] = ()  # objects that should stay where they are
+    removed: Any = None  # an object to treat as absent
+    blocked_cell: int = -1  # a cell to treat as blocked
+
+
+class ShortestPaths:
+    """Cheapest paths from the start poses to every other pose."""
+
+    def __init__(self, knowledge: Knowledge, costs: Costs, starts: Iterable[tuple[Pos, int]]) -> None:
+        self.knowledge = knowledge
+        width, height = knowledge.width, knowledge.height
+        cells, seen = knowledge.cells, knowledge.seen
+        size = width * height
+        steps = [dx + dy * width for dx, dy in DIRECTIONS]
+        entry: dict[int, int] = {costs.blocked_cell: FAR}
+        self.cost = cost = [FAR] * (size * 4)
+        self.previous = previous = [-1] * (size * 4)
+        heap: list[tuple[int, int]] = []
+        for (x, y), d in starts:
+            state = (y * width + x) * 4 + d
+            cost[state] = 0
+            heap.append((0, state))
+        heapq.heapify(heap)
+        pop, push = heapq.heappop, heapq.heappush
+        while heap:
+            cost_so_far, state = pop(heap)
+            if cost_so_far > cost[state]:
+                continue
+            d = state & 3
+            for neighbor in (state - d + (d - 1 & 3), state - d + (d + 1 & 3)):
+                if cost_so_far + 1 < cost[neighbor]:
+                    cost[neighbor] = cost_so_far + 1
+                    previous[neighbor] = state
+                    push(heap, (cost_so_far + 1, neighbor))
+            cell = (state >> 2) + steps[d]
+            entry_cost = entry.get(cell)
+            if entry_cost is None:
+                entry_cost = entry[cell] = _entry_cost(cells[cell], costs) if seen[cell] else FAR
+            after = cost_so_far + entry_cost
+            entered = cell * 4 + d
+            if after < cost[entered]:
+                cost[entered] = after
+                previous[entered] = state
+                push(heap, (after, entered))
+
+    def facing(self, target: Pos) -> tuple[int, int] | None:
+        """Return (cost, state) of the cheapest pose next to `target` and facing it."""
+        best: tuple[int, int] | None = None
+        for d, (dx, dy) in enumerate(DIRECTIONS):
+            x, y = target[0] - dx, target[1] - dy
+            if 0 <= x < self.knowledge.width and 0 <= y < self.knowledge.height:
+                state = (y * self.knowledge.width + x) * 4 + d
+                if self.cost[state] < FAR and (best is None or self.cost[state] < best[0]):
+                    best = (self.cost[state], state)
+        return best
+
+    def nearest(self, wanted: Callable[[int], int | None]) -> tuple[int, int] | None:
+        """Return (cost, state) of the cheapest pose facing a wanted cell: `wanted` returns its extra cost, or None."""
+        width = self.knowledge.width
+        steps = [dx + dy * width for dx, dy in DIRECTIONS]
+        costs: dict[int, int | None] = {}
+        best: tuple[int, int] | None = None
+        for state, cost_so_far in enumerate(self.cost):
+            if cost_so_far >= FAR or (best is not None and cost_so_far >= best[0]):
+                continue
+            cell = (state >> 2) + steps[state & 3]
+            if cell not in costs:
+                costs[cell] = wanted(cell)
+            entry_cost = costs[cell]
+            if entry_cost is not None and (best is None or cost_so_far + entry_cost < best[0]):
+                best = (cost_so_far + entry_cost, state)
+        return best
+
+    def path(self, state: int) -> list[int]:
+        """Return the states on the path to `state`, including the first."""
+        states = [state]
+        while (state := self.previous[state]) >= 0:
+            states.append(state)
+        states.reverse()
+        return states
+
+
+def cells_of(states: list[int]) -> set[int]:
+    return {state >> 2 for state in states}
+
+
+def moves_of(states: list[int]) -> list[int]:
+    """Return the moves between consecutive states."""
+    moves = []
+    for before, after in pairwise(states):
+        if before >> 2 != after >> 2:
+            moves.append(FORWARD)
+        else:
+            moves.append(RIGHT if (after - before) & 3 == 1 else LEFT)
+    return moves
+
+
+def is_open(cell: Any) -> bool:
+    return cell is None or (cell.type == "door" and cell.is_open)
+
+
+def _entry_cost(cell: Any, costs: Costs) -> int:
+    if cell is None or cell is costs.removed:
+        return 1
+    kind = cell.type
+    if kind == "wall":
+        return FAR
+    if kind != "door":
+        stay = KEEP_IN_PLACE if any(cell is kept for kept in costs.keep) else 0
+        return 1 + OBSTACLE + stay + (0 if kind == "box" else costs.things)
+    if cell.is_open:
+        return 1
+    if not cell.is_locked or cell.color == costs.held:
+        return 1 + SHUT + costs.doors
+    return 1 + LOCKED + costs.doors if cell.color in costs.keys else FAR
