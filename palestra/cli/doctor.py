@@ -66,20 +66,23 @@ def _machine() -> Finding:
 
 def _sandbox() -> Finding:
     from palestra.errors import ToolFailed
-    from palestra.tools.sandbox import Sandbox, level  # here: every verb's module is loaded to parse a command line
+    from palestra.tools.sandbox import (  # here: every verb's module is loaded to parse a command line
+        Sandbox,
+        isolation_level,
+    )
 
-    found = level()
-    if found.name == "none":
-        says = f"programs cannot be isolated, so tools that run code are off: {found.why}"
-        return Finding(what="sandbox", state="absent", says=says, fix=found.fix)
+    level = isolation_level()
+    if level.name == "none":
+        says = f"programs cannot be isolated, so tools that run code are off: {level.why}"
+        return Finding(what="sandbox", state="absent", says=says, fix=level.fix)
     try:
-        with Sandbox(workers=1) as box:
-            box.run("print(6 * 7)")
+        with Sandbox(workers=1) as sandbox:
+            sandbox.run("print(6 * 7)")
     except ToolFailed as err:
         return Finding(what="sandbox", state="absent", says=f"bubblewrap is here, but programs do not run: {err}")
-    if found.why:
-        return Finding(what="sandbox", state="weak", says=f"bubblewrap, but {found.why}", fix=found.fix)
-    who = "a user of its own for every program" if found.inside == "root" else "a user namespace for every program"
+    if level.why:
+        return Finding(what="sandbox", state="weak", says=f"bubblewrap, but {level.why}", fix=level.fix)
+    who = "a user of its own for every program" if level.confinement == "root" else "a user namespace for every program"
     says = f"bubblewrap: {who}, no network, own /proc, filtered system calls"
     return Finding(what="sandbox", state="ok", says=says)
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from palestra.errors import BadValue
 from palestra.seeding import child_seed
 from palestra.tools.base import Tool, ToolResult
-from palestra.tools.sandbox import Limits, Result, Sandbox, Session, shared_sandbox
+from palestra.tools.sandbox import Limits, Result, Sandbox, SandboxSession, shared_sandbox
 
 LIMITS = Limits(wall=10.0, cpu=10.0, memory=1 << 30, output=64 << 10)
 _STOPPED = {
@@ -109,7 +109,7 @@ class _Episode(PythonTool):
         self._seed = seed
         self._cells: list[str] = []  # that led to the variables; they are run again in a copy
         self._calls = 0
-        self._session: Session | None = None
+        self._session: SandboxSession | None = None
 
     def call(self, code: str) -> ToolResult:
         """code: the program"""
@@ -130,7 +130,7 @@ class _Episode(PythonTool):
         self._calls += 1
         return child_seed(self._seed, "python", self._calls)
 
-    def _replayed(self) -> Session:
+    def _replayed(self) -> SandboxSession:
         """A session in the state that the cells so far led to."""
         seed = child_seed(self._seed, "python", 0)
         session = self.sandbox.session(limits=self.limits, echo=True, brief=True, seed=seed)

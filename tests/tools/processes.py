@@ -1,14 +1,18 @@
-"""What runs on this machine below the tests."""
+"""Processes and file descriptors that tests leave behind."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic, sleep
 
+from palestra.tools.sandbox import Sandbox
 
-def below(pid: int) -> list[int]:
-    """Every process that descends from this one."""
+PATIENCE = 120.0  # seconds; how long something that must happen may take on a loaded machine
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of all processes that descend from this one."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -17,19 +21,40 @@ def below(pid: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found, todo = [], [pid]
-    while todo:
-        todo += (more := children.get(todo.pop(), []))
-        found += more
-    return found
+    pids, pending = [], [pid]
+    while pending:
+        pending += (more := children.get(pending.pop(), []))
+        pids += more
+    return pids
 
 
-def settled(most: int, seconds: float = 5.0) -> int:
-    """How many processes there are below this one, as soon as they are no more than `most`, or when time is up."""
-    end = monotonic() + seconds
-    while (count := len(below(os.getpid()))) > most and monotonic() < end:
+def sandbox_processes(sandbox: Sandbox) -> list[int]:
+    """Return the processes of this sandbox alone; others may run beside it and change at any time."""
+    roots = [template._process.pid for pool in sandbox._templates.values() for template in pool]
+    return roots + [pid for root in roots for pid in descendants(root)]
+
+
+def wait_for_processes(sandbox: Sandbox, most: int) -> int:
+    """Wait until the sandbox has at most `most` processes; return their number."""
+    end = monotonic() + PATIENCE
+    while (count := len(sandbox_processes(sandbox))) > most and monotonic() < end:
         sleep(0.02)
     return count
+
+
+def wait_until_gone(pids: Iterable[int]) -> list[int]:
+    """Wait until these processes have ended; return those that have not. Zombies of other parents count as ended."""
+    end = monotonic() + PATIENCE
+    while (alive := [pid for pid in pids if _alive(pid)]) and monotonic() < end:
+        sleep(0.02)
+    return alive
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def open_files() -> int:

@@ -1,15 +1,24 @@
-"""The sandbox: programs nobody has read, run apart from everything.
+"""Run untrusted Python programs, isolated from the host.
 
 ```
-with Sandbox() as box:
-    box.run("print(6*7)").stdout        # "42\\n"
+with Sandbox() as sandbox:
+    sandbox.run("print(6*7)").stdout        # "42\\n"
 ```
 """
 
-from palestra.tools.sandbox.box import Sandbox, shared_sandbox
-from palestra.tools.sandbox.levels import Level, level
-from palestra.tools.sandbox.records import Limits, Result
-from palestra.tools.sandbox.session import Session
-from palestra.tools.sandbox.worker import SandboxDied
+from palestra.tools.sandbox.isolation import IsolationLevel, isolation_level
+from palestra.tools.sandbox.sandbox import Sandbox, shared_sandbox
+from palestra.tools.sandbox.session import SandboxSession
+from palestra.tools.sandbox.template_process import SandboxDied
+from palestra.tools.sandbox.types import Limits, Result
 
-__all__ = ["Level", "Limits", "Result", "Sandbox", "SandboxDied", "Session", "level", "shared_sandbox"]
+__all__ = [
+    "IsolationLevel",
+    "Limits",
+    "Result",
+    "Sandbox",
+    "SandboxDied",
+    "SandboxSession",
+    "isolation_level",
+    "shared_sandbox",
+]

@@ -1,4 +1,4 @@
-"""One program on its way through the sandbox: what it needs as descriptors, what comes back as a Result."""
+"""Request to run one program: the file descriptors it needs, and the conversion of its outcome to a `Result`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from palestra.errors import BadValue, ToolFailed
-from palestra.tools.sandbox.inside.work import HEADER
-from palestra.tools.sandbox.records import LIMITS, Limits, Result
-from palestra.tools.sandbox.worker import SandboxDied, Worker, memory_file
+from palestra.tools.sandbox.guest.job import HEADER
+from palestra.tools.sandbox.template_process import SandboxDied, TemplateProcess, memory_file
+from palestra.tools.sandbox.types import LIMITS, Limits, Result
 
-PATIENCE = 20.0  # seconds beyond a program's own time after which the sandbox counts as hung
+REPLY_MARGIN = 60.0  # seconds beyond a program's own time limit after which the sandbox counts as hung
 
 
-class Request:
-    """Descriptors of one call; `close` gives them back, and ends the program if it still runs."""
+class ProgramRequest:
+    """File descriptors of one program; `close` releases them and ends the program if it still runs."""
 
     def __init__(
         self,
@@ -35,18 +35,18 @@ class Request:
         self.limits = limits
         self._kind = kind
         self._handles: list[int] = []
-        self.channel: socket.socket | None = None  # a session's cells and answers
-        self._their_channel: socket.socket | None = None
+        self.channel: socket.socket | None = None  # carries a session's cells and their replies
+        self._remote_channel: socket.socket | None = None
         try:
-            self.connection, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.connection, self._remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
-                self._request = self._memory("request", _packed(code, files or {}, echo=echo, brief=brief, seed=seed))
+                self._job = self._memory("request", _packed(code, files or {}, echo=echo, brief=brief, seed=seed))
                 self._out = self._memory("out")
                 self._err = self._memory("err")
-                typed = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
-                self._stdin = self._memory("in", typed) if typed else None
+                content = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
+                self._stdin = self._memory("in", content) if content else None
                 if kind == "session":
-                    self.channel, self._their_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+                    self.channel, self._remote_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             except BaseException:
                 self.close()
                 raise
@@ -63,52 +63,60 @@ class Request:
             os.lseek(handle, 0, os.SEEK_SET)
         return handle
 
-    def send(self, worker: Worker) -> None:
+    def send(self, template: TemplateProcess) -> None:
         kind = self._kind if self._stdin is None else f"{self._kind}+"
         limits = json.dumps(self.limits.to_wire(once=self._kind == "run"))
-        handles = [self._theirs.fileno(), self._request, self._out, self._err]
+        handles = [self._remote.fileno(), self._job, self._out, self._err]
         if self._stdin is not None:
             handles.append(self._stdin)
-        if self._their_channel is not None:
-            handles.append(self._their_channel.fileno())
-        worker.send(f"{kind} {limits}".encode(), handles)
-        self._theirs.close()  # so that a template that dies is an end of file here
-        if self._their_channel is not None:
-            self._their_channel.close()
+        if self._remote_channel is not None:
+            handles.append(self._remote_channel.fileno())
+        template.send(f"{kind} {limits}".encode(), handles)
+        self._remote.close()  # so that the death of the template is an end of file on our side
+        if self._remote_channel is not None:
+            self._remote_channel.close()
 
-    def result(self, answer: bytes) -> Result:
-        """The template's last word, and what the program wrote."""
-        ended = self.ended(answer)
-        noted = os.pread(self._request, 16, 0).decode("ascii", "replace") if self._kind == "run" else ""
-        limit = ended["limit"] or (noted if noted in LIMITS and ended["exit"] else "")
-        return self.written(limit=limit, exit_code=ended["exit"], signalled=ended["signal"], ended=ended)
+    def result(self, reply: bytes) -> Result:
+        """Combine the template's reply with the output of the program."""
+        outcome = self.parse_reply(reply)
+        note = os.pread(self._job, 16, 0).decode("ascii", "replace") if self._kind == "run" else ""
+        limit = outcome["limit"] or (note if note in LIMITS and outcome["exit"] else "")
+        return self.output_result(
+            limit=limit, exit_code=outcome["exit"], signal_number=outcome["signal"], outcome=outcome
+        )
 
-    def ended(self, answer: bytes) -> dict[str, Any]:
-        if not answer:
+    def parse_reply(self, reply: bytes) -> dict[str, Any]:
+        if not reply:
             raise SandboxDied("the sandbox died while a program ran in it")
-        ended: dict[str, Any] = json.loads(answer)
-        if "broken" in ended:
-            raise SandboxDied(f"the sandbox could not be set up: {ended['broken']}")
-        return ended
+        outcome: dict[str, Any] = json.loads(reply)
+        if "broken" in outcome:
+            raise SandboxDied(f"the sandbox could not be set up: {outcome['broken']}")
+        return outcome
 
-    def written(
-        self, *, limit: str, exit_code: int | None, signalled: int | None, ended: Mapping[str, Any], over: bool = False
+    def output_result(
+        self,
+        *,
+        limit: str,
+        exit_code: int | None,
+        signal_number: int | None,
+        outcome: Mapping[str, Any],
+        ended: bool = False,
     ) -> Result:
         out, out_cut = self._read(self._out)
         err, err_cut = self._read(self._err)
-        if (out_cut or err_cut) and limit in ("", "disk"):  # to the program its output is a file that may not grow
+        if (out_cut or err_cut) and limit in ("", "disk"):  # the program's output is a file with a maximum size
             limit = "output"
         return Result(
             stdout=out,
             stderr=err,
             status="limit" if limit else "ok" if exit_code == 0 else "error",
-            limit=limit or None,  # type: ignore[arg-type]  # one of the names: checked above, or the template's own
+            limit=limit or None,  # type: ignore[arg-type]  # a LimitName: checked above, or set by the template
             exit_code=exit_code,
-            signal=None if signalled is None else _signal_name(signalled),
-            duration=ended.get("seconds", 0.0),
-            cpu=ended.get("cpu", 0.0),
+            signal=None if signal_number is None else _signal_name(signal_number),
+            duration=outcome.get("seconds", 0.0),
+            cpu=outcome.get("cpu", 0.0),
             cut=out_cut or err_cut,
-            ended=over,
+            ended=ended,
         )
 
     def _read(self, handle: int) -> tuple[str, bool]:
@@ -116,20 +124,15 @@ class Request:
         data = os.pread(handle, limit + 1, 0)
         return data[:limit].decode("utf-8", "replace"), len(data) > limit
 
-    def empty(self) -> None:
-        """Make room for what the next cell writes."""
+    def clear_output(self) -> None:
+        """Discard the output of the last cell."""
         for handle in (self._out, self._err):
             os.ftruncate(handle, 0)
-            os.lseek(handle, 0, os.SEEK_SET)  # the program's own position, too: they share it
+            os.lseek(handle, 0, os.SEEK_SET)  # the program shares this file position
 
     def close(self) -> None:
-        """May be called twice."""
-        for end in (
-            self.connection,
-            self._theirs,
-            self.channel,
-            self._their_channel,
-        ):
+        """Release the descriptors. Idempotent."""
+        for end in (self.connection, self._remote, self.channel, self._remote_channel):
             if end is not None:
                 end.close()
         while self._handles:
@@ -142,12 +145,12 @@ def _packed(code: str, files: Mapping[str, str | bytes], *, echo: bool, brief: b
     names: list[tuple[str, int]] = []
     for name, content in files.items():
         if name.startswith("/") or ".." in name.split("/") or "\0" in name or not name.strip("/."):
-            raise BadValue(f"files have names below the program's directory, got {name!r}")
+            raise BadValue(f"`files` must have relative paths below the program's directory, got {name!r}")
         contents.append(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
         names.append((name, len(contents[-1])))
-    listed = json.dumps(names).encode() if names else b""
-    header = HEADER.pack(len(listed), len(source), echo, brief, seed is not None, (seed or 0) % 2**64)
-    return b"".join([header, listed, source, *contents])
+    listing = json.dumps(names).encode() if names else b""
+    header = HEADER.pack(len(listing), len(source), echo, brief, seed is not None, (seed or 0) % 2**64)
+    return b"".join([header, listing, source, *contents])
 
 
 def _signal_name(number: int) -> str:

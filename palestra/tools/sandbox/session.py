@@ -1,4 +1,4 @@
-"""A stateful session: cells in, a Result each, variables live on."""
+"""Stateful session: one interpreter that runs cells and keeps its variables between them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from palestra.errors import BadValue
-from palestra.tools.sandbox.records import LIMITS, Result
-from palestra.tools.sandbox.request import PATIENCE, Request
-from palestra.tools.sandbox.worker import SandboxDied
+from palestra.tools.sandbox.request import REPLY_MARGIN, ProgramRequest
+from palestra.tools.sandbox.template_process import SandboxDied
+from palestra.tools.sandbox.types import LIMITS, Result
 
-GRACE = 1.0  # seconds an interrupted cell has to come back, so that its variables are kept
+INTERRUPT_GRACE = 3.0  # seconds an interrupted cell has to return, so that the session keeps its variables
 
 
-class Session:
-    """An interpreter of one's own. One cell at a time; another caller waits.
+class SandboxSession:
+    """A sandboxed interpreter that runs one cell at a time; concurrent callers wait.
 
-    A cell that runs out of time is interrupted, as with Ctrl-C; where that does not help, the session ends. A session
-    that has ended (`Result.ended`) runs no more cells: make another.
+    A cell that exceeds its time limit is interrupted as by Ctrl-C; if it does not return, the session ends. A session
+    that has ended (`Result.ended`) runs no more cells.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ProgramRequest) -> None:
         self._request = request
         self._lock = threading.Lock()
         self.ended = False
@@ -33,58 +33,56 @@ class Session:
     def run(self, code: str) -> Result:
         """Run one cell."""
         with self._lock:
-            source = self._begin(code)
-            began = perf_counter()
+            source = self._encoded(code)
+            start = perf_counter()
             channel = _channel(self._request)
-            wall = self._request.limits.wall
-            limit, said = "", b""
+            limit, reply = "", b""
             try:
-                channel.settimeout(wall)
+                channel.settimeout(self._request.limits.wall)
                 channel.sendall(source)
-                said = channel.recv(4096)
+                reply = channel.recv(4096)
             except TimeoutError:
                 limit = "time"
                 self._interrupt()
-                channel.settimeout(GRACE)
-                said = _received(channel)
+                channel.settimeout(INTERRUPT_GRACE)
+                reply = _receive(channel)
             except OSError:
-                said = b""
-            if not _is_answer(said):
-                self._request.connection.settimeout(PATIENCE)
-                return self._over(limit, _last(self._request, kill=bool(limit or said)), began)
-            return self._done(said, limit, began)
+                reply = b""
+            if not _is_valid(reply):
+                self._request.connection.settimeout(REPLY_MARGIN)
+                return self._ended(limit, _final_reply(self._request, kill=bool(limit or reply)), start)
+            return self._completed(reply, limit, start)
 
     async def arun(self, code: str) -> Result:
-        """`run`, without blocking the event loop; cancelling it ends the session."""
+        """Run one cell without blocking the event loop; cancelling it ends the session."""
         if not self._lock.acquire(blocking=False):
             await asyncio.to_thread(self._lock.acquire)
         try:
-            source = self._begin(code)
-            began = perf_counter()
+            source = self._encoded(code)
+            start = perf_counter()
             channel = _channel(self._request)
             channel.setblocking(False)
             loop = asyncio.get_running_loop()
-            wall = self._request.limits.wall
-            limit, said = "", b""
+            limit, reply = "", b""
             try:
-                async with asyncio.timeout(wall):
+                async with asyncio.timeout(self._request.limits.wall):
                     await loop.sock_sendall(channel, source)
-                    said = await loop.sock_recv(channel, 4096)
+                    reply = await loop.sock_recv(channel, 4096)
             except TimeoutError:
                 limit = "time"
                 self._interrupt()
                 try:
-                    async with asyncio.timeout(GRACE):
-                        said = await loop.sock_recv(channel, 4096)
+                    async with asyncio.timeout(INTERRUPT_GRACE):
+                        reply = await loop.sock_recv(channel, 4096)
                 except (TimeoutError, OSError):
-                    said = b""
+                    reply = b""
             except OSError:
-                said = b""
-            if not _is_answer(said):
-                self._request.connection.settimeout(PATIENCE)
-                answer = await asyncio.to_thread(_last, self._request, kill=bool(limit or said))
-                return self._over(limit, answer, began)
-            return self._done(said, limit, began)
+                reply = b""
+            if not _is_valid(reply):
+                self._request.connection.settimeout(REPLY_MARGIN)
+                final = await asyncio.to_thread(_final_reply, self._request, kill=bool(limit or reply))
+                return self._ended(limit, final, start)
+            return self._completed(reply, limit, start)
         except asyncio.CancelledError:
             self.ended = True
             self._request.close()
@@ -92,11 +90,11 @@ class Session:
         finally:
             self._lock.release()
 
-    def _begin(self, code: str) -> bytes:
+    def _encoded(self, code: str) -> bytes:
         if self.ended:
-            raise BadValue("this session has ended; make another with sandbox.session()")
+            raise BadValue("this session has ended; open another with sandbox.session()")
         if not isinstance(code, str):
-            raise BadValue(f"code is a string, got {type(code).__name__}")
+            raise BadValue(f"`code` must be a string, got {type(code).__name__}")
         source = code.encode("utf-8", "surrogatepass")
         return struct.pack("<I", len(source)) + source
 
@@ -106,35 +104,35 @@ class Session:
         except OSError:
             return
 
-    def _done(self, said: bytes, limit: str, began: float) -> Result:
-        answer: dict[str, Any] = json.loads(said)
-        limit = limit or (answer["limit"] if answer["limit"] in LIMITS else "")
-        result = self._request.written(
+    def _completed(self, reply: bytes, limit: str, start: float) -> Result:
+        outcome: dict[str, Any] = json.loads(reply)
+        limit = limit or (outcome["limit"] if outcome["limit"] in LIMITS else "")
+        result = self._request.output_result(
             limit=limit,
-            exit_code=answer["exit"],
-            signalled=None,
-            ended={"seconds": round(perf_counter() - began, 6)},
+            exit_code=outcome["exit"],
+            signal_number=None,
+            outcome={"seconds": round(perf_counter() - start, 6)},
         )
-        self._request.empty()
+        self._request.clear_output()
         return result
 
-    def _over(self, limit: str, answer: bytes, began: float) -> Result:
-        """The interpreter has ended in this cell."""
+    def _ended(self, limit: str, reply: bytes, start: float) -> Result:
+        """Return the result of the cell in which the interpreter ended."""
         self.ended = True
         try:
-            ended = self._request.ended(answer)
-            return self._request.written(
-                limit=ended["limit"] or limit,
-                exit_code=ended["exit"],
-                signalled=ended["signal"],
-                ended={"seconds": round(perf_counter() - began, 6)},
-                over=True,
+            outcome = self._request.parse_reply(reply)
+            return self._request.output_result(
+                limit=outcome["limit"] or limit,
+                exit_code=outcome["exit"],
+                signal_number=outcome["signal"],
+                outcome={"seconds": round(perf_counter() - start, 6)},
+                ended=True,
             )
         finally:
             self._request.close()
 
     def close(self) -> None:
-        """End the interpreter and all it started. May be called twice."""
+        """End the interpreter and everything it started. Idempotent."""
         self.ended = True
         self._request.close()
 
@@ -150,33 +148,33 @@ class Session:
         self.close()
 
 
-def _channel(request: Request) -> Any:
+def _channel(request: ProgramRequest) -> Any:
     if request.channel is None:
-        raise BadValue("not a session")
+        raise BadValue("the request is not for a session")
     return request.channel
 
 
-def _received(channel: Any) -> bytes:
+def _receive(channel: Any) -> bytes:
     try:
         return bytes(channel.recv(4096))
     except OSError:
         return b""
 
 
-def _is_answer(said: bytes) -> bool:
-    """A session's program can write to its channel what it likes; only a plain answer counts."""
+def _is_valid(reply: bytes) -> bool:
+    """Check the reply to a cell: the program can write anything to its channel."""
     try:
-        answer = json.loads(said)
-        return isinstance(answer["exit"], int) and isinstance(answer["limit"], str)
+        outcome = json.loads(reply)
+        return isinstance(outcome["exit"], int) and isinstance(outcome["limit"], str)
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
-def _last(request: Request, *, kill: bool) -> bytes:
-    """What the template says of the end."""
+def _final_reply(request: ProgramRequest, *, kill: bool) -> bytes:
+    """Return the template's reply about the end of the program."""
     try:
         if kill:
             request.connection.send(b"kill")
         return request.connection.recv(65536)
     except OSError as err:
-        raise SandboxDied(f"the sandbox does not answer: {err}") from err
+        raise SandboxDied(f"the sandbox does not respond: {err}") from err

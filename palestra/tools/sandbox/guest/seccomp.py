@@ -1,8 +1,8 @@
-"""A list of system calls -> the filter under which a program gets an error for them. No library: it is 80 words.
+"""System call filter (seccomp BPF) that makes dangerous calls fail with an error.
 
-What is refused is what no program of an agent needs and what has a history of being the way out: namespaces, mounts,
-other processes' memory, the kernel's keys, programs and modules, and memory that no limit counts. Network families
-other than Unix's and the Internet's are refused, as not all of them (vsock, for one) belong to a network namespace.
+It refuses calls that agents' programs do not need and that have been used to escape sandboxes: namespaces, mounts,
+memory of other processes, kernel keys, BPF programs and modules, and memory that no limit counts. Socket families other
+than Unix and IP are refused because not all of them (for example vsock) are confined by a network namespace.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import errno
 import platform
 import struct
 
-_REFUSED: dict[str, tuple[int, int]] = {  # name: number on x86-64, on arm64; -1 where there is none
+_REFUSED: dict[str, tuple[int, int]] = {  # name: number on x86-64 and on arm64; -1 if there is none
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -70,19 +70,19 @@ _REFUSED: dict[str, tuple[int, int]] = {  # name: number on x86-64, on arm64; -1
     "vhangup": (153, 58),
 }
 _CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
-_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # machine: column above, AUDIT_ARCH
-_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone() takes
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # machine: column in _REFUSED, AUDIT_ARCH
+_NAMESPACES = 0x7E020000  # all CLONE_NEW* flags of clone()
 _FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; both machines are little-endian
-_X32 = 0x40000000  # x86-64's second set of numbers for the same calls
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; both architectures are little-endian
+_X32 = 0x40000000  # second set of call numbers on x86-64
 PR_SET_SECCOMP, FILTER = 22, 2
 
 
 def program() -> bytes | None:
-    """The filter for this machine; None where its numbers are not known."""
+    """Return the filter for this machine, or None if its call numbers are not listed here."""
     if platform.machine() not in _MACHINES:
         return None
     column, arch = _MACHINES[platform.machine()]
@@ -93,7 +93,7 @@ def program() -> bytes | None:
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_IF_SET, 0, 1, _X32),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        (_JUMP_IF_EQUAL, 0, 1, _CLONE3[column]),  # its flags lie in memory, out of a filter's sight; libc falls back
+        (_JUMP_IF_EQUAL, 0, 1, _CLONE3[column]),  # a filter cannot read its flags in memory; libc falls back to clone
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
         (_JUMP_IF_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
@@ -112,9 +112,9 @@ def program() -> bytes | None:
     return b"".join(struct.pack("<HBBI", *word) for word in code)
 
 
-def pointed(words: bytes) -> tuple[int, list[object]]:
-    """The address of what prctl() wants to be told of a filter, and what has to be kept as long as it is used."""
-    kept = ctypes.create_string_buffer(words, len(words))
-    header = struct.pack("@HxxxxxxP", len(words) // 8, ctypes.addressof(kept))
+def filter_pointer(words: bytes) -> tuple[int, list[object]]:
+    """Return the address of the `sock_fprog` struct for prctl(), and the buffers that must stay alive with it."""
+    buffer = ctypes.create_string_buffer(words, len(words))
+    header = struct.pack("@HxxxxxxP", len(words) // 8, ctypes.addressof(buffer))
     pointer = ctypes.create_string_buffer(header, len(header))
-    return ctypes.addressof(pointer), [kept, pointer]
+    return ctypes.addressof(pointer), [buffer, pointer]

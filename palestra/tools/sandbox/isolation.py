@@ -1,4 +1,4 @@
-"""This machine -> how well it can isolate a program, found out once by trying, and the command line that does it."""
+"""Detect how well this machine can isolate a program, and build the bubblewrap command line that does it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from palestra.tools.sandbox.inside import seccomp
-from palestra.tools.sandbox.inside.prefixes import APART, HOME, covered, prefixes
+from palestra.tools.sandbox.guest import seccomp
+from palestra.tools.sandbox.guest.paths import HOME, RELOCATED, covered_prefixes, interpreter_prefixes
 
 INSTALL = "Debian, Ubuntu: apt-get install bubblewrap. Fedora: dnf install bubblewrap. Arch: pacman -S bubblewrap"
-CODE = "/run/palestra"  # where the inside finds its code
-ENVIRONMENT = {  # all of the host's environment that a program sees: nothing
+CODE = "/run/palestra"  # mount point of the guest code inside the sandbox
+ENVIRONMENT = {  # complete environment of a program; nothing is inherited from the host
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": HOME,
     "TMPDIR": HOME,
-    "USER": "box",
-    "LOGNAME": "box",
+    "USER": "sandbox",
+    "LOGNAME": "sandbox",
     "LANG": "C.UTF-8",
     "TZ": "UTC",
     "PYTHONUTF8": "1",
@@ -32,49 +32,49 @@ ENVIRONMENT = {  # all of the host's environment that a program sees: nothing
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-_CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "KILL")  # of the template; programs have none
+_CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "KILL")  # of the template process; programs have none
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """How well programs are kept apart from this machine."""
+class IsolationLevel:
+    """Isolation available on this machine."""
 
     name: Literal["bubblewrap", "none"]
-    why: str = ""  # what is missing, where something is
+    why: str = ""  # what is missing, if anything
     fix: str = ""
 
     @property
-    def inside(self) -> str:
-        """How the template keeps programs apart: see `Confinement`."""
+    def confinement(self) -> str:
+        """Method by which the template process confines programs, see `Confinement`."""
         return "none" if self.name == "none" else "root" if os.geteuid() == 0 else "user"
 
 
 @functools.cache
-def level() -> Level:
-    """What this machine offers; tried out once."""
+def isolation_level() -> IsolationLevel:
+    """Return the isolation this machine offers, determined once by starting bubblewrap."""
     if sys.platform != "linux":
-        return Level(
-            name="none", why=f"isolation is built on Linux namespaces, this is {sys.platform}", fix="use Linux"
+        return IsolationLevel(
+            name="none", why=f"isolation needs Linux namespaces, this is {sys.platform}", fix="use Linux"
         )
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        return Level(name="none", why="bubblewrap is not installed", fix=INSTALL)
+        return IsolationLevel(name="none", why="bubblewrap is not installed", fix=INSTALL)
     command = [bwrap, *_view(os.geteuid() == 0), "--", "/usr/bin/env", "true"]
     try:
-        tried = subprocess.run(command, env={}, capture_output=True, text=True, timeout=30, check=False)
+        trial = subprocess.run(command, env={}, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired) as err:
-        return Level(name="none", why=f"bubblewrap does not start: {err}", fix=_hint())
-    if tried.returncode != 0:
-        why = f"bubblewrap is installed but may not make namespaces here: {tried.stderr.strip()[-300:]}"
-        return Level(name="none", why=why, fix=_hint())
+        return IsolationLevel(name="none", why=f"bubblewrap does not start: {err}", fix=_hint())
+    if trial.returncode != 0:
+        why = f"bubblewrap is installed but cannot create namespaces here: {trial.stderr.strip()[-300:]}"
+        return IsolationLevel(name="none", why=why, fix=_hint())
     if seccomp.program() is None:
-        return Level(
+        return IsolationLevel(
             name="bubblewrap",
-            why=f"no filter of system calls is known for {platform.machine()}",
+            why=f"there is no system call filter for {platform.machine()}",
             fix="use x86-64 or arm64",
         )
-    return Level(name="bubblewrap")
+    return IsolationLevel(name="bubblewrap")
 
 
 def _hint() -> str:
@@ -93,17 +93,16 @@ def _hint() -> str:
         except OSError:
             continue
     return (
-        "let this container make namespaces: docker run --security-opt seccomp=unconfined "
-        "--security-opt apparmor=unconfined --cap-add SYS_ADMIN, or run Palestra outside of it"
+        "allow this container to create namespaces (docker run --security-opt seccomp=unconfined "
+        "--security-opt apparmor=unconfined --cap-add SYS_ADMIN), or run Palestra outside the container"
     )
 
 
-def command(interpreter: list[str], *, control: int, info: int, data: dict[str, int]) -> list[str]:
-    """bwrap's whole command line. `data`: file inside -> descriptor it is filled from."""
+def command(interpreter: list[str], *, info: int, data: dict[str, int]) -> list[str]:
+    """Return the complete bwrap command line. `data` maps files in the sandbox to descriptors with their content."""
     bwrap = shutil.which("bwrap")
-    if bwrap is None:  # it was there when the level was found out
+    if bwrap is None:  # it was there when the isolation level was determined
         raise FileNotFoundError("bwrap")
-    del control  # inherited; named in the interpreter's own arguments
     files = [arg for path, handle in data.items() for arg in ("--perms", "0444", "--file", str(handle), path)]
     return [
         bwrap,
@@ -121,7 +120,7 @@ def command(interpreter: list[str], *, control: int, info: int, data: dict[str, 
 
 
 def _view(root: bool) -> list[str]:
-    """What of this machine can be seen, and what not: namespaces, and a file system of read-only parts."""
+    """Return the options that set up the namespaces and a read-only view of parts of the host's file system."""
     args = [
         "--unshare-pid",
         "--unshare-net",
@@ -129,21 +128,21 @@ def _view(root: bool) -> list[str]:
         "--unshare-uts",
         "--unshare-cgroup-try",
         "--hostname",
-        "box",
+        "sandbox",
     ]
     if root:
         args += [arg for name in _CAPABILITIES for arg in ("--cap-add", f"CAP_{name}")]
     else:
         args += ["--unshare-user", "--cap-add", "ALL"]
     args += ["--proc", "/proc"]
-    folders = [HOME, "/etc", "/dev", CODE, *(APART for _ in covered()[:1])]
-    for folder in [*(f"{name}/-" for name in folders), *prefixes()]:
-        for parent in reversed(Path(folder).parents[:-1]):  # bwrap would make them for root's eyes alone
+    folders = [HOME, "/etc", "/dev", CODE, *(RELOCATED for _ in covered_prefixes()[:1])]
+    for folder in [*(f"{name}/-" for name in folders), *interpreter_prefixes()]:
+        for parent in reversed(Path(folder).parents[:-1]):  # parents that bwrap creates would be readable by root only
             args += ["--perms", "0755", "--dir", str(parent)]
-    for name in ("/usr", *prefixes()):
+    for name in ("/usr", *interpreter_prefixes()):
         args += ["--ro-bind", name, name]
-    for name, apart in covered():
-        args += ["--perms", "0755", "--dir", apart, "--ro-bind", name, apart]
+    for name, relocated in covered_prefixes():
+        args += ["--perms", "0755", "--dir", relocated, "--ro-bind", name, relocated]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
         path = Path(name)
         if path.is_symlink():
@@ -160,20 +159,20 @@ def _view(root: bool) -> list[str]:
 
 
 def _code() -> list[str]:
-    inside = f"{CODE}/palestra/tools/sandbox/inside"
+    guest = f"{CODE}/palestra/tools/sandbox/guest"
     parents = [
-        arg for parent in reversed(Path(inside).parents[:-1]) for arg in ("--perms", "0755", "--dir", str(parent))
+        arg for parent in reversed(Path(guest).parents[:-1]) for arg in ("--perms", "0755", "--dir", str(parent))
     ]
-    return [*parents, "--ro-bind", str(Path(__file__).parent / "inside"), inside]
+    return [*parents, "--ro-bind", str(Path(__file__).parent / "guest"), guest]
 
 
 def data_files() -> dict[str, bytes]:
-    """Small files that the inside needs and the host's own are not shown for."""
+    """Return small files to create in the sandbox, where the host's own must stay hidden."""
     packages = [f"{CODE}/palestra/{name}__init__.py" for name in ("", "tools/", "tools/sandbox/")]
     return {
         **dict.fromkeys(packages, b""),
-        "/etc/passwd": b"root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:box:/tmp:/bin/sh\n",
+        "/etc/passwd": b"root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:sandbox:/tmp:/bin/sh\n",
         "/etc/group": b"root:x:0:\nnogroup:x:65534:\n",
-        "/etc/hosts": b"127.0.0.1 localhost box\n",
+        "/etc/hosts": b"127.0.0.1 localhost sandbox\n",
         "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
     }

@@ -1,4 +1,4 @@
-"""Source -> a program that has run, as `python main.py` or cell by cell; shows a trailing expression on request."""
+"""Execute source code as `python main.py` would, or cell by cell, optionally printing a trailing expression."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import traceback
 from types import CodeType, ModuleType
 from typing import Any
 
-BRIEF_FRAMES = 6  # of the program's own, from the end of a brief traceback
+BRIEF_FRAMES = 6  # innermost frames of the program shown in a brief traceback
 _LIMITS = {errno.ENOSPC: "disk", errno.EDQUOT: "disk", errno.EFBIG: "disk"}
 
 
-class Program:
-    """One `__main__`, in which one source or many are run."""
+class ProgramRunner:
+    """A `__main__` module in which one program or several cells are executed."""
 
     def __init__(self, *, echo: bool, brief: bool) -> None:
-        """`echo`: print the value of a trailing expression. `brief`: tracebacks show the program's own lines alone."""
+        """`echo`: print the value of a trailing expression. `brief`: limit tracebacks to the program's own lines."""
         self._echo = echo
         self._brief = brief
         self._cells = 0
@@ -29,7 +29,7 @@ class Program:
         sys.modules["__main__"] = self.main
 
     def run(self, source: bytes) -> tuple[int, str]:
-        """The exit code, and the limit that ended it, or ""."""
+        """Execute `source`; return the exit code and the limit that was exceeded, or ""."""
         self._cells += 1
         name = "main.py" if self._cells == 1 else f"cell {self._cells}"
         running = False
@@ -39,7 +39,7 @@ class Program:
             code, last = self._compiled(text, name)
             running = True
             if code is not None:
-                exec(code, self.main.__dict__)  # noqa: S102  # this is what it is all for
+                exec(code, self.main.__dict__)  # noqa: S102  # the purpose of the sandbox
             if last is not None:
                 value = eval(last, self.main.__dict__)  # noqa: S307
                 if value is not None:
@@ -47,13 +47,13 @@ class Program:
                     print(repr(value))  # noqa: T201
         except SystemExit as err:
             return _exit_code(err), ""
-        except BaseException as err:  # noqa: BLE001  # whatever a program raises, it has failed
+        except BaseException as err:  # noqa: BLE001  # any exception is a failure of the program
             self._report(err)
-            return 1, _limit_of(err) if running else ""  # the compiler calls brackets too deep a lack of memory
+            return 1, _limit_of(err) if running else ""  # the compiler raises MemoryError for deep nesting
         return 0, ""
 
     def _compiled(self, text: str, name: str) -> tuple[CodeType | None, CodeType | None]:
-        """The program, and its last expression apart where that is to be shown."""
+        """Compile the program, and separately its last expression if that is to be printed."""
         if not self._echo:
             return compile(text, name, "exec", dont_inherit=True), None
         tree = ast.parse(text, name)
@@ -63,7 +63,7 @@ class Program:
         return compile(tree, name, "exec", dont_inherit=True), compile(last, name, "eval", dont_inherit=True)
 
     def _report(self, err: BaseException) -> None:
-        """The traceback, less what is not the program's."""
+        """Print the traceback without the frames of this file."""
         try:
             shown = traceback.TracebackException.from_exception(err, compact=True)
             self._trim(shown)
@@ -71,11 +71,11 @@ class Program:
             for line in shown.format():
                 sys.stderr.write(line)
             sys.stderr.flush()
-        except BaseException:  # noqa: BLE001  # out of memory or of stack, say: the plain name will do
+        except BaseException:  # noqa: BLE001  # for instance out of memory or stack
             _write(f"{type(err).__name__}\n")
 
     def _trim(self, shown: Any) -> None:
-        for _ in range(10):  # links of a chain of causes
+        for _ in range(10):  # chained exceptions
             frames = [frame for frame in shown.stack if frame.filename != __file__]
             if self._brief:
                 own = [frame for frame in frames if frame.filename == "main.py" or frame.filename.startswith("cell ")]
@@ -86,7 +86,7 @@ class Program:
                 return
 
     def finish(self, code: int) -> int:
-        """What an interpreter does at its end: wait for threads, run exit handlers, write out what is buffered."""
+        """Shut down as an interpreter does: wait for threads, run exit handlers, flush output."""
         try:
             if "threading" in sys.modules:
                 sys.modules["threading"]._shutdown()
@@ -102,8 +102,8 @@ class Program:
             try:
                 stream.flush()
             except (OSError, ValueError):
-                failed = 120  # as Python itself
-            except AttributeError:  # the program has put something else there
+                failed = 120  # the exit code Python uses
+            except AttributeError:  # the program has replaced the stream
                 pass
         return failed
 
@@ -121,7 +121,7 @@ def _limit_of(err: BaseException) -> str:
     if isinstance(err, MemoryError):
         return "memory"
     if isinstance(err, BlockingIOError) or (isinstance(err, RuntimeError) and "start new thread" in str(err)):
-        return "processes"  # fork() says so
+        return "processes"  # raised by fork()
     return _LIMITS.get(err.errno or 0, "") if isinstance(err, OSError) else ""
 
 

@@ -1,4 +1,4 @@
-"""A request as the confined fork meets it: read it, set the interpreter up as if new, run its program or its cells."""
+"""A request as the confined process receives it, and the steps that prepare its interpreter for the program."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import socket
 import struct
 import sys
 
-from palestra.tools.sandbox.inside.runner import Program
+from palestra.tools.sandbox.guest.program import ProgramRunner
 
-HEADER = struct.Struct("<IIBBBQ")  # of a request: bytes of the files' names, of code; echo, brief, seeded, seed
-CHANNEL = 3  # a program's descriptor for notes, and for a session's cells
+HEADER = struct.Struct("<IIBBBQ")  # length of the file listing and of the code; echo, brief, whether seeded, seed
+CHANNEL = 3  # a program's descriptor for its limit note, or for a session's cells
 
 
-class Work:
-    """A request, read by the program that will carry it out; the file it came in is left empty, for a note."""
+class Job:
+    """The code and options of a request; creates its files. The request file is emptied, to receive a limit note."""
 
     def __init__(self, handle: int) -> None:
         data = os.pread(handle, os.fstat(handle).st_size, 0)
         os.ftruncate(handle, 0)
-        names, size, echo, brief, seeded, seed = HEADER.unpack_from(data)
+        listing, size, echo, brief, seeded, seed = HEADER.unpack_from(data)
         self.seed: int | None = seed if seeded else None
         self.echo, self.brief = bool(echo), bool(brief)
-        at = HEADER.size + names
+        at = HEADER.size + listing
         self.code = data[at : at + size]
         at += size
-        for name, length in json.loads(data[HEADER.size : HEADER.size + names]) if names else ():
+        for name, length in json.loads(data[HEADER.size : HEADER.size + listing]) if listing else ():
             folder = os.path.dirname(name)  # noqa: PTH120
             if folder:
                 os.makedirs(folder, exist_ok=True)  # noqa: PTH103
@@ -36,17 +36,17 @@ class Work:
             at += length
 
 
-def converse(work: Work) -> int:
-    """A session: run cells as they come, in one `__main__`."""
-    program = Program(echo=work.echo, brief=work.brief)
+def run_session(job: Job) -> int:
+    """Run the cells received on the channel in one `__main__` until the channel closes."""
+    program = ProgramRunner(echo=job.echo, brief=job.brief)
     channel = socket.socket(fileno=CHANNEL)
     while True:
         try:
-            header = _exactly(channel, 4)
+            header = _receive_exactly(channel, 4)
             if not header:
                 return 0
-            source = _exactly(channel, struct.unpack("<I", header)[0])
-        except KeyboardInterrupt:  # it came when the cell was over
+            source = _receive_exactly(channel, struct.unpack("<I", header)[0])
+        except KeyboardInterrupt:  # arrived after the cell had returned
             continue
         try:
             code, limit = program.run(source)
@@ -56,7 +56,7 @@ def converse(work: Work) -> int:
         channel.sendall(json.dumps({"exit": code, "limit": limit}).encode())
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes:
+def _receive_exactly(channel: socket.socket, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         part = channel.recv(min(size - len(parts), 1 << 20))
@@ -66,19 +66,19 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def close_but(one: int, other: int) -> None:
-    """Close all descriptors from 3 up but these two."""
+def close_all_but(one: int, other: int) -> None:
+    """Close all descriptors from 3 up except these two."""
     low, high = (one, other) if one < other else (other, one)
     os.closerange(CHANNEL, low)
     os.closerange(low + 1, high)
     os.closerange(high + 1, 4096)
 
 
-def fresh(seed: int | None, folder: str) -> None:
-    """An interpreter as it is when it has just been started."""
+def reset_interpreter(seed: int | None, folder: str) -> None:
+    """Put the interpreter into the state of one that has just started."""
     sys.path[0] = folder
     if seed is not None:
-        import random  # not before the fork: every fork would have to seed it anew
+        import random  # not before the fork: then every fork would have to seed it again
 
         random.seed(seed)
     numpy = sys.modules.get("numpy.random")

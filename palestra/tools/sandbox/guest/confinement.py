@@ -1,0 +1,187 @@
+"""Confine a fork of the template: namespaces, a private directory, its own /proc, resource limits, no privileges."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import resource
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from palestra.tools.sandbox.guest import seccomp
+from palestra.tools.sandbox.guest.paths import HOME, covered_prefixes
+
+_NEWNS, _NEWIPC, _NEWUTS, _NEWUSER, _NEWPID, _NEWNET = (
+    0x20000,
+    0x08000000,
+    0x04000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+_NOSUID, _NODEV, _NOEXEC, _BIND = 2, 4, 8, 4096
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 4, 38, 36
+_CAPABILITY_VERSION = 0x20080522
+FILES = 4096  # maximum number of files and directories; beyond it the disk is full
+
+
+class ConfinementSlot:
+    """User id and network namespace of one running program; reused by later programs."""
+
+    def __init__(self, index: int, network: int) -> None:
+        self.index = index
+        self.network = network  # descriptor of a network namespace in which no interface is up, or -1
+        self.plans: dict[bytes, Steps] = {}  # by serialized limits
+
+
+Steps = list[tuple[Callable[..., int], tuple[Any, ...]]]  # functions that return 0 on success
+
+
+class Confinement:
+    """Steps that confine a process, prepared in the template and executed in its forks.
+
+    Every page a fork writes to is copied, which costs more than most system calls. `plan` therefore prepares all
+    arguments in the template before the fork, which then only makes the calls.
+    """
+
+    def __init__(self, *, level: str, first_uid: int) -> None:
+        """`level`: "root" (setuid to the slot's user id), "user" (one user namespace per program) or "none"."""
+        self.level = level
+        self._first_uid = first_uid
+        self._libc = libc = ctypes.CDLL(None, use_errno=True)
+        self._pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if level != "none" else -1
+        self._base = _virtual_memory()
+        self._filter_buffers: list[Any] = []
+        number, text, pointer = ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p
+        for function, types in (
+            (libc.setns, (number, number)),
+            (libc.unshare, (number,)),
+            (libc.mount, (text, text, text, number, text)),
+            (libc.capset, (text, text)),
+            (libc.prctl, (number, pointer, pointer, number, number)),
+        ):
+            function.argtypes = types
+            function.restype = ctypes.c_int
+        self._filter: Steps = []
+        self._covered = covered_prefixes() if level != "none" else []
+        words = seccomp.program() if level != "none" else None
+        if words is not None:
+            pointer, self._filter_buffers = seccomp.filter_pointer(words)
+            self._filter = [(libc.prctl, (seccomp.PR_SET_SECCOMP, seccomp.FILTER, pointer, 0, 0))]
+        if level == "none":
+            libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that orphaned daemons can be found
+        else:
+            _write("/proc/self/oom_score_adj", "1000")  # if the machine runs out of memory, programs are killed first
+
+    def new_slot(self, index: int) -> ConfinementSlot:
+        if self.level == "none":
+            return ConfinementSlot(index, -1)
+        self._execute([(self._libc.unshare, (_NEWNET,))])
+        return ConfinementSlot(index, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+    def before_fork(self) -> None:
+        """Make the next fork the first process of a new pid namespace, with whose end the kernel ends all others."""
+        if self.level != "none":
+            self._execute([(self._libc.setns, (self._pids, _NEWPID)), (self._libc.unshare, (_NEWPID,))])
+
+    def plan(self, slot: ConfinementSlot, limits: dict[str, Any], folder: str) -> Steps:
+        """Return the steps that cut a process off from the host. `folder`: its directory at level "none"."""
+        libc = self._libc
+        if self.level == "none":
+            return [(_use_folder, (folder,)), (_set_limits, (self._limits(limits),))]
+        root = self.level == "root"
+        uid, gid = [self._first_uid + slot.index] * 2 if root else [os.getuid(), os.getgid()]
+        mode = 1777 if self._covered else 700  # mount points are created in it before setuid
+        options = f"size={limits['disk']},nr_inodes={FILES},mode={mode},uid={uid},gid={gid}".encode()
+        steps: Steps = [
+            (libc.setns, (slot.network, _NEWNET)),
+            (libc.unshare, (_NEWNS if self._filter else _NEWNS | _NEWIPC | _NEWUTS,)),  # the filter covers the others
+            (libc.mount, (b"tmpfs", HOME.encode(), b"tmpfs", _NOSUID | _NODEV, options)),
+            *(step for path, relocated in self._covered for step in self._mount_again(path, relocated)),
+            (libc.mount, (b"proc", b"/proc", b"proc", _NOSUID | _NODEV | _NOEXEC, None)),
+        ]
+        if root:
+            steps.append((_set_user, (uid,)))  # drops all capabilities
+        else:
+            steps.append((libc.unshare, (_NEWUSER,)))  # with a separate process count and an unmapped user
+            no_capabilities = struct.pack("<6I", *[0] * 6)
+            steps.append((libc.capset, (struct.pack("<Ii", _CAPABILITY_VERSION, 0), no_capabilities)))
+        steps.append((_set_limits, (self._limits(limits),)))  # after unshare: a user namespace inherits limits
+        steps.append((libc.prctl, (_PR_SET_DUMPABLE, 1, None, 0, 0)))  # otherwise /proc/self would be unreadable
+        steps.append((libc.prctl, (_PR_SET_NO_NEW_PRIVS, 1, None, 0, 0)))
+        return steps
+
+    def _mount_again(self, path: str, relocated: str) -> Steps:
+        """Mount an interpreter prefix at its own path, as read-only as the mount it is bound from."""
+        return [(_make_directory, (path,)), (self._libc.mount, (relocated.encode(), path.encode(), None, _BIND, None))]
+
+    def enter(self, steps: Steps) -> None:
+        self._execute(steps)
+        if self.level != "none":
+            os.chdir(HOME)
+
+    def seal(self) -> None:
+        """Install the system call filter; no further setup is possible afterwards."""
+        self._execute(self._filter)
+
+    def _limits(self, limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
+        seconds = max(1, math.ceil(limits["cpu"]))
+        values = {
+            resource.RLIMIT_AS: self._base + limits["memory"],
+            resource.RLIMIT_CPU: seconds if limits["once"] else resource.RLIM_INFINITY,
+            resource.RLIMIT_FSIZE: limits["file"],
+            resource.RLIMIT_NPROC: limits["processes"],
+            resource.RLIMIT_NOFILE: limits["open_files"],
+            resource.RLIMIT_CORE: 0,
+        }
+        if self.level == "none":
+            del values[resource.RLIMIT_NPROC]  # it would count all processes of the host's user
+        return [(name, (value, value)) for name, value in values.items()]
+
+    def _execute(self, steps: Steps) -> None:
+        for function, args in steps:
+            if function(*args) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, f"{function.__name__}: {os.strerror(number)}")
+
+
+def _set_limits(values: list[tuple[int, tuple[int, int]]]) -> int:
+    for name, value in values:
+        resource.setrlimit(name, value)
+    return 0
+
+
+def _set_user(uid: int) -> int:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    return 0
+
+
+def _use_folder(folder: str) -> int:
+    os.setsid()
+    os.chdir(folder)
+    os.environ["HOME"] = os.environ["TMPDIR"] = folder
+    return 0
+
+
+def _make_directory(path: str) -> int:
+    os.umask(0o022)
+    os.makedirs(path, exist_ok=True)  # noqa: PTH103
+    return 0
+
+
+def _virtual_memory() -> int:
+    """Return the size of the template's own address space, which every program inherits."""
+    try:
+        with open("/proc/self/statm") as file:  # noqa: PTH123  # pathlib would be imported for this alone
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:  # noqa: PTH123
+        file.write(text)

@@ -1,0 +1,396 @@
+"""Template process: a pre-started interpreter that forks itself for every program, monitors it and reports its end.
+
+A request is one message on the control socket together with its file descriptors: the connection on which the end is
+reported, the request itself (code and files), and the program's standard output, error and input. The template never
+reads a request, so a program, which is a fork of it, contains no data of other programs. A few forks are created in
+advance and wait, already confined, for the next requests with the same limits. Closing the connection ends the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from time import monotonic
+from typing import Any
+
+from palestra.tools.sandbox.guest.confinement import Confinement, ConfinementSlot, Steps
+from palestra.tools.sandbox.guest.job import CHANNEL, Job, close_all_but, reset_interpreter, run_session
+from palestra.tools.sandbox.guest.paths import HOME
+from palestra.tools.sandbox.guest.program import ProgramRunner
+
+CHECK_INTERVAL = 0.05  # seconds between checks of the resources that programs use
+MIN_WAITING, MAX_WAITING = 1, 5  # processes prepared for the next requests: refill to the maximum at the minimum
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_HERTZ = os.sysconf("SC_CLK_TCK")
+
+
+class ProgramProcess:
+    """A confined fork of the template that waits for its program, then runs it."""
+
+    def __init__(
+        self, pid: int, slot: ConfinementSlot, gate: socket.socket, limits: dict[str, Any], folder: str
+    ) -> None:
+        self.pid = pid
+        self.handle = os.pidfd_open(pid)
+        self.slot = slot
+        self.gate: socket.socket | None = gate  # carries the request to it
+        self.limits = limits
+        self.folder = folder
+        self.connection: socket.socket | None = None  # to the requester; None while it waits for a program
+        self.started = 0.0
+        self.deadline: float | None = None
+        self.limit = ""  # the limit it was killed for
+
+    def run(self, message: bytes, handles: list[int], connection: socket.socket) -> None:
+        """Send it its program; the outcome is reported on `connection`."""
+        self.connection = connection
+        connection.setblocking(False)
+        self.started = monotonic()
+        if self.limits["once"]:
+            self.deadline = self.started + self.limits["wall"]
+        if self.gate is not None:
+            with contextlib.suppress(OSError):  # if it has died, its end is handled as any other
+                socket.send_fds(self.gate, [message], handles)
+            self.gate.close()
+            self.gate = None
+
+    def kill(self, limit: str = "") -> None:
+        self.limit = self.limit or limit
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+class Template:
+    """Main loop of the template process."""
+
+    def __init__(self, control: socket.socket, confinement: Confinement) -> None:
+        self._control = control
+        self._confinement = confinement
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._processes: dict[int, ProgramProcess] = {}  # by pidfd: waiting and running
+        self._connected: dict[int, ProgramProcess] = {}  # by connection: running only
+        self._waiting: list[tuple[bytes, ProgramProcess]] = []  # with their serialized limits; latest last
+        self._prepare_for = b""  # limits for which to fork processes in advance
+        self._limits: dict[bytes, dict[str, Any]] = {}
+        self._slots: list[ConfinementSlot] = []  # free for reuse
+        self._slot_count = 0
+        self._setup_errors: dict[int, str] = {}  # by slot index
+        self._error_reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._error_writer = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, 200)  # away from the program's descriptors
+        os.close(writer)
+        self._next_check = 0.0
+        self._own_memory = process_usage().get(os.getpid(), (0, 0, 0.0))[1]
+
+    def serve(self) -> None:
+        """Serve requests until the control socket closes, then end this process and everything it started."""
+        while True:
+            for handle, event in self._poll.poll(self._poll_timeout()):
+                if handle == self._control.fileno():
+                    if not self._accept():
+                        return self._end()
+                elif handle in self._processes:
+                    self._finish(self._processes[handle])
+                elif handle in self._connected:
+                    self._handle_message(self._connected[handle], event)
+            if self._connected and monotonic() >= self._next_check:
+                self._check_limits()
+            if self._prepare_for:
+                self._prepare()
+
+    def _poll_timeout(self) -> float | None:
+        """Return milliseconds until the next check: short for programs, longer for sessions, which may be idle."""
+        if not self._connected:
+            return None
+        only_sessions = all(process.deadline is None for process in self._connected.values())
+        return 1000 * CHECK_INTERVAL * (10 if only_sessions else 1)
+
+    def _end(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in list(self._processes.values()):
+            self._finish(process)
+
+    def _accept(self) -> bool:
+        """Receive one request; return False if the control socket was closed."""
+        message, handles, _, _ = socket.recv_fds(self._control, 8192, 8)
+        if not message:
+            return False
+        connection = socket.socket(fileno=handles.pop(0))
+        kind, _, limits = message.partition(b" ")
+        try:
+            process = self._acquire(limits)
+            process.run(kind, handles, connection)
+            if not self._connected:
+                self._next_check = process.started + CHECK_INTERVAL
+            self._connected[connection.fileno()] = process
+            self._poll.register(connection, select.POLLIN)
+            self._prepare_for = limits
+        except OSError as err:
+            self._reply(connection, {"broken": f"{type(err).__name__}: {err}"})
+        finally:
+            for handle in handles:
+                os.close(handle)
+        return True
+
+    def _acquire(self, limits: bytes) -> ProgramProcess:
+        """Return a waiting process with these limits, or a new one."""
+        for index in range(len(self._waiting) - 1, -1, -1):
+            if self._waiting[index][0] == limits:
+                return self._waiting.pop(index)[1]
+        return self._fork(limits)
+
+    def _prepare(self) -> None:
+        """Fork processes for the next requests, with the limits of the last one.
+
+        Several at a time: after a fork, every page the template writes to is copied, so consecutive forks are cheaper.
+        """
+        limits, self._prepare_for = self._prepare_for, b""
+        count = 0
+        for waiting_limits, _ in self._waiting:
+            count += waiting_limits == limits
+        if count > MIN_WAITING:
+            return
+        try:
+            for _ in range(MAX_WAITING - count):
+                self._waiting.append((limits, self._fork(limits)))
+        except OSError:
+            return  # the next request will meet the same error and report it
+        while len(self._waiting) > 2 * MAX_WAITING:
+            self._waiting.pop(0)[1].kill()
+
+    def _fork(self, wire: bytes) -> ProgramProcess:
+        limits = self._limits.get(wire)
+        if limits is None:
+            if len(self._limits) >= 64:
+                self._limits.clear()
+            limits = self._limits[wire] = json.loads(wire)
+        slot = self._slots.pop() if self._slots else self._new_slot()
+        folder = ""
+        if self._confinement.level == "none":
+            import tempfile
+
+            folder = tempfile.mkdtemp(prefix="palestra-")
+        steps = slot.plans.get(wire)
+        if steps is None or folder:
+            steps = self._confinement.plan(slot, limits, folder)
+            slot.plans.clear()
+            slot.plans[wire] = steps
+        gate, remote_gate = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._confinement.before_fork()
+        pid = os.fork()
+        if pid == 0:
+            self._run_child(slot, steps, remote_gate, folder)
+        remote_gate.close()
+        process = ProgramProcess(pid, slot, gate, limits, folder)
+        self._processes[process.handle] = process
+        self._poll.register(process.handle, select.POLLIN)
+        return process
+
+    def _new_slot(self) -> ConfinementSlot:
+        self._slot_count += 1
+        return self._confinement.new_slot(self._slot_count)
+
+    def _run_child(self, slot: ConfinementSlot, steps: Steps, gate: socket.socket, folder: str) -> None:
+        """In the fork: confine the process, wait for a program, run it. Does not return."""
+        code = 1
+        try:
+            try:
+                self._confinement.enter(steps)
+                close_all_but(gate.fileno(), self._error_writer)
+                self._confinement.seal()
+                # Copy the pages that a program will need before the request arrives.
+                ProgramRunner(echo=True, brief=True).run(b"print(end='')")
+                kind, handles, _, _ = socket.recv_fds(gate, 16, 8)
+                if not kind:
+                    os._exit(0)  # the template closed the gate: not needed
+                job = Job(handles[0])
+                session = kind.startswith(b"session")
+                stdin = handles[3] if kind.endswith(b"+") else os.open(os.devnull, os.O_RDONLY)
+                for target, handle in enumerate((stdin, handles[1], handles[2])):
+                    os.dup2(handle, target)
+                channel = handles[-1] if session else handles[0]
+                if channel == CHANNEL:
+                    os.set_inheritable(channel, False)
+                else:
+                    os.dup2(channel, CHANNEL, inheritable=False)
+                close_all_but(CHANNEL, self._error_writer)
+                reset_interpreter(job.seed, folder or HOME)
+            except BaseException as err:  # noqa: BLE001  # reported apart from failures of the program
+                os.write(self._error_writer, f"{slot.index} {type(err).__name__}: {err}"[:500].encode() + b"\0")
+                os._exit(1)
+            os.close(self._error_writer)
+            if session:
+                code = run_session(job)
+            else:
+                program = ProgramRunner(echo=job.echo, brief=job.brief)
+                code, limit = program.run(job.code)
+                code = program.finish(code)
+                if limit:
+                    os.pwrite(CHANNEL, limit.encode(), 0)
+        finally:
+            os._exit(code)
+
+    def _handle_message(self, process: ProgramProcess, event: int) -> None:
+        """Handle a message about a running program, or the end of its connection."""
+        if process.connection is None:
+            return
+        try:
+            message = process.connection.recv(16) if event & select.POLLIN else b""
+        except OSError:
+            message = b""
+        if message == b"interrupt":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGINT)
+        else:
+            self._poll.unregister(process.connection)  # poll would report it again and again
+            process.kill()
+
+    def _finish(self, process: ProgramProcess) -> None:
+        _, status, usage = os.wait4(process.pid, 0)
+        self._poll.unregister(process.handle)
+        del self._processes[process.handle]
+        os.close(process.handle)
+        if process.folder:
+            self._clean_up(process)
+        self._slots.append(process.slot)
+        setup_error = self._setup_error(process.slot) if status else ""
+        if process.connection is None:  # it had no program yet
+            self._waiting = [(limits, other) for limits, other in self._waiting if other is not process]
+            if process.gate is not None:
+                process.gate.close()
+            return
+        del self._connected[process.connection.fileno()]
+        _quietly_unregister(self._poll, process.connection)
+        signalled = os.WIFSIGNALED(status)
+        spent = usage.ru_utime + usage.ru_stime
+        limit = process.limit
+        if not limit and signalled and os.WTERMSIG(status) == signal.SIGKILL and spent >= process.limits["cpu"] - 0.1:
+            limit = "cpu"
+        outcome: dict[str, Any] = {
+            "exit": None if signalled else os.WEXITSTATUS(status),
+            "signal": os.WTERMSIG(status) if signalled else None,
+            "limit": limit,
+            "cpu": round(spent, 6),
+            "seconds": round(monotonic() - process.started, 6),
+        }
+        if setup_error:
+            outcome = {"broken": setup_error}
+        self._reply(process.connection, outcome)
+
+    def _setup_error(self, slot: ConfinementSlot) -> str:
+        """Return why the process in that slot could not be set up, or "" if it was."""
+        with contextlib.suppress(BlockingIOError):
+            for line in os.read(self._error_reader, 1 << 16).decode("utf-8", "replace").split("\0"):
+                index, _, error = line.partition(" ")
+                if index:
+                    self._setup_errors[int(index)] = error
+        return self._setup_errors.pop(slot.index, "")
+
+    def _reply(self, connection: socket.socket, outcome: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the requester may have closed it
+            connection.send(json.dumps(outcome).encode())
+        connection.close()
+
+    def _check_limits(self) -> None:
+        """Kill programs whose process tree exceeds its time, memory or CPU limit."""
+        now = monotonic()
+        self._next_check = now + CHECK_INTERVAL
+        for process in self._connected.values():
+            if process.deadline is not None and now >= process.deadline:
+                process.kill("time")
+        programs = [process for process in self._connected.values() if now - process.started > CHECK_INTERVAL / 2]
+        if programs:
+            usage = process_usage()
+            for process in programs:
+                memory, cpu = tree_usage(usage, process.pid, self._own_memory)
+                if memory > process.limits["memory"]:
+                    process.kill("memory")
+                elif process.limits["once"] and cpu > process.limits["cpu"]:
+                    process.kill("cpu")
+
+    def _clean_up(self, process: ProgramProcess) -> None:
+        """Without namespaces: kill processes the program left running, and remove its directory."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        own = {other.pid for other in self._processes.values()}
+        for pid, (parent, _, _) in process_usage().items():
+            if parent == os.getpid() and pid not in own:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                except (ProcessLookupError, ChildProcessError):
+                    continue
+        import shutil
+
+        shutil.rmtree(process.folder, ignore_errors=True)
+
+
+def process_usage() -> dict[int, tuple[int, int, float]]:
+    """Map every process id to its parent, resident bytes, and CPU seconds including those of its dead children."""
+    usage = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:  # noqa: PTH123
+                    fields = file.read().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            ticks = sum(int(field) for field in fields[11:15])
+            usage[int(name)] = int(fields[1]), int(fields[21]) * _PAGE, ticks / _HERTZ
+    return usage
+
+
+def tree_usage(usage: dict[int, tuple[int, int, float]], root: int, shared: int) -> tuple[int, float]:
+    """Return memory (beyond `shared` bytes inherited from the template) and CPU seconds of a tree of processes."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _, _) in usage.items():
+        children.setdefault(parent, []).append(pid)
+    memory, cpu, pending = 0, 0.0, [root]
+    while pending:
+        pid = pending.pop()
+        _, resident, seconds = usage.get(pid, (0, 0, 0.0))
+        memory += max(0, resident - shared)
+        cpu += seconds
+        pending += children.get(pid, [])
+    return memory, cpu
+
+
+def _quietly_unregister(poll: select.poll, connection: socket.socket) -> None:
+    try:
+        poll.unregister(connection)
+    except KeyError:
+        return
+
+
+def main() -> None:
+    """Run the template process: `python -c ... CONTROL LEVEL FIRST_UID MODULES`."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    for name in filter(None, sys.argv[4].split(",")):
+        try:
+            importlib.import_module(name)
+            if name == "numpy":
+                importlib.import_module("numpy.random")  # numpy imports it lazily
+        except ImportError:
+            continue  # not installed; the program gets the error if it imports it
+    confinement = Confinement(level=sys.argv[2], first_uid=int(sys.argv[3]))
+    template = Template(control, confinement)
+    sys.argv = ["main.py"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "palestra"]:
+        del sys.modules[name]  # a program sees the modules of a new interpreter
+    gc.collect()
+    gc.disable()
+    gc.freeze()  # otherwise the first collection in each fork would copy every page
+    control.send(b"ready")
+    template.serve()

@@ -1,0 +1,341 @@
+"""Isolated, resource-limited execution of Python programs in pre-started interpreters."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import os
+import re
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from palestra.errors import BadValue, NoSandbox
+from palestra.tools.sandbox.isolation import IsolationLevel, isolation_level
+from palestra.tools.sandbox.request import REPLY_MARGIN, ProgramRequest
+from palestra.tools.sandbox.session import SandboxSession
+from palestra.tools.sandbox.template_process import SandboxDied, TemplateProcess
+from palestra.tools.sandbox.types import Limits, Result
+
+_ATTEMPTS = 3  # each on another template, when one fails
+_open_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
+
+
+class Sandbox:
+    """Runs untrusted Python programs.
+
+    A program sees a read-only system, a private directory in memory, its own /proc, no network and no environment
+    variables of the host. It runs as an unprivileged user that cannot gain privileges, under `limits`, and all
+    processes it started end with it. Modules named in `preload` are imported in advance for programs that mention them.
+
+    `run` and `session` may be called from many threads and `arun` and `asession` from many tasks concurrently; at most
+    `concurrency` programs run at a time, forked from up to `workers` template processes per set of preloaded modules.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        workers: int | None = None,
+        concurrency: int | None = None,
+        preload: Sequence[str] = ("numpy", "sympy"),
+        run_unprotected_on_this_host: bool = False,
+    ) -> None:
+        """`run_unprotected_on_this_host`: run programs without isolation, with YOUR permissions, on YOUR files."""
+        self.level = IsolationLevel(name="none") if run_unprotected_on_this_host else isolation_level()
+        if self.level.name == "none" and not run_unprotected_on_this_host:
+            raise NoSandbox(
+                f"this machine cannot isolate programs: {self.level.why}. {self.level.fix}. `palestra doctor` shows "
+                "details. To run model-written code without any protection, with your own permissions and files: "
+                "Sandbox(run_unprotected_on_this_host=True)"
+            )
+        self._unprotected = run_unprotected_on_this_host
+        cores = len(os.sched_getaffinity(0))
+        self.limits = limits or Limits()
+        self.workers = cores if workers is None else workers
+        self.concurrency = max(16, 4 * cores) if concurrency is None else concurrency
+        if self.workers < 1 or self.concurrency < 1:
+            raise BadValue(f"`workers` and `concurrency` must be at least 1, got {self.workers} and {self.concurrency}")
+        self.preload = tuple(preload)
+        self._preloaded_names = re.compile(rf"\b(?:{'|'.join(map(re.escape, self.preload))})\b") if preload else None
+        self._closed = False
+        self._reset()
+        _open_sandboxes.add(self)
+
+    def _reset(self) -> None:
+        """Start without templates: in a fork of the host they belong to the parent process."""
+        self._pid = os.getpid()
+        self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # by whether modules are preloaded
+        self._lock = threading.Lock()
+        self._start_locks: dict[bool, threading.Lock] = {False: threading.Lock(), True: threading.Lock()}
+        self._semaphore = threading.BoundedSemaphore(self.concurrency)
+        self._async_semaphores: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def run(
+        self,
+        code: str,
+        stdin: str | bytes = "",
+        files: Mapping[str, str | bytes] | None = None,
+        limits: Limits | None = None,
+        *,
+        echo: bool = False,
+        brief: bool = False,
+        seed: int | None = None,
+    ) -> Result:
+        """Run `code` as a program in a fresh interpreter.
+
+        `files` are created in its directory. `echo` prints the value of a trailing expression, as a notebook does.
+        `brief` limits tracebacks to the program's own lines. `seed` seeds `random` and numpy's global generator. A
+        program that fails or exceeds a limit returns a Result; SandboxDied is raised if the sandbox fails repeatedly.
+        """
+        warm, limits = self._checked(code), limits or self.limits
+        with self._semaphore:
+            for attempt in range(_ATTEMPTS):
+                template = self._acquire(warm)
+                request = None
+                try:
+                    request = ProgramRequest(
+                        kind="run",
+                        code=code,
+                        stdin=stdin,
+                        files=files,
+                        limits=limits,
+                        echo=echo,
+                        brief=brief,
+                        seed=seed,
+                    )
+                    request.send(template)
+                    request.connection.settimeout(limits.wall + REPLY_MARGIN)
+                    return request.result(_receive(request))
+                except SandboxDied as err:
+                    self._discard(template, err, attempt)
+                finally:
+                    self._release(template, request)
+        raise AssertionError("the last attempt raises")
+
+    async def arun(
+        self,
+        code: str,
+        stdin: str | bytes = "",
+        files: Mapping[str, str | bytes] | None = None,
+        limits: Limits | None = None,
+        *,
+        echo: bool = False,
+        brief: bool = False,
+        seed: int | None = None,
+    ) -> Result:
+        """Run `code` like `run`, without blocking the event loop; cancelling it ends the program."""
+        warm, limits = self._checked(code), limits or self.limits
+        async with self._async_semaphore():
+            for attempt in range(_ATTEMPTS):
+                ready = self._idle(warm)
+                template = await asyncio.to_thread(self._acquire, warm) if ready is None else ready
+                request = None
+                try:
+                    request = ProgramRequest(
+                        kind="run",
+                        code=code,
+                        stdin=stdin,
+                        files=files,
+                        limits=limits,
+                        echo=echo,
+                        brief=brief,
+                        seed=seed,
+                    )
+                    request.send(template)
+                    return request.result(await _areceive(request, limits.wall + REPLY_MARGIN))
+                except SandboxDied as err:
+                    self._discard(template, err, attempt)
+                finally:
+                    self._release(template, request)
+        raise AssertionError("the last attempt raises")
+
+    def session(
+        self, *, limits: Limits | None = None, echo: bool = False, brief: bool = False, seed: int | None = None
+    ) -> SandboxSession:
+        """Open an interpreter that keeps its state between cells: `session.run(code)`. Close it, or use `with`."""
+        self._checked("")
+        for attempt in range(_ATTEMPTS):
+            template = self._acquire(True)  # later cells may need any of the modules
+            request = None
+            try:
+                request = ProgramRequest(
+                    kind="session", limits=limits or self.limits, echo=echo, brief=brief, seed=seed
+                )
+                request.send(template)
+                return SandboxSession(request)
+            except SandboxDied as err:
+                if request is not None:
+                    request.close()
+                self._discard(template, err, attempt)
+            finally:
+                self._release(template, None)
+        raise AssertionError("the last attempt raises")
+
+    async def asession(
+        self, *, limits: Limits | None = None, echo: bool = False, brief: bool = False, seed: int | None = None
+    ) -> SandboxSession:
+        """Open a session without blocking the event loop."""
+        return await asyncio.to_thread(self.session, limits=limits, echo=echo, brief=brief, seed=seed)
+
+    def close(self) -> None:
+        """End all templates and programs. Idempotent."""
+        self._closed = True
+        with self._lock:
+            templates, self._templates = self._templates, {False: [], True: []}
+        for template in (template for pool in templates.values() for template in pool):
+            template.close()
+
+    def _checked(self, code: str) -> bool:
+        """Check that `code` can be run, and return whether it mentions a preloaded module."""
+        if self._closed:
+            raise BadValue("this sandbox is closed; create another Sandbox()")
+        if self._pid != os.getpid():
+            for template in (template for pool in self._templates.values() for template in pool):
+                template.close()
+            self._reset()
+        if not isinstance(code, str):
+            raise BadValue(f"`code` must be a string, got {type(code).__name__}")
+        return self._preloaded_names is not None and self._preloaded_names.search(code) is not None
+
+    # Templates
+
+    def _idle(self, warm: bool) -> TemplateProcess | None:
+        """Return the least busy template, or None if another one should be started."""
+        with self._lock:
+            pool = self._templates[warm]
+            best = min(pool, key=lambda template: template.busy, default=None)
+            if best is None or (best.busy > 1 and len(pool) < self.workers):
+                return None
+            best.busy += 1
+            return best
+
+    def _acquire(self, warm: bool) -> TemplateProcess:
+        """Return a template; start one if there is none, or if all are busy and `workers` allows another."""
+        idle = self._idle(warm)
+        if idle is not None:
+            return idle
+        start_lock = self._start_locks[warm]
+        while not start_lock.acquire(blocking=not self._templates[warm]):
+            with self._lock:  # another thread is starting one; use a busy one meanwhile
+                best = min(self._templates[warm], key=lambda template: template.busy, default=None)
+                if best is not None:
+                    best.busy += 1
+                    return best
+        try:
+            idle = self._idle(warm)
+            if idle is not None:
+                return idle
+            template = self._start(warm)
+            with self._lock:
+                if self._closed:
+                    template.close()
+                    raise BadValue("this sandbox is closed; create another Sandbox()")
+                template.busy += 1
+                self._templates[warm].append(template)
+                return template
+        finally:
+            start_lock.release()
+
+    def _start(self, warm: bool) -> TemplateProcess:
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(SandboxDied):
+                return TemplateProcess(self.level, self.preload if warm else ())
+        return TemplateProcess(self.level, self.preload if warm else ())
+
+    def _release(self, template: TemplateProcess, request: ProgramRequest | None) -> None:
+        if request is not None:
+            request.close()
+        with self._lock:
+            template.busy -= 1
+
+    def _discard(self, template: TemplateProcess, err: SandboxDied, attempt: int) -> None:
+        """Stop using a template that failed; the next attempt gets another. Raise `err` after the last attempt."""
+        with self._lock:
+            for pool in self._templates.values():
+                if template in pool:
+                    pool.remove(template)
+        template.close()
+        if attempt == _ATTEMPTS - 1 or self._closed:
+            raise err
+
+    def _async_semaphore(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        semaphore = self._async_semaphores.get(loop)
+        if semaphore is None:
+            semaphore = self._async_semaphores[loop] = asyncio.Semaphore(self.concurrency)
+        return semaphore
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the settings alone; the copy starts its own templates."""
+        settings: dict[str, Any] = {
+            "limits": self.limits,
+            "workers": self.workers,
+            "concurrency": self.concurrency,
+            "preload": self.preload,
+            "run_unprotected_on_this_host": self._unprotected,
+        }
+        return functools.partial(type(self), **settings), ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def _receive(request: ProgramRequest) -> bytes:
+    try:
+        return request.connection.recv(65536)
+    except TimeoutError as err:
+        raise SandboxDied("the sandbox does not respond") from err
+    except OSError as err:
+        raise SandboxDied(f"the sandbox is gone: {err}") from err
+
+
+async def _areceive(request: ProgramRequest, seconds: float) -> bytes:
+    request.connection.setblocking(False)
+    try:
+        async with asyncio.timeout(seconds):
+            return await asyncio.get_running_loop().sock_recv(request.connection, 65536)
+    except TimeoutError as err:
+        raise SandboxDied("the sandbox does not respond") from err
+    except OSError as err:
+        raise SandboxDied(f"the sandbox is gone: {err}") from err
+
+
+_shared: tuple[int, Sandbox] | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_sandbox() -> Sandbox:
+    """Return the sandbox shared by everything in this process; it is closed when the process exits."""
+    global _shared
+    with _shared_lock:
+        if _shared is None or _shared[0] != os.getpid() or _shared[1]._closed:
+            _shared = os.getpid(), Sandbox()
+        return _shared[1]
+
+
+@atexit.register
+def _close_all() -> None:
+    for sandbox in list(_open_sandboxes):
+        if sandbox._pid == os.getpid():
+            with contextlib.suppress(Exception):
+                sandbox.close()

@@ -1,0 +1,149 @@
+"""Host-side handle of one template process: start it, send it requests, end it with everything it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from palestra.errors import ToolFailed
+from palestra.tools.sandbox import isolation
+
+START_TIMEOUT = 120.0  # seconds; the template imports numpy and sympy, possibly on a busy machine
+SEND_TIMEOUT = 60.0  # seconds a request may wait for room in the control socket
+_MAIN = "import sys; sys.path.insert(0, {code!r}); from palestra.tools.sandbox.guest.template import main; main()"
+_UIDS = 1_000_000_000  # beyond the ids of any account; each template uses 256 of them
+_CODE = os.path.dirname(__file__).removesuffix(os.path.join("palestra", "tools", "sandbox"))  # noqa: PTH118, PTH120
+
+
+class SandboxDied(ToolFailed):
+    """The sandbox itself failed, independently of the program."""
+
+
+class TemplateProcess:
+    """A running template process that accepts requests."""
+
+    def __init__(self, level: isolation.IsolationLevel, modules: Sequence[str]) -> None:
+        self.busy = 0  # number of programs running in it
+        self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._pid = os.getpid()
+        self._stderr = memory_file("errors")
+        self._pidfd: int | None = None  # of the template itself, not of bwrap
+        self._cleans_up = level.name == "none"
+        handles: list[int] = []
+        try:
+            with remote:
+                self._process = self._start(level, modules, remote.fileno(), handles)
+                self._control.settimeout(START_TIMEOUT)
+                for handle in handles:
+                    os.close(handle)
+                handles.clear()
+            if self._control.recv(16) != b"ready":
+                raise SandboxDied(f"the sandbox did not start: {self._last_errors()}")
+        except (OSError, ToolFailed) as err:
+            stderr = self._last_errors()
+            self.close()
+            if isinstance(err, ToolFailed):
+                raise
+            raise SandboxDied(f"the sandbox did not start: {err}. {stderr}") from err
+        finally:
+            for handle in handles:
+                os.close(handle)
+        self._control.settimeout(SEND_TIMEOUT)
+
+    def _start(
+        self, level: isolation.IsolationLevel, modules: Sequence[str], control: int, handles: list[int]
+    ) -> subprocess.Popen[bytes]:
+        protected = level.name != "none"
+        first_uid = _UIDS + (os.getpid() * 4093 + id(self) // 64) % 3_900_000 * 256
+        main = _MAIN.format(code=isolation.CODE if protected else _CODE)
+        python = [sys.executable, "-s", "-P", "-B"]
+        args = [*python, "-c", main, str(control), level.confinement, str(first_uid), ",".join(modules)]
+        pass_fds = [control]
+        read = -1
+        if protected:
+            data = {name: _filled(content) for name, content in isolation.data_files().items()}
+            read, info = os.pipe()
+            handles += [*data.values(), info]
+            args = isolation.command(args, info=info, data=data)
+            pass_fds += [*data.values(), info]
+        environment = dict(isolation.ENVIRONMENT)
+        if not protected:
+            environment["TMPDIR"] = tempfile.gettempdir()
+        process = subprocess.Popen(
+            args,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            env=environment,
+            cwd="/",
+            pass_fds=pass_fds,
+            start_new_session=True,  # so that Ctrl-C in the host's terminal does not reach it
+        )
+        if protected:
+            os.close(handles.pop())  # `info`: the read below ends when its last writer closes
+            with open(read, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):  # noqa: PTH123
+                self._pidfd = os.pidfd_open(json.loads(file.read())["child-pid"])
+        else:
+            self._pidfd = os.pidfd_open(process.pid)
+        return process
+
+    def send(self, message: bytes, handles: Sequence[int]) -> None:
+        """Send one request with its file descriptors."""
+        try:
+            socket.send_fds(self._control, [message], list(handles))
+        except OSError as err:
+            raise SandboxDied(f"the sandbox is gone: {err}. {self._last_errors()}") from err
+
+    def close(self) -> None:
+        """End the template; the kernel ends everything in its namespace. Idempotent."""
+        self._control.close()
+        if self._pid != os.getpid():  # copy in a fork of the host: the process belongs to the parent
+            for handle in (self._pidfd, self._stderr):
+                if handle is not None and handle >= 0:
+                    os.close(handle)
+            self._pidfd, self._stderr = None, -1
+            return
+        if self._pidfd is not None:
+            if self._cleans_up:  # without namespaces only the template can end its programs
+                select.select([self._pidfd], [], [], 30.0)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
+            self._pidfd = None
+        process = getattr(self, "_process", None)
+        if process is not None:
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
+
+    def _last_errors(self) -> str:
+        """Return the end of the template's standard error."""
+        if self._stderr < 0:
+            return ""
+        size = os.fstat(self._stderr).st_size
+        return os.pread(self._stderr, 1000, max(0, size - 1000)).decode("utf-8", "replace").strip()
+
+
+def memory_file(name: str) -> int:
+    """Create an anonymous file in memory, freed with its last descriptor."""
+    return os.memfd_create(f"palestra-{name}", os.MFD_CLOEXEC)
+
+
+def _filled(content: bytes) -> int:
+    handle = memory_file("data")
+    os.write(handle, content)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
