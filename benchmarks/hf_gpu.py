@@ -148,7 +148,7 @@ async def show_kernels(work: Callable[[int], Any]) -> None:
 
 
 async def play(env: str, model: Any, tokenizer: Any, episodes: int) -> None:
-    from palestra.agents import Chat
+    from palestra.agents import ChatAgent
     from palestra.core import Wrapper
     from palestra.engines import LocalEngine
     from palestra.rollout import collect
@@ -162,7 +162,7 @@ async def play(env: str, model: Any, tokenizer: Any, episodes: int) -> None:
 
     async with LocalEngine(model, tokenizer=tokenizer, device=str(model.device), slots=episodes) as engine:
         clock = Clock(engine)
-        agent = Chat(engine, max_tokens=16)
+        agent = ChatAgent(engine, max_tokens=16)
         for warm in (True, False):
             clock.reset()
             sampled = engine.stats.sampled

@@ -150,7 +150,7 @@ class Ours(Side):
         super().load(url, said)
         self.palestra, self.sleeps = palestra, Sleeps
         self.engine = palestra.engines.OpenAIEngine(base_url=url, model="stub", api_key="none")
-        self.agent = palestra.agents.Chat(self.engine, **SAMPLING)
+        self.agent = palestra.agents.ChatAgent(self.engine, **SAMPLING)
 
     def conversation(self) -> list[str]:
         import palestra
@@ -165,7 +165,7 @@ class Ours(Side):
     def slow(self, episodes: int, concurrency: int, naps: bool) -> dict[str, float]:
         """Replies that take as long as a model's; with `naps`, one env in ONE_IN sleeps at every step."""
         replies = self.palestra.engines.ScriptedEngine(lambda messages: guess(len(messages) // 2), delay=REPLY)
-        agent = self.palestra.agents.Chat(replies, **SAMPLING)
+        agent = self.palestra.agents.ChatAgent(replies, **SAMPLING)
         made = itertools.count()
 
         def make() -> Any:

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 import palestra
-from palestra.agents import Random
+from palestra.agents import RandomAgent
 from palestra.core import Env, Reset, Wrapper
 from palestra.envs.sciworld.pool import pool
 from palestra.rollout import collect
@@ -78,7 +78,7 @@ class Timed(Wrapper):
 def by_rollout(env_id: str, episodes: int, think: float, spent: Spent) -> None:
     result = asyncio.run(
         collect(
-            Random(),
+            RandomAgent(),
             env_id,
             episodes=episodes,
             concurrency=1,

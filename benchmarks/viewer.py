@@ -30,7 +30,7 @@ from typing import Any
 import orjson
 from playwright.sync_api import Page, sync_playwright
 
-from palestra.agents import Random as RandomPlayer
+from palestra.agents import RandomAgent
 from palestra.engines import ByteTokenizer
 from palestra.rollout import Trajectory, collect
 from palestra.rollout.codec import to_json
@@ -48,7 +48,7 @@ def games() -> list[bytes]:
     tokenizer = ByteTokenizer()
     found = []
     for env_id in ENVS:
-        result = asyncio.run(collect(RandomPlayer(), env_id, episodes=16, seed=1))
+        result = asyncio.run(collect(RandomAgent(), env_id, episodes=16, seed=1))
         found += [orjson.dumps(_sized(to_json(_with_ids(t, tokenizer, rng)))) for t in result.trajectories]
     return [line for line in found if len(line) < 1.1 * LINE]
 

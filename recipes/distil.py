@@ -12,7 +12,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from palestra.agents import Agent, Expert, Random
+from palestra.agents import Agent, ExpertAgent, RandomAgent
 from palestra.rollout import Writer, collect
 from palestra.training.config import from_mapping
 from palestra.training.sync_trainer import train
@@ -37,8 +37,8 @@ def main() -> None:
     args = parser.parse_args()
 
     data = args.out / "data"
-    rates = {"expert": play(Expert(), data / "expert.jsonl.gz", args.episodes)}
-    rates["sloppy player"] = play(Random(), data / "sloppy.jsonl.gz", args.episodes)
+    rates = {"expert": play(ExpertAgent(), data / "expert.jsonl.gz", args.episodes)}
+    rates["sloppy player"] = play(RandomAgent(), data / "sloppy.jsonl.gz", args.episodes)
 
     def learn(name: str, model: str, **settings: Any) -> str:
         shared = {"env": GAME, "optimiser": "muon", "max_tokens": 8, "eval_episodes": args.eval_episodes}

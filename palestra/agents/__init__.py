@@ -1,26 +1,26 @@
 """Who plays: chat models, the environments' own experts and random players, people, functions."""
 
-from palestra.agents.base import Agent, Session
-from palestra.agents.chat import Chat
-from palestra.agents.context import Everything, LastTurns, Summary, TokenBudget
-from palestra.agents.players import Expert, Function, Human, Random
-from palestra.agents.reflection import Reflect
-from palestra.agents.styles import Plain, ReAct, Tools
+from palestra.agents.base import Agent, AgentSession
+from palestra.agents.chat import ChatAgent
+from palestra.agents.context import FullHistory, LastTurns, Summary, TokenBudget
+from palestra.agents.players import ExpertAgent, FunctionAgent, HumanAgent, RandomAgent
+from palestra.agents.reflection import Reflection
+from palestra.agents.styles import PlainStyle, ReActStyle, ToolStyle
 
 __all__ = [
     "Agent",
-    "Chat",
-    "Everything",
-    "Expert",
-    "Function",
-    "Human",
+    "AgentSession",
+    "ChatAgent",
+    "ExpertAgent",
+    "FullHistory",
+    "FunctionAgent",
+    "HumanAgent",
     "LastTurns",
-    "Plain",
-    "Random",
-    "ReAct",
-    "Reflect",
-    "Session",
+    "PlainStyle",
+    "RandomAgent",
+    "ReActStyle",
+    "Reflection",
     "Summary",
     "TokenBudget",
-    "Tools",
+    "ToolStyle",
 ]

@@ -9,7 +9,7 @@ from palestra.core import Env
 from palestra.types import Action, Observation
 
 
-class Session(ABC):
+class AgentSession(ABC):
     """An agent's memory and voice in one episode."""
 
     @abstractmethod
@@ -32,7 +32,7 @@ class Agent(ABC):
     """Plays any number of episodes at once, each in a session of its own."""
 
     @abstractmethod
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         """A session for the episode that `env` has just begun; `seed` makes the agent's own chance repeatable."""
 
     async def aclose(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from palestra.agents.base import Agent, Session
-from palestra.agents.context import Context, Everything, Summary, settled
+from palestra.agents.base import Agent, AgentSession
+from palestra.agents.context import Context, FullHistory, Summary, settled
 from palestra.agents.pictures import has_pictures, to_openai
-from palestra.agents.reflection import Reflect
+from palestra.agents.reflection import Reflection
 from palestra.agents.render import Renderer
 from palestra.agents.styles import Reading, Style, as_schemas, as_style, told
 from palestra.agents.thread import AnyThread, Prompt, Thread, Transcript
@@ -24,7 +24,7 @@ from palestra.types import Action, Call, Message, Observation, text_of
 _LEAST = 16  # tokens a reply is worth asking for
 
 
-class Chat(Agent):
+class ChatAgent(Agent):
     """Plays with a chat model.
 
     Prompts come from the model's own template and are exact: each one is the one before, the sampled ids and the new
@@ -50,7 +50,7 @@ class Chat(Agent):
         system: str | None = None,
         style: str | Style = "plain",
         context: Context | str | None = None,
-        reflect: Reflect | None = None,
+        reflect: Reflection | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         template_options: Mapping[str, Any] | None = None,
         max_context: int | None = None,
@@ -70,13 +70,13 @@ class Chat(Agent):
         )
         if not (context is None or context == "everything" or isinstance(context, Context)):
             raise BadValue(f"context is Everything(), LastTurns(n), TokenBudget(n) or Summary(...), got {context!r}")
-        if reflect is not None and not isinstance(reflect, Reflect):
+        if reflect is not None and not isinstance(reflect, Reflection):
             raise BadValue(f"reflect is a Reflect(...) or None, got {reflect!r}")
         self.reflect = reflect
         self.system = system
         self.tools = as_schemas(tools)
         self.window: int | None = None
-        self.context: Context = Everything()
+        self.context: Context = FullHistory()
         self._asked_for = context, max_context
         self._options = dict(template_options or {})
         self._renderers: dict[str, Renderer] = {}
@@ -104,7 +104,7 @@ class Chat(Agent):
 
         self.context = settled(context, window=self.window, reply=self.sampling.max_tokens, count=count)
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env  # all a model may know is in the observations
         return _ChatSession(self, seed)
 
@@ -124,8 +124,8 @@ class _Turn:
     tokens: int
 
 
-class _ChatSession(Session):
-    def __init__(self, chat: Chat, seed: int | None) -> None:
+class _ChatSession(AgentSession):
+    def __init__(self, chat: ChatAgent, seed: int | None) -> None:
         self._chat = chat
         self._seed = seed
         self._asked = 0
@@ -254,7 +254,7 @@ class _ChatSession(Session):
         note = thread.message("user", f"Summary of what has happened so far:\n{after_thinking(said.action)}")
         self._summary = _with_text(self._task[-1], str(note["content"]))
 
-    def _has_room(self, thread: AnyThread, reflect: Reflect) -> bool:
+    def _has_room(self, thread: AnyThread, reflect: Reflection) -> bool:
         window = self._chat.window
         return window is None or thread.tokens + 2 * self._sampling.max_tokens + reflect.max_tokens < window
 

@@ -18,7 +18,7 @@ SUMMARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class FullHistory:
     """All turns; the episode is cut short (ContextFull) when they fill the model's window."""
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
@@ -97,7 +97,7 @@ class Summary:
         return min(self.recent, len(sizes)) if full else len(sizes)
 
 
-Context = Everything | LastTurns | TokenBudget | Summary
+Context = FullHistory | LastTurns | TokenBudget | Summary
 
 
 def settled(
@@ -105,7 +105,7 @@ def settled(
 ) -> Context:
     """`context` with its open limits taken from the model's `window`; `count` counts tokens (None: it cannot)."""
     if context is None or isinstance(context, str):
-        return Everything()
+        return FullHistory()
     if isinstance(context, TokenBudget | Summary) and context.tokens is not None and count is None:
         raise BadValue("this engine shows no tokens to count; use LastTurns(n) or Summary(turns=n)")
     if isinstance(context, TokenBudget) and context.tokens is None:

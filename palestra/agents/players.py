@@ -8,31 +8,31 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from palestra.agents.base import Agent, Session
+from palestra.agents.base import Agent, AgentSession
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.seeding import child_seed
 from palestra.types import Action, Observation, text_of
 
 
-class Expert(Agent):
+class ExpertAgent(Agent):
     """Plays what the environment's reference solver would."""
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del seed  # experts leave nothing to chance
         return _EnvPlayer(env, env.expert_action)
 
 
-class Random(Agent):
+class RandomAgent(Agent):
     """Plays well-formed actions at random."""
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         if seed is not None:
             env.player_rng.seed(child_seed(seed, "random"))  # members of a group share a task, not their luck
         return _EnvPlayer(env, env.sample_random_action)
 
 
-class _EnvPlayer(Session):
+class _EnvPlayer(AgentSession):
     def __init__(self, env: Env, choose: Callable[[], str | None]) -> None:
         self._env = env
         self._choose = choose
@@ -49,7 +49,7 @@ Answer = str | Action
 Choose = Callable[[Observation, dict[str, Any]], Answer | Awaitable[Answer]]
 
 
-class Function(Agent):
+class FunctionAgent(Agent):
     """Plays what a function of the observation and its info returns: a string or an Action, at once or awaited.
 
     With `threads`, a plain function that takes its time runs beside the event loop instead of in it.
@@ -61,12 +61,12 @@ class Function(Agent):
         self._choose = choose
         self._threads = threads
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env, seed
         return _FunctionSession(self._choose, self._threads)
 
 
-class _FunctionSession(Session):
+class _FunctionSession(AgentSession):
     def __init__(self, choose: Choose, threads: bool) -> None:
         self._choose = choose
         self._threads = threads
@@ -86,19 +86,19 @@ class _FunctionSession(Session):
         raise BadValue(f"an agent's function returns a string or an Action, got {type(answer).__name__}")
 
 
-class Human(Agent):
+class HumanAgent(Agent):
     """A person at the terminal; `ask` shows a text and returns what was typed. One at a time: others wait."""
 
     def __init__(self, ask: Callable[[str], str] | None = None) -> None:
         self._ask = ask or _ask
         self._turn = asyncio.Lock()
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env, seed
         return _HumanSession(self._ask, self._turn)
 
 
-class _HumanSession(Session):
+class _HumanSession(AgentSession):
     def __init__(self, ask: Callable[[str], str], turn: asyncio.Lock) -> None:
         self._ask = ask
         self._turn = turn

@@ -21,7 +21,7 @@ def went_badly(info: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reflect:
+class Reflection:
     """Reflect before the next action whenever `when(info)` holds for the last step, and after every `every` turns.
 
     The request follows the observation in the same message; the reflection is a reply of its own (a call of kind

@@ -31,7 +31,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plain:
+class PlainStyle:
     """The observation in, the reply out."""
 
     takes_tools: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReAct:
+class ReActStyle:
     """A thought, then an action; the environment sees the action, or the whole reply where none can be read."""
 
     takes_tools: ClassVar[bool] = False
@@ -57,7 +57,7 @@ class ReAct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class ToolStyle:
     """Native tool calls, as the model's template or server writes them; the environment sees the reply as it is."""
 
     takes_tools: ClassVar[bool] = True
@@ -68,8 +68,8 @@ class Tools:
         return Reading(action=text, tool_calls=tuple(calls))
 
 
-Style = Plain | ReAct | Tools
-_STYLES: dict[str, type[Style]] = {"plain": Plain, "react": ReAct, "tools": Tools}
+Style = PlainStyle | ReActStyle | ToolStyle
+_STYLES: dict[str, type[Style]] = {"plain": PlainStyle, "react": ReActStyle, "tools": ToolStyle}
 
 
 def as_style(style: str | Style) -> Style:

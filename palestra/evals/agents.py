@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
-from palestra.agents import Agent, Chat, Expert, Random, Session
+from palestra.agents import Agent, AgentSession, ChatAgent, ExpertAgent, RandomAgent
 from palestra.core import Env
 from palestra.engines.base import Engine, Sampling
 from palestra.engines.model_folders import fingerprint, model_folder
@@ -23,7 +23,7 @@ from palestra.errors import BadValue
 from palestra.evals.suite import sampled
 from palestra.types import Action, Message, Observation, text_of
 
-PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": Expert, "random": Random}
+PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": ExpertAgent, "random": RandomAgent}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Player:
         how = sampled(self.settings.sampling, sampling)
         said = {key: value for key, value in asdict(how).items() if key != "seed"}
         options: dict[str, Any] = {"style": self.settings.style, "max_context": self.settings.max_context}
-        return Chat(self._engine, system=self.settings.system or None, **options, **said)
+        return ChatAgent(self._engine, system=self.settings.system or None, **options, **said)
 
     def pinned(self) -> dict[str, Any]:
         """What decides how it plays, as far as it can be told; known once it is open."""
@@ -177,7 +177,7 @@ class Program(Agent):
         self._threads = ThreadPoolExecutor(_THREADS, "palestra-program")  # they come to be as they are needed
         self._names = _wanted(choose)
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env
         return _ProgramSession(self._choose, self._names, self._threads, seed)
 
@@ -209,7 +209,7 @@ def _wanted(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
     return found
 
 
-class _ProgramSession(Session):
+class _ProgramSession(AgentSession):
     def __init__(
         self, choose: Callable[..., Any], names: Sequence[tuple[str, bool]], threads: Executor, seed: int | None
     ) -> None:

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from palestra.agents import Agent, Session
+from palestra.agents import Agent, AgentSession
 from palestra.core import Env
 from palestra.errors import BadValue, ContextFull, EnvFailed
 from palestra.evals.agents import imported
@@ -166,7 +166,7 @@ class _Replay(Agent):
         self._episodes = episodes
         self.notes: dict[int, str] = {}
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env
         if seed is None or seed not in self._episodes:
             raise BadValue("this episode was not stored")
@@ -174,7 +174,7 @@ class _Replay(Agent):
         return _ReplaySession(self._episodes[seed], lambda note: self.notes.setdefault(seed, note))
 
 
-class _ReplaySession(Session):
+class _ReplaySession(AgentSession):
     def __init__(self, stored: Trajectory, note: Callable[[str], object]) -> None:
         self._stored = stored
         self._note = note

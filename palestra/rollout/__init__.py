@@ -1,8 +1,8 @@
-"""Many conversations at once, every token exact: episodes, collections, trajectories, token samples."""
+"""Rollouts: run episodes concurrently, store trajectories, and convert them to token samples."""
 
-from palestra.rollout.collect import Result, collect
-from palestra.rollout.episode import play
-from palestra.rollout.metrics import summarise
+from palestra.rollout.collect import RolloutResult, collect
+from palestra.rollout.episode import run_episode
+from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.progress import Progress
 from palestra.rollout.samples import Sample, to_samples
 from palestra.rollout.store import Writer, read
@@ -13,7 +13,7 @@ __all__ = [
     "Budget",
     "Failure",
     "Progress",
-    "Result",
+    "RolloutResult",
     "Sample",
     "Stream",
     "Task",
@@ -21,9 +21,9 @@ __all__ = [
     "Turn",
     "Writer",
     "collect",
-    "play",
+    "compute_metrics",
     "read",
+    "run_episode",
     "stream",
-    "summarise",
     "to_samples",
 ]

@@ -1,4 +1,4 @@
-"""Play many episodes and account for every one of them exactly once."""
+"""Run many episodes and collect their trajectories."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from time import perf_counter
 from typing import Any, Unpack
 
 from palestra.agents.base import Agent
-from palestra.rollout.metrics import summarise
+from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.progress import Progress
-from palestra.rollout.stream import EnvSource, Options, Stream
+from palestra.rollout.stream import EnvSource, RolloutOptions, Stream
 from palestra.rollout.types import Trajectory
 
 
 @dataclass(slots=True, kw_only=True)
-class Result:
-    """What came of a collection: every episode is in `trajectories`, in `failures`, or was never started."""
+class RolloutResult:
+    """Outcome of `collect`: each episode is in `trajectories`, in `failures`, or counted in `unstarted`."""
 
-    trajectories: list[Trajectory] = field(default_factory=list, repr=False)  # played to the end, by group and member
-    # Each with its `failure`; kept out of every statistic.
+    trajectories: list[Trajectory] = field(default_factory=list, repr=False)  # finished, sorted by group and member
+    # Episodes that broke, with their `failure`; excluded from every statistic.
     failures: list[Trajectory] = field(default_factory=list, repr=False)
     unstarted: int = 0
-    stopped: str | None = None  # why not all were started: a budget, or too many failures in a row
+    stopped: str | None = None  # why some episodes were not started: a budget, or too many consecutive failures
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
@@ -32,32 +32,32 @@ async def collect(
     *,
     progress: bool = False,
     on_trajectory: Callable[[Trajectory], object] | None = None,
-    **options: Unpack[Options],
-) -> Result:
-    """Play `episodes` of `env` (an id, what makes an env, or a list of tasks) with `agent`, `concurrency` at a time.
+    **options: Unpack[RolloutOptions],
+) -> RolloutResult:
+    """Run `episodes` of `env` (an id, a function that returns an env, or a list of tasks), `concurrency` at a time.
 
-    Groups of `group_size` share a seed; all seeds follow from `seed`. A failed episode is tried again on a fresh env up
-    to `retries` times; after `give_up_after` failures in a row no more are started. `on_trajectory` sees each episode,
-    failed ones too, as soon as it is over (a store's `write`, say).
+    Episodes of a group (`group_size`) share a seed; all seeds derive from `seed`. A failed episode is retried in a new
+    env up to `retries` times; after `give_up_after` consecutive failures no more episodes start. `on_trajectory` is
+    called with every episode as soon as it ends, including failed ones; pass `Writer.write` to store them.
     """
-    result = Result()
-    began = perf_counter()
+    result = RolloutResult()
+    started = perf_counter()
     stream = Stream(agent, env, options)
-    line = Progress(len(stream.tasks)) if progress else None
+    display = Progress(len(stream.tasks)) if progress else None
     try:
         async with stream:
             async for trajectory in stream:
                 (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
                 if on_trajectory is not None:
                     on_trajectory(trajectory)
-                if line is not None:
-                    line.update(trajectory)
+                if display is not None:
+                    display.update(trajectory)
     finally:
-        if line is not None:
-            line.close()
-    for found in (result.trajectories, result.failures):
-        found.sort(key=lambda t: (t.group, t.member))
+        if display is not None:
+            display.close()
+    for trajectories in (result.trajectories, result.failures):
+        trajectories.sort(key=lambda t: (t.group, t.member))
     result.unstarted = len(stream.tasks) - len(result.trajectories) - len(result.failures)
     result.stopped = stream.stopped
-    result.metrics = summarise(result.trajectories, result.failures, perf_counter() - began)
+    result.metrics = compute_metrics(result.trajectories, result.failures, perf_counter() - started)
     return result

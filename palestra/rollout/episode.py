@@ -1,4 +1,4 @@
-"""THE loop between an agent and an environment: one episode in, one trajectory out."""
+"""The agent-environment loop: run one episode and return its trajectory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palestra.errors import ContextFull, InfrastructureError
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
 
 
-async def play(
+async def run_episode(
     env: Env,
     agent: Agent,
     task: Task,
@@ -24,45 +24,45 @@ async def play(
     agent_seed: int | None = None,
     call_timeout: float | None = None,
     attempt: int = 1,
-    out_of_time: Callable[[], str | None] = lambda: None,
-    begun: Callable[[], None] = lambda: None,
+    cancel_reason: Callable[[], str | None] = lambda: None,
+    on_reset: Callable[[], None] = lambda: None,
 ) -> Trajectory:
-    """Play `task` in `env` to its end.
+    """Run `task` in `env` until the episode ends.
 
-    Whatever breaks on the way (an exception of env, tool or engine, a call longer than `call_timeout`) ends the
-    trajectory with a `failure` and keeps the turns so far; it is never a reward. Cancelling passes through, unless
-    `out_of_time` gives a reason to record instead. `begun` is called when the first observation is there.
+    An exception of env, tool or engine, or a call that takes longer than `call_timeout`, ends the trajectory with a
+    `failure` and keeps the turns so far; it never becomes a reward. Cancellation propagates, unless `cancel_reason`
+    returns a reason, which is then recorded as the failure. `on_reset` is called after the first observation.
     """
     trajectory = Trajectory.of(task, attempt=attempt, started=time())
     turns: list[Turn] = []
-    began = perf_counter()
+    started = perf_counter()
     session = None
     observation: Any = ""
     final_prompt: list[int] = []
-    side = "env"  # who is busy, for failures that do not say so themselves
+    boundary = "env"  # attributed to exceptions that do not carry a boundary
     try:
         async with _limit(call_timeout):
             observation, info = await env.areset(seed=task.seed, options=dict(task.options) or None)
-        begun()
-        session = agent.begin(env, seed=agent_seed)
+        on_reset()
+        session = agent.start(env, seed=agent_seed)
         success: bool | None = None
         clock = perf_counter()
         while success is None:
-            side = "agent"
+            boundary = "agent"
             try:
                 async with _limit(call_timeout):
                     action = await session.act(observation, info)
             except ContextFull as err:
                 if not turns:
                     raise
-                turns[-1] = _cut(turns[-1], str(err))
+                turns[-1] = _truncate(turns[-1], str(err))
                 success = False
                 break
-            thought = perf_counter()
-            side = "env"
+            replied = perf_counter()
+            boundary = "env"
             async with _limit(call_timeout):
                 step = await env.astep(action.text)
-            acted = perf_counter()
+            stepped = perf_counter()
             turns.append(
                 Turn(
                     observation=observation,
@@ -71,21 +71,21 @@ async def play(
                     terminated=step.terminated,
                     truncated=step.truncated,
                     info=step.info,
-                    agent_seconds=thought - clock,
-                    env_seconds=acted - thought,
+                    agent_seconds=replied - clock,
+                    env_seconds=stepped - replied,
                 )
             )
-            observation, clock = step.observation, acted
-            info = {**step.info, "reward": step.reward}  # an agent that reflects may look at it
+            observation, clock = step.observation, stepped
+            info = {**step.info, "reward": step.reward}  # read by agents that reflect
             if step.terminated or step.truncated:
                 success = bool(info["success"])
                 if not step.terminated:
                     final_prompt = session.next_prompt(observation, info)
         failure = None
-    except Exception as err:  # noqa: BLE001  # the record of it is the point
-        success, failure = None, _failure(err, side)
+    except Exception as err:  # noqa: BLE001  # recorded in the trajectory
+        success, failure = None, _failure(err, boundary)
     except asyncio.CancelledError:
-        reason = out_of_time()
+        reason = cancel_reason()
         if reason is None:
             raise
         success, failure = None, Failure(boundary="budget", kind="OutOfTime", message=reason)
@@ -99,7 +99,7 @@ async def play(
         final_prompt=tuple(final_prompt),
         success=success,
         failure=failure,
-        seconds=perf_counter() - began,
+        seconds=perf_counter() - started,
     )
 
 
@@ -107,15 +107,15 @@ def _limit(seconds: float | None) -> AbstractAsyncContextManager[Any]:
     return nullcontext() if seconds is None else asyncio.timeout(seconds)
 
 
-def _cut(last: Turn, why: str) -> Turn:
-    """The conversation filled the model's window: cut short from outside, like a horizon."""
-    info = {**last.info, "success": False, "ending": "context", "detail": why}
+def _truncate(last: Turn, detail: str) -> Turn:
+    """Mark the episode as truncated because the conversation fills the context window."""
+    info = {**last.info, "success": False, "ending": "context", "detail": detail}
     return replace(last, truncated=True, info=info)
 
 
-def _failure(err: Exception, side: str) -> Failure:
-    boundary = err.boundary if isinstance(err, InfrastructureError) else side
-    message = "no answer within the time limit" if isinstance(err, TimeoutError) and not str(err) else str(err)
+def _failure(err: Exception, default_boundary: str) -> Failure:
+    boundary = err.boundary if isinstance(err, InfrastructureError) else default_boundary
+    message = "no reply within the time limit" if isinstance(err, TimeoutError) and not str(err) else str(err)
     return Failure(
         boundary=boundary,
         kind=type(err).__name__,

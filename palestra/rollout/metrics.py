@@ -1,4 +1,4 @@
-"""Trajectories -> the figures one wants to see of them."""
+"""Compute summary metrics of collected trajectories."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from palestra.conformance.rates import Rate
 from palestra.rollout.types import Trajectory
 
 
-def summarise(trajectories: Sequence[Trajectory], failures: Sequence[Trajectory], seconds: float) -> dict[str, Any]:
-    """Success with its interval, return, turns, tokens, splits, truncations; failures apart, by boundary."""
+def compute_metrics(
+    trajectories: Sequence[Trajectory], failures: Sequence[Trajectory], seconds: float
+) -> dict[str, Any]:
+    """Return success rate with confidence interval, mean return, and counts of turns, tokens, splits and failures."""
     everything = [*trajectories, *failures]
     splits: Counter[str] = Counter()
     for trajectory in trajectories:
         splits.update(trajectory.splits)
     turns = sum(len(t.turns) for t in trajectories)
     tokens = sum(t.sampled_tokens for t in trajectories)
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "episodes": len(trajectories),
         "failures": len(failures),
         "failures_by_boundary": dict(Counter(t.failure.boundary for t in failures if t.failure is not None)),
@@ -36,7 +38,7 @@ def summarise(trajectories: Sequence[Trajectory], failures: Sequence[Trajectory]
         n = len(trajectories)
         rate = Rate(sum(bool(t.success) for t in trajectories), n)
         low, high = rate.interval()
-        found |= {
+        metrics |= {
             "success": rate.value,
             "success_low": low,
             "success_high": high,
@@ -50,4 +52,4 @@ def summarise(trajectories: Sequence[Trajectory], failures: Sequence[Trajectory]
             )
             / max(turns, 1),
         }
-    return found
+    return metrics

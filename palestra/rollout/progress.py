@@ -1,4 +1,4 @@
-"""How far a collection is: a live line in a terminal, a plain line now and then in a log."""
+"""Report progress: one live line in a terminal, or one line every ten seconds in a log."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LIVE_EVERY, LOG_EVERY = 0.1, 10.0  # seconds
 
 
 class Progress:
-    """Shows episodes, success so far with its interval, tokens a second and failures on `stream` (standard error)."""
+    """Writes episodes, success rate, tokens per second and failures to `stream` (default: standard error)."""
 
     def __init__(self, total: int, stream: TextIO | None = None, label: str = "") -> None:
         self.total = total
         self.stream = stream or sys.stderr
         self.label = f"{label} " if label else ""
         self.live = self.stream.isatty()
-        self.began = monotonic()
-        self.shown = self.began if not self.live else 0.0
+        self.started = monotonic()
+        self.shown = self.started if not self.live else 0.0
         self.finished = self.solved = self.failed = self.tokens = 0
         self._width = 0
 
@@ -38,11 +38,11 @@ class Progress:
             self._write(last=False)
 
     def close(self) -> None:
-        """The last word, with a line end."""
+        """Write the final state, followed by a newline."""
         self._write(last=True)
 
     def text(self) -> str:
-        seconds = max(monotonic() - self.began, 1e-9)
+        seconds = max(monotonic() - self.started, 1e-9)
         parts = [f"{self.label}{self.finished + self.failed}/{self.total} episodes"]
         if self.finished:
             rate = Rate(self.solved, self.finished)

@@ -1,4 +1,4 @@
-"""What a rollout leaves behind: turns, trajectories, failures. Data only; the JSON form is in `store.py`."""
+"""Data types of rollouts: tasks, turns, trajectories, failures."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from palestra.types import Action, Observation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One episode to be played."""
+    """One episode to run."""
 
     env_id: str
     seed: int
-    kwargs: Mapping[str, Any] = field(default_factory=dict)  # for `make`
-    options: Mapping[str, Any] = field(default_factory=dict)  # for `reset`
-    group: int = 0  # tasks of one group share the seed
-    member: int = 0
-    meta: Mapping[str, Any] = field(default_factory=dict)  # goes into the trajectory as it is
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # passed to `make`
+    options: Mapping[str, Any] = field(default_factory=dict)  # passed to `reset`
+    group: int = 0  # tasks of a group share the seed
+    member: int = 0  # index within the group
+    meta: Mapping[str, Any] = field(default_factory=dict)  # copied to the trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something other than the agent broke."""
+    """An infrastructure error that ended an episode. It never counts as a reward."""
 
-    boundary: str  # "env", "tool", "engine", "parsing", "agent" or "infrastructure"
-    kind: str  # the exception's name
+    boundary: str  # "env", "tool", "engine", "parsing", "agent", "budget" or "infrastructure"
+    kind: str  # name of the exception class
     message: str
-    trace: str = ""  # where it was raised
+    trace: str = ""  # traceback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One action and what came of it."""
+    """One action and the step it led to."""
 
-    observation: Observation  # what the agent saw before it acted
+    observation: Observation  # shown to the agent before the action
     action: Action
     reward: float
     terminated: bool
@@ -48,27 +48,27 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One episode from the first observation to its end, or to the failure that cut it off."""
+    """One episode from its first observation to its end, or to the failure that ended it."""
 
     env_id: str
     kwargs: Mapping[str, Any]
-    seed: int  # repeats the episode's task
-    group: int  # episodes of one group share the seed
-    member: int  # which one of the group
-    turns: tuple[Turn, ...] = field(repr=False)  # asyncio.run prints what it returns, unasked and unseen
-    final_observation: Observation  # after the last action; the first one where no action was taken
-    success: bool | None  # None: not played to the end
-    # Where it was cut short: what the model would have been given next.
+    seed: int  # reproduces the task
+    group: int  # episodes of a group share the seed
+    member: int  # index within the group
+    turns: tuple[Turn, ...] = field(repr=False)  # hidden because asyncio debug output prints results
+    final_observation: Observation  # after the last action, or the first observation if there was no action
+    success: bool | None  # None if the episode did not end
+    # Prompt of the next turn of a truncated episode, from which a critic bootstraps.
     final_prompt: tuple[int, ...] = field(default=(), repr=False)
-    failure: Failure | None = None  # kept out of every loss and statistic
-    attempts: int = 1  # how many times it was tried, this one included
+    failure: Failure | None = None  # failed episodes are excluded from losses and statistics
+    attempts: int = 1  # number of attempts, including this one
     started: float = 0.0  # seconds since the epoch
     seconds: float = 0.0
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, task: Task, *, attempt: int = 1, started: float = 0.0, failure: Failure | None = None) -> Trajectory:
-        """The trajectory of `task` before its first turn."""
+        """Return the trajectory of `task` before its first turn."""
         return cls(
             env_id=task.env_id,
             kwargs=task.kwargs,
@@ -102,7 +102,7 @@ class Trajectory:
 
     @property
     def splits(self) -> dict[str, int]:
-        """How often a prompt did not extend the one before it, by cause."""
+        """Count prompts that do not extend the previous prompt, by cause."""
         counts: dict[str, int] = {}
         for turn in self.turns:
             for call in turn.action.calls:

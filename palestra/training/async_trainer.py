@@ -20,8 +20,8 @@ from time import perf_counter
 from typing import Any
 
 from palestra.errors import EngineFailed
-from palestra.rollout import Result, Task, stream
-from palestra.rollout.metrics import summarise
+from palestra.rollout import RolloutResult, Task, stream
+from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.stream import Stream
 from palestra.training.by_env import by_env
 from palestra.training.config import TrainConfig
@@ -95,19 +95,19 @@ class AsyncLoop(Loop):
                     self._room.begin(group, self.engine.version)
                 yield task
 
-    async def _batch(self) -> Result:
+    async def _batch(self) -> RolloutResult:
         """As many whole groups as a step learns from, among them all that may not become older."""
         while not self._room.ready(self.engine.version):
             trajectory = await anext(aiter(self._stream), None)
             if trajectory is None or self._stream.stopped is not None:
                 raise EngineFailed(f"the rollout broke off: {self._stream.stopped or 'no more episodes came'}")
             self._room.put((trajectory.meta["step"], trajectory.group), trajectory)
-        result = Result()
+        result = RolloutResult()
         for trajectory in self._room.take():
             (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
         if not result.trajectories:
             raise EngineFailed("no episode of the step was finished")
         now = perf_counter()
-        result.metrics = summarise(result.trajectories, result.failures, now - self._clock)
+        result.metrics = compute_metrics(result.trajectories, result.failures, now - self._clock)
         self._clock = now
         return result

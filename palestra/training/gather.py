@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palestra.rollout import Result
-from palestra.rollout.metrics import summarise
+from palestra.rollout import RolloutResult
+from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.types import Trajectory, Turn
 from palestra.training.distributed import World
 from palestra.types import Action, Call
 
 
-def pooled(result: Result, world: World) -> Result:
+def pooled(result: RolloutResult, world: World) -> RolloutResult:
     """What all processes played. The trajectories in it can be counted, not read or trained on."""
     if world.size == 1:
         return result
     mine = ([light(t) for t in result.trajectories], [light(t) for t in result.failures], result.metrics["seconds"])
     shares = world.gather(mine)
-    everyone = Result(
+    everyone = RolloutResult(
         trajectories=[t for share in shares for t in share[0]],
         failures=[t for share in shares for t in share[1]],
     )
-    everyone.metrics = summarise(everyone.trajectories, everyone.failures, max(share[2] for share in shares))
+    everyone.metrics = compute_metrics(everyone.trajectories, everyone.failures, max(share[2] for share in shares))
     return everyone
 
 

@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 import torch
 
 from palestra import __version__
-from palestra.agents import Chat
+from palestra.agents import ChatAgent
 from palestra.core import Env
 from palestra.engines.local.engine import LocalEngine
 from palestra.errors import BadValue, EngineFailed
-from palestra.rollout import Result, Task, Writer, collect
+from palestra.rollout import RolloutResult, Task, Writer, collect
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
 from palestra.training.distributed import connect
@@ -154,10 +154,10 @@ class Training(ABC):
             last_success=evals[-1] if evals else None,
         )
 
-    def agent(self) -> Chat:
+    def agent(self) -> ChatAgent:
         """The model as it is."""
         config = self.config
-        return Chat(
+        return ChatAgent(
             self.engine,
             temperature=config.temperature,
             top_p=config.top_p if config.temperature else 1.0,
@@ -170,7 +170,7 @@ class Training(ABC):
         """Tasks that name a horizon in their options get it."""
         return [lambda env: Horizon(env, None)] if HorizonSchedule.parse(self.config.horizon).stages else []
 
-    async def play(self, tasks: list[Task]) -> Result:
+    async def play(self, tasks: list[Task]) -> RolloutResult:
         """Let the model as it is play `tasks`; where there are several processes, this one's share of them."""
         config = self.config
         tasks = self.world.share(tasks)
@@ -221,7 +221,7 @@ class Training(ABC):
         else:
             self.say(console.line(row, self.config.steps))
 
-    def store(self, step: int, result: Result) -> None:
+    def store(self, step: int, result: RolloutResult) -> None:
         """Keep the episodes of a step, failed ones too."""
         if not self.config.store:
             return
@@ -295,7 +295,7 @@ class Unwritten(Metrics):
         self.rows.append(dict(row))
 
 
-def figures(result: Result) -> dict[str, Any]:
+def figures(result: RolloutResult) -> dict[str, Any]:
     """What metrics say of a rollout."""
     m = result.metrics
     names = ("success", "success_low", "success_high", "return", "turns_per_episode", "tokens_per_episode", "truncated")

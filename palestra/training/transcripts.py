@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from palestra.agents import Chat
-from palestra.agents.base import Session
+from palestra.agents import ChatAgent
+from palestra.agents.base import AgentSession
 from palestra.core import Env
 from palestra.engines.scripted import ScriptedEngine
 from palestra.rollout.samples import to_samples
@@ -42,7 +42,7 @@ class Transcriber:
         self._window = window
         self._scripts: dict[Any, Sequence[str]] = {}
         engine = ScriptedEngine(self._scripts, tokenizer=tokenizer)
-        self._chat = Chat(engine, max_tokens=_ANY_LENGTH, system=system)
+        self._chat = ChatAgent(engine, max_tokens=_ANY_LENGTH, system=system)
 
     async def ready(self, trajectories: Sequence[Trajectory]) -> Readied:
         """All of them with ids; those longer than the window are left out."""
@@ -71,7 +71,7 @@ class Transcriber:
 
     async def render(self, trajectory: Trajectory) -> Trajectory:
         """The conversation through the chat template, the player's words in the place of a model's."""
-        session: Session = self._chat.begin(cast("Env", None))  # a chat looks at observations alone
+        session: AgentSession = self._chat.start(cast("Env", None))  # a chat looks at observations alone
         self._scripts[session] = [turn.action.text for turn in trajectory.turns]
         turns = []
         info: dict[str, Any] = {}

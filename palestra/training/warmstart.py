@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from palestra.agents import Chat
-from palestra.agents.base import Agent, Session
+from palestra.agents import ChatAgent
+from palestra.agents.base import Agent, AgentSession
 from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
 from palestra.engines.scripted import ScriptedEngine
@@ -26,16 +26,16 @@ class Demonstrator(Agent):
         self.player = player
         self._scripts: dict[Any, Callable[[Any], str]] = {}  # of each conversation
         engine = ScriptedEngine(self._scripts, tokenizer=tokenizer, blind=True)
-        self._chat = Chat(engine, max_tokens=max(64, max_tokens), system=system)
+        self._chat = ChatAgent(engine, max_tokens=max(64, max_tokens), system=system)
 
-    def begin(self, env: Env, *, seed: int | None = None) -> Session:
-        inner = self._chat.begin(env, seed=seed)
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
+        inner = self._chat.start(env, seed=seed)
         self._scripts[inner] = lambda _: next_action(env, self.player)
         return _Demonstration(inner, self._scripts)
 
 
-class _Demonstration(Session):
-    def __init__(self, inner: Session, scripts: dict[Any, Callable[[Any], str]]) -> None:
+class _Demonstration(AgentSession):
+    def __init__(self, inner: AgentSession, scripts: dict[Any, Callable[[Any], str]]) -> None:
         self._inner = inner
         self._scripts = scripts
 

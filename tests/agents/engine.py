@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palestra.agents import Chat, Session
+from palestra.agents import AgentSession, ChatAgent
 from palestra.core import Env
 from palestra.engines.base import Completion, Engine, Sampling
 from palestra.registry import make
@@ -92,8 +92,8 @@ class ChatServer(Engine):
         return Completion(ids=[], logprobs=[], text=text, finish="stop", version=0, prompt_ids=[], tool_calls=calls)
 
 
-def begin(agent: Chat, *, seed: int | None = None) -> Session:
-    return agent.begin(an_env(), seed=seed)
+def begin(agent: ChatAgent, *, seed: int | None = None) -> AgentSession:
+    return agent.start(an_env(), seed=seed)
 
 
 def an_env() -> Env:
@@ -102,7 +102,7 @@ def an_env() -> Env:
     return env
 
 
-def converse(agent: Chat, observations: Sequence[Any], infos: Sequence[dict[str, Any]] = ()) -> list[Action]:
+def converse(agent: ChatAgent, observations: Sequence[Any], infos: Sequence[dict[str, Any]] = ()) -> list[Action]:
     """Show a session the observations in turn; its actions."""
     session = begin(agent)
 

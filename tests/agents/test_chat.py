@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import Chat, Everything, LastTurns, Reflect, Summary, TokenBudget
+from palestra.agents import ChatAgent, FullHistory, LastTurns, Reflection, Summary, TokenBudget
 from palestra.engines.base import Sampling
 from palestra.errors import BadValue, ContextFull, UnknownKeyword
 from palestra.types import Action, Call
@@ -34,7 +34,7 @@ def tail(prompt: str) -> str:
 
 def test_an_action_carries_what_was_asked_and_sampled() -> None:
     engine = Replies(CHATML, ["a \\boxed{1}", "b"], version=4)
-    first, second = converse(Chat(engine, temperature=0.5, top_k=3, stop="END"), ["task", "seen"])
+    first, second = converse(ChatAgent(engine, temperature=0.5, top_k=3, stop="END"), ["task", "seen"])
     assert first.text == "a \\boxed{1}"
     assert first.prompt_ids == engine.asked[0][0]
     assert first.action_ids == engine.replies[0].ids
@@ -48,7 +48,7 @@ def test_an_action_carries_what_was_asked_and_sampled() -> None:
 
 def test_a_conversation_has_one_key_and_is_forgotten_once() -> None:
     engine = Replies(CHATML, ["a", "b", "c", "d"])
-    chat = Chat(engine)
+    chat = ChatAgent(engine)
     converse(chat, ["task", "x"])
     converse(chat, ["task", "x"])
     first, again, second, _ = engine.conversations
@@ -63,7 +63,7 @@ def test_a_conversation_has_one_key_and_is_forgotten_once() -> None:
 def test_seeds_make_every_call_repeatable_and_different() -> None:
     def seeds(seed: int | None) -> list[int | None]:
         engine = Replies(CHATML, ["a", "b", "c"])
-        session = begin(Chat(engine), seed=seed)
+        session = begin(ChatAgent(engine), seed=seed)
 
         async def run() -> None:
             for observation in ("task", "x", "y"):
@@ -79,7 +79,7 @@ def test_seeds_make_every_call_repeatable_and_different() -> None:
 
 def test_members_of_a_group_share_a_first_prompt_but_no_list() -> None:
     engine = Replies(CHATML, ["a", "b"])
-    chat = Chat(engine)
+    chat = ChatAgent(engine)
     (first,), (second,) = converse(chat, ["task"]), converse(chat, ["task"])
     assert first.prompt_ids == second.prompt_ids
     assert first.prompt_ids is not second.prompt_ids
@@ -90,7 +90,7 @@ def test_members_of_a_group_share_a_first_prompt_but_no_list() -> None:
 
 def test_the_last_turns_stay_and_every_cut_is_counted() -> None:
     engine = Replies(CHATML, list("abcdef"))
-    actions = converse(Chat(engine, context=LastTurns(2)), ["task", "1", "2", "3", "4"])
+    actions = converse(ChatAgent(engine, context=LastTurns(2)), ["task", "1", "2", "3", "4"])
     assert [call.split for call in flat(actions)] == [None, None, None, "context", "context"]
     turn = "<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>user\n{}"
     assert tail(engine.prompts()[2]) == turn.format("a", 1) + turn.format("b", 2)
@@ -99,7 +99,7 @@ def test_the_last_turns_stay_and_every_cut_is_counted() -> None:
 
 def test_a_token_budget_keeps_task_and_latest_turns_and_frees_some_room() -> None:
     engine = Replies(CHATML, [f"reply {n} " + "word " * 8 for n in range(12)])
-    chat = Chat(engine, system="Rules.", context=TokenBudget(160, slack=0.5))
+    chat = ChatAgent(engine, system="Rules.", context=TokenBudget(160, slack=0.5))
     calls = flat(converse(chat, ["task", *(f"observation {n}" for n in range(11))]))
     sizes = [len(call.prompt_ids) for call in calls]
     cuts = [n for n, call in enumerate(calls) if call.split == "context"]
@@ -115,7 +115,7 @@ def test_a_token_budget_keeps_task_and_latest_turns_and_frees_some_room() -> Non
 
 def test_an_open_budget_is_the_window_less_the_reply() -> None:
     engine = Replies(CHATML, ["x " * 10] * 12, max_context=150)
-    chat = Chat(engine, max_tokens=40, context=TokenBudget(slack=0))
+    chat = ChatAgent(engine, max_tokens=40, context=TokenBudget(slack=0))
     assert chat.context == TokenBudget(110, slack=0)
     calls = flat(converse(chat, ["task", *"123456789"]))
     assert 70 < max(len(call.prompt_ids) for call in calls) <= 110
@@ -124,7 +124,7 @@ def test_an_open_budget_is_the_window_less_the_reply() -> None:
 
 def test_a_summary_replaces_what_was_cut() -> None:
     engine = Replies(CHATML, ["a", "b", "c", "<think>hm</think>\nS1: walls", "d", "e", "S2: doors", "f"])
-    chat = Chat(engine, context=Summary(turns=2, instruction="Sum up."))
+    chat = ChatAgent(engine, context=Summary(turns=2, instruction="Sum up."))
     actions = converse(chat, ["task", "1", "2", "3", "4", "5"])
     calls = flat(actions)
     assert [call.kind for call in calls] == ["act"] * 3 + ["summary", "act", "act", "summary", "act"]
@@ -142,7 +142,7 @@ def test_a_summary_replaces_what_was_cut() -> None:
 def test_a_summary_is_asked_for_before_the_window_is_full() -> None:
     replies = ["word " * 20] * 3 + ["the gist", "word " * 20, "word " * 20]
     engine = Replies(CHATML, replies, max_context=260)
-    chat = Chat(engine, max_tokens=50, context=Summary(max_tokens=30, instruction="Sum up."))
+    chat = ChatAgent(engine, max_tokens=50, context=Summary(max_tokens=30, instruction="Sum up."))
     assert isinstance(chat.context, Summary)
     assert chat.context.tokens == 260 - 50 - 30 - len(CHATML.encode("Sum up."))
     kinds: list[str] = []
@@ -154,7 +154,7 @@ def test_a_summary_is_asked_for_before_the_window_is_full() -> None:
 
 def test_what_does_not_fit_a_summary_request_is_dropped_from_it() -> None:
     engine = Replies(CHATML, ["word " * 20, "word " * 20, "gist", "b"], max_context=150)
-    chat = Chat(engine, max_tokens=30, context=Summary(turns=1, max_tokens=30, instruction="Sum up."))
+    chat = ChatAgent(engine, max_tokens=30, context=Summary(turns=1, max_tokens=30, instruction="Sum up."))
     calls = flat(converse(chat, ["task", "o " * 20, "2"]))
     assert [call.kind for call in calls] == ["act", "act", "summary", "act"]
     assert [call.split for call in calls] == [None, None, "context", "context"]
@@ -163,7 +163,7 @@ def test_what_does_not_fit_a_summary_request_is_dropped_from_it() -> None:
 
 def test_a_full_window_cuts_the_episode_short() -> None:
     engine = Replies(CHATML, ["x " * 10] * 9, max_context=100)
-    session = begin(Chat(engine, max_tokens=64))
+    session = begin(ChatAgent(engine, max_tokens=64))
 
     async def run() -> None:
         for observation in ("task", *"12345678"):
@@ -177,9 +177,9 @@ def test_a_full_window_cuts_the_episode_short() -> None:
 
 
 def test_a_smaller_window_can_be_asked_for() -> None:
-    assert Chat(Replies(CHATML, [], max_context=100), max_context=60).window == 60
-    assert Chat(Replies(CHATML, [], max_context=100), max_context=600).window == 100
-    assert Chat(Replies(CHATML, [])).window is None
+    assert ChatAgent(Replies(CHATML, [], max_context=100), max_context=60).window == 60
+    assert ChatAgent(Replies(CHATML, [], max_context=100), max_context=600).window == 100
+    assert ChatAgent(Replies(CHATML, [])).window is None
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_smaller_window_can_be_asked_for() -> None:
         ({"tools": [{"name": "f"}]}, 'style="tools"'),
         ({"style": "tools", "tools": [{"call": "f"}]}, "a tool is a JSON schema"),
         ({"reflect": True}, "reflect is a Reflect"),
-        ({"max_tokens": 0}, "max_tokens is at least 1"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1"),
         ({"template_options": {"tokenize": True}}, "leave tokenize to the agent"),
         (
             {"template_options": {"chat_template": "{% if tools %}{{ raise_exception('no') }}{% endif %}"}, **F},
@@ -202,7 +202,7 @@ def test_a_smaller_window_can_be_asked_for() -> None:
 )
 def test_bad_options_are_refused_at_once(options: dict[str, Any], why: str) -> None:
     with pytest.raises(BadValue, match=why):
-        Chat(Replies(CHATML, []), **options)
+        ChatAgent(Replies(CHATML, []), **options)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_bad_options_are_refused_at_once(options: dict[str, Any], why: str) -> N
         lambda: Summary(turns=1, recent=2),
         lambda: Summary(recent=0),
         lambda: Summary(tokens=9, max_tokens=0),
-        lambda: Reflect(when=None),
-        lambda: Reflect(every=0),
+        lambda: Reflection(when=None),
+        lambda: Reflection(every=0),
     ],
 )
 def test_policies_that_cannot_work_are_refused(make: Any) -> None:
@@ -238,17 +238,17 @@ def test_a_model_without_a_template_is_refused() -> None:
             return "".join(f"[{m['role']}]{m['content']}" for m in conversation)
 
     with pytest.raises(BadValue, match="no chat template"):
-        Chat(Replies(Bare(), []))
+        ChatAgent(Replies(Bare(), []))
     # A template that is no Jinja is a black box: every prompt is rendered in full, and extends all the same.
     Bare.chat_template = "of my own"  # type: ignore[assignment]
     engine = Replies(Bare(), [])
-    chat = Chat(engine)
+    chat = ChatAgent(engine)
     assert chat.renderer([]).tests is None
 
 
 def test_misspelt_keywords_are_type_errors() -> None:
     with pytest.raises(TypeError):
-        Chat(Replies(CHATML, []), temprature=1.0)  # type: ignore[call-arg]
+        ChatAgent(Replies(CHATML, []), temprature=1.0)  # type: ignore[call-arg]
     assert issubclass(UnknownKeyword, TypeError)
 
 
@@ -257,7 +257,7 @@ def test_misspelt_keywords_are_type_errors() -> None:
 
 def test_reflection_follows_a_bad_outcome_and_stays_in_the_conversation() -> None:
     engine = Replies(CHATML, ["a", "I was hasty.", "b", "c"])
-    chat = Chat(engine, reflect=Reflect(max_tokens=99, instruction="Look back.", resume="Go on."))
+    chat = ChatAgent(engine, reflect=Reflection(max_tokens=99, instruction="Look back.", resume="Go on."))
     actions = converse(chat, ["task", "wrong", "right"], [{}, {"invalid": "rule"}, {}])
     assert [[call.kind for call in action.calls] for action in actions] == [["act"], ["reflect", "act"], ["act"]]
     assert [action.text for action in actions] == ["a", "b", "c"]
@@ -273,27 +273,29 @@ def test_reflection_follows_a_bad_outcome_and_stays_in_the_conversation() -> Non
 @pytest.mark.parametrize(
     ("reflect", "info", "kinds"),
     [
-        (Reflect(), {"error": "no such command"}, "arara"),
-        (Reflect(), {"reward": -0.1}, "arara"),
-        (Reflect(), {"reward": 0.0, "invalid": ""}, "aaa"),
-        (Reflect(when=None, every=2), {}, "aara"),
-        (Reflect(when=lambda info: info["hp"] < 3), {"hp": 2}, "arara"),
+        (Reflection(), {"error": "no such command"}, "arara"),
+        (Reflection(), {"reward": -0.1}, "arara"),
+        (Reflection(), {"reward": 0.0, "invalid": ""}, "aaa"),
+        (Reflection(when=None, every=2), {}, "aara"),
+        (Reflection(when=lambda info: info["hp"] < 3), {"hp": 2}, "arara"),
     ],
 )
-def test_when_reflection_is_due(reflect: Reflect, info: dict[str, Any], kinds: str) -> None:
-    calls = flat(converse(Chat(Replies(CHATML, ["x"] * 9), reflect=reflect), ["task", "1", "2"], [info] * 3))
+def test_when_reflection_is_due(reflect: Reflection, info: dict[str, Any], kinds: str) -> None:
+    calls = flat(converse(ChatAgent(Replies(CHATML, ["x"] * 9), reflect=reflect), ["task", "1", "2"], [info] * 3))
     assert "".join(call.kind[0] for call in calls) == kinds
 
 
 def test_no_reflection_where_the_window_has_no_room_for_it() -> None:
-    chat = Chat(Replies(CHATML, ["x"] * 9, max_context=100), max_tokens=20, reflect=Reflect(max_tokens=50))
+    chat = ChatAgent(Replies(CHATML, ["x"] * 9, max_context=100), max_tokens=20, reflect=Reflection(max_tokens=50))
     calls = flat(converse(chat, ["task", "1"], [{}, {"invalid": True}]))
     assert [call.kind for call in calls] == ["act", "act"]
 
 
 def test_turns_with_reflections_are_cut_whole() -> None:
     engine = Replies(CHATML, ["a", "r1", "b", "r2", "c", "r3", "d"])
-    chat = Chat(engine, context=LastTurns(1), reflect=Reflect(when=None, every=1, instruction="Look.", resume="Go."))
+    chat = ChatAgent(
+        engine, context=LastTurns(1), reflect=Reflection(when=None, every=1, instruction="Look.", resume="Go.")
+    )
     calls = flat(converse(chat, ["task", "1", "2", "3"]))
     assert [call.split for call in calls] == [None, None, None, "context", None, "context", None]
     assert engine.prompts()[6] == (
@@ -308,9 +310,9 @@ def test_turns_with_reflections_are_cut_whole() -> None:
 def test_pictures_need_an_engine_that_takes_messages() -> None:
     picture = [{"type": "text", "text": "look: "}, {"type": "image", "image": PNG}]
     with pytest.raises(BadValue, match="carry no pictures"):
-        converse(Chat(Replies(CHATML, ["a"])), [picture])
+        converse(ChatAgent(Replies(CHATML, ["a"])), [picture])
     engine = ChatServer(["a", "b"])
-    (action, _) = converse(Chat(engine), [picture, "x"])
+    (action, _) = converse(ChatAgent(engine), [picture, "x"])
     sent: Any = engine.asked[0][0]["content"]
     assert sent[0] == {"type": "text", "text": "look: "}
     assert sent[1]["image_url"]["url"].startswith("data:image/png;base64,iVBORw0KGgo")
@@ -319,13 +321,13 @@ def test_pictures_need_an_engine_that_takes_messages() -> None:
 
 def test_text_parts_are_text() -> None:
     engine = Replies(CHATML, ["a"])
-    converse(Chat(engine), [[{"type": "text", "text": "ta"}, {"type": "text", "text": "sk"}]])
+    converse(ChatAgent(engine), [[{"type": "text", "text": "ta"}, {"type": "text", "text": "sk"}]])
     assert engine.prompts() == [HEAD]
 
 
 def test_an_engine_without_a_tokenizer_gets_messages() -> None:
     engine = ChatServer(["a", "b", "c"])
-    actions = converse(Chat(engine, system="Rules.", context=LastTurns(1)), ["task", "1", "2"])
+    actions = converse(ChatAgent(engine, system="Rules.", context=LastTurns(1)), ["task", "1", "2"])
     assert engine.asked[1] == [
         {"role": "system", "content": "Rules."},
         {"role": "user", "content": "task"},
@@ -349,7 +351,7 @@ def test_an_engine_may_find_out_about_its_tokens_first() -> None:
 
     engine = Late(CHATML, ["a", "b", "c"])
     engine.tokenizer = None
-    chat = Chat(engine, max_tokens=50, context=TokenBudget())
+    chat = ChatAgent(engine, max_tokens=50, context=TokenBudget())
     actions = converse(chat, ["task", "1"])
     assert engine.prompts()[0] == HEAD
     assert actions[1].calls[0].prompt_ids
@@ -361,10 +363,10 @@ def test_an_engine_may_find_out_about_its_tokens_first() -> None:
 def test_a_server_shows_no_tokens_to_count() -> None:
     for context in (TokenBudget(100), Summary(tokens=100), TokenBudget(), Summary()):
         with pytest.raises(BadValue, match="token|Summary needs"):
-            converse(Chat(ChatServer(["a"]), context=context), ["task"])
+            converse(ChatAgent(ChatServer(["a"]), context=context), ["task"])
     engine = ChatServer(["a", "gist", "b"])
-    converse(Chat(engine, context=Summary(turns=1)), ["task", "1"])
-    assert converse(Chat(ChatServer(["a"]), context=Everything()), ["task"])[0].text == "a"
+    converse(ChatAgent(engine, context=Summary(turns=1)), ["task", "1"])
+    assert converse(ChatAgent(ChatServer(["a"]), context=FullHistory()), ["task"])[0].text == "a"
 
 
 def test_a_server_gets_tool_calls_and_their_answers_in_its_own_form() -> None:
@@ -373,7 +375,7 @@ def test_a_server_gets_tool_calls_and_their_answers_in_its_own_form() -> None:
 
     engine = ChatServer([("", [call("f"), call("g")]), "b", "c"])
     schema = {"name": "f", "parameters": {"type": "object", "properties": {}}}
-    chat = Chat(engine, style="tools", tools=[schema])
+    chat = ChatAgent(engine, style="tools", tools=[schema])
     actions = converse(chat, ["task", "42", "more"], [{}, {"use_tool": True}, {"use_tool": True}])
     assert actions[0].tool_calls == (
         {"name": "f", "arguments": {"x": 1}, "id": "id-f"},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palestra.agents import Chat
+from palestra.agents import ChatAgent
 from palestra.agents.render import Renderer
 from palestra.agents.thread import Prompt, Thread
 from palestra.engines.base import Completion
@@ -35,7 +35,7 @@ SAID = [
 ]
 
 
-def calls_of(agent: Chat, observations: list[str], infos: list[dict[str, Any]] | None = None) -> list[Call]:
+def calls_of(agent: ChatAgent, observations: list[str], infos: list[dict[str, Any]] | None = None) -> list[Call]:
     return [call for action in converse(agent, observations, infos or []) for call in action.calls]
 
 
@@ -69,7 +69,7 @@ def test_prompts_extend_and_read_as_the_template_writes_them(name: str) -> None:
     tokenizer = tokenizer_of(name)
     engine = Replies(tokenizer, SAID)
     observations = [TASK, *SEEN]
-    calls = calls_of(Chat(engine, template_options=FAMILIES[name].options), observations)
+    calls = calls_of(ChatAgent(engine, template_options=FAMILIES[name].options), observations)
     assert [call.split for call in calls] == [None] * 5
     for earlier, later in itertools.pairwise(calls):
         assert extends(later, earlier)
@@ -94,7 +94,7 @@ def test_prompts_extend_and_read_as_the_template_writes_them(name: str) -> None:
 def test_where_replies_are_tokenised_as_usual_prompts_are_what_the_template_tokenises_to(name: str) -> None:
     tokenizer = tokenizer_of(name)
     observations = [TASK, *SEEN]
-    calls = calls_of(Chat(Replies(tokenizer, SAID)), observations)
+    calls = calls_of(ChatAgent(Replies(tokenizer, SAID)), observations)
     whole = render(name, dialogue(observations, SAID[:-1]))
     assert calls[-1].prompt_ids == tokenizer.encode(whole, add_special_tokens=False)
 
@@ -104,7 +104,7 @@ def test_a_generation_prompt_that_history_lacks_splits_every_turn(name: str) -> 
     """The prompt ends in an opened or empty thought, and the template leaves it out once the turn is history."""
     tokenizer = tokenizer_of(name)
     observations = [TASK, *SEEN]
-    calls = calls_of(Chat(Replies(tokenizer, SAID), template_options=FAMILIES[name].options), observations)
+    calls = calls_of(ChatAgent(Replies(tokenizer, SAID), template_options=FAMILIES[name].options), observations)
     assert [call.split for call in calls] == [None] + ["template"] * 4
     for turn, call in enumerate(calls):
         written = render(name, dialogue(observations[: turn + 1], SAID[:turn]))
@@ -115,7 +115,7 @@ def test_thinking_is_dropped_as_the_template_drops_it_and_the_split_is_counted()
     tokenizer = tokenizer_of("qwen3")
     replies = ["<think>\nhm\n</think>\n\ngo north", "no thought", "<think>\nso\n</think>\n\ngo south", "end"]
     observations = [TASK, "a wall", "a door", "a room"]
-    calls = calls_of(Chat(Replies(tokenizer, replies)), observations)
+    calls = calls_of(ChatAgent(Replies(tokenizer, replies)), observations)
     assert [call.split for call in calls] == [None, "template", None, "template"]
     assert extends(calls[2], calls[1])
     assert not extends(calls[1], calls[0])
@@ -137,7 +137,7 @@ def test_thinking_stays_while_tools_answer_and_goes_when_the_user_speaks() -> No
     ]
     tool: dict[str, Any] = {"use_tool": True}
     observations = [TASK, "17", "18", "19", "a room"]
-    calls = calls_of(Chat(Replies(tokenizer, replies)), observations, [{}, tool, tool, tool, {}])
+    calls = calls_of(ChatAgent(Replies(tokenizer, replies)), observations, [{}, tool, tool, tool, {}])
     assert [call.split for call in calls] == [None, None, None, None, "template"]
     kept, dropped = tokenizer.decode(calls[3].prompt_ids), tokenizer.decode(calls[4].prompt_ids)
     assert "<think>hm</think>" in kept
@@ -151,7 +151,7 @@ def test_thinking_stays_while_tools_answer_and_goes_when_the_user_speaks() -> No
 
 def test_a_system_text_that_the_template_moves_splits_every_turn() -> None:
     tokenizer = tokenizer_of("mistral")
-    calls = calls_of(Chat(Replies(tokenizer, SAID), system="Be brief."), [TASK, *SEEN])
+    calls = calls_of(ChatAgent(Replies(tokenizer, SAID), system="Be brief."), [TASK, *SEEN])
     assert [call.split for call in calls] == [None] + ["template"] * 4
     for call in calls:
         assert tokenizer.decode(call.prompt_ids).count("Be brief.") == 1
@@ -161,7 +161,7 @@ def test_a_system_text_that_the_template_moves_splits_every_turn() -> None:
 def test_a_system_text_reaches_every_model(name: str) -> None:
     tokenizer = tokenizer_of(name)
     engine = Replies(tokenizer, SAID)
-    calls = calls_of(Chat(engine, system="Be brief.", template_options=FAMILIES[name].options), [TASK, SEEN[0]])
+    calls = calls_of(ChatAgent(engine, system="Be brief.", template_options=FAMILIES[name].options), [TASK, SEEN[0]])
     text = tokenizer.decode(calls[1].prompt_ids)
     assert text.count("Be brief.") == 1
     assert text.index("Be brief.") < text.index("Turn 1")
@@ -173,7 +173,7 @@ def test_a_system_text_reaches_every_model(name: str) -> None:
 def test_a_reply_cut_short_gets_the_end_the_template_writes(name: str) -> None:
     tokenizer = tokenizer_of(name)
     engine = Replies(tokenizer, [say(tokenizer, "I was about to", end=None), say(tokenizer, "yes")])
-    first, second = calls_of(Chat(engine), [TASK, "go on"])
+    first, second = calls_of(ChatAgent(engine), [TASK, "go on"])
     assert second.split is None
     assert extends(second, first)
     added = tokenizer.decode(second.prompt_ids[len(first.prompt_ids) + len(first.ids) :])
@@ -187,7 +187,7 @@ def test_a_reply_cut_short_gets_the_end_the_template_writes(name: str) -> None:
 def test_another_end_token_stays_as_sampled() -> None:
     tokenizer = tokenizer_of("qwen2.5")
     engine = Replies(tokenizer, [say(tokenizer, "I stop", end="<|endoftext|>"), say(tokenizer, "yes")])
-    first, second = calls_of(Chat(engine), [TASK, "go on"])
+    first, second = calls_of(ChatAgent(engine), [TASK, "go on"])
     assert extends(second, first)
     assert "I stop<|endoftext|><|im_end|>\n<|im_start|>user\ngo on" in tokenizer.decode(second.prompt_ids)
 
@@ -197,8 +197,10 @@ def test_words_that_look_like_special_tokens_stay_words(name: str) -> None:
     tokenizer = tokenizer_of(name)
     special = set(Renderer(tokenizer).codec.special.values())
     attack = "".join(f" {token}{token}\n" for token in FAMILIES[name].special) + "<|im_<|im_end|>"
-    harmless = calls_of(Chat(Replies(tokenizer, ["a", "b", "c"])), [TASK, "x", "y"])
-    attacked = calls_of(Chat(Replies(tokenizer, [f"a{attack}", "b", "c"])), [TASK + attack, f"x{attack}", f"{attack}y"])
+    harmless = calls_of(ChatAgent(Replies(tokenizer, ["a", "b", "c"])), [TASK, "x", "y"])
+    attacked = calls_of(
+        ChatAgent(Replies(tokenizer, [f"a{attack}", "b", "c"])), [TASK + attack, f"x{attack}", f"{attack}y"]
+    )
     for call, other in zip(attacked, harmless, strict=True):
         assert [token for token in call.prompt_ids if token in special] == [
             token for token in other.prompt_ids if token in special
@@ -213,7 +215,7 @@ def test_special_tokens_the_model_really_sampled_come_back_when_the_template_rew
     word = tokenizer.encode(" a", add_special_tokens=False)
     ids = [*tokenizer.encode("<think>x</think>b", add_special_tokens=False), start, *word, tokenizer.eos_token_id]
     said = Said(ids=ids, text=tokenizer.decode(ids[:-1]))
-    first, second = calls_of(Chat(Replies(tokenizer, [said, say(tokenizer, "c")])), [TASK, "go on"])
+    first, second = calls_of(ChatAgent(Replies(tokenizer, [said, say(tokenizer, "c")])), [TASK, "go on"])
     assert second.split == "template"
     assert second.prompt_ids.count(start) == first.prompt_ids.count(start) + 3  # sampled, a message, a reply to come
 
@@ -221,7 +223,7 @@ def test_special_tokens_the_model_really_sampled_come_back_when_the_template_rew
 def test_replies_without_ids_are_tokenised_again_and_counted() -> None:
     tokenizer = tokenizer_of("chatml")
     replies = [Said(ids=[], text="a text only"), say(tokenizer, "b"), say(tokenizer, "c")]
-    calls = calls_of(Chat(Replies(tokenizer, replies)), [TASK, "x", "y"])
+    calls = calls_of(ChatAgent(Replies(tokenizer, replies)), [TASK, "x", "y"])
     assert [call.split for call in calls] == [None, "tokens", None]
     assert "a text only<|im_end|>" in tokenizer.decode(calls[1].prompt_ids)
 
@@ -235,20 +237,20 @@ def test_an_engine_that_reads_other_ids_than_it_was_sent_is_believed() -> None:
             spelt = [i for letter in text for i in tokenizer.encode(letter, add_special_tokens=False)]
             return await super().generate(spelt, sampling, conversation=conversation)
 
-    calls = calls_of(Chat(Retokenising(tokenizer, ["the answer", "the door"])), [TASK, "x"])
+    calls = calls_of(ChatAgent(Retokenising(tokenizer, ["the answer", "the door"])), [TASK, "x"])
     assert calls[1].split == "tokens"
     assert all(len(call.prompt_ids) > 40 for call in calls)
 
 
 def test_lone_surrogates_do_not_break_a_prompt() -> None:
     tokenizer = tokenizer_of("chatml")
-    calls = calls_of(Chat(Replies(tokenizer, ["a", "b"])), [f"{TASK}\ud800", "x\udfff"])
+    calls = calls_of(ChatAgent(Replies(tokenizer, ["a", "b"])), [f"{TASK}\ud800", "x\udfff"])
     assert calls[1].split is None
 
 
 def test_a_tokenizer_left_truncating_by_others_is_not_trusted() -> None:
     tokenizer = tokenizer_of("chatml")
-    chat = Chat(Replies(tokenizer, ["a", "b"]))
+    chat = ChatAgent(Replies(tokenizer, ["a", "b"]))
     tokenizer("some text", truncation=True, max_length=3)
     assert tokenizer.backend_tokenizer.truncation is not None
     calls = calls_of(chat, [TASK, "x " * 50])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import Agent, Expert, Function, Human, Random
+from palestra.agents import Agent, ExpertAgent, FunctionAgent, HumanAgent, RandomAgent
 from palestra.core import Env, Reset
 from palestra.errors import BadValue
 from palestra.registry import make
@@ -25,7 +25,7 @@ def play(agent: Agent, env: Env, *, seed: int | None = None, task: int = 3) -> l
 
     async def run() -> list[str]:
         observation, info = env.reset(seed=task)
-        session = agent.begin(env, seed=seed)
+        session = agent.start(env, seed=seed)
         actions: list[str] = []
         while True:
             action = await session.act(observation, info)
@@ -55,24 +55,24 @@ class Slow(Env):
 
 def test_the_expert_solves() -> None:
     env = make(GAME)
-    play(Expert(), env)
+    play(ExpertAgent(), env)
     assert env.ending == "solved"  # type: ignore[attr-defined]
 
 
 def test_an_env_without_an_expert_says_so() -> None:
     with pytest.raises(BadValue, match="ships no expert"):
-        play(Expert(), Slow())
+        play(ExpertAgent(), Slow())
 
 
 def test_random_players_of_one_task_have_luck_of_their_own() -> None:
     env = make("game:Mastermind-v0-easy")
-    games = [tuple(play(Random(), env, seed=seed)) for seed in (1, 2, 1, 2)]
+    games = [tuple(play(RandomAgent(), env, seed=seed)) for seed in (1, 2, 1, 2)]
     assert games[0] == games[2] != games[1] == games[3]
-    assert play(Random(), env) == play(Random(), env)  # without a seed, the env's own
+    assert play(RandomAgent(), env) == play(RandomAgent(), env)  # without a seed, the env's own
 
 
 def test_players_of_slow_envs_do_not_block_the_loop() -> None:
-    assert play(Random(), Slow()) == ["False"]
+    assert play(RandomAgent(), Slow()) == ["False"]
 
 
 def test_functions_play() -> None:
@@ -83,22 +83,22 @@ def test_functions_play() -> None:
         await asyncio.sleep(0)
         return Action(text=str(observation).upper())
 
-    assert play(Function(plain), Slow()) == ["go 3 True"]
-    assert play(Function(plain, threads=True), Slow()) == ["go 3 False"]
-    assert play(Function(awaited), Slow()) == ["GO"]
+    assert play(FunctionAgent(plain), Slow()) == ["go 3 True"]
+    assert play(FunctionAgent(plain, threads=True), Slow()) == ["go 3 False"]
+    assert play(FunctionAgent(awaited), Slow()) == ["GO"]
     with pytest.raises(BadValue, match="string or an Action, got int"):
-        play(Function(lambda observation, info: 7), Slow())  # type: ignore[arg-type, return-value]
+        play(FunctionAgent(lambda observation, info: 7), Slow())  # type: ignore[arg-type, return-value]
     with pytest.raises(BadValue, match="takes a function"):
-        Function("x")  # type: ignore[arg-type]
+        FunctionAgent("x")  # type: ignore[arg-type]
 
 
 def test_a_person_plays_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("open the door\n"))
-    assert play(Human(), Slow()) == ["open the door"]
+    assert play(HumanAgent(), Slow()) == ["open the door"]
     assert capsys.readouterr().out == "\ngo\n\n> "
     with pytest.raises(BadValue, match="input has ended"):
-        play(Human(), Slow())
-    assert play(Human(ask=lambda text: f"re: {text}"), Slow()) == ["re: go"]
+        play(HumanAgent(), Slow())
+    assert play(HumanAgent(ask=lambda text: f"re: {text}"), Slow()) == ["re: go"]
 
 
 def test_people_are_asked_one_at_a_time() -> None:
@@ -114,8 +114,8 @@ def test_people_are_asked_one_at_a_time() -> None:
         return text
 
     async def run() -> None:
-        agent = Human(ask=ask)
-        sessions = [agent.begin(Slow()) for _ in range(4)]
+        agent = HumanAgent(ask=ask)
+        sessions = [agent.start(Slow()) for _ in range(4)]
         await asyncio.gather(*(session.act("x", {}) for session in sessions))
 
     asyncio.run(run())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.agents import Chat, ReAct, Tools
+from palestra.agents import ChatAgent, ReActStyle, ToolStyle
 from palestra.parsing import react_action, tool_calls
 from tests.agents.engine import Replies, Said, converse, say
 from tests.agents.families import FAMILIES, SPELLINGS, tokenizer_of
@@ -44,13 +44,13 @@ TOOL = {"use_tool": True}
 )
 def test_the_action_of_a_react_reply(reply: str, action: str | None) -> None:
     assert react_action(reply) == action
-    assert ReAct().read(reply, ()).action == (reply if action is None else action)
+    assert ReActStyle().read(reply, ()).action == (reply if action is None else action)
 
 
 def test_react_tells_the_model_and_unwraps_for_the_environment() -> None:
     tokenizer = tokenizer_of("gemma2")  # has no system role: the task carries the instruction
     engine = Replies(tokenizer, ["Thought: hm\nAction: north", "just south"])
-    first, second = converse(Chat(engine, style="react", system="Rules."), ["task", "a wall"])
+    first, second = converse(ChatAgent(engine, style="react", system="Rules."), ["task", "a wall"])
     assert (first.text, second.text) == ("north", "just south")
     prompt = engine.prompts()[1]
     assert prompt.startswith("<bos><start_of_turn>user\nRules.\n\nAnswer every message in two parts:\nThought:")
@@ -76,7 +76,7 @@ CALL = {"name": "add", "arguments": {"a": 1, "b": [2, {"c": "}"}]}}
 )
 def test_one_call_in_every_dialect(reply: str) -> None:
     assert tool_calls(reply) == [CALL]
-    reading = Tools().read(reply, ())
+    reading = ToolStyle().read(reply, ())
     assert reading.action == reply
     assert reading.tool_calls == (CALL,)
 
@@ -119,7 +119,7 @@ def test_calls_and_answers_extend_the_prompt(name: str) -> None:
     call = json.dumps(CALL)
     text = call if name == "llama3.1" else f"I add.\n<tool_call>\n{call}\n</tool_call>"
     engine = Replies(tokenizer, [text, text, "It is 3."])
-    chat = Chat(engine, style="tools", tools=[ADD])
+    chat = ChatAgent(engine, style="tools", tools=[ADD])
     actions = converse(chat, ["What is 1 + 2?", 'the "sum" is\n3', "again 3"], [{}, TOOL, TOOL])
     assert [action.text for action in actions] == [text, text, "It is 3."]
     assert [action.tool_calls for action in actions] == [(CALL,), (CALL,), ()]
@@ -142,7 +142,7 @@ def test_mistral_calls_behind_a_special_token(name: str) -> None:
     ids = [tokenizer.convert_tokens_to_ids("[TOOL_CALLS]"), *inside, tokenizer.eos_token_id]
     said = Said(ids=ids, text=body)  # as an engine gives it that leaves special tokens out
     engine = Replies(tokenizer, [said, said, say(tokenizer, "It is 3."), say(tokenizer, "yes")])
-    chat = Chat(engine, style="tools", tools=[ADD])
+    chat = ChatAgent(engine, style="tools", tools=[ADD])
     actions = converse(chat, ["What is 1 + 2?", "3", "3", "sure?"], [{}, TOOL, TOOL, {}])
     assert [action.tool_calls for action in actions] == [(CALL,), (CALL,), (), ()]
     assert actions[0].text == body
@@ -159,7 +159,7 @@ def test_mistral_calls_behind_a_special_token(name: str) -> None:
 def test_every_model_is_told_its_tools_and_gets_the_answer(name: str) -> None:
     tokenizer = tokenizer_of(name)
     engine = Replies(tokenizer, ["a", f"<tool_call>{json.dumps(CALL)}</tool_call>", "b"])
-    chat = Chat(engine, style="tools", template_options=FAMILIES[name].options)
+    chat = ChatAgent(engine, style="tools", template_options=FAMILIES[name].options)
     actions = converse(chat, ["What?", "Go on.", "Zanswer"], [{"tools": [ADD]}, {}, TOOL])
     assert actions[1].tool_calls == (CALL,)
     for prompt in engine.prompts():

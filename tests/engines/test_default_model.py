@@ -82,7 +82,7 @@ def test_the_command_writes_what_every_engine_takes(tmp_path: Path, capsys: pyte
 
     async def play() -> palestra.rollout.Result:
         async with palestra.engines.LocalEngine(folder, device="cpu") as engine:
-            agent = palestra.agents.Chat(engine, max_tokens=8)
+            agent = palestra.agents.ChatAgent(engine, max_tokens=8)
             return await palestra.rollout.collect(
                 agent, "game:GuessTheNumber-v0-easy", episodes=16, group_size=4, concurrency=8, seed=1
             )

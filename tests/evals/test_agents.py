@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import Chat, Expert, Random
+from palestra.agents import ChatAgent, ExpertAgent, RandomAgent
 from palestra.engines import Sampling
 from palestra.engines.default_model import default_model, save
 from palestra.engines.model_folders import fingerprint, model_folder
@@ -82,7 +82,7 @@ def test_names_that_lead_nowhere(name: str, words: str) -> None:
 
 
 def test_an_agent_of_ones_own() -> None:
-    assert isinstance(python_agent("palestra.agents:Expert"), Expert)
+    assert isinstance(python_agent("palestra.agents:ExpertAgent"), ExpertAgent)
 
 
 async def opened(name: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
@@ -92,13 +92,13 @@ async def opened(name: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
 
 def test_players_are_pinned_by_name() -> None:
     agent, pinned = asyncio.run(opened("random"))
-    assert isinstance(agent, Random)
+    assert isinstance(agent, RandomAgent)
     assert pinned == {"name": "random", "kind": "player"}
 
 
 def test_a_folder_is_pinned_by_its_weights_and_template(model: Path, tmp_path: Path) -> None:
     agent, pinned = asyncio.run(opened(str(model), sampling=Sampling(max_tokens=5, temperature=0.7), device="cpu"))
-    assert isinstance(agent, Chat)
+    assert isinstance(agent, ChatAgent)
     assert (agent.sampling.temperature, agent.sampling.max_tokens) == (0.0, 5)  # what the environment asked for
     assert pinned["sampling"]["temperature"] == 0.7
     assert len(pinned["template"]) == 16
@@ -109,7 +109,7 @@ def test_a_folder_is_pinned_by_its_weights_and_template(model: Path, tmp_path: P
 
 def test_the_embedded_model_needs_no_folder() -> None:
     agent, pinned = asyncio.run(opened("default:0.1M", device="cpu"))
-    assert isinstance(agent, Chat)
+    assert isinstance(agent, ChatAgent)
     assert (pinned["kind"], len(pinned["template"])) == ("default", 16)
     with pytest.raises(BadValue, match="no model size '2M'"):
         asyncio.run(opened("default:2M"))

@@ -165,7 +165,7 @@ def test_failures_are_played_again_by_the_same_command_and_nothing_else_is(flaky
 def test_too_many_failures_in_a_row_end_it(flaky: str, tmp_path: Path) -> None:
     Flaky.failures = dict.fromkeys(range(50), 100)
     done = run(suite(flaky, n=50), f"{HERE}:three", tmp_path / "a", retries=0, give_up_after=5, concurrency=1)
-    assert "5 episodes in a row failed" in (done.stopped or "")
+    assert "5 consecutive episodes failed" in (done.stopped or "")
     assert done.left == 50
     assert done.summary["table"]["total"]["missing"] == 45
     assert "success" not in done.summary["table"]["total"]

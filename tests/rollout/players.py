@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import palestra
-from palestra.agents.base import Agent, Session
+from palestra.agents.base import Agent, AgentSession
 from palestra.core import Reset
 from palestra.errors import EngineFailed, EnvFailed, ParsingFailed, ToolFailed
 from palestra.seeding import Random, child_seed
@@ -20,11 +20,11 @@ class Solver(Agent):
 
     closed = 0
 
-    def begin(self, env: palestra.Env, *, seed: int | None = None) -> SolverSession:
+    def start(self, env: palestra.Env, *, seed: int | None = None) -> SolverSession:
         return SolverSession(self, env, seed or 0)
 
 
-class SolverSession(Session):
+class SolverSession(AgentSession):
     def __init__(self, agent: Solver, env: palestra.Env, seed: int) -> None:
         self.agent = agent
         self.env = env
@@ -99,7 +99,7 @@ class Unreliable(Solver):
         self.faults = faults
         self.calls = 0
 
-    def begin(self, env: palestra.Env, *, seed: int | None = None) -> SolverSession:
+    def start(self, env: palestra.Env, *, seed: int | None = None) -> SolverSession:
         return UnreliableSession(self, env, seed or 0)
 
 

@@ -23,7 +23,7 @@ from tests.rollout.players import Alive, Solver, SolverSession, Unreliable
 GAME = "game:GuessTheNumber-v0-easy"
 
 
-def run(*args: Any, **kwargs: Any) -> palestra.rollout.Result:
+def run(*args: Any, **kwargs: Any) -> palestra.rollout.RolloutResult:
     return asyncio.run(collect(*args, **kwargs))
 
 
@@ -132,20 +132,20 @@ def test_a_dead_engine_stops_the_run_and_says_so() -> None:
     assert result.trajectories == []
     assert 20 <= len(result.failures) < 40
     assert result.unstarted == 5000 - len(result.failures)
-    assert "in a row failed; the last: EngineFailed: the model went away" in (result.stopped or "")
+    assert "consecutive episodes failed; the last with EngineFailed: the model went away" in (result.stopped or "")
 
 
 def test_a_call_that_hangs_costs_its_episode() -> None:
     Alive.living.clear()
     result = run(Solver(), Alive, episodes=2, seed=1, kwargs={"hang": True}, retries=0, call_timeout=0.05)
-    assert [t.failure.message for t in result.failures if t.failure] == ["no answer within the time limit"] * 2
+    assert [t.failure.message for t in result.failures if t.failure] == ["no reply within the time limit"] * 2
     assert Alive.living["open"] == 0
 
 
 def test_budgets() -> None:
     result = run(Solver(), GAME, episodes=1000, concurrency=4, seed=1, budget=Budget(episodes=10))
     assert len(result.trajectories) == 10
-    assert result.stopped == "the budget of 10 episodes is spent"
+    assert result.stopped == "the budget of 10 episodes is used up"
     assert result.unstarted == 990
     result = run(Solver(), GAME, episodes=1000, concurrency=4, seed=1, budget=Budget(turns=30))
     assert 30 <= result.metrics["turns"] <= 30 + 4 * 4
@@ -224,7 +224,7 @@ def test_a_full_context_truncates_and_is_no_failure() -> None:
             return await super().act(observation, info)
 
     class Small(Solver):
-        def begin(self, env: palestra.Env, *, seed: int | None = None) -> SolverSession:
+        def start(self, env: palestra.Env, *, seed: int | None = None) -> SolverSession:
             return Session(self, env, seed or 0)
 
     result = run(Small(), "game:GuessTheNumber-v0-hard", episodes=20, seed=1)
@@ -237,10 +237,10 @@ def test_a_full_context_truncates_and_is_no_failure() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"episodes": 0}, "episodes is at least 1"),
-        ({}, "episodes is at least 1"),
+        ({"episodes": 0}, "episodes must be at least 1"),
+        ({}, "episodes must be at least 1"),
         ({"episodes": 10, "group_size": 4}, "multiple of group_size"),
-        ({"episodes": 4, "concurrency": 0}, "concurrency is at least 1"),
+        ({"episodes": 4, "concurrency": 0}, "concurrency must be at least 1"),
     ],
 )
 def test_mistakes_are_named_at_once(options: dict[str, Any], words: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import palestra
-from palestra.agents import Chat
+from palestra.agents import ChatAgent
 from palestra.engines.bytes_tokenizer import ByteTokenizer
 from palestra.engines.scripted import ScriptedEngine
 from palestra.rollout import Task, collect
@@ -17,7 +17,7 @@ ENV = "game:GuessTheNumber-v0-hard"
 def _played(horizon: int | None, guesses: list[str]) -> palestra.rollout.Trajectory:
     engine = ScriptedEngine(lambda _: guesses.pop(0), tokenizer=ByteTokenizer())
     wrappers = [] if horizon is None else [lambda env: Horizon(env, horizon)]
-    result = asyncio.run(collect(Chat(engine), [Task(env_id=ENV, seed=3)], wrappers=wrappers))
+    result = asyncio.run(collect(ChatAgent(engine), [Task(env_id=ENV, seed=3)], wrappers=wrappers))
     return result.trajectories[0]
 
 

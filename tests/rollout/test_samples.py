@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.agents import Chat, Expert, Reflect, TokenBudget
+from palestra.agents import ChatAgent, ExpertAgent, Reflection, TokenBudget
 from palestra.engines import ByteTokenizer, ScriptedEngine
 from palestra.errors import BadValue
 from palestra.registry import make
-from palestra.rollout.episode import play
+from palestra.rollout.episode import run_episode
 from palestra.rollout.samples import Sample, to_samples
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
 from palestra.types import Action, Call
@@ -149,10 +149,10 @@ def test_laws(played: Trajectory) -> None:
         assert samples[n].ids[start : start + len(each.ids)] == each.ids
 
 
-async def _play(agent: Chat | Expert) -> Trajectory:
+async def _play(agent: ChatAgent | ExpertAgent) -> Trajectory:
     env = make("game:GuessTheNumber-v0-easy")
     task = Task(env_id="game:GuessTheNumber-v0-easy", kwargs={}, seed=5, group=0, member=0)
-    return await play(env, agent, task)
+    return await run_episode(env, agent, task)
 
 
 def _guesses() -> list[str]:
@@ -161,7 +161,7 @@ def _guesses() -> list[str]:
 
 def test_a_played_episode_is_one_sample() -> None:
     tokenizer = ByteTokenizer()
-    agent = Chat(ScriptedEngine(_guesses(), tokenizer=tokenizer), system="Play.")
+    agent = ChatAgent(ScriptedEngine(_guesses(), tokenizer=tokenizer), system="Play.")
     played = asyncio.run(_play(agent))
     assert played.failure is None
     (sample,) = to_samples(played)
@@ -172,10 +172,10 @@ def test_a_played_episode_is_one_sample() -> None:
 
 
 def test_cuts_and_reflections_are_all_there() -> None:
-    agent = Chat(
+    agent = ChatAgent(
         ScriptedEngine(_guesses(), tokenizer=ByteTokenizer()),
         context=TokenBudget(800),
-        reflect=Reflect(when=None, every=2),
+        reflect=Reflection(when=None, every=2),
     )
     played = asyncio.run(_play(agent))
     assert played.failure is None
@@ -187,4 +187,4 @@ def test_cuts_and_reflections_are_all_there() -> None:
 
 def test_players_without_a_model_leave_no_samples() -> None:
     with pytest.raises(BadValue, match="no model was asked"):
-        to_samples(asyncio.run(_play(Expert())))
+        to_samples(asyncio.run(_play(ExpertAgent())))

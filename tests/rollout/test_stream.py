@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palestra
-from palestra.agents import Expert
+from palestra.agents import ExpertAgent
 from palestra.rollout import Task, collect, stream
 from palestra.wrappers import Horizon
 from tests.conformance.zoo import Sound
@@ -27,7 +27,7 @@ def test_tasks_that_come_to_be_known_one_by_one() -> None:
             yield Task(env_id="game:GuessTheNumber-v0-easy", seed=seed)
 
     async def main() -> None:
-        async with stream(Expert(), tasks(), concurrency=4) as trajectories:
+        async with stream(ExpertAgent(), tasks(), concurrency=4) as trajectories:
             async for trajectory in trajectories:
                 finished.append(trajectory.seed)
                 gate.release()
@@ -51,7 +51,7 @@ def test_envs_are_told_in_time_what_will_be_played(episodes: int, concurrency: i
 
     result = asyncio.run(
         collect(
-            Expert(),
+            ExpertAgent(),
             Told,
             episodes=episodes * group_size,
             group_size=group_size,
@@ -75,9 +75,9 @@ def test_only_an_env_of_its_kind_is_told_of_a_task(monkeypatch: pytest.MonkeyPat
     names = ["game:GuessTheNumber-v0-easy", "game:TowerofHanoi-v0-easy"]
     guess, hanoi = (type(palestra.make(name)) for name in names)
     tasks = [Task(env_id=names[seed % 2], seed=seed) for seed in range(6)]
-    asyncio.run(collect(Expert(), tasks, concurrency=1))
+    asyncio.run(collect(ExpertAgent(), tasks, concurrency=1))
     assert told == [(guess, 2), (hanoi, 3), (guess, 4), (hanoi, 5)]  # of 1 there was none to be told
     told.clear()
     tasks = [Task(env_id=names[0], seed=seed, options={"sizes": 3} if seed == 2 else {}) for seed in range(4)]
-    asyncio.run(collect(Expert(), tasks, concurrency=1, retries=0))
+    asyncio.run(collect(ExpertAgent(), tasks, concurrency=1, retries=0))
     assert told == [(guess, 1), (guess, 3)]

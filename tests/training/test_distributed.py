@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from palestra.agents import Expert, Random
+from palestra.agents import ExpertAgent, RandomAgent
 from palestra.errors import BadValue
 from palestra.rollout import read
 from palestra.training.config import from_mapping
@@ -74,7 +74,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The settings of the runs that two processes have made, one after the other: starting processes takes long."""
     folder = tmp_path_factory.mktemp("two")
-    for player in (Expert(), Random()):
+    for player in (ExpertAgent(), RandomAgent()):
         write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))
     configs = {name: {**COMMON, **kind, "model": taught, "out": str(folder / name)} for name, kind in KINDS.items()}
     preferring = offline(folder / "dpo", algo="dpo", data=str(folder / "stores"), steps=2, threads=1)

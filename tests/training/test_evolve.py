@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from palestra.agents import Random
+from palestra.agents import RandomAgent
 from palestra.algorithms.agentevol import successes
 from palestra.errors import BadValue
 from palestra.rollout import Trajectory, Writer, collect, read
@@ -97,7 +97,7 @@ def test_successes_of_earlier_rounds_may_be_kept(taught: str, tmp_path: Path, mo
 def test_the_base_set_is_cloned_first_and_in_every_round(
     taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = asyncio.run(collect(Random(), GAME, episodes=24, seed=3, concurrency=16)).trajectories
+    played = asyncio.run(collect(RandomAgent(), GAME, episodes=24, seed=3, concurrency=16)).trajectories
     with Writer(tmp_path / "base.jsonl") as writer:
         for trajectory in played:
             writer.write(trajectory)

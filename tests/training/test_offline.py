@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from palestra.agents import Agent, Expert, Random
+from palestra.agents import Agent, ExpertAgent, RandomAgent
 from palestra.algorithms.dpo import Pair, make_pairs
 from palestra.engines.default_model import default_model
 from palestra.errors import BadValue
@@ -51,12 +51,12 @@ def write(path: Path, trajectories: Sequence[Trajectory]) -> str:
 
 @pytest.fixture(scope="module")
 def expert() -> list[Trajectory]:
-    return played(Expert())
+    return played(ExpertAgent())
 
 
 @pytest.fixture(scope="module")
 def sloppy() -> list[Trajectory]:
-    return played(Random())
+    return played(RandomAgent())
 
 
 @pytest.fixture(scope="module")

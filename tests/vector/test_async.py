@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import Expert, Random
+from palestra.agents import ExpertAgent, RandomAgent
 from palestra.errors import BadValue, EnvFailed, EpisodeOver
 from palestra.rollout import collect
 from palestra.vector import VectorEnv, make_vec
@@ -126,13 +126,13 @@ def test_many_players_share_a_vector(how: dict[str, Any]) -> None:
 @each_backend
 def test_a_collector_plays_on_a_vector(how: dict[str, Any]) -> None:
     with make_vec(GUESS, num_envs=8, autoreset="disabled", **how) as vec:
-        result = asyncio.run(collect(Random(), vec.acquire, episodes=24, concurrency=8, seed=5))
-        plain = asyncio.run(collect(Random(), GUESS, episodes=24, concurrency=8, seed=5))
+        result = asyncio.run(collect(RandomAgent(), vec.acquire, episodes=24, concurrency=8, seed=5))
+        plain = asyncio.run(collect(RandomAgent(), GUESS, episodes=24, concurrency=8, seed=5))
         assert not result.failures
         assert {(t.seed, tuple(turn.action.text for turn in t.turns)) for t in result.trajectories} == {
             (t.seed, tuple(turn.action.text for turn in t.turns)) for t in plain.trajectories
         }
-        won = asyncio.run(collect(Expert(), vec.acquire, episodes=8, concurrency=4, seed=6))
+        won = asyncio.run(collect(ExpertAgent(), vec.acquire, episodes=8, concurrency=4, seed=6))
         assert all(t.success for t in won.trajectories)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 import palestra.engines
-from palestra.agents import Chat, Expert, Random
+from palestra.agents import ChatAgent, ExpertAgent, RandomAgent
 from palestra.agents.base import Agent
 from palestra.engines import ByteTokenizer, ScriptedEngine
 from palestra.rollout import Trajectory, Turn, Writer, collect
@@ -72,7 +72,9 @@ def with_ids(episode: Trajectory, tokenizer: Tokenizer) -> Trajectory:
 def training_step(run: Path, step: int, *, count: int = 8) -> list[Trajectory]:
     """What a training step leaves: its episodes, and a line of metrics."""
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
-    episodes = [replace(with_ids(t, tokenizer), meta={"step": step}) for t in played(Random(), GUESS, count, seed=step)]
+    episodes = [
+        replace(with_ids(t, tokenizer), meta={"step": step}) for t in played(RandomAgent(), GUESS, count, seed=step)
+    ]
     store(run / "trajectories" / f"step-{step:06d}.jsonl.gz", episodes)
     row = {
         "step": step,
@@ -152,13 +154,13 @@ def everything(folder: Path) -> Path:
     training_run(folder / "trained")
     training_run(folder / "deeper" / "other", steps=2, algo="grpo")
     games = ["game:Sokoban-v0-easy", "game:Sudoku-v0-easy"]
-    store(folder / "expert" / "episodes.jsonl", [t for env in games for t in played(Expert(), env, 4)])
-    store(folder / "random" / "episodes.jsonl", [t for env in games for t in played(Random(), env, 4)])
-    broken = Chat(ScriptedEngine("\\boxed{5}", tokenizer=ByteTokenizer(), fail_every=3))
+    store(folder / "expert" / "episodes.jsonl", [t for env in games for t in played(ExpertAgent(), env, 4)])
+    store(folder / "random" / "episodes.jsonl", [t for env in games for t in played(RandomAgent(), env, 4)])
+    broken = ChatAgent(ScriptedEngine("\\boxed{5}", tokenizer=ByteTokenizer(), fail_every=3))
     failed = played(broken, GUESS, 6, retries=0)
     assert any(t.failure for t in failed)
     store(folder / "failing" / "episodes.jsonl", failed)
     store(folder / "nasty" / "episodes.jsonl", [nasty_episode()])
     (folder / "nasty" / "run.json").write_text(json.dumps({"kind": "eval", "env": [NASTY], "agent": NASTY}))
-    store(folder / "loose.jsonl.gz", played(Random(), GUESS, 3))
+    store(folder / "loose.jsonl.gz", played(RandomAgent(), GUESS, 3))
     return folder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.agents import Random
+from palestra.agents import RandomAgent
 from palestra.rollout.codec import to_json
 from palestra.viewer.folder import Folder
 from palestra.viewer.index import Filter, Index
@@ -52,7 +52,7 @@ def watched(runs: Path) -> Iterator[Watched]:
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "episodes.jsonl.gz"])
 def test_a_growing_file_is_followed_and_a_half_line_waits(runs: Path, watched: Watched, name: str) -> None:
-    episodes = played(Random(), GUESS, 6)
+    episodes = played(RandomAgent(), GUESS, 6)
     path = store(runs / "a" / name, episodes[:2])
     watched.holds("a", 2)
     store(path, episodes[2:4])
@@ -74,11 +74,11 @@ def test_a_growing_file_is_followed_and_a_half_line_waits(runs: Path, watched: W
 
 
 def test_a_replaced_file_and_a_deleted_run(runs: Path, watched: Watched) -> None:
-    path = store(runs / "a" / "episodes.jsonl", played(Random(), GUESS, 5, seed=1))
-    store(runs / "b" / "episodes.jsonl", played(Random(), GUESS, 2))
+    path = store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 5, seed=1))
+    store(runs / "b" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
     watched.holds("a", 5)
     watched.holds("b", 2)
-    other = played(Random(), GUESS, 3, seed=2)
+    other = played(RandomAgent(), GUESS, 3, seed=2)
     path.unlink()
     store(path, other)
     watched.holds("a", 3)
@@ -103,20 +103,20 @@ def test_lines_that_hold_no_episode_are_counted(runs: Path, watched: Watched) ->
 
 
 def test_a_second_viewer_reads_what_the_first_wrote_and_takes_over(runs: Path, watched: Watched) -> None:
-    path = store(runs / "a" / "episodes.jsonl", played(Random(), GUESS, 2))
+    path = store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
     watched.holds("a", 2)
     second = Watched(runs)
     try:
         second.holds("a", 2)
         watched.close()
-        store(path, played(Random(), GUESS, 1))
+        store(path, played(RandomAgent(), GUESS, 1))
         second.holds("a", 3)
     finally:
         second.close()
 
 
 def test_nothing_is_read_twice_after_a_restart(runs: Path) -> None:
-    store(runs / "a" / "episodes.jsonl", played(Random(), GUESS, 2))
+    store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
     first = Watched(runs)
     first.holds("a", 2)
     before = first.index.state("a", "episodes.jsonl")
@@ -129,7 +129,7 @@ def test_nothing_is_read_twice_after_a_restart(runs: Path) -> None:
 
 
 def test_a_damaged_index_is_made_again(runs: Path) -> None:
-    store(runs / "a" / "episodes.jsonl", played(Random(), GUESS, 2))
+    store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
     first = Watched(runs)
     first.holds("a", 2)
     first.close()
@@ -154,7 +154,7 @@ def test_the_runs_are_not_touched_and_a_cache_that_cannot_be_written_is_no_probl
 
 
 def test_filters_mean_what_they_say(runs: Path, watched: Watched) -> None:
-    episodes = played(Random(), GUESS, 40)
+    episodes = played(RandomAgent(), GUESS, 40)
     store(runs / "a" / "episodes.jsonl", episodes)
     watched.holds("a", 40)
 
@@ -175,7 +175,7 @@ def test_filters_mean_what_they_say(runs: Path, watched: Watched) -> None:
 
 
 def test_pages_and_neighbours_go_through_all(runs: Path, watched: Watched) -> None:
-    store(runs / "a" / "episodes.jsonl", played(Random(), GUESS, 120))
+    store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 120))
     watched.holds("a", 120)
     found = [row["at"] for page in range(3) for row in watched.index.list("a", Filter(), page=page)["rows"]]
     assert found == [f"episodes.jsonl:{n}" for n in range(120)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.agents import Expert
+from palestra.agents import ExpertAgent
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, UsageError
 from palestra.registry import unregister
@@ -59,7 +59,7 @@ def registered() -> Iterator[None]:
 
 
 def test_every_state_is_drawn() -> None:
-    episode = next(t for t in played(Expert(), DRAWN, 9) if len(t.turns) == 3)
+    episode = next(t for t in played(ExpertAgent(), DRAWN, 9) if len(t.turns) == 3)
     views = replay(to_json(episode))
     assert [view.image for view in views] == [picture((height, 0, 0)) for height in range(4)]
     kept = Renderings()
@@ -71,7 +71,7 @@ def test_every_state_is_drawn() -> None:
 
 
 def test_what_differs_from_the_record_is_not_drawn() -> None:
-    episode = played(Expert(), DRAWN, 1)[0]
+    episode = played(ExpertAgent(), DRAWN, 1)[0]
     other = replace(episode, turns=(replace(episode.turns[0], observation="climb something else"), *episode.turns[1:]))
     with pytest.raises(BadValue, match="something else than was stored in turn 1"):
         replay(to_json(other))
@@ -79,11 +79,11 @@ def test_what_differs_from_the_record_is_not_drawn() -> None:
 
 def test_what_does_not_draw_says_so() -> None:
     with pytest.raises(BadValue, match="draws nothing"):
-        replay(to_json(played(Expert(), GUESS, 1)[0]))
+        replay(to_json(played(ExpertAgent(), GUESS, 1)[0]))
 
 
 def test_a_stored_episode_cannot_name_files_or_classes() -> None:
-    episode = played(Expert(), DRAWN, 1)[0]
+    episode = played(ExpertAgent(), DRAWN, 1)[0]
     assert replay(to_json(replace(episode, kwargs={"most": 3})))
     with pytest.raises(BadValue, match="keywords"):
         replay(to_json(replace(episode, kwargs={"path": "/etc/passwd"})))

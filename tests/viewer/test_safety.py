@@ -159,7 +159,7 @@ def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, P
     (outside / "secret.jsonl").write_text(SECRET)
     (outside / "tokenizer.json").write_text(SECRET)
     folder = place / "runs"
-    store(folder / "fine" / "episodes.jsonl", played(palestra.agents.Random(), "game:GuessTheNumber-v0-easy", 1))
+    store(folder / "fine" / "episodes.jsonl", played(palestra.agents.RandomAgent(), "game:GuessTheNumber-v0-easy", 1))
     (folder / "linked").symlink_to(outside / "hidden")
     (folder / "loose.jsonl").symlink_to(outside / "secret.jsonl")
     partly = folder / "partly"

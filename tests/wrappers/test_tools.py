@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.agents import Chat
+from palestra.agents import ChatAgent
 from palestra.conformance import check_env
 from palestra.core import Env
 from palestra.engines.bytes_tokenizer import ByteTokenizer
@@ -261,7 +261,7 @@ def test_the_laws_hold_with_tools() -> None:
 
 def play(engine: Any, **options: Any) -> Any:
     tools = {"tools": [add, "python"]}
-    return asyncio.run(collect(Chat(engine, **options), GAME, episodes=1, seed=5, kwargs=tools)).trajectories[0]
+    return asyncio.run(collect(ChatAgent(engine, **options), GAME, episodes=1, seed=5, kwargs=tools)).trajectories[0]
 
 
 SCRIPT = ["<python>print(6*7)</python> hm", f"Now\n{call('add', a=1, b=2)}", "```python\n1/0\n```", "I give up."]
@@ -286,7 +286,7 @@ def test_tokens_stay_exact_with_tools_in_play(style: str) -> None:
 def test_tokens_stay_exact_with_a_real_model() -> None:
     model, tokenizer = default_model("0.1M")
     engine = palestra.engines.LocalEngine(model, tokenizer=tokenizer, device="cpu", threads=1)
-    agent = Chat(engine, max_tokens=12)
+    agent = ChatAgent(engine, max_tokens=12)
     result = asyncio.run(collect(agent, GAME, episodes=2, seed=5, wrappers=[Echo], retries=0))
     assert len(result.trajectories) == 2
     for trajectory in result.trajectories:
@@ -336,7 +336,7 @@ def test_native_calls_of_a_server_reach_the_tools() -> None:
 def test_a_broken_tool_is_recorded_as_such() -> None:
     engine = ScriptedEngine(call("broken"), tokenizer=ByteTokenizer())
     options: dict[str, Any] = {"tools": [Broken()]}
-    result = asyncio.run(collect(Chat(engine), GAME, episodes=1, seed=1, kwargs=options, retries=0))
+    result = asyncio.run(collect(ChatAgent(engine), GAME, episodes=1, seed=1, kwargs=options, retries=0))
     (trajectory,) = result.failures
     assert trajectory.failure is not None
     assert (trajectory.failure.boundary, trajectory.failure.kind) == ("tool", "ToolFailed")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import Random
+from palestra.agents import RandomAgent
 from palestra.core import Reset, Wrapper
 from palestra.envs.sciworld.engine import Key
 from palestra.envs.sciworld.env import SciWorld
@@ -103,7 +103,7 @@ def test_rollouts_say_which_episodes_come_next() -> None:
         patch.setattr(pool, "prepare", noted)
         result = asyncio.run(
             collect(
-                Random(),
+                RandomAgent(),
                 "sciworld:Find-v0",
                 episodes=5,
                 concurrency=1,
