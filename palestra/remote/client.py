@@ -13,7 +13,7 @@ from palestra.remote import protocol
 from palestra.remote.address import Address, parse, token_of
 from palestra.remote.errors import NoAnswer
 from palestra.remote.http_transport import PlainLine
-from palestra.remote.protocol import Single
+from palestra.remote.protocol import SingleRequest
 from palestra.remote.socket_transport import line_to
 from palestra.seeding import check_seed
 from palestra.spec import EnvSpec
@@ -21,7 +21,7 @@ from palestra.types import Step
 
 NOT_OURS = frozenset({"worker", "expired", "stopped", "unknown"})  # ends that this session's own call did not cause
 T = TypeVar("T")
-Talk: TypeAlias = Generator[Single, dict[str, Any], T]
+Talk: TypeAlias = Generator[SingleRequest, dict[str, Any], T]
 
 
 class Asked(Protocol):
@@ -29,9 +29,9 @@ class Asked(Protocol):
 
     where: str
 
-    def call(self, ask: Single, timeout: float) -> dict[str, Any]: ...
+    def call(self, ask: SingleRequest, timeout: float) -> dict[str, Any]: ...
 
-    async def acall(self, ask: Single, timeout: float) -> dict[str, Any]: ...
+    async def acall(self, ask: SingleRequest, timeout: float) -> dict[str, Any]: ...
 
 
 class RemoteEnv(Env):
@@ -257,7 +257,7 @@ class RemoteEnv(Env):
 
     def _advice(self, player: str, seed: int | None = None) -> str | None:
         self._check_open()
-        ask = protocol.Advice(session=self._session, player=player, seed=seed)
+        ask = protocol.SuggestAction(session=self._session, player=player, seed=seed)
         action: str | None = self._line.call(ask, self._timeout)["action"]
         return action
 

@@ -17,11 +17,11 @@ import msgspec
 
 from palestra.remote import protocol
 from palestra.remote.errors import BUSY, NoAnswer, error_of
-from palestra.remote.protocol import MSGPACK, Fault, Single, encoder
+from palestra.remote.protocol import MSGPACK, Fault, SingleRequest, encoder
 
 _write = encoder(MSGPACK)
-_RECORDS = (protocol.Reset, protocol.Step, protocol.Fork, protocol.Render, protocol.Advice, protocol.Close)
-_names: dict[type, str] = {record: record.__name__.lower() for record in _RECORDS}
+_REQUESTS = (protocol.Reset, protocol.Step, protocol.Fork, protocol.Render, protocol.SuggestAction, protocol.Close)
+_names: dict[type, str] = {request: str(request.__struct_config__.tag) for request in _REQUESTS}  # the path of each
 
 
 def _close_all(connections: list[http.client.HTTPConnection]) -> None:
@@ -48,7 +48,7 @@ class PlainLine:
         self._ids = count()
         self._prefix = f"{os.getpid():x}-{os.urandom(6).hex()}-"
 
-    def call(self, ask: Single, timeout: float) -> dict[str, Any]:
+    def call(self, ask: SingleRequest, timeout: float) -> dict[str, Any]:
         ask.id = f"{self._prefix}{next(self._ids):x}"
         path = f"{self._path}/v1/sessions"
         if not isinstance(ask, protocol.Create):
@@ -78,7 +78,7 @@ class PlainLine:
                 raise error_of(fault, self.where)
             time.sleep(wait)
 
-    async def acall(self, ask: Single, timeout: float) -> dict[str, Any]:
+    async def acall(self, ask: SingleRequest, timeout: float) -> dict[str, Any]:
         return await asyncio.to_thread(self.call, ask, timeout)
 
     def _exchange(self, path: str, body: bytes, headers: dict[str, str], end: float) -> tuple[int, bytes]:

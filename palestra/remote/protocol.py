@@ -1,7 +1,7 @@
-"""The wire, version 1: what a client may ask, what it is answered, and every code an error can carry.
+"""Wire protocol of the environment server, version 1: requests, responses and error codes.
 
-One set of records serves HTTP, the socket and batches; msgspec reads and writes them as JSON or msgpack, checks them
-while it reads, and tells their schema. Nothing here knows how a server works.
+The same records serve HTTP, the WebSocket and batches. msgspec encodes them as JSON or msgpack, validates them while
+decoding, and derives their schema. This module does not depend on the server.
 """
 
 from __future__ import annotations
@@ -16,47 +16,52 @@ PREFIX: Final = f"/v{VERSION}"
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
-Id: TypeAlias = Annotated[str, Meta(max_length=128, description="Chosen by the client, new for every request.")]
+Id: TypeAlias = Annotated[str, Meta(max_length=128, description="Chosen by the client, unique per request.")]
 Session: TypeAlias = Annotated[str, Meta(max_length=128)]
 Seed: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
 Seq: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 _SEQ = Meta(
-    description="The number of this call in its session, from 0: resets, steps and forks count. The same number with "
-    "the same id is a retry, and is answered with what came of the first; any other number but the next is refused."
+    description="Sequence number of this call in its session, from 0; resets, steps and forks are counted. A request "
+    "with the number and id of an earlier one is a retry and gets the earlier response. Any number other than the next "
+    "is refused."
 )
 _TIMEOUT = Meta(
-    description="Seconds the caller waits. Past them the answer is `not_yet`, and a retry gets what has come of it."
+    description="Seconds the client waits. After that the response is `not_yet`; a retry returns the result once done."
 )
 
 
-class Ask(Struct, forbid_unknown_fields=True, kw_only=True, tag_field="op"):
-    """What every request has."""
+class BaseRequest(Struct, forbid_unknown_fields=True, kw_only=True, tag_field="op"):
+    """Fields that every request has."""
 
     id: Id = ""
     timeout: Annotated[Seconds, _TIMEOUT] | None = None
 
 
-class Create(Ask, kw_only=True, tag="create"):
-    """Open a session: an environment of its own."""
+class Create(BaseRequest, kw_only=True, tag="create"):
+    """Open a session with a new environment."""
 
     env: Annotated[str, Meta(min_length=1, max_length=256)]
     kwargs: dict[str, Any] = {}
-    lease: Annotated[Seconds, Meta(description="Seconds without use after which the session ends.")] | None = None
+    lease: Annotated[Seconds, Meta(description="The session is closed after this many seconds without use.")] | None = (
+        None
+    )
     autoreset: Annotated[str, Meta(pattern="^(same_step|next_step|disabled)$")] | None = None
-    root: Annotated[Seed, Meta(description="With `autoreset`: the seed from which all episodes follow.")] | None = None
-    episode: Annotated[int, Meta(ge=-1, le=1 << 53, description="With `autoreset`: the last one that began.")] = -1
+    root: Annotated[Seed, Meta(description="With `autoreset`: seed from which all episodes are derived.")] | None = None
+    episode: Annotated[
+        int, Meta(ge=-1, le=1 << 53, description="With `autoreset`: number of the last episode that was started.")
+    ] = -1
 
 
-class Sessional(Ask, kw_only=True):
-    """A request about one session; over HTTP the path names it."""
+class SessionRequest(BaseRequest, kw_only=True):
+    """Request about one session; over HTTP the path contains its name."""
 
     session: Session = ""
 
 
-class Reset(Sessional, kw_only=True, tag="reset"):
-    """Begin an episode; with `actions`, play them at once and answer what the last one led to."""
+class Reset(SessionRequest, kw_only=True, tag="reset"):
+    """Start an episode. With `actions`, also take them and return the result of the last one."""
 
     seed: Seed | None = None
     options: dict[str, Any] | None = None
@@ -64,83 +69,84 @@ class Reset(Sessional, kw_only=True, tag="reset"):
     seq: Annotated[Seq, _SEQ] | None = None
 
 
-class Step(Sessional, kw_only=True, tag="step"):
+class Step(SessionRequest, kw_only=True, tag="step"):
     """Take an action."""
 
     action: str
     seq: Annotated[Seq, _SEQ] | None = None
 
 
-class Steps(Ask, kw_only=True, tag="steps"):
-    """Take an action in each of many sessions, a whole vector's step; each is numbered and retried as one by itself.
+class Steps(BaseRequest, kw_only=True, tag="steps"):
+    """Take one action in each of many sessions: the step of a whole vector.
 
-    What is not done within `timeout` is answered `not_yet`, the others as they went.
+    Each step is numbered and retried like a single one. Steps that are not finished within `timeout` are reported as
+    `not_yet`, the others with their results.
     """
 
     steps: Annotated[
         list[tuple[Session, Annotated[Seq, _SEQ], str]],
-        Meta(min_length=1, max_length=4_096, description="[session, seq, action] of each."),
+        Meta(min_length=1, max_length=4_096, description="One [session, seq, action] per step."),
     ]
 
 
-class Fork(Sessional, kw_only=True, tag="fork"):
+class Fork(SessionRequest, kw_only=True, tag="fork"):
     """Open another session with an independent copy of the running episode."""
 
     seq: Annotated[Seq, _SEQ] | None = None
 
 
-class Render(Sessional, kw_only=True, tag="render"):
-    """The state as people look at it."""
+class Render(SessionRequest, kw_only=True, tag="render"):
+    """Return a human-readable view of the state."""
 
     mode: Annotated[str, Meta(pattern="^(text|image)$")] = "text"
 
 
-class Advice(Sessional, kw_only=True, tag="advice"):
-    """An action of one of the environment's own players; `seed` seeds the random one first."""
+class SuggestAction(SessionRequest, kw_only=True, tag="suggest_action"):
+    """Return an action of a player that the environment provides; `seed` seeds the random player and returns none."""
 
     player: Annotated[str, Meta(pattern="^(random|expert|example)$")]
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
 
 
-class Look(Sessional, kw_only=True, tag="look"):
-    """How a session stands; renews its lease."""
+class Status(SessionRequest, kw_only=True, tag="status"):
+    """Return the state of a session and renew its lease."""
 
 
-class Close(Sessional, kw_only=True, tag="close"):
-    """End a session. Closing a closed one is no error."""
+class Close(SessionRequest, kw_only=True, tag="close"):
+    """Close a session. Closing a closed session is not an error."""
 
 
-Single: TypeAlias = Create | Reset | Step | Fork | Render | Advice | Look | Close
-Request: TypeAlias = Single | Steps
+SingleRequest: TypeAlias = Create | Reset | Step | Fork | Render | SuggestAction | Status | Close
+Request: TypeAlias = SingleRequest | Steps
 
 
 class Batch(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Several requests at once; the answers come in their order."""
+    """Several requests in one message; the responses come in the same order."""
 
-    requests: Annotated[list[Single], Meta(min_length=1, max_length=4_096)]
+    requests: Annotated[list[SingleRequest], Meta(min_length=1, max_length=4_096)]
     timeout: Annotated[Seconds, _TIMEOUT] | None = None
 
 
 class Fault(Struct, kw_only=True, omit_defaults=True):
-    """Why a request was not fulfilled."""
+    """Error of a request."""
 
     code: str
     message: str
-    boundary: str = ""  # of an infrastructure failure: "env", "tool" ...
-    cause: str = ""  # of a lost session: "raised", "deadline", "memory", "crashed", "worker", "expired", "closed"
-    kind: str = ""  # the name of the exception
+    boundary: str = ""  # where an infrastructure failure happened: "env", "tool" ...
+    cause: str = ""  # why a session was lost: "raised", "deadline", "memory", "crashed", "worker", "expired", "closed"
+    kind: str = ""  # class name of the exception
     retry_after: float | UnsetType = UNSET  # seconds
-    expected: int | UnsetType = UNSET  # the sequence number that is next
-    seq: int | UnsetType = UNSET  # of the call, where it was counted: a retry is answered the same
+    expected: int | UnsetType = UNSET  # the next sequence number
+    seq: int | UnsetType = UNSET  # number of the call, if it was counted: a retry returns the same error
     trace: str = ""
 
 
-# What a step leads to, in the order of a row of `Steps`, where its index stands before them.
+# Fields of a step's result, in the order of a row of `Steps`; there they follow the index of the step.
 OUTCOME: Final = ("observation", "reward", "terminated", "truncated", "info", "episode")
 
 
-class Answer(Struct, kw_only=True, omit_defaults=True):
-    """One answer on the socket or in a batch: a result or an error."""
+class Response(Struct, kw_only=True, omit_defaults=True):
+    """One response on the WebSocket or in a batch: a result or an error."""
 
     id: str = ""
     status: int = 200
@@ -148,65 +154,66 @@ class Answer(Struct, kw_only=True, omit_defaults=True):
     error: Fault | UnsetType = UNSET
 
 
-# code -> (HTTP status, what it means). Nothing else is ever answered.
+# Every error code with its HTTP status and meaning.
 CODES: Final[dict[str, tuple[int, str]]] = {
-    "bad_request": (400, "the request cannot be read, or a field has a wrong value"),
-    "bad_value": (422, "the environment refuses a keyword, an option or a value"),
-    "unauthorized": (401, "a token is needed: Authorization: Bearer ..."),
-    "not_found": (404, "there is nothing at that address"),
-    "unknown_env": (404, "this server does not serve that environment"),
+    "bad_request": (400, "the request is malformed, or a field has an invalid value"),
+    "bad_value": (422, "the environment rejects a keyword, an option or a value"),
+    "unauthorized": (401, "a token is required: Authorization: Bearer ..."),
+    "not_found": (404, "there is no resource at this path"),
+    "unknown_env": (404, "this server does not provide that environment"),
     "unknown_session": (404, "there is no such session"),
-    "not_allowed": (405, "the address takes another method"),
+    "not_allowed": (405, "the path does not support this HTTP method"),
     "too_slow": (408, "the request did not arrive in time"),
-    "out_of_order": (409, "the sequence number is not the next one; `expected` is"),
-    "id_reused": (409, "another call had that id; every request has its own, and a retry asks the same"),
-    "session_busy": (409, "another call of this session is under way"),
-    "reset_needed": (409, "no episode has begun"),
-    "episode_over": (409, "the episode is over; reset begins the next"),
-    "session_gone": (410, "the session has ended; `cause` says how"),
-    "too_large": (413, "the request is larger than this server takes"),
-    "unsupported_media": (415, "a body is application/json or application/msgpack"),
-    "wrong_host": (421, "the server is not reached under that name"),
+    "out_of_order": (409, "the sequence number is not the next one, which is `expected`"),
+    "id_reused": (409, "a different call had this id; ids are unique, and a retry repeats the call unchanged"),
+    "session_busy": (409, "another call of this session is in progress"),
+    "reset_needed": (409, "no episode has been started; call reset"),
+    "episode_over": (409, "the episode is over; call reset to start the next one"),
+    "session_gone": (410, "the session has ended; `cause` gives the reason"),
+    "too_large": (413, "the request is larger than this server accepts"),
+    "unsupported_media": (415, "the body must be application/json or application/msgpack"),
+    "wrong_host": (421, "this server does not accept that host name"),
     "rate_limited": (429, "too many requests; wait `retry_after` seconds"),
-    "quota": (429, "this client has as many sessions as it may; close one, or wait"),
-    "env_failed": (502, "the environment broke; `boundary` and `kind` say where and how. A reset begins afresh"),
-    "capacity": (503, "the server is full; wait `retry_after` seconds"),
-    "draining": (503, "the server is about to stop and takes no new sessions"),
-    "unavailable": (503, "no worker can be started; wait `retry_after` seconds"),
-    "not_yet": (504, "it is still being worked on; retry with the same id and number to get the answer"),
+    "quota": (429, "this client has reached its maximum number of sessions; close one, or wait"),
+    "env_failed": (502, "the environment failed; see `boundary` and `kind`. Reset starts a new episode"),
+    "capacity": (503, "the server is at capacity; wait `retry_after` seconds"),
+    "draining": (503, "the server is shutting down and accepts no new sessions"),
+    "unavailable": (503, "no worker is available; wait `retry_after` seconds"),
+    "not_yet": (504, "the call is still running; retry with the same id and sequence number to get its result"),
 }
 
 encode_json = msgspec.json.Encoder().encode
 encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
-def encoder(kind: str) -> Any:
-    """What writes values as `kind`."""
-    return encode_msgpack if kind == MSGPACK else encode_json
+def encoder(media_type: str) -> Any:
+    """Return the function that encodes values as `media_type`."""
+    return encode_msgpack if media_type == MSGPACK else encode_json
 
 
-def decoder(kind: str, wanted: Any) -> Any:
-    """What reads `wanted` from bytes of `kind`."""
-    return (msgspec.msgpack if kind == MSGPACK else msgspec.json).Decoder(wanted).decode
+def decoder(media_type: str, target: Any) -> Any:
+    """Return the function that decodes bytes of `media_type` into `target`."""
+    return (msgspec.msgpack if media_type == MSGPACK else msgspec.json).Decoder(target).decode
 
 
-def gist(ask: Create | Reset | Step | Fork) -> int:
-    """What is asked, by which a retry is told from another request with the same id."""
-    match ask:
+def fingerprint(request: Create | Reset | Step | Fork) -> int:
+    """Return a hash of the content of a request, to tell a retry from a different request with the same id."""
+    match request:
         case Step():
-            return hash(ask.action)
+            return hash(request.action)
         case Reset():
-            return hash((Reset, repr((ask.seed, ask.options, ask.actions))))
+            return hash((Reset, repr((request.seed, request.options, request.actions))))
         case Create():
-            return hash((Create, repr((ask.env, ask.kwargs, ask.lease, ask.autoreset, ask.root, ask.episode))))
+            content = (request.env, request.kwargs, request.lease, request.autoreset, request.root, request.episode)
+            return hash((Create, repr(content)))
     return hash(Fork)
 
 
-def fault(code: str, message: str, **more: Any) -> Fault:
-    """An error with one of CODES."""
-    return Fault(code=code, message=message, **more)
+def fault(code: str, message: str, **details: Any) -> Fault:
+    """Return an error with one of CODES."""
+    return Fault(code=code, message=message, **details)
 
 
 def status_of(result: bytes | Fault) -> int:
-    """The HTTP status that goes with an answer."""
+    """Return the HTTP status of a result or error."""
     return CODES[result.code][0] if isinstance(result, Fault) else 200

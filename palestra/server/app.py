@@ -39,12 +39,12 @@ from palestra.server.settings import Settings
 log = logging.getLogger("palestra.server")
 
 # The calls of a session over HTTP: the last part of the path -> what reads its body.
-CALLS: dict[str, type[protocol.Sessional]] = {
+CALLS: dict[str, type[protocol.SessionRequest]] = {
     "reset": protocol.Reset,
     "step": protocol.Step,
     "fork": protocol.Fork,
     "render": protocol.Render,
-    "advice": protocol.Advice,
+    "suggest_action": protocol.SuggestAction,
     "close": protocol.Close,
 }
 _KINDS = (JSON, MSGPACK)
@@ -133,12 +133,12 @@ class App:
         ask: Any
         if not slash:
             if request.method == "GET":
-                ask = protocol.Look(session=name)
+                ask = protocol.Status(session=name)
             elif request.method == "DELETE":
                 ask = protocol.Close(session=name)
             else:
                 raise Refused(not_allowed("GET, DELETE"))
-            what = "look" if request.method == "GET" else "close"
+            what = "status" if request.method == "GET" else "close"
         else:
             reads = _READ[request.kind or JSON]
             if what not in reads:

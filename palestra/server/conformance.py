@@ -100,7 +100,7 @@ class Caller:
         self.ask("DELETE", f"{PREFIX}/sessions/{session}")
 
     def action(self, session: str) -> str:
-        told = self.call(session, "advice", player="random")
+        told = self.call(session, "suggest_action", player="random")
         return str(told.body["action"]) if told.status == 200 else "x"
 
     def require(self, holds: bool, law: str, words: str, told: Told) -> None:

@@ -16,21 +16,21 @@ from typing import Any, Final
 from palestra.errors import BadValue
 from palestra.remote.protocol import (
     JSON,
-    Advice,
     Close,
     Create,
     Fault,
     Fork,
-    Look,
     Render,
     Request,
     Reset,
-    Sessional,
+    SessionRequest,
+    Status,
     Step,
     Steps,
+    SuggestAction,
     encoder,
     fault,
-    gist,
+    fingerprint,
 )
 from palestra.server import worker as commands
 from palestra.server.responses import busy, counted, gone, id_reused, numbered, patient, rewritten, unknown_session
@@ -38,7 +38,7 @@ from palestra.server.sessions import Cause, Kept, Result, Session, Sessions, Tel
 from palestra.server.settings import Settings, check_keywords
 from palestra.server.stats import Stats
 from palestra.server.steps import Rows, Vector
-from palestra.server.worker_pool import Room, Worker
+from palestra.server.worker_pool import Worker, WorkerPool
 
 SWEEP: Final = 0.25  # seconds between looks at the clock
 log = logging.getLogger("palestra.server")
@@ -49,7 +49,7 @@ class Desk:
         self.settings = settings
         self.stats = Stats()
         self.sessions = Sessions(settings.node)
-        self.room = Room(
+        self.room = WorkerPool(
             settings.groups,
             replied=self._replied,
             died=self._died,
@@ -73,8 +73,8 @@ class Desk:
             Steps: self._steps,
             Fork: self._fork,
             Render: self._render,
-            Advice: self._advice,
-            Look: self._look,
+            SuggestAction: self._suggest_action,
+            Status: self._look,
             Close: self._close,
         }
 
@@ -109,7 +109,7 @@ class Desk:
         if wait:
             tell(fault("rate_limited", "too many requests a second", retry_after=ceil(100 * wait) / 100))
             return
-        if self.in_flight >= settings.max_in_flight and not isinstance(ask, Close | Look):
+        if self.in_flight >= settings.max_in_flight and not isinstance(ask, Close | Status):
             tell(self._full())
             return
         if ask.timeout is not None and calls == 1:
@@ -139,7 +139,7 @@ class Desk:
         if ask.id:
             before = sessions.created_by(owner, ask.id)
             if before is not None:
-                if gist(ask) != before.made_gist:
+                if fingerprint(ask) != before.create_fingerprint:
                     tell(id_reused())
                     return
                 self._again(before, write, tell, before.made, before.made_write)
@@ -165,7 +165,7 @@ class Desk:
         session = sessions.open(worker=worker, env=ask.env, owner=owner, lease=lease, creation=ask.id, now=monotonic())
         vector = None if ask.autoreset is None else (ask.autoreset, ask.root, ask.episode)
         session.made_write = write
-        session.made_gist = gist(ask) if ask.id else 0
+        session.create_fingerprint = fingerprint(ask) if ask.id else 0
         self._begin(session, write, tell, (session.key, commands.MAKE, (ask.env, ask.kwargs, vector)))
 
     def _room_for_one(self, owner: str) -> Fault | None:
@@ -218,7 +218,7 @@ class Desk:
                 free -= 1
                 session.seq = seq + 1
                 session.last_id = named
-                session.last_gist = hash(action)
+                session.last_fingerprint = hash(action)
                 session.last = None
                 session.last_write = session.write = write
                 session.waiters = [told]
@@ -268,12 +268,12 @@ class Desk:
         if session is not None:
             self._begin(session, write, tell, (session.key, commands.RENDERS, (ask.mode, write)))
 
-    def _advice(self, ask: Advice, owner: str, write: str, tell: Tell) -> None:
+    def _suggest_action(self, ask: SuggestAction, owner: str, write: str, tell: Tell) -> None:
         session = self._free(ask, owner, tell)
         if session is not None:
-            self._begin(session, write, tell, (session.key, commands.ADVICE, (ask.player, ask.seed, write)))
+            self._begin(session, write, tell, (session.key, commands.SUGGEST_ACTION, (ask.player, ask.seed, write)))
 
-    def _look(self, ask: Look, owner: str, write: str, tell: Tell) -> None:
+    def _look(self, ask: Status, owner: str, write: str, tell: Tell) -> None:
         session = self._found(ask, owner, tell)
         if session is not None:
             data = {"session": session.id, "env": session.env, "lease": session.lease, "seq": session.seq}
@@ -294,7 +294,7 @@ class Desk:
 
     # Which call is next.
 
-    def _found(self, ask: Sessional, owner: str, tell: Tell) -> Session | None:
+    def _found(self, ask: SessionRequest, owner: str, tell: Tell) -> Session | None:
         session = self.sessions.find(ask.session, owner)
         if session is None:
             cause = self.sessions.how_ended(ask.session, owner)
@@ -303,7 +303,7 @@ class Desk:
         session.until = monotonic() + session.lease
         return session
 
-    def _free(self, ask: Sessional, owner: str, tell: Tell) -> Session | None:
+    def _free(self, ask: SessionRequest, owner: str, tell: Tell) -> Session | None:
         """A session that can take a call without a number."""
         session = self._found(ask, owner, tell)
         if session is not None:
@@ -321,7 +321,7 @@ class Desk:
         if session is None:
             return None
         if _named_again(ask, session):
-            if gist(ask) != session.last_gist:
+            if fingerprint(ask) != session.last_fingerprint:
                 tell(id_reused())
             else:
                 self._again(session, write, tell, session.last, session.last_write)
@@ -334,7 +334,7 @@ class Desk:
             return None
         session.seq += 1
         session.last_id = ask.id
-        session.last_gist = gist(ask) if ask.id else 0
+        session.last_fingerprint = fingerprint(ask) if ask.id else 0
         session.last = None
         session.last_write = write
         if session.broken is not None and not isinstance(ask, Reset):
@@ -586,7 +586,7 @@ _WHATS: Final = {
     commands.ROW: "step",
     commands.FORKS: "fork",
     commands.RENDERS: "render",
-    commands.ADVICE: "advice",
+    commands.SUGGEST_ACTION: "suggest_action",
 }
 _NUMBERED: Final = frozenset({commands.RESETS, commands.STEPS, commands.ROW, commands.FORKS})
 

@@ -117,7 +117,7 @@ _RESULTS: dict[str, Schema] = {
     "Answers": _object(
         "One answer a request, in their order.",
         ["answers"],
-        answers={"type": "array", "items": {"$ref": "#/components/schemas/Answer"}},
+        answers={"type": "array", "items": {"$ref": "#/components/schemas/Response"}},
     ),
     "Envs": _object(
         "What is served.",
@@ -131,7 +131,7 @@ _RESULTS: dict[str, Schema] = {
     "Status": _object("How the server is.", ["status"], status={"type": "string"}),
     "Error": _object("Why not.", ["error"], error={"$ref": "#/components/schemas/Fault"}),
 }
-_BODIED = (protocol.Create, protocol.Step, protocol.Steps, protocol.Advice, protocol.Batch)
+_BODIED = (protocol.Create, protocol.Step, protocol.Steps, protocol.SuggestAction, protocol.Batch)
 _RETRY = {"description": "Seconds to wait, a whole number.", "schema": {"type": "integer", "minimum": 1}}
 
 
@@ -142,7 +142,7 @@ def document(envs: Sequence[str] = ()) -> Schema:
         ("step", protocol.Step, "StepResult", _IN_ENV),
         ("fork", protocol.Fork, "Forked", (*_IN_ENV, *_OPENING)),
         ("render", protocol.Render, "Rendered", _IN_ENV),
-        ("advice", protocol.Advice, "Advised", _IN_ENV),
+        ("suggest_action", protocol.SuggestAction, "Advised", _IN_ENV),
         ("close", protocol.Close, "Closed", ()),
     )
     records = [
@@ -150,7 +150,7 @@ def document(envs: Sequence[str] = ()) -> Schema:
         *(record for _, record, _, _ in calls),
         protocol.Steps,
         protocol.Batch,
-        protocol.Answer,
+        protocol.Response,
     ]
     _, schemas = msgspec.json.schema_components(records, ref_template="#/components/schemas/{name}")
     if envs:

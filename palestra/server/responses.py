@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from palestra.remote.protocol import MSGPACK, Answer, Fault, encoder, fault, status_of
+from palestra.remote.protocol import MSGPACK, Fault, Response, encoder, fault, status_of
 from palestra.server.sessions import Cause, Result, Tell
 
 _ENDINGS: Final[dict[str, str]] = {
@@ -85,8 +85,8 @@ def late(seconds: float) -> Fault:
     return fault("not_yet", f"not done within {seconds:g} s; ask again with the same id and number", retry_after=0.1)
 
 
-def answered(name: str, result: Result) -> Answer:
+def answered(name: str, result: Result) -> Response:
     """An answer of the desk's among others."""
     if isinstance(result, Fault):
-        return Answer(id=name, status=status_of(result), error=result)
-    return Answer(id=name, result=msgspec.Raw(result))
+        return Response(id=name, status=status_of(result), error=result)
+    return Response(id=name, result=msgspec.Raw(result))

@@ -31,17 +31,17 @@ class Session:
         "born",
         "broken",
         "closing",
+        "create_fingerprint",
         "creation",
         "env",
         "id",
         "key",
         "last",
-        "last_gist",
+        "last_fingerprint",
         "last_id",
         "last_write",
         "lease",
         "made",
-        "made_gist",
         "made_write",
         "owner",
         "seq",
@@ -62,7 +62,7 @@ class Session:
         self.until = now + lease
         self.seq = 0  # the number of the next call
         self.last_id = ""  # the id of the call before
-        self.last_gist = 0  # what it asked
+        self.last_fingerprint = 0  # what it asked
         self.last: Result | Kept | None = None  # what it was answered
         self.last_write = ""  # as bytes of which kind
         self.write = ""  # as which the call under way will be
@@ -71,7 +71,7 @@ class Session:
         self.broken: Fault | None = None  # why the environment cannot go on
         self.closing: Cause | None = None  # ended while a call was under way
         self.creation = ""  # the id of the request that made it
-        self.made_gist = 0  # what that asked
+        self.create_fingerprint = 0  # what that asked
         self.made: bytes | None = None  # what that was answered
         self.made_write = ""  # as bytes of which kind
 

@@ -34,7 +34,7 @@ LONGEST_ROWS = 1 << 16  # bytes of rows that are answered together
 FOREVER = float("inf")
 
 # What a worker is told: (session number, what, payload). Numbers, since thousands of them cross pipes.
-MAKE, RESETS, STEPS, FORKS, RENDERS, ADVICE, DROP, ROW, GIVE_UP, PING, MANY = range(11)
+MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, GIVE_UP, PING, MANY = range(11)
 # MANY: steps of one request, payload (request, write, sessions, indexes, actions); each becomes a ROW in here. They are
 # answered in parts as they are done: (0, MANY, OK, (request, write, sessions, rows, episodes that are over)).
 
@@ -111,7 +111,7 @@ class Host:
             STEPS: self._step,
             FORKS: self._fork,
             RENDERS: self._render,
-            ADVICE: self._advice,
+            SUGGEST_ACTION: self._suggest_action,
             DROP: self._drop,
             ROW: self._row,
         }
@@ -313,7 +313,7 @@ class Host:
         seen = self._seats[key].running().render(mode)
         return OK, written({"mode": mode, "render": seen}, write)
 
-    def _advice(self, key: int, payload: Any) -> tuple[int, Any]:
+    def _suggest_action(self, key: int, payload: Any) -> tuple[int, Any]:
         player, seed, write = payload
         env = self._seats[key].running()
         if seed is not None:

@@ -57,7 +57,7 @@ class Worker:
         return f"worker {self.number} (pid {self.link.process.pid})"
 
 
-class Room:
+class WorkerPool:
     def __init__(
         self,
         groups: Iterable[Group],

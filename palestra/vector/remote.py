@@ -208,9 +208,9 @@ class RemoteBackend(Backend):
     def _call(self, env: Far, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ask: protocol.Request
         if name in _PLAYERS:
-            ask, field = protocol.Advice(session=env.session, player=_PLAYERS[name]), "action"
+            ask, field = protocol.SuggestAction(session=env.session, player=_PLAYERS[name]), "action"
         elif name == "player_rng.seed":
-            ask, field = protocol.Advice(session=env.session, player="random", seed=int(args[0])), "action"
+            ask, field = protocol.SuggestAction(session=env.session, player="random", seed=int(args[0])), "action"
         elif name == "render":
             mode = kwargs.get("mode", args[0] if args else "text")
             ask, field = protocol.Render(session=env.session, mode=mode), "render"

@@ -97,7 +97,7 @@ class Play:
         self.session = session
 
     def __getattr__(self, what: str) -> Callable[..., Reply]:
-        """step, reset, fork, render, advice, close."""
+        """step, reset, fork, render, suggest_action, close."""
         if what.startswith("_"):
             raise AttributeError(what)
         return lambda **data: self.client.post(f"/v1/sessions/{self.session}/{what}", data)

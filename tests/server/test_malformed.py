@@ -328,7 +328,13 @@ def test_unknown_names(client: Client) -> None:
 
 
 def test_calls_out_of_season(play: Play) -> None:
-    for early in (play.do("a"), play.render(), play.fork(), play.advice(player="random"), play.advice(player="expert")):
+    for early in (
+        play.do("a"),
+        play.render(),
+        play.fork(),
+        play.suggest_action(player="random"),
+        play.suggest_action(player="expert"),
+    ):
         assert (early.status, early.code) == (409, "reset_needed")
     assert play.reset(seed=1).status == 200
     assert play.do("end").data["terminated"] is True
@@ -543,7 +549,7 @@ def test_messages_that_are_no_requests(server: Server) -> None:
 def test_a_list_with_one_bad_request(server: Server, play: Play) -> None:
     play.reset(seed=1)
     with talk(server) as ws:
-        good = {"op": "look", "session": play.session}
+        good = {"op": "status", "session": play.session}
         ws.send(msgspec.json.encode([{**good, "id": "1"}, {"op": "eval", "id": "2"}, 3, {**good, "id": "4"}]).decode())
         found: dict[str, Any] = {}
         while len(found) < 4:
@@ -555,16 +561,16 @@ def test_a_list_with_one_bad_request(server: Server, play: Play) -> None:
         assert found["2"]["error"]["code"] == found[""]["error"]["code"] == "bad_request"
 
 
-@pytest.mark.parametrize("last", ['{"op":"look"}', "1"], ids=["good", "one of them bad"])
+@pytest.mark.parametrize("last", ['{"op":"status"}', "1"], ids=["good", "one of them bad"])
 def test_a_list_of_100_000_requests(server: Server, last: str) -> None:
     with talk(server) as ws:
-        ws.send("[" + '{"op":"look"},' * 99_999 + last + "]")
+        ws.send("[" + '{"op":"status"},' * 99_999 + last + "]")
         answer = msgspec.json.decode(ws.recv(timeout=30))
         assert (answer["status"], answer["error"]["code"]) == (413, "too_large")
 
 
 def test_a_batch_that_is_too_long(client: Client) -> None:
-    answer = client.post("/v1/batch", {"requests": [{"op": "look"}] * 100_000})
+    answer = client.post("/v1/batch", {"requests": [{"op": "status"}] * 100_000})
     assert (answer.status, answer.code) == (400, "bad_request")
 
 

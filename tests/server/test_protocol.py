@@ -147,7 +147,7 @@ def test_a_retry_with_numbers_of_any_size(client: Client, play: Play) -> None:
 
 def test_one_call_at_a_time(server: Server, play: Play) -> None:
     slow = later(server, play.session, "sleep 0.4")
-    for answer in (play.do("a"), play.reset(), play.fork(), play.render(), play.advice(player="random")):
+    for answer in (play.do("a"), play.reset(), play.fork(), play.render(), play.suggest_action(player="random")):
         assert (answer.status, answer.code) == (409, "session_busy")
         assert answer.headers["retry-after"] == "1"
     assert play.look().data["busy"] is True
@@ -470,7 +470,7 @@ def test_a_batch(client: Client, play: Play) -> None:
         {"op": "reset", "session": other.session, "seed": 3, "id": "quick"},
         {"op": "step", "session": "nobody", "action": "a", "id": "lost"},
         {"op": "step", "session": play.session, "action": "b", "id": "busy"},
-        {"op": "look", "session": other.session},
+        {"op": "status", "session": other.session},
     ]
     answers = client.post("/v1/batch", {"requests": asked}).data["answers"]
     assert [answer.get("id", "") for answer in answers] == ["slow", "quick", "lost", "busy", ""]

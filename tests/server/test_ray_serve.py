@@ -93,7 +93,7 @@ def test_two_nodes_of_which_one_dies() -> None:
         with Client(f"{url}/a") as nobody:
             assert (nobody.create(GUESS).status, nobody.get("/health").status) == (401, 200)
         with connect(f"ws{url[4:]}/b/v1/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as ws:
-            ws.send(json.dumps({"op": "look", "session": plays["b"][0].session, "id": "w"}))
+            ws.send(json.dumps({"op": "status", "session": plays["b"][0].session, "id": "w"}))
             assert json.loads(ws.recv(timeout=30))["result"]["seq"] == 2
         remote = {name: stack.enter_context(palestra.make(f"{url}/{name}/{GUESS}", token=TOKEN)) for name in "ab"}
         for env in remote.values():

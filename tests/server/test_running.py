@@ -102,8 +102,8 @@ def test_a_family_under_another_interpreter(tmp_path: Path) -> None:
             play = client.open(GUESS)
             play.reset(seed=1)
             with server.client() as plain:
-                assert isinstance(Play(plain, play.session).advice(player="random").data["action"], str)
-            assert isinstance(play.advice(player="random").data["action"], str)
+                assert isinstance(Play(plain, play.session).suggest_action(player="random").data["action"], str)
+            assert isinstance(play.suggest_action(player="random").data["action"], str)
             broken = client.create(GUESS, kwargs={"min_number": 5, "max_number": 1})
             assert (broken.status, broken.code) == (422, "bad_value")
             mine = client.open(TRICKY)  # in ours

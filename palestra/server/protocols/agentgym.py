@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta, Struct
 
-from palestra.remote.protocol import JSON, Look, fault
+from palestra.remote.protocol import JSON, Status, fault
 from palestra.server.app import App, deny
 from palestra.server.auth import Visitor
 from palestra.server.dispatcher import Desk
@@ -137,7 +137,7 @@ class AgentGym:
             return chair
         if self._was(number, owner, family):
             _, session = self._ended[number]
-            await Seat(desk, owner).ask(Look(session=session))  # raises: it says how it ended
+            await Seat(desk, owner).ask(Status(session=session))  # raises: it says how it ended
         raise Refused(fault("unknown_session", f"there is no environment {number}, or it is another client's"))
 
     def _forget(self, number: int) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from palestra import __version__, registry
-from palestra.remote.protocol import JSON, Look, Seconds, fault
+from palestra.remote.protocol import JSON, Seconds, Status, fault
 from palestra.server.app import App, deny
 from palestra.server.auth import Visitor
 from palestra.server.dispatcher import Desk
@@ -139,7 +139,7 @@ class OpenEnv:
             return episode
         session = self._ended.get(key)
         if session is not None:
-            await Seat(desk, key[0]).ask(Look(session=session))  # raises: it says how it ended
+            await Seat(desk, key[0]).ask(Status(session=session))  # raises: it says how it ended
         raise Refused(fault("reset_needed", "there is no such episode; reset begins one"))
 
     def _forget(self, key: Key) -> None:

@@ -20,11 +20,11 @@ from palestra.remote.protocol import (
     Create,
     Fault,
     Fork,
-    Look,
     Render,
     Request,
     Reset,
     Seconds,
+    Status,
     Step,
     fault,
     status_of,
@@ -104,7 +104,7 @@ class Seat:
         """Have a session of `env`: the one there is, or a new one instead. One that was lost is told as lost, once."""
         if self.session and not self.open:
             lost, self.session = self.session, ""
-            await self.ask(Look(session=lost))  # raises
+            await self.ask(Status(session=lost))  # raises
         if self.session and self.env == env:
             return
         self.leave()

@@ -91,7 +91,7 @@ def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
     yield play.reset(seed=task.seed, options=task.options).data["observation"], "", 0.0
     done = False
     while not done:
-        action = play.advice(player="expert").data["action"]
+        action = play.suggest_action(player="expert").data["action"]
         step = play.do(action).data
         done = step["terminated"]
         yield action, step["observation"], step["reward"]
