@@ -86,7 +86,7 @@ class LocalEngine(PolicyEngine):
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )
         self._stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
-        self._vocabulary = loading.vocabulary_of(self.model)
+        self._vocabulary = loading.vocabulary_size(self.model)
         arena = Arena(most=128)  # enough to try a runner; how much there is room for is known when one was tried
         self._choose = partial(choose, self.model, arena, self._device, decoder)
         runner = self._choose()
@@ -95,7 +95,7 @@ class LocalEngine(PolicyEngine):
             raise BadValue(
                 f"a cache of {cache_gb} GB holds no text at {arena.bytes_per_token} bytes a token; raise cache_gb"
             )
-        context = loading.context_of(self.model, max_context)
+        context = loading.context_length(self.model, max_context)
         self.max_context = min(context or arena.largest, arena.largest)
         on_cpu = self._device.type == "cpu"
         size = self.model.num_parameters()

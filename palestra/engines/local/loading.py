@@ -1,82 +1,97 @@
-"""Turn a folder, a hub id or a loaded model into a model that is ready to run, and read what it says about itself."""
+"""Load a model and its tokenizer, and read the properties that the engine needs from the model's configuration."""
 
 from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 import transformers
 
 from palestra.engines.base import Weights
 from palestra.errors import BadValue
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
-BROKEN_FILES = (OSError, ValueError, KeyError, RuntimeError, ImportError)  # what transformers raises for bad folders
+LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, ImportError)  # raised by transformers for bad folders
 
 
 def load(
     model: Any, *, tokenizer: Any, device: str, dtype: str | None, options: Mapping[str, Any]
 ) -> tuple[Any, Any, torch.device]:
-    """The model on its device, its tokenizer (None for a loaded model that came without), the device."""
+    """Return (model on its device, tokenizer, device). The tokenizer is None for a loaded model given without one."""
     if isinstance(model, torch.nn.Module):
-        place = next(model.parameters()).device
-        if device != "auto" and _device(device) != place:
-            place = _device(device)
-            model.to(place)
+        target = next(model.parameters()).device
+        if device != "auto" and _device(device) != target:
+            target = _device(device)
+            model.to(target)
         if dtype is not None:
             model.to(_dtype(dtype))
     else:
-        place = _device(device)
+        target = _device(device)
         name = _name(model)
-        wanted = _dtype(dtype or ("float32" if place.type == "cpu" else "bfloat16"))
+        torch_dtype = _dtype(dtype or ("float32" if target.type == "cpu" else "bfloat16"))
         tokenizer = tokenizer if tokenizer is not None else name
-        model = _read(transformers.AutoModelForCausalLM, name, {"dtype": wanted, **options})
+        model = _from_pretrained(transformers.AutoModelForCausalLM, name, {"dtype": torch_dtype, **options})
         if "device_map" not in options:
-            model.to(place)
-        place = model.device
+            model.to(target)
+        target = model.device
         model.eval()
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _tokenizer(os.fspath(tokenizer))
     config = model.config
     if getattr(config, "is_encoder_decoder", False):
-        raise BadValue(f"{type(model).__name__} reads with an encoder; the hf engine runs decoder-only models")
+        raise BadValue(f"{type(model).__name__} is an encoder-decoder; LocalEngine runs decoder-only models")
     if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
         raise BadValue(f"{type(model).__name__} predicts no tokens; give a model for causal language modelling")
-    if place.type == "cuda":
-        # cuDNN's attention plans anew for every shape, which takes longer than most calls; here hardly two are alike.
+    if target.type == "cuda":
+        # cuDNN attention builds a new plan for every shape, which takes longer than most calls; shapes rarely repeat.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    return model, tokenizer, place
+    elif target.type == "cpu" and model.dtype != torch.float32:
+        choose_low_precision_kernels(model.dtype)
+    return model, tokenizer, target
+
+
+def choose_low_precision_kernels(dtype: torch.dtype) -> None:
+    """Let torch select its CPU matmul for `dtype` now, without the warning of CPUs that lack such instructions.
+
+    On those CPUs the first large matmul fails inside oneDNN; torch then warns and uses BLAS, also for float32, from
+    there on. Triggering this before the first forward pass keeps results independent of when it would have happened.
+    """
+    warnings.filterwarnings("ignore", message="mkldnn_matmul", category=UserWarning)
+    probe = torch.zeros(64, 64, dtype=dtype)
+    F.linear(probe, probe, probe[0])
 
 
 def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """The ids that end a reply, by the model's generation settings, its configuration and its tokenizer."""
-    found: set[int] = set()
+    """Return the ids that end a reply, from the model's generation settings, its configuration and its tokenizer."""
+    stops: set[int] = set()
     for source in (getattr(model, "generation_config", None), _text_config(model), tokenizer):
         ids = getattr(source, "eos_token_id", None)
-        found.update(ids if isinstance(ids, Iterable) else () if ids is None else (ids,))
-    return frozenset(found)
+        stops.update(ids if isinstance(ids, Iterable) else () if ids is None else (ids,))
+    return frozenset(stops)
 
 
-def context_of(model: Any, asked: int | None) -> int | None:
-    """How many tokens the model can read, or fewer where asked; None: it does not say."""
+def context_length(model: Any, requested: int | None) -> int | None:
+    """Return the maximum number of tokens the model can read, or `requested` if smaller; None if unknown."""
     config = _text_config(model)
-    known: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    limit: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     if _rope_type(config) == "longrope":
-        # Past this length every key changes its rotation, so what is cached would be wrong.
+        # Past this length the rotation of every key changes, so cached keys would be wrong.
         short = _rope(config).get("original_max_position_embeddings")
-        known = short or getattr(config, "original_max_position_embeddings", None) or known
-    if asked is None:
-        return known
-    if asked < 2:
-        raise BadValue(f"max_context is at least 2, got {asked}")
-    if known is not None and asked > known:
-        raise BadValue(f"max_context is {asked}, but {type(model).__name__} reads {known} tokens at most")
-    return asked
+        limit = short or getattr(config, "original_max_position_embeddings", None) or limit
+    if requested is None:
+        return limit
+    if requested < 2:
+        raise BadValue(f"max_context must be at least 2, got {requested}")
+    if limit is not None and requested > limit:
+        raise BadValue(f"max_context must be at most {limit} for {type(model).__name__}, got {requested}")
+    return requested
 
 
 def rope_type(model: Any) -> str:
@@ -84,25 +99,24 @@ def rope_type(model: Any) -> str:
 
 
 def layer_windows(model: Any) -> dict[str, int | None] | None:
-    """How far back each kind of layer looks (None: to the start); None: there is a kind that is not plain attention."""
+    """Map each layer type to its attention window (None: unlimited). None if some layer is not plain attention."""
     config = _text_config(model)
     window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
-    if kinds is None:
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types is None:
         if getattr(config, "attention_chunk_size", None) is not None:
             return None
-        kinds = ["full_attention" if window is None else "sliding_attention"]
-    known = {"full_attention": None, "sliding_attention": window}
-    return {kind: known[kind] for kind in kinds} if set(kinds) <= set(known) else None
+        layer_types = ["full_attention" if window is None else "sliding_attention"]
+    windows = {"full_attention": None, "sliding_attention": window}
+    return {kind: windows[kind] for kind in layer_types} if set(layer_types) <= set(windows) else None
 
 
-def vocabulary_of(model: Any) -> int:
-    """How many ids the model can read."""
+def vocabulary_size(model: Any) -> int:
     return int(model.get_input_embeddings().num_embeddings)
 
 
 def private_copy(tokenizer: Any) -> Any:
-    """A tokenizer for another thread: the fast ones refuse to be used by two at once."""
+    """Copy a tokenizer for use in another thread: fast tokenizers refuse concurrent use."""
     return copy.deepcopy(tokenizer)
 
 
@@ -129,45 +143,45 @@ def _rope_type(config: Any) -> str:
 
 
 def _rope(config: Any) -> Mapping[str, Any]:
-    """How positions are rotated; the name of it changed with transformers 5."""
+    """Return the rotary-embedding settings; transformers 5 renamed the field."""
     return getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
 
 
 def _name(model: Any) -> str:
-    """A folder that holds a model, or a hub id."""
+    """Return a folder that contains a model, or a hub id."""
     if not isinstance(model, (str, os.PathLike)):
-        raise BadValue(f"a model is a folder, a hub id or a loaded model, got {type(model).__name__}")
+        raise BadValue(f"model must be a folder, a hub id or a loaded model, got {type(model).__name__}")
     name = os.fspath(model)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise BadValue(f"{name} holds no model: config.json is missing")
+            raise BadValue(f"{name} contains no model: config.json is missing")
         return str(folder)
     is_path = isinstance(model, os.PathLike) or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
     if is_path or not name or folder.is_file():
-        raise BadValue(f"there is no folder {name!r}. `palestra init-model` makes a model that needs no download.")
+        raise BadValue(f"no folder {name!r}. `palestra init-model` creates a model that needs no download.")
     return name
 
 
-def _read(kind: Any, name: str, options: Mapping[str, Any]) -> Any:
+def _from_pretrained(auto_class: Any, name: str, options: Mapping[str, Any]) -> Any:
     try:
-        return kind.from_pretrained(name, **options)
-    except BROKEN_FILES as err:
-        part = "tokenizer" if kind is transformers.AutoTokenizer else "model"
+        return auto_class.from_pretrained(name, **options)
+    except LOADING_ERRORS as err:
+        part = "tokenizer" if auto_class is transformers.AutoTokenizer else "model"
         if Path(name).is_dir():
             raise BadValue(f"transformers cannot read a {part} from {name}: {_first_line(err)}") from err
         raise BadValue(
             f"the {part} of {name!r} could not be fetched from the hub ({_first_line(err)}). Without network access, "
-            "give the path of a folder that holds it; `palestra init-model` makes a model that needs no download."
+            "give the path of a folder that contains it; `palestra init-model` creates a model that needs no download."
         ) from err
 
 
 def _tokenizer(name: str) -> Any:
     folder = Path(name).expanduser()
     if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
-        # transformers would make an empty one up
-        raise BadValue(f"{name} holds no tokenizer ({', '.join(TOKENIZER_FILES[:2])} ...); give one with tokenizer=")
-    return _read(transformers.AutoTokenizer, str(folder) if folder.is_dir() else name, {})
+        # transformers would create an empty one
+        raise BadValue(f"{name} contains no tokenizer ({', '.join(TOKENIZER_FILES[:2])} ...); give one with tokenizer=")
+    return _from_pretrained(transformers.AutoTokenizer, str(folder) if folder.is_dir() else name, {})
 
 
 def _first_line(err: Exception) -> str:
@@ -178,16 +192,16 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(name)
+        device = torch.device(name)
     except RuntimeError as err:
-        raise BadValue(f"device is 'auto', 'cpu', 'cuda' or 'cuda:N', got {name!r}") from err
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise BadValue(f"device is {name!r}, but torch sees no GPU; give 'auto' or 'cpu'")
-    return place
+        raise BadValue(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:N', got {name!r}") from err
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadValue(f"device is {name!r}, but torch finds no GPU; use 'auto' or 'cpu'")
+    return device
 
 
 def _dtype(name: str | torch.dtype) -> torch.dtype:
-    found = getattr(torch, name, None) if isinstance(name, str) else name
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise BadValue(f"dtype is 'float32', 'bfloat16' or 'float16', got {name!r}")
-    return found
+    dtype = getattr(torch, name, None) if isinstance(name, str) else name
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise BadValue(f"dtype must be 'float32', 'bfloat16' or 'float16', got {name!r}")
+    return dtype

@@ -114,7 +114,7 @@ def choose(model: Any, arena: Arena, device: torch.device, only: str | None = No
 @torch.no_grad()
 def _difference(model: Any, runner: Runner, arena: Arena, device: torch.device) -> str | None:
     """How the runner differs from the model on two short rows read in pieces; None: it does not."""
-    vocabulary = loading.vocabulary_of(model)
+    vocabulary = loading.vocabulary_size(model)
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(vocabulary, (length,), generator=generator).tolist() for length in (11, 7)]
     cuts = [((0, 6), (6, 9), (9, 10), (10, 11)), ((0, 3), (3, 5), (5, 6), (6, 7))]  # fresh, continued, token by token
