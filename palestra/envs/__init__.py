@@ -1,1 +1,1 @@
-"""Environments, a folder a family; each has a catalog (data only) and a file per environment."""
+"""Environments, one package per family: a data-only catalog and one file per environment."""

@@ -1,1 +1,1 @@
-"""Language games: short rules, many turns, an expert each."""
+"""Multi-turn text games, each with an expert and a random player."""

@@ -1,9 +1,9 @@
-r"""LanguageGame: what every game shares - the box, the turn budget, rewards, messages, the prompt.
+r"""Base class of the text games: prompt, answer parsing, turn budget and rewards.
 
-A game is one file. It draws a board from `self.rng` (`setup`), says its rules, reads the inside of the player's
-last `\boxed{}` (`parse`), applies it (`play`), shows what the player may see (`board`), and ships two players
-(`random_move`, `expert_move`). Its state is plain attributes made of numbers, strings, lists, sets and dicts, so that
-forks are cheap.
+Each game is one file. It draws a board from `self.rng` (`setup`), describes its rules (`rules`), parses the content of
+the player's last `\boxed{}` (`parse`), applies the move (`play`), renders the visible state (`board`), and provides two
+players (`random_move`, `expert_move`). Its state consists of plain attributes (numbers, strings, lists, sets and
+dicts), so that forks are cheap.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.parsing import boxed, last_boxed
 from palestra.types import Step
 
-# Statuses in this order: those above INVALID end the game.
-ONGOING: Final = 0  # the move counted; the game goes on
-INVALID: Final = 1  # well-formed, but against the rules: it costs a turn and changes nothing
+# Status of a move. `step` relies on the order: values above INVALID end the game.
+ONGOING: Final = 0  # the move was applied; the game continues
+INVALID: Final = 1  # well-formed but against the rules: costs a turn and changes nothing
 WON: Final = 2
 LOST: Final = 3
 
-LONGEST_MOVE = 256  # characters inside the box; no game needs more, and parsers stay quick
+MAX_MOVE_LENGTH = 256  # maximum characters inside the box; bounds the cost of parsing
 
-_step = tuple.__new__  # half the price of calling Step, on the hottest line
+_new_tuple = tuple.__new__  # takes half the time of calling Step; `step` is the hot path
 
 
 class GameOptions(TypedDict, total=False):
-    """Keywords every game takes besides its own (GEM's names and values)."""
+    """Keyword arguments accepted by every game (names and defaults are GEM's)."""
 
     success_reward: float  # 1.0
-    internal_step_reward: float  # 0.0: a move that does not end the game
-    fail_reward: float  # 0.0: lost, or out of turns
-    invalid_action_reward: float  # 0.0: a well-formed move against the rules
-    format_error_reward: float  # -0.1: no move could be read, which ends the game
-    partial_credit: bool  # False; True pays every gain in `progress` at once, so that a success still sums to 1
+    internal_step_reward: float  # 0.0; for a move that does not end the game
+    fail_reward: float  # 0.0; for a lost game or an exhausted turn budget
+    invalid_action_reward: float  # 0.0; for a well-formed move that breaks the rules
+    format_error_reward: float  # -0.1; for an unreadable move, which ends the game
+    partial_credit: bool  # False; True rewards each increase of `progress`; a solved episode still sums to 1
 
 
 class LanguageGame(Env):
-    """Base of the games; see the module's docstring for what one provides."""
+    """Base class of the games; the module docstring lists what a subclass implements."""
 
     title: ClassVar[str]  # "Guess the Number"
-    move_name: ClassVar[str] = "move"  # what goes in the box
-    has_board: ClassVar[bool] = True  # False: the messages say it all, and the prompt depends on the level alone
-    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # what `None` keywords are drawn from, each a whole set
+    move_name: ClassVar[str] = "move"  # what the prompt calls the content of the box
+    has_board: ClassVar[bool] = True  # False: there is no board to show, and the prompt depends only on the level
+    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # complete settings from which `None` arguments are drawn
 
     inline = True
     shared = Env.shared | {"_level"}
 
     max_turns: int
-    turn: int  # turns used
-    _opening: str | None = None  # the prompt, where every episode has the same
+    turn: int  # number of turns used
+    _opening: str | None = None  # cached prompt, if it is the same for every episode
     ending: str | None = "reset"  # None while running; then "solved", "lost", "out_of_turns" or "format"
 
     def __init__(
@@ -67,81 +67,85 @@ class LanguageGame(Env):
         format_error_reward: float = -0.1,
         partial_credit: bool = False,
     ) -> None:
-        """`level`: the game's own keywords with their values, `max_turns` among them; None: drawn for every episode."""
+        """Store the rewards and the game's own settings.
+
+        Args:
+            level: The game's own arguments, including `max_turns`. A value of None is drawn anew for every episode.
+        """
         self.success_reward = float(success_reward)
         self.internal_step_reward = float(internal_step_reward)
         self.fail_reward = float(fail_reward)
         self.invalid_action_reward = float(invalid_action_reward)
         self.format_error_reward = float(format_error_reward)
         self.partial_credit = partial_credit
-        every = [self.success_reward, self.internal_step_reward, self.fail_reward]
-        every += [self.invalid_action_reward, self.format_error_reward]
-        self.reward_range = (min(every), max(every))
+        rewards = [self.success_reward, self.internal_step_reward, self.fail_reward]
+        rewards += [self.invalid_action_reward, self.format_error_reward]
+        self.reward_range = (min(rewards), max(rewards))
         self._level = level
-        self._drawn = any(value is None for value in level.values())
+        self._draws_level = any(value is None for value in level.values())
         self._check_level()
         for name, value in level.items():
             setattr(self, name, value)
 
-    # What a game provides.
+    # To be implemented by each game.
 
     @abstractmethod
     def setup(self) -> None:
-        """Draw this episode's board from `self.rng`; every difficulty attribute is set by now."""
+        """Draw this episode's board from `self.rng`; the difficulty attributes are already set."""
 
     @abstractmethod
     def rules(self) -> str:
-        """What the player must know: aim, rules, what the answers mean, what a move is. Neither budget nor box."""
+        """Return the goal, the rules, the meaning of the feedback and the move format, without turn budget or box."""
 
     @abstractmethod
     def example_move(self) -> str:
-        """A well-formed move for the prompt; it must not depend on what is hidden."""
+        """Return a well-formed move to show in the prompt; it must not depend on hidden state."""
 
     @abstractmethod
     def parse(self, text: str) -> Any:
-        """The move written inside the box (at most LONGEST_MOVE characters), or None where it is not in the format."""
+        """Return the move written in the box (at most MAX_MOVE_LENGTH characters), or None if it is malformed."""
 
     @abstractmethod
     def play(self, move: Any) -> tuple[int, str]:
-        """Apply a parsed move: ONGOING, INVALID, WON or LOST, and a sentence for the player."""
+        """Apply a parsed move; return ONGOING, INVALID, WON or LOST, and a message for the player."""
 
     @abstractmethod
     def random_move(self) -> str:
-        """A well-formed move drawn from `self.player_rng`."""
+        """Return a well-formed move drawn from `self.player_rng`."""
 
     @abstractmethod
     def expert_move(self) -> str:
-        """The expert's move, from what the player may know. Deterministic; changes nothing the player can notice."""
+        """Return the expert's move, based on what the player can see. Deterministic, without visible side effects."""
 
     def board(self) -> str:
-        """What the player may see now, beyond the last message."""
+        """Return the visible state that follows the message in every observation."""
         return ""
 
     def solution(self) -> str:
-        """A sentence for the end of a game that was not won."""
+        """Return a sentence that reveals the solution when a game ends without a win."""
         return ""
 
     def progress(self) -> float:
-        """How much of the task is done, from 0 at the start to 1, for `partial_credit`."""
+        """Return the solved fraction of the task, from 0 at the start to 1; used by `partial_credit`."""
         return 0.0
 
-    # What every game gets.
+    # Shared by all games.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if options:
-            raise BadValue(f"{self.title} takes no reset options, got {', '.join(map(str, options))}")
+            raise BadValue(f"{self.title} accepts no reset options; got {', '.join(map(str, options))}")
         seed = self.start_episode(seed)
-        if self._drawn:
+        if self._draws_level:
             for name, value in self.draw_level().items():
                 setattr(self, name, value)
         self.turn = 0
         self.ending = None
-        self._paid = 0.0  # partial credit given so far
+        self._credit_paid = 0.0  # partial credit granted so far in this episode
         self.setup()
         prompt = self._opening
         if prompt is None:
             prompt = self._prompt()
-            if not (self._drawn or self.has_board):
+            if not (self._draws_level or self.has_board):
                 self._opening = prompt
         board = self.board()
         if board:
@@ -149,7 +153,7 @@ class LanguageGame(Env):
         return prompt, {"seed": seed, "max_turns": self.max_turns, "suffix": board}
 
     def _prompt(self) -> str:
-        """All of it but the board."""
+        """Return the prompt without the board."""
         return (
             f"You are playing {self.title}.\n{self.rules()}\n\n"
             f"Write your {self.move_name} inside \\boxed{{}}, for example {self.example_action()}. You may think "
@@ -159,43 +163,43 @@ class LanguageGame(Env):
 
     def step(self, action: str) -> Step:
         if self.ending is not None:
-            self._refuse()
+            self._raise_not_running()
         try:
             text = last_boxed(action)
         except (AttributeError, TypeError):
-            raise BadValue(f"an action is a string, got {type(action).__name__}") from None
+            raise BadValue(f"the action must be a string, got {type(action).__name__}") from None
         turn = self.turn = self.turn + 1
-        move = None if text is None or len(text) > LONGEST_MOVE else self.parse(text)
+        move = None if text is None or len(text) > MAX_MOVE_LENGTH else self.parse(text)
         if move is None:
             message = f"no {self.move_name} could be read. {self._format_hint()}"
             return self._end("format", self.format_error_reward, message)
         status, message = self.play(move)
         if status > INVALID or turn >= self.max_turns:
-            return self._last(status, message)
-        shown = f"Turn {turn} of {self.max_turns}: {message}"
+            return self._finish(status, message)
+        observation = f"Turn {turn} of {self.max_turns}: {message}"
         board = ""
         if self.has_board:
             board = self.board()
             if board:
-                shown = f"{shown}\n{board}"
+                observation = f"{observation}\n{board}"
         if status == ONGOING:
             reward, info = self.internal_step_reward, {"turn": turn, "suffix": board}
         else:
             reward, info = self.invalid_action_reward, {"turn": turn, "suffix": board, "invalid": "rule"}
         if self.partial_credit:
-            reward += self._gain()
-        return _step(Step, (shown, reward, False, False, info))
+            reward += self._partial_credit()
+        return _new_tuple(Step, (observation, reward, False, False, info))
 
-    def _gain(self) -> float:
-        """Partial credit: what was gained on the best progress so far."""
-        gained = max(0.0, self.progress() - self._paid)
-        self._paid += gained
-        return gained
+    def _partial_credit(self) -> float:
+        """Return the increase over the best progress so far, as partial credit."""
+        increase = max(0.0, self.progress() - self._credit_paid)
+        self._credit_paid += increase
+        return increase
 
-    def _last(self, status: int, message: str) -> Step:
+    def _finish(self, status: int, message: str) -> Step:
         if status == WON:
-            return self._end("solved", self.success_reward - self._paid, message)
-        reward = self.fail_reward + (self._gain() if self.partial_credit else 0.0)
+            return self._end("solved", self.success_reward - self._credit_paid, message)
+        reward = self.fail_reward + (self._partial_credit() if self.partial_credit else 0.0)
         if status == LOST:
             return self._end("lost", reward, message)
         step = self._end("out_of_turns", reward, f"{message} That was the last turn.")
@@ -208,15 +212,15 @@ class LanguageGame(Env):
         won = ending == "solved"
         solution = "" if won else self.solution()
         board = self.board()
-        shown = f"Turn {self.turn} of {self.max_turns}: {message}"
+        observation = f"Turn {self.turn} of {self.max_turns}: {message}"
         if solution:
-            shown = f"{shown} {solution}"
+            observation = f"{observation} {solution}"
         if board:
-            shown = f"{shown}\n{board}"
+            observation = f"{observation}\n{board}"
         info: dict[str, Any] = {"turn": self.turn, "suffix": board, "success": won, "ending": ending}
         if ending == "format":
             info["invalid"] = "format"
-        return _step(Step, (shown, reward, True, False, info))
+        return _new_tuple(Step, (observation, reward, True, False, info))
 
     def sample_random_action(self) -> str:
         return boxed(self.random_move())
@@ -228,30 +232,31 @@ class LanguageGame(Env):
         return boxed(self.example_move())
 
     def draw_level(self) -> Mapping[str, Any]:
-        """Values for the keywords that are None, given those that are not."""
-        return self.rng.choice(self._open_levels())
+        """Return values for the arguments that are None, consistent with those that are not."""
+        return self.rng.choice(self._matching_levels())
 
-    def _open_levels(self) -> list[Mapping[str, Any]]:
-        given = {name: value for name, value in self._level.items() if value is not None}
-        return [level for level in self.levels if all(level.get(name, value) == value for name, value in given.items())]
+    def _matching_levels(self) -> list[Mapping[str, Any]]:
+        fixed = {name: value for name, value in self._level.items() if value is not None}
+        return [level for level in self.levels if all(level.get(name, value) == value for name, value in fixed.items())]
 
     def _check_level(self) -> None:
         for name, value in self._level.items():
             if isinstance(value, (float, str)):
-                raise BadValue(f"{name} is a whole number, got {value!r}")
+                raise BadValue(f"{name} must be a whole number, got {value!r}")
         turns = self._level.get("max_turns")
         if turns is not None and turns < 1:
-            raise BadValue(f"max_turns is at least 1, got {turns!r}")
-        if self._drawn and self.levels and not self._open_levels():
+            raise BadValue(f"max_turns must be at least 1, got {turns!r}")
+        if self._draws_level and self.levels and not self._matching_levels():
             names = ", ".join(self._level)
             raise BadValue(
-                f"{self.title}: give all of {names}, or leave out those that should be drawn for every episode"
+                f"{self.title}: no predefined level matches these arguments; pass values for all of {names}, or "
+                "None for those to be drawn for every episode"
             )
 
     def _format_hint(self) -> str:
-        return f"It has to stand inside \\boxed{{}}, as in {self.example_action()}. The game is over."
+        return f"It must be inside \\boxed{{}}, as in {self.example_action()}. The game is over."
 
-    def _refuse(self) -> NoReturn:
+    def _raise_not_running(self) -> NoReturn:
         if self.ending == "reset":
-            raise ResetNeeded("call reset() before the first step()")
-        raise EpisodeOver(f"this game is over ({self.ending}); call reset() for the next one")
+            raise ResetNeeded("call reset() before step()")
+        raise EpisodeOver(f"the episode has ended ({self.ending}); call reset() to start another one")

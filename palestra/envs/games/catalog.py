@@ -1,4 +1,4 @@
-"""The registered games: ids and parameters are GEM's, rates are measured by `benchmarks/rates.py`. Data only."""
+"""Catalog of the games (data only): ids and arguments are GEM's; `benchmarks/rates.py` measures the rates."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def _game(
 _GUESS = ("guess_the_number:GuessTheNumber", "find a number from higher / lower hints")
 _MASTERMIND = ("mastermind:Mastermind", "find a code of digits from black and white pegs")
 _MINES = ("minesweeper:Minesweeper", "reveal every cell without a mine")
-_WORDLE = ("wordle:Wordle", "find a word from marked letters")
+_WORDLE = ("wordle:Wordle", "find a word from letter-by-letter feedback")
 _FIFTEEN = ("fifteen_puzzle:FifteenPuzzle", "slide the tiles into order")
 _HANGMAN = ("hangman:Hangman", "find a word letter by letter")
-_SUDOKU = ("sudoku:Sudoku", "fill the grid, one cell a turn")
-_HANOI = ("tower_of_hanoi:TowerofHanoi", "move the tower, never a larger disk on a smaller one")
-_2048 = ("game_2048:Game2048", "slide and merge tiles up to the target")
+_SUDOKU = ("sudoku:Sudoku", "fill the grid, one cell per turn")
+_HANOI = ("tower_of_hanoi:TowerofHanoi", "move a tower of disks without placing a disk on a smaller one")
+_2048 = ("game_2048:Game2048", "slide and merge tiles until the target tile appears")
 _SOKOBAN = ("sokoban:Sokoban", "push every box onto a goal")
-_CROSS = ("crosswords:Crosswords", "fill a crossword, one letter a turn")
-_WIKI = ("wiki_game:WikiGame", "reach a page of an encyclopaedia by its links")
+_CROSS = ("crosswords:Crosswords", "fill a crossword, one letter per turn")
+_WIKI = ("wiki_game:WikiGame", "reach a target page of an encyclopaedia by following links")
 _SEARCH = ("word_search:WordSearch", "find the listed words in a grid of letters")
 
-# A budget of None, and whatever else is None, is drawn for every episode.
+# Arguments that are None are drawn anew for every episode.
 SPECS = [
     _game("GuessTheNumber-v0-easy", *_GUESS, 1.0, 0.34, min_number=1, max_number=10, max_turns=4),
     _game("GuessTheNumber-v0-hard", *_GUESS, 1.0, 0.13, min_number=1, max_number=50, max_turns=7),
@@ -75,7 +75,7 @@ SPECS = [
     _game("WordSearch-v0-easy", *_SEARCH, 1.0, 0.0, num_words=5, hardcore=False, max_turns=20),
     _game("WordSearch-v0-hard", *_SEARCH, 1.0, 0.0, num_words=5, hardcore=True, max_turns=20),
     _game("WordSearch-v0-random", *_SEARCH, 1.0, 0.0, num_words=None, hardcore=None, max_turns=None),
-    _game("WikiGame-v0-easy", *_WIKI, 1.0, 0.07, max_turns=30, near=2, far=3),
-    _game("WikiGame-v0-hard", *_WIKI, 1.0, 0.01, max_turns=15, near=4, far=6),
-    _game("WikiGame-v0-random", *_WIKI, 1.0, 0.04, max_turns=None, near=None, far=None),
+    _game("WikiGame-v0-easy", *_WIKI, 1.0, 0.07, max_turns=30, min_distance=2, max_distance=3),
+    _game("WikiGame-v0-hard", *_WIKI, 1.0, 0.01, max_turns=15, min_distance=4, max_distance=6),
+    _game("WikiGame-v0-random", *_WIKI, 1.0, 0.04, max_turns=None, min_distance=None, max_distance=None),
 ]

@@ -1,4 +1,4 @@
-"""Crosswords: fill a small crossword from its clues, one letter a turn."""
+"""Crosswords: fill a small crossword from its clues, one letter per turn."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, Languag
 from palestra.errors import BadValue
 from palestra.parsing import read_int
 
-MOST_WORDS = 15
-CELLS_A_WORD = 4  # a word adds at most so many cells where turns are scarce: five letters, one of them crossing
+MAX_WORDS = 15
+CELLS_PER_WORD = 4  # cells that a word may add if turns are scarce: five letters, one of them shared
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-_DOWN = 256  # a layout's cell is row * _DOWN + column: the step to the cell below
-_MIDDLE = 128 * _DOWN + 128  # no layout of MOST_WORDS words reaches the rim from here
+_DOWN = 256  # offset to the cell below; a cell of a layout is row * _DOWN + column
+_MIDDLE = 128 * _DOWN + 128  # no layout of MAX_WORDS words reaches the edge from here
 _MARKS = str.maketrans(dict.fromkeys("[](),;:'\"", " "))
 
-Placed = tuple[str, int, int]  # word, first cell, step to the next cell (1 or _DOWN)
+Placement = tuple[str, int, int]  # word, first cell, step to the next cell (1 or _DOWN)
 
 
 class Entry(NamedTuple):
-    """A word of the grid, as the player sees it."""
+    """A clue and the cells of its word."""
 
     clue: str
-    cells: tuple[int, ...]  # where its letters go, first to last
-    line: str  # number, direction, start, length and clue, for the board
+    cells: tuple[int, ...]  # cells of its letters, first to last
+    line: str  # number, direction, start, length and clue, as shown on the board
 
 
 @cache
 def clues(hardcore: bool) -> dict[str, str]:
-    """The public list, clue by word: the everyday words, or the rarer ones."""
+    """Return the public list of clues, {word: clue}, of the everyday or the rarer words."""
     data = get_data(__package__, "data/crosswords.tsv")
     assert data is not None  # noqa: S101  # the file is part of the package
     rows = [line.split("\t") for line in data.decode("ascii").splitlines()]
@@ -42,7 +42,7 @@ def clues(hardcore: bool) -> dict[str, str]:
 
 @cache
 def answers() -> dict[str, str]:
-    """The public list, word by clue."""
+    """Return the public list of clues as {clue: word}."""
     return {clue: word for hardcore in (False, True) for word, clue in clues(hardcore).items()}
 
 
@@ -52,11 +52,11 @@ def _pool(hardcore: bool) -> tuple[str, ...]:
 
 
 class Crosswords(LanguageGame):
-    """`num_words` crossing words are hidden; the player writes one letter a turn, `hardcore` asks for rarer words.
+    """Fill a grid of `num_words` crossing words, one letter per turn; `hardcore` selects rarer words.
 
-    Differs from GEM: every word crosses another, and words touch only where they cross; clues tell where their words
-    start; no grid has more cells than there are turns. The clues are our own, each with one answer.
-    The expert knows the public list of clues, so it always wins.
+    Differences from GEM: every word crosses another, and words touch only where they cross; each clue states where its
+    word starts; no grid has more cells than there are turns. The clues were written for this game and have one answer
+    each. The expert knows the public list of clues, so it always wins.
     """
 
     title = "Crosswords"
@@ -74,12 +74,12 @@ class Crosswords(LanguageGame):
         max_turns: int | None = 100,
         **options: Unpack[GameOptions],
     ) -> None:
-        if num_words is not None and num_words not in range(1, MOST_WORDS + 1):
-            raise BadValue(f"num_words is a whole number from 1 to {MOST_WORDS}, got {num_words!r}")
-        fewest = CELLS_A_WORD * (3 if num_words is None else num_words)
-        if max_turns is not None and max_turns < fewest:
+        if num_words is not None and num_words not in range(1, MAX_WORDS + 1):
+            raise BadValue(f"num_words must be a whole number from 1 to {MAX_WORDS}, got {num_words!r}")
+        min_turns = CELLS_PER_WORD * (3 if num_words is None else num_words)
+        if max_turns is not None and max_turns < min_turns:
             raise BadValue(
-                f"max_turns must be at least {fewest}, {CELLS_A_WORD} a word, or the grid could not be filled in time; "
+                f"max_turns must be at least {min_turns} ({CELLS_PER_WORD} per word) so that the grid can be filled, "
                 f"got {max_turns!r}"
             )
         super().__init__({"num_words": num_words, "hardcore": hardcore, "max_turns": max_turns}, **options)
@@ -87,7 +87,7 @@ class Crosswords(LanguageGame):
     def draw_level(self) -> Mapping[str, Any]:
         words, hardcore, turns = (self._level[name] for name in ("num_words", "hardcore", "max_turns"))
         if words is None:
-            words = self.rng.randint(3, 4 if turns is None else min(4, turns // CELLS_A_WORD))
+            words = self.rng.randint(3, 4 if turns is None else min(4, turns // CELLS_PER_WORD))
         if hardcore is None:
             hardcore = self.rng.random() < 0.5
         if turns is None:
@@ -97,7 +97,7 @@ class Crosswords(LanguageGame):
     def setup(self) -> None:
         layout = None
         while layout is None:
-            layout = _lay(self.rng, _pool(self.hardcore), self.num_words, self.max_turns)
+            layout = _make_layout(self.rng, _pool(self.hardcore), self.num_words, self.max_turns)
         filled = {first + step * i: letter for word, first, step in layout for i, letter in enumerate(word)}
         top, left, bottom, right = _bounds(filled)
         width = self.width = right - left + 1
@@ -116,13 +116,13 @@ class Crosswords(LanguageGame):
 
     def rules(self) -> str:
         return (
-            "Fill the crossword below, one letter a turn. Every clue tells the direction of its word (across: left to "
-            "right, down: top to bottom), the cell of its first letter and its length.\n"
-            "Rows and columns are counted from 0, from the top left: R0 is the top row, C0 the leftmost column. In the "
-            "grid, _ is an empty cell, a letter is one that you have found, and . belongs to no word.\n"
-            "A move is a row, a column and a letter. A right letter is written into the grid. A wrong letter is not; "
-            "you are told that it is wrong. Either costs a turn. Only empty cells can be chosen; any other choice is "
-            "refused and costs a turn too.\n"
+            "Fill the crossword below, one letter per turn. Every clue states the direction of its word (across: left "
+            "to right, down: top to bottom), the cell of its first letter and its length.\n"
+            "Rows and columns are numbered from 0: R0 is the top row, C0 is the leftmost column. In the grid, _ is an "
+            "empty cell, a letter is a cell that you have filled, and . belongs to no word.\n"
+            "A move is a row, a column and a letter, separated by spaces. A correct letter is written into the grid; a "
+            "wrong letter is reported and not written. Either costs a turn. You can only choose empty cells; any other "
+            "choice is rejected and costs a turn, too.\n"
             "You win when every cell is filled."
         )
 
@@ -145,7 +145,7 @@ class Crosswords(LanguageGame):
         row, column, letter = move
         if not (0 <= row < self.height and 0 <= column < self.width):
             return INVALID, (
-                f"row {row}, column {column} is outside the grid: rows run from 0 to {self.height - 1}, "
+                f"row {row}, column {column} is outside the grid: rows go from 0 to {self.height - 1}, "
                 f"columns from 0 to {self.width - 1}."
             )
         cell = row * self.width + column
@@ -153,13 +153,13 @@ class Crosswords(LanguageGame):
         if seen == ".":
             return INVALID, f"row {row}, column {column} belongs to no word. Choose a cell marked _."
         if seen != "_":
-            return INVALID, f"row {row}, column {column} is filled already, with {seen}."
+            return INVALID, f"row {row}, column {column} is already filled with {seen}."
         if self.letters[cell] != letter:
             return ONGOING, f"{letter} is wrong at row {row}, column {column}."
         self._write(row, column, letter)
         if self.empty == 0:
-            return WON, f"{letter} is right at row {row}, column {column}. The crossword is complete. You win!"
-        return ONGOING, f"{letter} is right at row {row}, column {column}."
+            return WON, f"{letter} is correct at row {row}, column {column}. The crossword is complete. You win!"
+        return ONGOING, f"{letter} is correct at row {row}, column {column}."
 
     def _write(self, row: int, column: int, letter: str) -> None:
         cell = row * self.width + column
@@ -200,15 +200,17 @@ class Crosswords(LanguageGame):
         return self.example_move()
 
 
-def _lay(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: int) -> list[Placed] | None:
-    """A crossword of `num_words` words from `pool` in at most `max_cells` cells; None where the draws lead nowhere."""
-    room = max_cells - CELLS_A_WORD * (num_words - 1)  # cells the next word may take, so that enough remain for others
+def _make_layout(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: int) -> list[Placement] | None:
+    """Return a layout of `num_words` words from `pool` in at most `max_cells` cells, or None if the draws fail."""
+    room = max_cells - CELLS_PER_WORD * (
+        num_words - 1
+    )  # cells that the next word may add, so that enough remain for the others
     word = rng.choice(pool)
     while len(word) > room:
         word = rng.choice(pool)
     layout = [(word, _MIDDLE, rng.choice((1, _DOWN)))]
     grid = {_MIDDLE + i * layout[0][2]: letter for i, letter in enumerate(word)}
-    room += CELLS_A_WORD - len(word)
+    room += CELLS_PER_WORD - len(word)
     tried = {word}
     for _ in range(40 * num_words):
         if len(layout) == num_words:
@@ -223,14 +225,14 @@ def _lay(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: int) -> 
             layout.append((word, first, step))
             before = len(grid)
             grid.update({first + i * step: letter for i, letter in enumerate(word)})
-            room += CELLS_A_WORD - (len(grid) - before)
+            room += CELLS_PER_WORD - (len(grid) - before)
     return layout if len(layout) == num_words else None
 
 
 def _best_places(grid: dict[int, str], word: str, room: int) -> list[tuple[int, int]]:
-    """Where `word` may go, crossing what is there and adding at most `room` cells: the places with the least box."""
+    """Return the placements of `word` that cross the grid, add at most `room` cells and minimize its bounding box."""
     best: list[tuple[int, int]] = []
-    least = 1 << 30
+    min_area = 1 << 30
     top, left, bottom, right = _bounds(grid)
     for cell, crossing in grid.items():
         if crossing not in word:
@@ -240,7 +242,7 @@ def _best_places(grid: dict[int, str], word: str, room: int) -> list[tuple[int, 
         elif cell - _DOWN not in grid and cell + _DOWN not in grid:
             step = _DOWN
         else:
-            continue  # two words cross here already
+            continue  # two words already cross here
         for i, letter in enumerate(word):
             first = cell - i * step
             if letter != crossing or not _fits(grid, word, first, step, room):
@@ -249,27 +251,27 @@ def _best_places(grid: dict[int, str], word: str, room: int) -> list[tuple[int, 
             last_row, last_column = divmod(first + (len(word) - 1) * step, _DOWN)
             height = max(bottom, last_row) - min(top, row) + 1
             area = height * (max(right, last_column) - min(left, column) + 1)
-            if area < least:
-                least = area
+            if area < min_area:
+                min_area = area
                 best.clear()
-            if area == least:
+            if area == min_area:
                 best.append((first, step))
     return best
 
 
 def _fits(grid: dict[int, str], word: str, first: int, step: int, room: int) -> bool:
-    """Whether every run of letters stays a word once `word` is written, and it adds at most `room` cells."""
+    """Return whether `word` fits: it adds at most `room` cells and touches other words only where it crosses them."""
     if first - step in grid or first + len(word) * step in grid:
         return False
     side = _DOWN + 1 - step
     cell = first
     for letter in word:
-        there = grid.get(cell)
-        if there is None:
+        present = grid.get(cell)
+        if present is None:
             room -= 1
             if room < 0 or cell - side in grid or cell + side in grid:
                 return False
-        elif there != letter or cell - step in grid or cell + step in grid:  # the latter: along another word
+        elif present != letter or cell - step in grid or cell + step in grid:  # or it would overlap a parallel word
             return False
         cell += step
     return True
@@ -281,8 +283,8 @@ def _bounds(grid: Mapping[int, str]) -> tuple[int, int, int, int]:
     return min(rows), min(columns), max(rows), max(columns)
 
 
-def _entries(layout: list[Placed], top: int, left: int, width: int, clue_of: Mapping[str, str]) -> tuple[Entry, ...]:
-    """The words as numbered clues, in reading order, across before down."""
+def _entries(layout: list[Placement], top: int, left: int, width: int, clue_of: Mapping[str, str]) -> tuple[Entry, ...]:
+    """Return the numbered clues in reading order, across before down."""
     entries = []
     number, last = 0, -1
     for first, step, word in sorted((first, step, word) for word, first, step in layout):
@@ -293,7 +295,7 @@ def _entries(layout: list[Placed], top: int, left: int, width: int, clue_of: Map
         cell = row * width + column
         clue = clue_of[word]
         line = (
-            f"{number} {'across' if step == 1 else 'down'}, from row {row}, column {column}, "
+            f"{number} {'across' if step == 1 else 'down'}, starts at row {row}, column {column}, "
             f"{len(word)} letters: {clue}"
         )
         entries.append(Entry(clue, tuple(range(cell, cell + stride * len(word), stride)), line))

@@ -10,16 +10,19 @@ from palestra.envs.games.game_2048_solver import expert, slid
 from palestra.errors import BadValue
 
 DIRECTIONS = ("up", "down", "left", "right")
-SMALLEST_TARGET, LARGEST_TARGET = 8, 131072  # a 4 may be there at the start; a 4 x 4 board holds no more
+SMALLEST_TARGET, LARGEST_TARGET = (
+    8,
+    131072,
+)  # a 4 may be on the board at the start; 131072 is the maximum on 4 x 4 cells
 
 
 class Game2048(LanguageGame):
-    """Slide the tiles of a `board_size` x `board_size` board until one shows `target_tile`.
+    """Slide the tiles of a `board_size` x `board_size` board until a tile shows `target_tile`.
 
-    Differs from GEM: a budget that cannot suffice is refused. The tiles' sum is at most 8 at the start, every turn
-    adds at most 4, and the tile of the winning turn comes too late: `target_tile <= 4 * (max_turns + 1)`. The budgets
-    of the registered variants leave room above the 2.2 that a turn adds on average.
-    The expert looks one to three moves ahead, averaging over the new tiles; a crowded board can still beat it.
+    Difference from GEM: a turn budget that cannot suffice is an error. The sum of the tiles is at most 8 at the start,
+    every turn adds at most 4, and the tile added in the winning turn comes too late: `target_tile <= 4 * (max_turns +
+    1)`. The budgets of the registered variants are generous for the 2.2 that a turn adds on average. The expert looks
+    one to three moves ahead, averaging over the new tiles; it can still lose on a crowded board.
     """
 
     title = "2048"
@@ -39,43 +42,46 @@ class Game2048(LanguageGame):
     ) -> None:
         super().__init__({"target_tile": target_tile, "max_turns": max_turns, "board_size": board_size}, **options)
         if not 3 <= board_size <= 8:
-            raise BadValue(f"board_size must lie between 3 and 8, got {board_size!r}")
+            raise BadValue(f"board_size must be from 3 to 8, got {board_size!r}")
         if target_tile is None:
             return
         if target_tile & (target_tile - 1) or not SMALLEST_TARGET <= target_tile <= LARGEST_TARGET:
             raise BadValue(
                 f"target_tile must be a power of two from {SMALLEST_TARGET} to {LARGEST_TARGET}, got {target_tile}"
             )
-        if target_tile > 2 ** (board_size**2 + 1):  # a 4, and beside it every tile up to half the target
-            raise BadValue(f"{target_tile} does not fit on {board_size} x {board_size} cells; raise board_size")
+        if target_tile > 2 ** (board_size**2 + 1):  # needs a 4 and every tile up to half the target at once
+            raise BadValue(
+                f"target_tile={target_tile} is not reachable on {board_size} x {board_size} cells; raise board_size"
+            )
         if max_turns is not None and target_tile > 4 * (max_turns + 1):
             raise BadValue(
-                f"{target_tile} cannot be reached in {max_turns} turns, as a turn adds 4 at most; "
-                f"max_turns must be at least {target_tile // 4 - 1}, and twice that to be fair"
+                f"max_turns must be at least {target_tile // 4 - 1} for target_tile={target_tile}, as a turn adds at "
+                f"most 4 (twice as many turns are realistic), got {max_turns}"
             )
 
     def setup(self) -> None:
-        self.cells = [0] * self.board_size**2  # row by row, as ranks: 0 is empty, 1 is 2, 2 is 4, 3 is 8 ...
+        self.cells = [0] * self.board_size**2  # row by row, as ranks: 0 for empty, 1 for 2, 2 for 4, 3 for 8, ...
         self.goal = self.target_tile.bit_length() - 1
         self._add_tile()
         self._add_tile()
-        self.first_best = max(self.cells)
+        self.initial_rank = max(self.cells)
 
     def _add_tile(self) -> int:
-        """Put a 2 or a 4 on an empty cell; the number of cells that stay empty."""
+        """Put a 2 or a 4 on an empty cell; return the number of cells that remain empty."""
         empty = [i for i, rank in enumerate(self.cells) if not rank]
         self.cells[self.rng.choice(empty)] = self.newest = 1 if self.rng.random() < 0.9 else 2
         return len(empty) - 1
 
     def rules(self) -> str:
         return (
-            f"The board has {self.board_size} x {self.board_size} cells; a number is a tile and a dot an empty cell. "
+            f"The board has {self.board_size} x {self.board_size} cells; a number is a tile, a dot is an empty cell. "
             f"Make a tile that shows {self.target_tile}.\n"
-            "A move is one of up, down, left, right. It slides all tiles that way as far as they go. Two equal tiles "
-            "that meet merge into one of twice the number, beginning at the side they slide to; a merged tile does not "
-            "merge again in the same move.\n"
+            "A move is one of up, down, left, right. It slides all tiles in that direction as far as possible. Two "
+            "equal "
+            "tiles that meet merge into one tile of twice the number, starting at the side they slide to; a merged "
+            "tile does not merge again in the same move.\n"
             "After every move a 2 (9 times in 10) or a 4 appears on a random empty cell. A move that would change "
-            "nothing is refused and costs a turn. When no move changes anything, the game is lost."
+            "nothing is rejected and costs a turn. If no move changes the board, you lose."
         )
 
     def example_move(self) -> str:
@@ -103,12 +109,12 @@ class Game2048(LanguageGame):
         return ONGOING, f"you slid {move}, and a {2**self.newest} appeared."
 
     def _movable(self) -> list[str]:
-        """The directions that change something."""
+        """Return the directions that change the board."""
         cells = self.cells
         return [
-            way
-            for way, lines in _lines(self.board_size).items()
-            if any(slid(line) != line for line in [tuple(cells[where]) for where in lines])
+            direction
+            for direction, lines in _lines(self.board_size).items()
+            if any(slid(line) != line for line in [tuple(cells[cut]) for cut in lines])
         ]
 
     def board(self) -> str:
@@ -117,10 +123,10 @@ class Game2048(LanguageGame):
         return "\n".join([_row_text(tuple(cells[i : i + size]), width) for i in range(0, len(cells), size)])
 
     def solution(self) -> str:
-        return f"The largest tile was {2 ** max(self.cells)}, the target {self.target_tile}."
+        return f"The largest tile was {2 ** max(self.cells)}; the target was {self.target_tile}."
 
     def progress(self) -> float:
-        return (max(self.cells) - self.first_best) / (self.goal - self.first_best)
+        return (max(self.cells) - self.initial_rank) / (self.goal - self.initial_rank)
 
     def random_move(self) -> str:
         return self.player_rng.choice(self._movable() or DIRECTIONS)
@@ -131,7 +137,7 @@ class Game2048(LanguageGame):
 
 @lru_cache(maxsize=8)
 def _lines(size: int) -> dict[str, tuple[slice, ...]]:
-    """By direction: where the lines lie in the flat board."""
+    """Return, for each direction, the slices of the flat board that slide together."""
     cells, line = size * size, range(size)
     return {
         "up": tuple(slice(i, None, size) for i in line),

@@ -12,10 +12,10 @@ from palestra.parsing import read_int
 
 
 class GuessTheNumber(LanguageGame):
-    """A number from `min_number` to `max_number` is hidden; every guess is answered with higher or lower.
+    """A number from `min_number` to `max_number` is hidden; the feedback to a guess is "higher" or "lower".
 
-    Differs from GEM: 0 is a readable guess, and closeness on the last turn earns nothing unless `partial_credit` is on.
-    The expert halves the interval; the budgets of the registered variants always let it win.
+    Differences from GEM: 0 is a valid guess, and a close last guess earns nothing unless `partial_credit` is on.
+    The expert uses binary search, which always wins within the budgets of the registered variants.
     """
 
     title = "Guess the Number"
@@ -47,13 +47,13 @@ class GuessTheNumber(LanguageGame):
             high = low + self.rng.randint(5, 50)
         if turns is None:
             turns = math.ceil(math.sqrt(high - low)) + 1
-            turns = max(turns, (high - low + 1).bit_length())  # never fewer than halving needs
+            turns = max(turns, (high - low + 1).bit_length())  # at least as many as binary search needs
         return {"min_number": low, "max_number": high, "max_turns": turns}
 
     def setup(self) -> None:
         self.hidden = self.rng.randint(self.min_number, self.max_number)
         self.guesses: set[int] = set()
-        self.low = self.min_number  # the interval that the hints so far leave
+        self.low = self.min_number  # the interval that is consistent with the feedback so far
         self.high = self.max_number
 
     def rules(self) -> str:

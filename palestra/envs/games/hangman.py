@@ -1,4 +1,4 @@
-"""Hangman: find a hidden word letter by letter, or say it outright."""
+"""Hangman: find a hidden word by guessing letters or the whole word."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from palestra.parsing import clip
 
 
 class Hangman(LanguageGame):
-    """A word of `word_length` letters (3 to 10) is hidden, an everyday one, or with `hardcore` a rare one.
+    """A word of `word_length` letters (3 to 10) is hidden: an everyday word, or a rare one with `hardcore`.
 
-    Differs from GEM: showing the last letter wins (GEM goes on), a word said before is invalid, the board lists what
-    was tried, and shown letters earn nothing unless `partial_credit` is on.
-    The expert asks for the letter that leaves the fewest words to lose. Of the everyday words it finds all that have 5
-    or 7 letters within the registered budgets, and four in five of those with 3 letters, where ten turns are tight.
+    Differences from GEM: revealing the last letter wins (GEM continues), a repeated word is invalid, the board lists
+    the previous guesses, and revealed letters earn nothing unless `partial_credit` is on.
+    The expert guesses the letter that leaves the fewest words unsolved within the remaining turns. Within the
+    registered budgets it finds all everyday words of 5 or 7 letters and 80 % of those of 3 letters, where ten turns are
+    few.
     """
 
     title = "Hangman"
@@ -40,12 +41,12 @@ class Hangman(LanguageGame):
         super().__init__({"word_length": word_length, "max_turns": max_turns}, **options)
 
     def setup(self) -> None:
-        # All in upper case, and letters parted by blanks, ready for the board.
+        # All in upper case, with letters separated by spaces, as shown on the board.
         self.hidden = self.rng.choice(_secrets(self.word_length, self.hardcore)).upper()
-        self.pattern = " ".join("_" * self.word_length)  # the hidden word with _ for what is not shown yet
-        self.hits = ""  # letters tried
-        self.misses = ""
-        self.wrong: list[str] = []  # words tried
+        self.pattern = " ".join("_" * self.word_length)  # the hidden word, with _ for letters not revealed yet
+        self.hits = ""  # letters guessed that are in the word
+        self.misses = ""  # letters guessed that are not in the word
+        self.wrong: list[str] = []  # words guessed
 
     def rules(self) -> str:
         n = self.word_length
@@ -53,10 +54,10 @@ class Hangman(LanguageGame):
         return (
             f"{kind} English word of {n} letters has been chosen. Find it.\n"
             f"A guess is either one letter or a whole word of {n} letters.\n"
-            "A letter that is in the word is shown in every place where it stands; _ is a place not shown yet. You win "
-            "when every letter is shown, or at once when you say the word.\n"
-            "A wrong letter or word costs its turn, nothing else. So does a guess made before or of another length. "
-            "Upper and lower case are the same."
+            "A correct letter is revealed everywhere it occurs in the word; _ marks a letter that is not revealed yet. "
+            "You win when every letter is revealed, or as soon as you guess the whole word.\n"
+            "Every guess costs one turn. A repeated guess or one of the wrong length is rejected and costs a turn, "
+            "too. Upper and lower case are treated the same."
         )
 
     def board(self) -> str:
@@ -107,33 +108,33 @@ class Hangman(LanguageGame):
     def expert_move(self) -> str:
         length, hardcore = self.word_length, self.hardcore
         secrets, places = _secrets(length, hardcore), _places(length, hardcore)
-        left = (1 << len(secrets)) - 1
+        candidates = (1 << len(secrets)) - 1
         for letter in self.misses.lower().split():
-            left &= places[letter][0]
-        shown = self.pattern[::2].lower()
+            candidates &= places[letter][0]
+        revealed = self.pattern[::2].lower()
         for letter in self.hits.lower().split():
-            left &= places[letter][_mask(letter, shown)]
+            candidates &= places[letter][_mask(letter, revealed)]
         for word in self.wrong:
             if word.lower() in secrets:
-                left &= ~(1 << secrets.index(word.lower()))
-        return _best_guess(length, hardcore, left, self.max_turns - self.turn)
+                candidates &= ~(1 << secrets.index(word.lower()))
+        return _best_guess(length, hardcore, candidates, self.max_turns - self.turn)
 
 
 def _secrets(length: int, hardcore: bool) -> tuple[str, ...]:
     return words.rare(length) if hardcore else words.common(length)
 
 
-# The expert's arithmetic. A set of words is an int with a bit for each; what follows from it is shared by all games.
+# The expert. A set of words is an int with one bit per word. The caches are shared by all games.
 
 
 def _mask(letter: str, word: str) -> int:
-    """A bit for every place of `word` where `letter` stands."""
+    """Return a bit mask of the positions of `letter` in `word`."""
     return sum([1 << i for i, other in enumerate(word) if other == letter])
 
 
 @cache
 def _places(length: int, hardcore: bool) -> dict[str, dict[int, int]]:
-    """For each letter and each mask of places, the words that have the letter just there."""
+    """For each letter and each mask of positions: the set of words that have the letter at exactly these positions."""
     secrets = _secrets(length, hardcore)
     table: dict[str, dict[int, int]] = {letter: {} for letter in ascii_lowercase}
     for number, word in enumerate(secrets):
@@ -145,36 +146,36 @@ def _places(length: int, hardcore: bool) -> dict[str, dict[int, int]]:
     return table
 
 
-def _splits(length: int, hardcore: bool, left: int) -> list[tuple[float, str, list[int]]]:
-    """The letters that tell some of the words in `left` apart, best first, and the sets they leave."""
-    found = []
+def _splits(length: int, hardcore: bool, candidates: int) -> list[tuple[float, str, list[int]]]:
+    """Return the letters that split `candidates`, best first, as (score, letter, resulting subsets)."""
+    splits = []
     for letter, groups in _places(length, hardcore).items():
-        parts = [part for group in groups.values() if (part := left & group)]
+        parts = [part for group in groups.values() if (part := candidates & group)]
         if len(parts) > 1:
-            found.append((sum([part.bit_count() ** 1.5 for part in parts]), letter, parts))
-    return sorted(found)
+            splits.append((sum([part.bit_count() ** 1.5 for part in parts]), letter, parts))
+    return sorted(splits)
 
 
 @lru_cache(maxsize=8192)
-def _losses(length: int, hardcore: bool, left: int, turns: int) -> int:
-    """How many of the words in `left` are not found in `turns` by taking the first of the splits every time."""
-    count = left.bit_count()
+def _losses(length: int, hardcore: bool, candidates: int, turns: int) -> int:
+    """Return how many words of `candidates` remain unsolved after `turns` when always taking the best split."""
+    count = candidates.bit_count()
     if count <= turns:
-        return 0  # say them one by one
+        return 0  # guess the words one by one
     if turns <= 1:
         return count - turns
-    parts = _splits(length, hardcore, left)[0][2]
+    parts = _splits(length, hardcore, candidates)[0][2]
     return min(count - turns, sum([_losses(length, hardcore, part, turns - 1) for part in parts]))
 
 
 @lru_cache(maxsize=1024)
-def _best_guess(length: int, hardcore: bool, left: int, turns: int) -> str:
-    count = left.bit_count()
-    word = _secrets(length, hardcore)[(left & -left).bit_length() - 1]
+def _best_guess(length: int, hardcore: bool, candidates: int, turns: int) -> str:
+    count = candidates.bit_count()
+    word = _secrets(length, hardcore)[(candidates & -candidates).bit_length() - 1]
     if count == 1:
         return word
-    splits = _splits(length, hardcore, left)
-    if count <= turns:  # found in any case, so be quick about it
+    splits = _splits(length, hardcore, candidates)
+    if count <= turns:  # solved in any case, so minimize the expected number of turns
         return splits[0][1] if splits[0][0] < (count - 1) ** 1.5 else word
     best, guess = count - turns, word
     for _, letter, parts in splits[:3]:

@@ -1,4 +1,4 @@
-"""Mastermind: find a hidden code from how many numbers of each guess are right, and how many in the right place."""
+"""Mastermind: find a hidden code from the number of correct and correctly placed numbers in each guess."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _PEGS = {
     for black in range(LONGEST_CODE + 1)
     for white in range(LONGEST_CODE + 1 - black)
 }
-_FEW = 50  # so many codes the expert compares with each other
-_STEPS = 30_000  # and so many it looks at, parts of codes included, before it settles for what it has
+_MAX_COMPARED = 50  # the expert compares candidate codes with each other up to this many
+_MAX_STEPS = 30_000  # (partial) codes that the expert examines before it stops its search
 
 
 class Guess(NamedTuple):
-    """A guess, or the code, with what answers are made of.
+    """A guess or the secret code, with bit masks from which the pegs are computed.
 
-    The bits that two of them share are counted by a machine instruction, where lists would need loops.
+    The number of bits that two masks share is one `bit_count`, where lists would need loops.
     """
 
     code: Code
-    shown: str
+    text: str
     lowest: int
     highest: int
-    places: int  # a bit for every number and its place: those shared are the black pegs
-    numbers: int  # a bit for every number and how often it came before: those shared are all the pegs
+    places: int  # one bit per (number, position); shared bits are the black pegs
+    numbers: int  # one bit per (number, number of earlier occurrences); shared bits are all pegs
 
 
 class Mastermind(LanguageGame):
-    """A code of `code_length` numbers from 1 to `num_numbers` is hidden; guesses are answered with pegs.
+    """A code of `code_length` numbers from 1 to `num_numbers` is hidden; the feedback to a guess is a number of pegs.
 
-    Differs from GEM: where `duplicate_numbers` is off, a guess with a repeated number is refused; more black pegs than
-    before earn nothing unless `partial_credit` is on.
-    The expert guesses what could be the code, and of few such codes the one that parts them best. It may need more
-    guesses where the codes are so many (8 of 20, say) that it gives up looking for one that fits.
+    Differences from GEM: without `duplicate_numbers`, a guess with a repeated number is rejected; additional black pegs
+    earn nothing unless `partial_credit` is on.
+    The expert guesses a code that is consistent with all feedback; if few remain, the one that splits them best. It may
+    need more guesses where the number of codes is so large (8 of 20, for example) that it stops its search early.
     """
 
     title = "Mastermind"
@@ -73,13 +73,13 @@ class Mastermind(LanguageGame):
         **options: Unpack[GameOptions],
     ) -> None:
         if code_length is not None and not 1 <= code_length <= LONGEST_CODE:
-            raise BadValue(f"code_length goes from 1 to {LONGEST_CODE}, got {code_length}")
+            raise BadValue(f"code_length must be from 1 to {LONGEST_CODE}, got {code_length}")
         if num_numbers is not None and not 2 <= num_numbers <= MOST_NUMBERS:
-            raise BadValue(f"num_numbers goes from 2 to {MOST_NUMBERS}, got {num_numbers}")
+            raise BadValue(f"num_numbers must be from 2 to {MOST_NUMBERS}, got {num_numbers}")
         if code_length is not None and num_numbers is not None and num_numbers < code_length and not duplicate_numbers:
             raise BadValue(
-                f"{code_length} different numbers cannot be had from {num_numbers}: raise num_numbers, lower "
-                "code_length or set duplicate_numbers=True"
+                f"num_numbers={num_numbers} is too small for code_length={code_length} different numbers: raise "
+                "num_numbers, lower code_length or set duplicate_numbers=True"
             )
         self.duplicate_numbers = bool(duplicate_numbers)
         level = {"code_length": code_length, "num_numbers": num_numbers, "max_turns": max_turns}
@@ -88,79 +88,79 @@ class Mastermind(LanguageGame):
     def setup(self) -> None:
         draw = self.rng.choices if self.duplicate_numbers else self.rng.sample
         self.code = _guess(tuple(draw(range(1, self.num_numbers + 1), k=self.code_length)))
-        self.answers: dict[str, int] = {}  # black * 100 + white of every guess
+        self.feedback: dict[str, int] = {}  # guess -> 100 * black + white
         self.history = ""
 
     def rules(self) -> str:
         repeats = (
             "A number may occur more than once."
             if self.duplicate_numbers
-            else "All its numbers are different, and so must be those of a guess."
+            else "All its numbers are different, and the numbers of a guess must be different, too."
         )
         return (
             f"A secret code of {self.code_length} numbers from 1 to {self.num_numbers} has been chosen. {repeats} "
             "Find the code: its numbers in the right order.\n"
-            "Every guess is answered with pegs: a black peg for each of its numbers that is right and in the right "
-            "place, a white peg for each that is in the code, but in another place. The answer does not say which "
-            "numbers the pegs are for, and each number of the code counts for one peg at most.\n"
-            f"A guess is {self.code_length} numbers with blanks between them. To repeat a guess is against the rules. "
-            "A guess against the rules costs a turn and gets no answer."
+            "Every guess is scored with pegs: one black peg for each number in the right position, and one white peg "
+            "for each number that is in the code but in a different position. You are not told which numbers the pegs "
+            "belong to, and each number of the code counts for at most one peg.\n"
+            f"A guess is {self.code_length} numbers separated by spaces. You may not repeat a guess. "
+            "A guess that breaks the rules costs a turn and is not scored."
         )
 
     def example_move(self) -> str:
         return _example(self.code_length, self.num_numbers)
 
     def parse(self, text: str) -> Guess | None:
-        return _read(text, self.num_numbers < 10)
+        return _parse(text, self.num_numbers < 10)
 
     def play(self, move: Guess) -> tuple[int, str]:
-        code, shown, lowest, highest, places, numbers = move
+        code, text, lowest, highest, places, numbers = move
         if len(code) != self.code_length:
             return INVALID, f"the code has {self.code_length} numbers, your guess has {len(code)}."
         if lowest < 1 or highest > self.num_numbers:
-            return INVALID, f"{shown} has a number outside 1 to {self.num_numbers}."
-        if shown in self.answers:
-            return INVALID, f"you guessed {shown} before."
+            return INVALID, f"{text} has a number outside 1 to {self.num_numbers}."
+        if text in self.feedback:
+            return INVALID, f"you guessed {text} before."
         if not self.duplicate_numbers and numbers >> _WIDTH:
-            return INVALID, f"{shown} repeats a number; all numbers of the code are different."
+            return INVALID, f"{text} repeats a number; all numbers of the code are different."
         black = (places & self.code.places).bit_count()
         pegs = (numbers & self.code.numbers).bit_count()
-        self.answers[shown] = answer = black * 100 + pegs - black
-        line = shown + _PEGS[answer]
+        self.feedback[text] = feedback = black * 100 + pegs - black
+        line = text + _PEGS[feedback]
         self.history = f"{self.history}\n{line}" if self.history else f"Guesses so far:\n{line}"
         if black == self.code_length:
-            return WON, f"{shown} is the code. You win!"
+            return WON, f"{text} is the code. You win!"
         return ONGOING, f"{line}."
 
     def board(self) -> str:
         return self.history
 
     def solution(self) -> str:
-        return f"The code was {self.code.shown}."
+        return f"The code was {self.code.text}."
 
     def progress(self) -> float:
-        return max(self.answers.values(), default=0) // 100 / self.code_length
+        return max(self.feedback.values(), default=0) // 100 / self.code_length
 
     def random_move(self) -> str:
         draw = self.player_rng.choices if self.duplicate_numbers else self.player_rng.sample
-        return _shown(tuple(draw(range(1, self.num_numbers + 1), k=self.code_length)))
+        return _format(tuple(draw(range(1, self.num_numbers + 1), k=self.code_length)))
 
     def expert_move(self) -> str:
-        fitting = [_guess(code) for code in islice(self._fitting(), _FEW + 1)]
-        if not fitting:  # the search was given up: any guess is better than none
+        candidates = [_guess(code) for code in islice(self._consistent_codes(), _MAX_COMPARED + 1)]
+        if not candidates:  # the search stopped at its limit: any new guess is better than none
             return self._untried()
-        if len(fitting) > _FEW:
-            return fitting[0].shown
+        if len(candidates) > _MAX_COMPARED:
+            return candidates[0].text
 
-        def rest(guess: Guess) -> int:
-            """How many codes will still fit after this guess, on average; times their number."""
-            answers = Counter(
+        def remaining(guess: Guess) -> int:
+            """Return the expected number of candidates left after this guess, times their current number."""
+            counts = Counter(
                 ((guess.places & code.places).bit_count(), (guess.numbers & code.numbers).bit_count())
-                for code in fitting
+                for code in candidates
             )
-            return sum(count**2 for count in answers.values())
+            return sum(count**2 for count in counts.values())
 
-        return min(fitting, key=rest).shown
+        return min(candidates, key=remaining).text
 
     def _untried(self) -> str:
         numbers = range(1, self.num_numbers + 1)
@@ -169,30 +169,31 @@ class Mastermind(LanguageGame):
             if self.duplicate_numbers
             else permutations(numbers, self.code_length)
         )
-        return next(shown for shown in map(_shown, codes) if shown not in self.answers)
+        return next(text for text in map(_format, codes) if text not in self.feedback)
 
-    def _fitting(self) -> Iterator[Code]:
-        """The codes that would have got all the answers so far, as many as `_STEPS` reach.
+    def _consistent_codes(self) -> Iterator[Code]:
+        """Yield codes that are consistent with all feedback so far, until `_MAX_STEPS` partial codes were examined.
 
-        What is still missing of each guess's black pegs, and of all its pegs, is kept in one integer, eight bits each:
-        a step then costs the same for any number of guesses. The top bit of each eight tells when they go below zero.
+        One integer holds, in eight bits each, the black pegs and the total pegs that a partial code still lacks for
+        each earlier guess, so that the cost of a step does not depend on the number of guesses. The top bit of each
+        eight detects values below zero.
         """
-        length, numbers, turn = self.code_length, self.num_numbers, len(self.answers)
+        length, numbers, turn = self.code_length, self.num_numbers, len(self.feedback)
         missing = ones = 0
-        black = [[0] * (numbers + 1) for _ in range(length)]  # [place][number]: the pegs that the number adds
-        both = [[0] * (numbers + 1) for _ in range(length)]  # [how often it stands before][number]
-        for i, (shown, answer) in enumerate(self.answers.items()):
-            guess = tuple(map(int, shown.split()))
+        black = [[0] * (numbers + 1) for _ in range(length)]  # [position][number]: the pegs that the number adds
+        both = [[0] * (numbers + 1) for _ in range(length)]  # [earlier occurrences][number]
+        for i, (text, pegs) in enumerate(self.feedback.items()):
+            guess = tuple(map(int, text.split()))
             first, second = 1 << 16 * i, 1 << 16 * i + 8
             ones |= first | second
-            blacks, whites = divmod(answer, 100)
+            blacks, whites = divmod(pegs, 100)
             missing += blacks * first + (blacks + whites) * second
             for place, number in enumerate(guess):
                 black[place][number] |= first
                 both[guess[:place].count(number)][number] |= second
         top = ones << 7
-        most = length if self.duplicate_numbers else 1  # how often a number may occur
-        steps = _STEPS
+        most = length if self.duplicate_numbers else 1  # maximum occurrences of a number
+        steps = _MAX_STEPS
         code: list[int] = []
 
         def extend(missing: int) -> Iterator[Code]:
@@ -201,19 +202,21 @@ class Mastermind(LanguageGame):
             if place == length:
                 yield tuple(code)
                 return
-            room = top | (length - place - 1) * ones  # no more pegs may be missing than places are left
+            room = top | (length - place - 1) * ones  # at most one missing peg per remaining position
             for i in range(numbers):
-                number = (i + place + turn) % numbers + 1  # first another one at every place and turn: more is learnt
+                number = (
+                    i + place + turn
+                ) % numbers + 1  # vary the first number by position and turn: guesses are more informative
                 before = code.count(number)
                 if before >= most:
                     continue
                 steps -= 1
                 if steps < 0:
                     return
-                rest = (missing | top) - black[place][number] - both[before][number]
-                if rest & top == top and (room - (rest ^ top)) & top == top:
+                remaining = (missing | top) - black[place][number] - both[before][number]
+                if remaining & top == top and (room - (remaining ^ top)) & top == top:
                     code.append(number)
-                    yield from extend(rest ^ top)
+                    yield from extend(remaining ^ top)
                     code.pop()
 
         return extend(missing)
@@ -226,22 +229,22 @@ def _guess(code: Code) -> Guess:
         for place, number in enumerate(code):
             places |= 1 << place * _WIDTH + number
             numbers |= 1 << code[:place].count(number) * _WIDTH + number
-    return Guess(code, _shown(code), lowest, highest, places, numbers)
+    return Guess(code, _format(code), lowest, highest, places, numbers)
 
 
-@lru_cache(maxsize=1 << 12)  # players write the same few guesses over and over
-def _read(text: str, one_digit: bool) -> Guess | None:
+@lru_cache(maxsize=1 << 12)  # players repeat the same few guesses
+def _parse(text: str, one_digit: bool) -> Guess | None:
     words = text.replace(",", " ").strip(" []()").split()
     if one_digit and len(words) == 1 and words[0].isdecimal():
-        words = list(words[0])  # run together
+        words = list(words[0])  # written without spaces
     code = tuple(number for number in map(read_int, words) if number is not None)
     return _guess(code) if code and len(code) == len(words) else None
 
 
 @lru_cache
 def _example(length: int, numbers: int) -> str:
-    return _shown(tuple(i % numbers + 1 for i in range(length)))
+    return _format(tuple(i % numbers + 1 for i in range(length)))
 
 
-def _shown(code: Code) -> str:
+def _format(code: Code) -> str:
     return " ".join(map(str, code))

@@ -1,4 +1,4 @@
-"""Minesweeper: open every cell without a mine, guided by the numbers of mines around the open cells."""
+"""Minesweeper: reveal every cell without a mine, using the mine counts of revealed cells."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from palestra.envs.games.minesweeper_solver import best_cell, neighbours
 from palestra.errors import BadValue
 
 HIDDEN, FLAG = ".", "F"
-MINE = 9  # in the numbers of a laid board
-SHOWN = "012345678*"  # how an open cell looks, by its number
-LARGEST = 30  # rows or columns: the expert stays quick
+MINE = 9  # marks a mine among the per-cell counts
+SYMBOLS = "012345678*"  # symbol of a revealed cell, by its number
+LARGEST = 30  # maximum rows or columns; keeps the expert fast
 
 _MOVE = re.compile(r"[\s(\[]*([a-z]+)[\s:,(\[]*([+-]?[0-9]{1,9})[\s,]+([+-]?[0-9]{1,9})[\s)\].]*", re.IGNORECASE)
 
 
 class Minesweeper(LanguageGame):
-    """`num_mines` mines lie hidden on a board of `rows` x `cols` cells; open all the others, one `reveal` a turn.
+    """`num_mines` mines are hidden on a board of `rows` x `cols` cells; reveal all other cells, one move per turn.
 
-    A seed fixes an order of the cells, and the first reveal puts the mines on the first of them that are not beside
-    it, so its neighbours are free too wherever the board has room.
+    The seed fixes an order of the cells. The first reveal places the mines on the first cells of that order that are
+    not adjacent to it, so that its neighbours are free too if the board is large enough.
 
-    Differs from GEM: opening the last free cell wins, flags are only notes (GEM also wants every mine flagged);
-    revealing a flagged cell is refused whether or not it hides a mine.
-    The expert knows every board that fits the numbers. It opens what is certainly free, and else the cell that most
-    often leads to a win (few boards left) or is likeliest free now and next (many); some boards need luck.
+    Differences from GEM: revealing the last free cell wins, and flags are only notes (GEM also requires every mine to
+    be flagged); revealing a flagged cell is rejected whether or not it hides a mine. The expert considers every board
+    that is consistent with the numbers. It reveals a cell that is certainly free, or else the cell with the highest
+    probability of winning (if few boards remain) or of surviving this and the next move (if many remain); some boards
+    require luck.
     """
 
     title = "Minesweeper"
@@ -51,93 +52,95 @@ class Minesweeper(LanguageGame):
         super().__init__({"rows": rows, "cols": cols, "num_mines": num_mines, "max_turns": max_turns}, **options)
         for name, size in (("rows", rows), ("cols", cols)):
             if size is not None and not 2 <= size <= LARGEST:
-                raise BadValue(f"{name} must lie between 2 and {LARGEST}, got {size!r}")
+                raise BadValue(f"{name} must be from 2 to {LARGEST}, got {size!r}")
         if num_mines is not None and num_mines < 1:
-            raise BadValue(f"num_mines is at least 1, got {num_mines!r}")
+            raise BadValue(f"num_mines must be at least 1, got {num_mines!r}")
         if rows and cols and num_mines and num_mines >= rows * cols:
-            raise BadValue(f"{rows} x {cols} cells take at most {rows * cols - 1} mines, got {num_mines}")
+            raise BadValue(f"num_mines must be at most {rows * cols - 1} on {rows} x {cols} cells, got {num_mines}")
 
     def setup(self) -> None:
         cells = self.rows * self.cols
-        # Where the mines will go; the first reveal and its at most eight neighbours may take nine places out.
+        # Candidate cells for mines; the first reveal and its up to eight neighbours may exclude nine of them.
         self.order = self.rng.sample(range(cells), min(cells, self.num_mines + 9))
-        self.numbers = b""  # by cell, once the mines are laid
+        self.numbers = b""  # mine count per cell, once the mines are placed
         self.view = [HIDDEN] * cells  # what the player sees
-        self.to_open = cells - self.num_mines
+        self.to_reveal = cells - self.num_mines
 
     def rules(self) -> str:
         return (
             f"{self.num_mines} mines are hidden on a board of {self.rows} rows and {self.cols} columns. Reveal every "
             "cell that has no mine. Revealing a mine loses the game.\n"
-            "Rows and columns are counted from 0; the board shows their numbers at its left and its top.\n"
-            "A move is 'reveal ROW COLUMN' or 'flag ROW COLUMN'. Reveal opens a cell. Flag marks a cell as a suspected "
-            "mine, or takes the mark away again; a flagged cell cannot be revealed, and flags are not needed to win.\n"
-            "On the board . is a hidden cell, F a flagged one, and a digit an open cell: it says how many of the up to "
-            "8 cells around it have mines. Around a 0 all cells are opened for you, except flagged ones.\n"
-            "The first cell you reveal is never a mine, nor are its neighbours where the board has room."
+            "Rows and columns are numbered from 0; the numbers are shown to the left of the board and above it.\n"
+            "A move is 'reveal ROW COLUMN' or 'flag ROW COLUMN'. Flag marks a cell as a suspected mine, or removes the "
+            "mark again; a flagged cell cannot be revealed, and flags are not needed to win.\n"
+            "On the board, . is a hidden cell, F is a flagged cell, and a digit is a revealed cell: the number of "
+            "mines "
+            "in the up to 8 cells around it. If it is 0, the cells around it are revealed as well, except flagged "
+            "ones.\n"
+            "The first cell you reveal is never a mine, nor are its neighbours if the board is large enough."
         )
 
     def example_move(self) -> str:
         return "reveal 0 1"
 
     def parse(self, text: str) -> tuple[str, int, int] | None:
-        found = _MOVE.fullmatch(text)
-        return None if found is None else (found[1].lower(), int(found[2]), int(found[3]))
+        match = _MOVE.fullmatch(text)
+        return None if match is None else (match[1].lower(), int(match[2]), int(match[3]))
 
     def play(self, move: tuple[str, int, int]) -> tuple[int, str]:
         verb, row, col = move
         if not (0 <= row < self.rows and 0 <= col < self.cols):
-            return INVALID, f"row {row}, column {col} lies outside the board."
+            return INVALID, f"row {row}, column {col} is outside the board."
         cell = row * self.cols + col
         seen = self.view[cell]
         if verb == "reveal":
             if seen == HIDDEN:
                 return self._reveal(cell, f"row {row}, column {col}")
             if seen == FLAG:
-                return INVALID, f"row {row}, column {col} is flagged; take the flag away first to reveal it."
-            return INVALID, f"row {row}, column {col} is open already."
+                return INVALID, f"row {row}, column {col} is flagged; remove the flag before you reveal it."
+            return INVALID, f"row {row}, column {col} is already revealed."
         if verb != "flag":
-            return INVALID, "a move begins with reveal or flag."
+            return INVALID, "a move must start with reveal or flag."
         if seen == HIDDEN:
             self.view[cell] = FLAG
-            return ONGOING, f"row {row}, column {col} is flagged now."
+            return ONGOING, f"row {row}, column {col} is now flagged."
         if seen == FLAG:
             self.view[cell] = HIDDEN
             return ONGOING, f"row {row}, column {col} is no longer flagged."
-        return INVALID, f"row {row}, column {col} is open and cannot be flagged."
+        return INVALID, f"row {row}, column {col} is revealed and cannot be flagged."
 
     def _reveal(self, cell: int, place: str) -> tuple[int, str]:
-        numbers = self.numbers or self._lay_mines(cell)
+        numbers = self.numbers or self._place_mines(cell)
         view, around = self.view, neighbours(self.rows, self.cols)
         number = numbers[cell]
-        view[cell] = SHOWN[number]
+        view[cell] = SYMBOLS[number]
         if number == MINE:
             return LOST, f"{place} is a mine. You lose."
-        opened = 1
+        revealed = 1
         zeros = [] if number else [cell]
         while zeros:
-            for near in around[zeros.pop()]:
-                if view[near] == HIDDEN:
-                    view[near] = SHOWN[numbers[near]]
-                    opened += 1
-                    if not numbers[near]:
-                        zeros.append(near)
-        self.to_open -= opened
-        if not self.to_open:
-            return WON, f"{place} shows {number}. Every cell without a mine is open. You win!"
-        if opened > 1:
-            return ONGOING, f"{place} shows 0, and {opened - 1} more cells opened."
+            for neighbour in around[zeros.pop()]:
+                if view[neighbour] == HIDDEN:
+                    view[neighbour] = SYMBOLS[numbers[neighbour]]
+                    revealed += 1
+                    if not numbers[neighbour]:
+                        zeros.append(neighbour)
+        self.to_reveal -= revealed
+        if not self.to_reveal:
+            return WON, f"{place} shows {number}. Every cell without a mine is revealed. You win!"
+        if revealed > 1:
+            return ONGOING, f"{place} shows 0, and {revealed - 1} more cells were revealed."
         return ONGOING, f"{place} shows {number}."
 
-    def _lay_mines(self, first: int) -> bytes:
+    def _place_mines(self, first: int) -> bytes:
         around = neighbours(self.rows, self.cols)
-        beside = around[first]
-        far = [cell for cell in self.order if cell != first and cell not in beside]
-        mines = (far + [cell for cell in self.order if cell in beside])[: self.num_mines]
+        adjacent = around[first]
+        distant = [cell for cell in self.order if cell != first and cell not in adjacent]
+        mines = (distant + [cell for cell in self.order if cell in adjacent])[: self.num_mines]
         numbers = bytearray(len(self.view))
         for mine in mines:
-            for near in around[mine]:
-                numbers[near] += 1
+            for neighbour in around[mine]:
+                numbers[neighbour] += 1
         for mine in mines:
             numbers[mine] = MINE
         self.numbers = bytes(numbers)
@@ -151,7 +154,7 @@ class Minesweeper(LanguageGame):
         return f"The mines, as (row, column): {', '.join(mines)}." if mines else ""
 
     def progress(self) -> float:
-        return 1.0 - self.to_open / (len(self.view) - self.num_mines)
+        return 1.0 - self.to_reveal / (len(self.view) - self.num_mines)
 
     def random_move(self) -> str:
         rng = self.player_rng
@@ -161,13 +164,13 @@ class Minesweeper(LanguageGame):
 
     def expert_move(self) -> str:
         cell = best_cell(self.view, self.rows, self.cols, self.num_mines)
-        verb = "flag" if self.view[cell] == FLAG else "reveal"  # a flag in the way is taken off first
+        verb = "flag" if self.view[cell] == FLAG else "reveal"  # remove a flag before revealing its cell
         return f"{verb} {cell // self.cols} {cell % self.cols}"
 
 
 @lru_cache(maxsize=64)
 def _frame(rows: int, cols: int) -> str:
-    """The board with %s for every cell."""
+    """Return the board as a template with one %s per cell."""
     width = len(str(cols - 1)) + 1
     left = len(str(rows - 1))
     lines = [" " * left + "".join(str(col).rjust(width) for col in range(cols))]

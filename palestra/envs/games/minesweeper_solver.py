@@ -1,6 +1,6 @@
-"""The Minesweeper expert: from what a player sees to the cell to reveal next.
+"""The Minesweeper expert: choose the next cell to reveal from the visible board.
 
-A set of cells is an int with a bit a cell. A clue (cells, count) says: so many of these cells are mines.
+A set of cells is an int with one bit per cell. A clue (cells, count) states that `count` of these cells are mines.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from math import comb
 
 Clue = tuple[int, int]
 
-MOST_STATES = 20_000  # of a count; beyond, risks are only estimated
-MOST_BITS = 40_000_000  # of all states' weights, for boards so large that these are long
-FEW = 300  # boards that are played out to the end
-PLAYED_OUT = 1000  # positions of that search
-CANDIDATES = 8  # cells compared by looking one reveal ahead
+MAX_STATES = 20_000  # of an exact count; above this, risks are estimated
+MAX_BITS = 40_000_000  # total size of all weights; limits memory on very large boards
+MAX_PLAYED_BOARDS = 300  # up to this many boards, the expert searches to the end of the game
+MAX_POSITIONS = 1000  # positions examined by that search
+CANDIDATES = 8  # cells compared by looking one further reveal ahead
 
 
-class _TooMuch(Exception):
-    """A search outgrew its bounds."""
+class _LimitExceeded(Exception):
+    """A search exceeded its limits."""
 
 
 def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
-    """The cell to reveal; `view` has a digit for every open cell, and whatever else it shows tells nothing."""
+    """Return the cell to reveal. `view` has a digit for each revealed cell; its other symbols are ignored."""
     unknown = sum(1 << cell for cell, seen in enumerate(view) if not seen.isdigit())
     if unknown.bit_count() == rows * cols:
-        # Measured: the middle wins most often on boards up to 7, two cells off the corner on larger ones.
+        # Measured: the centre wins most often on boards up to 7, and two cells from the corner on larger ones.
         row, col = ((size - 1) // 2 if size < 8 else 2 for size in (rows, cols))
         return row * cols + col
     around = _around(rows, cols)
@@ -41,7 +41,7 @@ def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
         return next(_cells(safe))
     try:
         odds = _Odds(unknown, clues, left, rows * cols + 1)
-    except _TooMuch:
+    except _LimitExceeded:
         return _least_estimate(unknown, clues, left)
     least = min(odds.risk.values())
     close = [cell for cell in sorted(odds.risk) if odds.risk[cell] <= least + odds.total * 0.05]
@@ -49,19 +49,19 @@ def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
     if not least:
         return close[0]
     try:
-        if odds.total <= FEW:
+        if odds.total <= MAX_PLAYED_BOARDS:
             return _play_out(odds.boards(), unknown, mines, around)
-        if len(close) > 1 and odds.states <= 500 and len(odds.risk) <= 64:  # so that looking ahead stays quick
+        if len(close) > 1 and odds.states <= 500 and len(odds.risk) <= 64:  # keep the lookahead fast
             survivors = [_two_reveals(cell, odds, clues, around[cell]) for cell in close[:CANDIDATES]]
             return close[survivors.index(max(survivors))]
-    except _TooMuch:
+    except _LimitExceeded:
         pass
     return close[0]
 
 
 @lru_cache(maxsize=64)
 def neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
-    """The cells around every cell; cells are counted row by row."""
+    """Return the neighbours of every cell; cells are numbered row by row."""
     return tuple(
         tuple(
             y * cols + x
@@ -76,7 +76,7 @@ def neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=64)
 def _around(rows: int, cols: int) -> list[int]:
-    return [sum(1 << near for near in nears) for nears in neighbours(rows, cols)]
+    return [sum(1 << cell for cell in cells) for cells in neighbours(rows, cols)]
 
 
 def _cells(cells: int) -> Iterator[int]:
@@ -87,12 +87,14 @@ def _cells(cells: int) -> Iterator[int]:
 
 
 def _deduce(clues: dict[int, int]) -> tuple[int, int, list[Clue]]:
-    """Cells that are certainly free, certain mines, and clues about the rest: from single clues, and pairs one of
-    which lies within the other."""
+    """Return cells that are certainly free, certain mines, and the clues about the remaining cells.
+
+    Uses single clues, and pairs of clues of which one is a subset of the other.
+    """
     safe = mines = 0
     while True:
         before = mines
-        rest: dict[int, int] = {}
+        open_clues: dict[int, int] = {}
         for cells, count in clues.items():
             count -= (cells & mines).bit_count()
             cells &= ~mines
@@ -101,65 +103,67 @@ def _deduce(clues: dict[int, int]) -> tuple[int, int, list[Clue]]:
             elif count == cells.bit_count():
                 mines |= cells
             else:
-                rest[cells] = count
+                open_clues[cells] = count
         if safe:
             return safe, mines, []
         if mines != before:
-            clues = rest
+            clues = open_clues
             continue
         parts = {
-            whole ^ part: rest[whole] - rest[part]
-            for part in rest
-            for whole in rest
-            if part != whole and part & whole == part and whole ^ part not in rest
+            whole ^ part: open_clues[whole] - open_clues[part]
+            for part in open_clues
+            for whole in open_clues
+            if part != whole and part & whole == part and whole ^ part not in open_clues
         }
         if not parts:
-            return 0, mines, list(rest.items())
-        clues = rest | parts
+            return 0, mines, list(open_clues.items())
+        clues = open_clues | parts
 
 
 def _least_estimate(unknown: int, clues: list[Clue], left: int) -> int:
-    """Where the boards are too many to count: the cell that its worst clue, or else the whole board, fears least."""
+    """Return the cell with the lowest estimated risk: the maximum over its clues, or the overall mine density."""
     risk = dict.fromkeys(_cells(unknown), left / unknown.bit_count())
-    told = 0
+    covered = 0
     for cells, count in clues:
         share = count / cells.bit_count()
         for cell in _cells(cells):
-            risk[cell] = max(risk[cell], share) if told >> cell & 1 else share
-        told |= cells
+            risk[cell] = max(risk[cell], share) if covered >> cell & 1 else share
+        covered |= cells
     return min(risk, key=risk.__getitem__)
 
 
 class _Odds:
-    """How many boards fit all clues (`total`), and on how many of these each cell is a mine (`risk`).
+    """Number of boards that satisfy all clues (`total`), and for each cell the number in which it is a mine (`risk`).
 
-    Cells are decided one by one. A state packs what every clue still needs, four bits each; equal states merge. The
-    weight of a state counts its boards by their number of mines: a polynomial, packed into an int of `width` bits a
-    coefficient, so that products of polynomials are products of ints.
+    Cells are decided one by one. A state packs the number of mines that each clue still needs, four bits each; equal
+    states are merged. The weight of a state counts its boards by their number of mines: a polynomial, packed into an
+    int of `width` bits per coefficient, so that a product of polynomials is a product of ints.
     """
 
     def __init__(self, unknown: int, clues: list[Clue], left: int, width: int) -> None:
         self.unknown = unknown
-        self.left = left  # mines to find
+        self.left = left  # mines not located yet
         self.width = width
-        self.order = _clue_by_clue(clues)
+        self.order = _elimination_order(clues)
         undecided = sum(1 << cell for cell in self.order)
         self.free = list(_cells(unknown & ~undecided))  # cells without a clue
         self.start = sum(count << 4 * i for i, (_, count) in enumerate(clues))
-        self.steps: list[tuple[list[int], int, int]] = []  # a cell's fields in a state, one in each, those it completes
+        self.steps: list[
+            tuple[list[int], int, int]
+        ] = []  # per cell: its fields in a state, a one in each, the fields it completes
         for cell in self.order:
             undecided ^= 1 << cell
-            mine = [(15 << 4 * i, cells) for i, (cells, _) in enumerate(clues) if cells >> cell & 1]
-            fields = [field for field, _ in mine]
-            done = sum(field for field, cells in mine if not cells & undecided)
+            containing = [(15 << 4 * i, cells) for i, (cells, _) in enumerate(clues) if cells >> cell & 1]
+            fields = [field for field, _ in containing]
+            done = sum(field for field, cells in containing if not cells & undecided)
             self.steps.append((fields, sum(field & -field for field in fields), done))
         self._count_back(self._layers())
 
     def _layers(self) -> list[dict[int, int]]:
-        """Before every cell and after the last: state -> weight of what led to it."""
+        """Return, before every cell and after the last one, the weight of all ways to reach each state."""
         layers = [{self.start: 1}]
         self.states = 0
-        most = min(MOST_STATES, MOST_BITS // (self.width * self.left))
+        most = min(MAX_STATES, MAX_BITS // (self.width * self.left))
         for fields, unit, done in self.steps:
             layer: dict[int, int] = {}
             for state, weight in layers[-1].items():
@@ -172,7 +176,7 @@ class _Odds:
             layers.append(layer)
             self.states += len(layer)
             if self.states > most:
-                raise _TooMuch
+                raise _LimitExceeded
         return layers
 
     def _count_back(self, layers: list[dict[int, int]]) -> None:
@@ -182,7 +186,7 @@ class _Odds:
         self.total = self._boards_of(ends * after[0], self.left)
         others = sum(comb(free - 1, k) << width * k for k in range(free)) if free else 0
         self.risk = dict.fromkeys(self.free, self._boards_of(ends * others, self.left - 1))
-        self.after = [after]  # as layers, but the weight of what can follow
+        self.after = [after]  # like `layers`, with the weight of all possible continuations
         for cell, (fields, unit, _) in zip(reversed(self.order), reversed(self.steps), strict=True):
             before: dict[int, int] = {}
             mined = 0
@@ -200,11 +204,11 @@ class _Odds:
         self.after.reverse()
 
     def _boards_of(self, weight: int, mines: int) -> int:
-        """How many boards with so many mines a weight counts."""
+        """Return the number of boards with exactly `mines` mines that `weight` counts."""
         return weight >> self.width * mines & (1 << self.width) - 1 if mines >= 0 else 0
 
     def boards(self) -> list[int]:
-        """Every board that fits, as the set of its mines."""
+        """Return every consistent board, as the set of its mines."""
         partial = [(self.start, 0)]
         for cell, (fields, unit, _), after in zip(self.order, self.steps, self.after[1:], strict=True):
             grown = partial[:]
@@ -218,8 +222,8 @@ class _Odds:
         return [mines | sum(more) for _, mines in partial for more in combinations(free, self.left - mines.bit_count())]
 
 
-def _clue_by_clue(clues: list[Clue]) -> list[int]:
-    """The clues' cells, so that few clues are open at a time: next the clue that is closest to complete."""
+def _elimination_order(clues: list[Clue]) -> list[int]:
+    """Return the cells of the clues, ordered so that few clues are open at a time: the most complete clue first."""
     order: list[int] = []
     waiting = [cells for cells, _ in clues]
     seen = 0
@@ -232,24 +236,26 @@ def _clue_by_clue(clues: list[Clue]) -> list[int]:
 
 
 def _two_reveals(cell: int, odds: _Odds, clues: list[Clue], around: int) -> int:
-    """On how many boards revealing `cell` and then the best next cell hits no mine."""
+    """Return the number of boards on which revealing `cell` and then the best next cell hits no mine."""
     rest = odds.unknown & ~(1 << cell)
-    near = rest & around
+    neighbours_left = rest & around
     others = [(cells & ~(1 << cell), count) for cells, count in clues]
     survived = 0
-    for number in range(near.bit_count() + 1):
-        then = _Odds(rest, [*others, (near, number)] if near else others, odds.left, odds.width)
+    for number in range(neighbours_left.bit_count() + 1):
+        then = _Odds(rest, [*others, (neighbours_left, number)] if neighbours_left else others, odds.left, odds.width)
         if then.total:
             survived += then.total - min(then.risk.values())
     return survived
 
 
 def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) -> int:
-    """The cell that wins on the most of `boards`, with perfect play from there on.
+    """Return the cell that wins on the most boards, with perfect play afterwards.
 
-    A position is the set of boards that still fit, an int with a bit a board.
+    A position is the set of boards that are still consistent, an int with one bit per board.
     """
-    moves: list[tuple[int, int, list[int]]] = []  # cell, boards where it is free, and those by the number it shows
+    moves: list[
+        tuple[int, int, list[int]]
+    ] = []  # cell, boards on which it is free, these grouped by the number it shows
     for cell in _cells(unknown):
         by_number: dict[int, int] = {}
         for i, board in enumerate(boards):
@@ -257,20 +263,20 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
                 number = ((board | mines) & around[cell]).bit_count()
                 by_number[number] = by_number.get(number, 0) | 1 << i
         moves.append((cell, sum(by_number.values()), list(by_number.values())))
-    known: dict[int, tuple[int, int]] = {}
+    cache: dict[int, tuple[int, int]] = {}
 
-    def best(fitting: int) -> tuple[int, int]:
-        """How many boards can be won, and the cell to reveal."""
-        if fitting in known:
-            return known[fitting]
-        if len(known) > PLAYED_OUT:
-            raise _TooMuch
+    def best(position: int) -> tuple[int, int]:
+        """Return the number of boards that can be won, and the cell to reveal."""
+        if position in cache:
+            return cache[position]
+        if len(cache) > MAX_POSITIONS:
+            raise _LimitExceeded
         options = []
         for cell, free, parts in moves:
-            alive = fitting & free
-            if alive != fitting:
+            alive = position & free
+            if alive != position:
                 options.append((-alive.bit_count(), cell, parts))
-            elif all(fitting & part != fitting for part in parts):  # costs nothing and tells something: always right
+            elif all(position & part != position for part in parts):  # safe and informative: always a best move
                 options = [(-alive.bit_count(), cell, parts)]
                 break
         won, choice = -1, -1
@@ -279,11 +285,11 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
                 break
             wins = 0
             for part in parts:
-                alive = fitting & part
+                alive = position & part
                 wins += best(alive)[0] if alive & (alive - 1) else alive.bit_count()  # one board left: won
             if wins > won:
                 won, choice = wins, cell
-        known[fitting] = won, choice
-        return known[fitting]
+        cache[position] = won, choice
+        return cache[position]
 
     return best((1 << len(boards)) - 1)[1]

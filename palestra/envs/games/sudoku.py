@@ -1,4 +1,4 @@
-"""Sudoku: fill a grid so that no number repeats in a row, a column or a box, one cell a turn."""
+"""Sudoku: fill a grid so that no number repeats in a row, column or box, one cell per turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Unpack
 
 from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, LanguageGame
-from palestra.envs.games.sudoku_solver import FEWEST_CLUES, deduce, make_puzzle, units_of
+from palestra.envs.games.sudoku_solver import MIN_CLUES, deduce, make_puzzle, units_of
 from palestra.errors import BadValue
 from palestra.parsing import read_ints
 
@@ -17,11 +17,11 @@ Move = tuple[int, ...]  # row, column, number
 
 
 class Sudoku(LanguageGame):
-    """A grid of `scale` x `scale` cells, `clues` of them filled; there is exactly one way to fill the others.
+    """A grid of `scale` x `scale` cells, `clues` of them filled, with exactly one solution.
 
-    Differs from GEM: a number that clashes with nothing, yet is not the solution's, is a move that counts and is told
-    to be wrong, not a breach of the rules; a budget below the number of empty cells is an error.
-    The expert reasons from the shown grid alone and never errs.
+    Differences from GEM: a wrong number that does not conflict with the grid is a regular move that is reported as
+    wrong, not a rule violation; a turn budget below the number of empty cells is an error. The expert reasons from the
+    visible grid alone and makes no mistakes.
     """
 
     title = "Sudoku"
@@ -44,68 +44,71 @@ class Sudoku(LanguageGame):
         **options: Unpack[GameOptions],
     ) -> None:
         if scale is not None:
-            if scale not in FEWEST_CLUES:
-                raise BadValue(f"scale is {' or '.join(map(str, FEWEST_CLUES))}, got {scale!r}")
+            if scale not in MIN_CLUES:
+                raise BadValue(f"scale must be {' or '.join(map(str, MIN_CLUES))}, got {scale!r}")
             if clues is not None:
-                fewest, most = FEWEST_CLUES[scale], scale**2 - 1
+                fewest, most = MIN_CLUES[scale], scale**2 - 1
                 if not fewest <= clues <= most:
-                    raise BadValue(f"clues go from {fewest} to {most} at scale {scale}, got {clues}")
+                    raise BadValue(f"clues must be from {fewest} to {most} at scale {scale}, got {clues}")
                 if max_turns is not None and max_turns < scale**2 - clues:
                     raise BadValue(
-                        f"{clues} clues leave {scale**2 - clues} cells to fill: raise max_turns from {max_turns}"
+                        f"max_turns must be at least {scale**2 - clues}, the number of cells to fill, got {max_turns}"
                     )
         super().__init__({"scale": scale, "clues": clues, "max_turns": max_turns}, **options)
 
     def setup(self) -> None:
         answer, cells = make_puzzle(self.scale, self.clues, self.rng)
         self.answer = tuple(answer)
-        self.cells = cells  # row after row, 0 where empty
+        self.cells = cells  # row by row, 0 for an empty cell
         self.empty = cells.count(0)
-        blank, places = _blank(self.scale)
-        for number, place in zip(cells, places, strict=True):
+        grid, ends = _empty_grid(self.scale)
+        for number, end in zip(cells, ends, strict=True):
             if number:
-                blank = _written(blank, place, number)
-        self.text = blank  # the grid as shown, kept up to date
+                grid = _with_number(grid, end, number)
+        self.text = grid  # the visible grid
 
     def rules(self) -> str:
         size = self.scale
         side = isqrt(size)
         return (
             f"Fill the grid of {size} rows (R1 to R{size}, from the top) and {size} columns (C1 to C{size}, from the "
-            f"left). Every row, every column and every box of {side}x{side} cells must hold each number from 1 to "
-            f"{size} once. A dot is an empty cell; lines part the boxes. There is exactly one solution.\n"
-            "A move fills one empty cell: its row, its column and the number, in this order.\n"
-            "A number that is right stays. A wrong one costs the turn and is not written down: you are told whether "
-            "it stands in the row, column or box already, or just is not the number of that cell. Filled cells cannot "
-            "be changed."
+            f"left). Every row, every column and every box of {side}x{side} cells must contain each number from 1 to "
+            f"{size} exactly once. A dot is an empty cell; lines separate the boxes. There is exactly one solution.\n"
+            "A move fills one empty cell: its row, its column and the number, separated by spaces, in this order.\n"
+            "A correct number is written into the grid. A wrong number costs a turn and is not written: you are told "
+            "whether it is already in the same row, column or box, or is just not the number of that cell. Filled "
+            "cells cannot be changed."
         )
 
     def example_move(self) -> str:
         return "2 1 4"
 
     def parse(self, text: str) -> Move | None:
-        return _read(text)
+        return _parse(text)
 
     def play(self, move: Move) -> tuple[int, str]:
         row, column, number = move
         size = self.scale
         if not (1 <= row <= size and 1 <= column <= size and 1 <= number <= size):
-            return INVALID, f"row, column and number go from 1 to {size}, not {row}, {column} and {number}."
+            return INVALID, f"row, column and number must be from 1 to {size}, not {row}, {column} and {number}."
         cells = self.cells
         cell = (row - 1) * size + column - 1
         if cells[cell]:
-            return INVALID, f"R{row} C{column} is filled already: it holds {cells[cell]}."
+            return INVALID, f"R{row} C{column} is already filled with {cells[cell]}."
         if number != self.answer[cell]:
-            clash = _clash(cells, cell, number, size)
-            if clash:
-                return INVALID, f"{number} cannot be at R{row} C{column}: it stands in the same {clash} already."
-            return ONGOING, f"{number} clashes with nothing at R{row} C{column}, but it is not right there."
+            conflict = _conflict(cells, cell, number, size)
+            if conflict:
+                return INVALID, f"{number} cannot be at R{row} C{column}: it is already in the same {conflict}."
+            return (
+                ONGOING,
+                f"{number} at R{row} C{column} does not conflict with the grid, but it is not the right number.",
+            )
         cells[cell] = number
-        self.text = _written(self.text, _blank(size)[1][cell], number)
+        self.text = _with_number(self.text, _empty_grid(size)[1][cell], number)
         self.empty -= 1
         if not self.empty:
-            return WON, f"{number} at R{row} C{column} is right, and the grid is full. You win!"
-        return ONGOING, f"{number} at R{row} C{column} is right."
+            return WON, f"{number} at R{row} C{column} is correct, and the grid is full. You win!"
+        return ONGOING, f"{number} at R{row} C{column} is correct."
 
     def board(self) -> str:
         return self.text
@@ -119,33 +122,33 @@ class Sudoku(LanguageGame):
 
     def random_move(self) -> str:
         cell = self.player_rng.choice([cell for cell, number in enumerate(self.cells) if not number])
-        return self._written_move(cell, self.player_rng.randint(1, self.scale))
+        return self._format_move(cell, self.player_rng.randint(1, self.scale))
 
     def expert_move(self) -> str:
-        return self._written_move(*deduce(self.cells, self.scale))
+        return self._format_move(*deduce(self.cells, self.scale))
 
-    def _written_move(self, cell: int, number: int) -> str:
+    def _format_move(self, cell: int, number: int) -> str:
         row, column = divmod(cell, self.scale)
         return f"{row + 1} {column + 1} {number}"
 
 
-@lru_cache(maxsize=1 << 12)  # players write the same few moves over and over
-def _read(text: str) -> Move | None:
+@lru_cache(maxsize=1 << 12)  # players repeat the same few moves
+def _parse(text: str) -> Move | None:
     numbers = read_ints(text, 3)
     return None if numbers is None else tuple(numbers)
 
 
 @lru_cache
 def _numbers_of(size: int) -> list[Callable[[list[int]], tuple[int, ...]]]:
-    """For every row, column and box a function that takes its numbers from the cells."""
+    """Return, for every row, column and box, a function that extracts its numbers from the cells."""
     return [
         itemgetter(*(cell for cell, units in enumerate(units_of(size)) if unit in units)) for unit in range(3 * size)
     ]
 
 
 @lru_cache
-def _blank(size: int) -> tuple[str, list[int]]:
-    """The empty grid as text, and for every cell where its number ends there."""
+def _empty_grid(size: int) -> tuple[str, list[int]]:
+    """Return the empty grid as text, and for every cell the index of the last character of its number."""
     side = isqrt(size)
     label = len(f"R{size}")
 
@@ -161,16 +164,16 @@ def _blank(size: int) -> tuple[str, list[int]]:
         if (row + 1) % side == 0 and row + 1 < size:
             lines.append(" " * label + "-+".join(["-" * len(boxes[0])] * side))
     text = "\n".join(lines)
-    return text, [place for place, char in enumerate(text) if char == "."]
+    return text, [index for index, char in enumerate(text) if char == "."]
 
 
-def _written(text: str, place: int, number: int) -> str:
+def _with_number(text: str, end: int, number: int) -> str:
     digits = str(number)
-    return f"{text[: place + 1 - len(digits)]}{digits}{text[place + 1 :]}"
+    return f"{text[: end + 1 - len(digits)]}{digits}{text[end + 1 :]}"
 
 
-def _clash(cells: list[int], cell: int, number: int, size: int) -> str | None:
-    """Where the number stands already that would go into the cell: in its row, its column or its box."""
+def _conflict(cells: list[int], cell: int, number: int, size: int) -> str | None:
+    """Return "row", "column" or "box" if that unit of the cell already contains the number, else None."""
     numbers_of = _numbers_of(size)
     for name, unit in zip(("row", "column", "box"), units_of(size)[cell], strict=True):
         if number in numbers_of[unit](cells):

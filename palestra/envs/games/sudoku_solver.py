@@ -1,6 +1,6 @@
-"""Sudoku grids: solve one, and make one that has a single solution.
+"""Solve Sudoku grids and generate puzzles with a unique solution.
 
-Cells are numbered row after row, and 0 is an empty one. Sets of numbers are bits of an integer.
+A grid is a list of cells, row by row, with 0 for an empty cell. A set of numbers is an int with one bit per number.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from functools import lru_cache
 from math import isqrt
 from random import Random
 
-FEWEST_CLUES = {4: 4, 9: 24, 16: 130}  # by size; with fewer, a grid with one solution is not found in milliseconds
+MIN_CLUES = {4: 4, 9: 24, 16: 130}  # by size; with fewer, generating a unique puzzle takes more than milliseconds
 
-Units = tuple[tuple[int, int, int], ...]  # the row, column and box of every cell, numbered through
+Units = tuple[tuple[int, int, int], ...]  # the row, column and box of every cell, numbered consecutively
 
 
 @lru_cache
@@ -25,7 +25,7 @@ def units_of(size: int) -> Units:
 
 
 def _taken(cells: list[int], size: int) -> list[int]:
-    """For every row, column and box the set of its numbers, as bits."""
+    """Return the set of numbers in every row, column and box, as bits."""
     taken = [0] * (3 * size)
     for number, units in zip(cells, units_of(size), strict=True):
         if number:
@@ -35,15 +35,15 @@ def _taken(cells: list[int], size: int) -> list[int]:
 
 
 class _TooLong(Exception):
-    """A search took more steps than it was given."""
+    """A search exceeded its step limit."""
 
 
 def _search(
     cells: list[int], empty: list[int], taken: list[int], size: int, steps: list[int], rng: Random | None = None
 ) -> bool:
-    """Fill the empty cells in place, the one with the fewest choices first; False: it cannot be done.
+    """Fill the empty cells in place, fewest choices first; return False if there is no solution.
 
-    `steps` holds how many are left; with `rng`, choices are tried in random order.
+    `steps` is a one-element list with the remaining steps; with `rng`, choices are tried in random order.
     """
     if not empty:
         return True
@@ -95,7 +95,7 @@ def _numbers(bits: int) -> list[int]:
 
 
 def _full_grid(size: int, rng: Random) -> list[int]:
-    """A random full grid: the boxes on the diagonal do not see each other, so they are free; the rest is searched."""
+    """Return a random full grid: random boxes on the diagonal, which are independent, and a search for the rest."""
     side = isqrt(size)
     numbers = list(range(1, size + 1))
     while True:
@@ -110,11 +110,11 @@ def _full_grid(size: int, rng: Random) -> list[int]:
             if _search(cells, empty, _taken(cells, size), size, [4 * size**2], rng):
                 return cells
         except _TooLong:
-            continue  # a bad start; another one is cheaper
+            continue  # a new start is cheaper than a long search
 
 
 def make_puzzle(size: int, clues: int, rng: Random) -> tuple[list[int], list[int]]:
-    """A full grid, and the same with all but `clues` cells emptied so that it stays the only solution."""
+    """Return a full grid, and the puzzle with `clues` of its cells of which it is the only solution."""
     units = units_of(size)
     every = (2 << size) - 2
     order = list(range(size**2))
@@ -130,8 +130,8 @@ def make_puzzle(size: int, clues: int, rng: Random) -> tuple[list[int], list[int
             without = taken[:]
             for unit in units[cell]:
                 without[unit] ^= 1 << cells[cell]
-            # Another solution would have another number here, for with this one there is one solution only.
-            if not _others(cells, cell, empty, without, size):
+            # With the current number the solution is unique, so a second solution would have another number here.
+            if not _has_other_solution(cells, cell, empty, without, size):
                 cells[cell] = 0
                 empty.append(cell)
                 taken = without
@@ -139,8 +139,8 @@ def make_puzzle(size: int, clues: int, rng: Random) -> tuple[list[int], list[int
             return answer, cells
 
 
-def _others(cells: list[int], cell: int, empty: list[int], taken: list[int], size: int) -> bool:
-    """Whether the grid might be filled with another number in `cell`."""
+def _has_other_solution(cells: list[int], cell: int, empty: list[int], taken: list[int], size: int) -> bool:
+    """Return whether the grid may have a solution with another number in `cell`."""
     row, column, box = units_of(size)[cell]
     every = (2 << size) - 2
     others = every & ~(taken[row] | taken[column] | taken[box] | 1 << cells[cell])
@@ -153,17 +153,17 @@ def _others(cells: list[int], cell: int, empty: list[int], taken: list[int], siz
             if _search(cells[:], empty[:], with_other, size, steps):
                 return True
         except _TooLong:
-            return True  # not known: leave the clue
+            return True  # undecided: keep the clue
     return False
 
 
 def deduce(cells: list[int], size: int) -> tuple[int, int]:
-    """An empty cell of a grid with one solution, and the number that belongs there."""
+    """Return an empty cell of a grid with a unique solution, and its number."""
     units = units_of(size)
     every = (2 << size) - 2
     taken = _taken(cells, size)
     empty = [cell for cell, number in enumerate(cells) if not number]
-    once = [0] * (3 * size)  # numbers with a place in a unit, and with two or more
+    once = [0] * (3 * size)  # per unit: numbers with at least one possible cell; with at least two
     twice = [0] * (3 * size)
     free: list[int] = []
     for cell in empty:
@@ -182,5 +182,5 @@ def deduce(cells: list[int], size: int) -> tuple[int, int]:
                 return cell, only.bit_length() - 1
     cell = empty[0]
     solved = cells[:]
-    _search(solved, empty, taken, size, [1 << 60])  # in fact it takes few steps: see what `_others` allows
+    _search(solved, empty, taken, size, [1 << 60])  # takes few steps, as `_has_other_solution` limits the difficulty
     return cell, solved[cell]

@@ -1,4 +1,4 @@
-"""Pages with links, from the generated world or from a wiki that is served somewhere: what WikiGame is played on."""
+"""Wikis that WikiGame is played on: the page interface, the generated encyclopedia, and path search."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from palestra.envs.world.articles import article_of
 from palestra.envs.world.facts import Dated, Ref, facts_of
 from palestra.envs.world.world import World
 
-Key = int | str  # what a wiki finds a page by
+Key = int | str  # identifies a page within its wiki
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WikiPage:
-    """What a player sees of a page."""
+    """The visible content of a page."""
 
     key: Key
     title: str
     text: str
-    links: tuple[tuple[str, Key], ...]  # titles and keys of the pages it leads to
+    links: tuple[tuple[str, Key], ...]  # titles and keys of the linked pages
 
     def link(self, title: str) -> Key | None:
-        """The key of the page a link leads to; case and underscores do not matter where no title fits as it is."""
-        known = dict(self.links)
-        if title in known:
-            return known[title]
-        return {_folded(shown): key for shown, key in self.links}.get(_folded(title))
+        """Return the key of the linked page; without an exact match, case and underscores are ignored."""
+        keys = dict(self.links)
+        if title in keys:
+            return keys[title]
+        return {_folded(link): key for link, key in self.links}.get(_folded(title))
 
 
 def _folded(title: str) -> str:
@@ -37,22 +37,22 @@ def _folded(title: str) -> str:
 
 
 class Wiki(Protocol):
-    """Where pages come from. EnvFailed or ParsingFailed where they cannot be had."""
+    """Source of pages; its methods raise EnvFailed or ParsingFailed if the pages cannot be loaded."""
 
-    local: bool  # True: pages are at hand, so paths may be searched for widely
+    local: bool  # True: pages are in memory, so that searching many of them is cheap
 
     def page(self, key: Key) -> WikiPage | None:
-        """The page, or None where there is none."""
+        """Return the page, or None if it does not exist."""
 
     def neighbours(self, key: Key) -> tuple[Key, ...]:
-        """The keys of the pages it leads to."""
+        """Return the keys of the linked pages."""
 
     def random(self, rng: Random) -> Key:
-        """Some page to begin at."""
+        """Return a random page to start from."""
 
 
 class WorldWiki:
-    """The generated world as a wiki; a key is a page's number."""
+    """The generated encyclopedia as a wiki; a key is a page number."""
 
     local = True
 
@@ -89,15 +89,18 @@ def _refs(values: object) -> Iterator[int]:
             yield from _refs(value)
 
 
-def by_distance(wiki: Wiki, start: Key, *, depth: int, most: int) -> tuple[list[list[Key]], dict[Key, Key]]:
-    """Pages by their distance from `start`, up to `depth`, from at most `most` pages; and where each was come from."""
-    found: list[list[Key]] = [[start]]
+def by_distance(wiki: Wiki, start: Key, *, depth: int, max_pages: int) -> tuple[list[list[Key]], dict[Key, Key]]:
+    """Run a breadth-first search from `start` that opens at most `max_pages` pages.
+
+    Return the pages by distance, up to `depth`, and the predecessor of each page.
+    """
+    levels: list[list[Key]] = [[start]]
     before: dict[Key, Key] = {}
     opened = 0
-    while len(found) <= depth:
+    while len(levels) <= depth:
         level: list[Key] = []
-        for key in found[-1]:
-            if opened >= most:
+        for key in levels[-1]:
+            if opened >= max_pages:
                 break
             opened += 1
             for other in wiki.neighbours(key):
@@ -106,21 +109,21 @@ def by_distance(wiki: Wiki, start: Key, *, depth: int, most: int) -> tuple[list[
                     level.append(other)
         if not level:
             break
-        found.append(level)
-    return found, before
+        levels.append(level)
+    return levels, before
 
 
-def path(wiki: Wiki, start: Key, goal: Key, *, most: int) -> list[Key] | None:
-    """A shortest path from the page after `start` to `goal`; None where none was found within `most` pages."""
+def shortest_path(wiki: Wiki, start: Key, goal: Key, *, max_pages: int) -> list[Key] | None:
+    """Return a shortest path from `start` (exclusive) to `goal`, or None if none was found within `max_pages` pages."""
     before: dict[Key, Key] = {}
     queue: list[Key] = [start]
-    for key in queue:  # grows while it is read
+    for key in queue:  # grows during the iteration
         if key == goal:
             back = [key]
             while before.get(back[-1], start) != start:
                 back.append(before[back[-1]])
             return back[::-1] if goal != start else []
-        if len(queue) > most:
+        if len(queue) > max_pages:
             return None
         for other in wiki.neighbours(key):
             if other != start and other not in before:

@@ -11,7 +11,7 @@ from palestra.envs.games.words import common, rare
 from palestra.errors import BadValue
 from palestra.parsing import read_ints
 
-MOST_WORDS = 50
+MAX_WORDS = 50
 LENGTHS = range(3, 9)
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -21,13 +21,12 @@ Move = tuple[int, int, int, int]  # row and column of one end, row and column of
 
 
 class WordSearch(LanguageGame):
-    """`num_words` words stand in a square of letters, across or down; a move points out one of them by its two ends.
+    """Find `num_words` words in a square of letters, across or down; a move marks a word by its two ends.
 
-    `hardcore` hides rarer words.
+    `hardcore` selects rarer words.
 
-    Differs from GEM: the words to find are listed (GEM does not say which of the words in the grid count), and every
-    place where a listed word stands counts.
-    The expert reads the grid, so it always wins.
+    Differences from GEM: the words to find are listed (GEM does not state which words count), and every occurrence of a
+    listed word counts. The expert searches the visible grid, so it always wins.
     """
 
     title = "Word Search"
@@ -44,10 +43,10 @@ class WordSearch(LanguageGame):
         max_turns: int | None = 20,
         **options: Unpack[GameOptions],
     ) -> None:
-        if num_words is not None and num_words not in range(1, MOST_WORDS + 1):
-            raise BadValue(f"num_words is a whole number from 1 to {MOST_WORDS}, got {num_words!r}")
+        if num_words is not None and num_words not in range(1, MAX_WORDS + 1):
+            raise BadValue(f"num_words must be a whole number from 1 to {MAX_WORDS}, got {num_words!r}")
         if max_turns is not None and max_turns < (num_words or 1):
-            raise BadValue(f"max_turns must be at least num_words, a turn for every word; got {max_turns!r}")
+            raise BadValue(f"max_turns must be at least num_words (one turn per word), got {max_turns!r}")
         super().__init__({"num_words": num_words, "hardcore": hardcore, "max_turns": max_turns}, **options)
 
     def draw_level(self) -> Mapping[str, Any]:
@@ -65,12 +64,12 @@ class WordSearch(LanguageGame):
     def setup(self) -> None:
         self.words = self._draw_words()  # longest first
         letters = sum(map(len, self.words))
-        # One and a half times the longest word, as in GEM, and never more than half full.
+        # 1.5 times the longest word, as in GEM, and at most half of the cells filled.
         self.size = max(round(1.5 * len(self.words[0])), isqrt(2 * letters) + 1)
         while not self._place():
             self.size += 1
         self.found: list[str] = []
-        self.tried: set[tuple[int, int]] = set()  # lines as (first cell, last cell)
+        self.tried: set[tuple[int, int]] = set()  # (first cell, last cell) of previous moves
         self._lines = ["    " + " ".join([f"C{column:<2}" for column in range(self.size)]).rstrip()]
         for row in range(self.size):
             self._lines.append(f"R{row:<3} " + "   ".join(self.letters[row * self.size : (row + 1) * self.size]))
@@ -78,7 +77,7 @@ class WordSearch(LanguageGame):
         self._show_words()
 
     def _draw_words(self) -> list[str]:
-        """Words none of which stands inside another one."""
+        """Draw words of which none is contained in another."""
         pick = rare if self.hardcore else common
         words: list[str] = []
         while len(words) < self.num_words:
@@ -88,7 +87,7 @@ class WordSearch(LanguageGame):
         return sorted(words, key=len, reverse=True)
 
     def _place(self) -> bool:
-        """Write the words into an empty square and fill it up; False where one of them found no place."""
+        """Place the words in a square and fill it with random letters; return False if a word did not fit."""
         size = self.size
         grid = [""] * (size * size)
         for word in self.words:
@@ -112,13 +111,14 @@ class WordSearch(LanguageGame):
 
     def rules(self) -> str:
         return (
-            f"Find the {self.num_words} words listed below in the grid of letters. They stand across (left to right) "
-            "or down (top to bottom), never diagonally or backwards, and may share letters.\n"
-            "Rows and columns are counted from 0, from the top left: R0 is the top row, C0 the leftmost column. "
-            "Letters of words that you have found stand in square brackets.\n"
-            "A move points out one word: the row and column of one end, then the row and column of the other end. Any "
-            "place where a listed word stands counts. A line that is not a listed word costs a turn, as does a move "
-            "that is refused: a line tried before, a word found before, a line outside the grid or a slanted one.\n"
+            f"Find the {self.num_words} words listed below in the grid of letters. They run across (left to right) or "
+            "down (top to bottom), never diagonally or backwards, and may share letters.\n"
+            "Rows and columns are numbered from 0: R0 is the top row, C0 is the leftmost column. Letters of words that "
+            "you have found are shown in square brackets.\n"
+            "A move marks one word by four numbers separated by spaces: the row and column of one end, then the row "
+            "and column of the other end. Every occurrence of a listed word counts. A move costs a turn even if it "
+            "marks no listed word, or if it is rejected because it repeats a line or a word, leaves the grid or is "
+            "diagonal.\n"
             "You win when every listed word is found."
         )
 
@@ -136,7 +136,7 @@ class WordSearch(LanguageGame):
         row, column, end_row, end_column = move
         size = self.size
         if min(move) < 0 or max(move) >= size:
-            return INVALID, f"that line leaves the grid: rows and columns run from 0 to {size - 1}."
+            return INVALID, f"that line leaves the grid: rows and columns go from 0 to {size - 1}."
         if row != end_row and column != end_column:
             return INVALID, "that line is neither across nor down: both ends need the same row or the same column."
         if row > end_row or column > end_column:
@@ -177,7 +177,7 @@ class WordSearch(LanguageGame):
 
     def solution(self) -> str:
         places = [f"{word} ({self._where(word)})" for word in self._missing()]
-        return f"Not found: {', '.join(places)}."
+        return f"Words not found: {', '.join(places)}."
 
     def progress(self) -> float:
         return len(self.found) / len(self.words)
@@ -195,7 +195,7 @@ class WordSearch(LanguageGame):
         return self._where(missing[0]) if missing else self.example_move()
 
     def _where(self, word: str) -> str:
-        """The first place in the visible grid where `word` stands, as a move."""
+        """Return the first occurrence of `word` in the visible grid, as a move."""
         size, reach = self.size, len(word) - 1
         for line in range(size):
             start = self.letters[line * size : (line + 1) * size].find(word)

@@ -1,4 +1,4 @@
-"""Wordle: find a hidden word from the marks its letters get."""
+"""Wordle: find a hidden word from letter-by-letter feedback on guesses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _GREEN, _YELLOW, _GREY = ({letter: f"{letter.upper()}={sign}" for letter in asci
 
 
 class Wordle(LanguageGame):
-    """An everyday word of `word_length` letters (3 to 10) is hidden; every guess has its letters marked G, Y or X.
+    """An everyday word of `word_length` letters (3 to 10) is hidden; each letter of a guess is marked G, Y or X.
 
-    Differs from GEM: `only_real_words` is enforced (a guess outside the word list is invalid), every observation shows
-    all guesses so far with their marks, and green letters earn nothing unless `partial_credit` is on.
-    The expert guesses what leaves the fewest words on average; it finds every word there is within the registered
+    Differences from GEM: `only_real_words` is enforced (a guess outside the word list is invalid), every observation
+    shows all guesses so far with their marks, and green letters earn nothing unless `partial_credit` is on.
+    The expert guesses the word that leaves the fewest candidates on average; it finds every word within the registered
     budgets.
     """
 
@@ -47,28 +47,30 @@ class Wordle(LanguageGame):
 
     def setup(self) -> None:
         self.hidden = self.rng.choice(words.common(self.word_length))
-        self.marked: dict[str, str] = {}  # each guess, as `mark` writes it
-        self.shown = ""  # the board, grown by a line with every guess
+        self.marked: dict[str, str] = {}  # guess -> its letters with marks, as formatted by `mark`
+        self.history = ""  # the board; each guess appends a line
         yellow = {letter: _YELLOW[letter] for letter in self.hidden}
-        self._signs = [{**_GREY, **yellow, letter: _GREEN[letter]} for letter in self.hidden]  # by place, then letter
+        self._signs = [
+            {**_GREY, **yellow, letter: _GREEN[letter]} for letter in self.hidden
+        ]  # by position, then letter
 
     def rules(self) -> str:
         n = self.word_length
         guess = f"a real English word of {n} letters" if self.only_real_words else f"any {n} letters"
         return (
             f"An everyday English word of {n} letters has been chosen. Find it.\n"
-            f"A guess is {guess}. After every guess each of its letters is shown with a mark, as in A=G:\n"
-            "G (green): the word has this letter in this place.\n"
-            "Y (yellow): the word has this letter, but in another place.\n"
+            f"A guess is {guess}. After every guess, each of its letters is shown with a mark, as in A=G:\n"
+            "G (green): the word has this letter in this position.\n"
+            "Y (yellow): the word has this letter, but in another position.\n"
             "X: the word does not have this letter.\n"
-            "A letter that you guess more often than the word has it gets G or Y only as often as the word has it; its "
-            "other copies get X.\n"
-            "Upper and lower case are the same. A guess made before, of another length"
-            f"{' or outside the dictionary' if self.only_real_words else ''} costs a turn and is not marked."
+            "If your guess has more copies of a letter than the word, only as many of them are marked G or Y as the "
+            "word has; the others are marked X.\n"
+            "Upper and lower case are treated the same. A guess that is a repetition, has the wrong length"
+            f"{' or is not in the dictionary' if self.only_real_words else ''} costs a turn and is not marked."
         )
 
     def board(self) -> str:
-        return self.shown
+        return self.history
 
     def example_move(self) -> str:
         return _EXAMPLES[self.word_length - words.SHORTEST]
@@ -80,19 +82,19 @@ class Wordle(LanguageGame):
         n = self.word_length
         if len(move) != n:
             return INVALID, f"{clip(move.upper())} has {len(move)} letters, but the word has {n}."
-        shout = move.upper()
+        guess = move.upper()
         if move in self.marked:
-            return INVALID, f"you guessed {shout} before."
+            return INVALID, f"you guessed {guess} before."
         if self.only_real_words and move not in words.real(n):
-            return INVALID, f"{shout} is not in the dictionary. Guess a real English word of {n} letters."
+            return INVALID, f"{guess} is not in the dictionary. Guess a real English word of {n} letters."
         line = " ".join(map(getitem, self._signs, move))
-        if "=Y" in line and len(set(move)) < n:  # a repeated letter may be yellow once too often
-            line = _settle(line, move, self.hidden)
+        if "=Y" in line and len(set(move)) < n:  # a repeated letter may have too many yellow marks
+            line = _limit_marks(line, move, self.hidden)
         self.marked[move] = line
-        self.shown = f"{self.shown or 'Your guesses so far:'}\n{line}"
+        self.history = f"{self.history or 'Your guesses so far:'}\n{line}"
         if move == self.hidden:
-            return WON, f"{shout} is the word. You win!"
-        return ONGOING, f"{shout} is not the word."
+            return WON, f"{guess} is the word. You win!"
+        return ONGOING, f"{guess} is not the word."
 
     def solution(self) -> str:
         return f"The word was {self.hidden.upper()}."
@@ -109,14 +111,14 @@ class Wordle(LanguageGame):
 
 
 def mark(guess: str, word: str) -> str:
-    """`guess` with G, Y or X for each letter, as in "C=X A=Y R=G"; both in lower case and of one length."""
+    """Return `guess` with a mark for each letter, as in "C=X A=Y R=G"; both words are in lower case."""
     pairs = [_GREEN[a] if a == word[i] else _YELLOW[a] if a in word else _GREY[a] for i, a in enumerate(guess)]
     line = " ".join(pairs)
-    return line if len(set(guess)) == len(guess) else _settle(line, guess, word)
+    return line if len(set(guess)) == len(guess) else _limit_marks(line, guess, word)
 
 
-def _settle(line: str, guess: str, word: str) -> str:
-    """`line`, where all copies of a letter are coloured, with only as many left so as the word has: the first ones."""
+def _limit_marks(line: str, guess: str, word: str) -> str:
+    """Change surplus yellow marks of repeated letters to X, last copies first, so that no letter exceeds its count."""
     for letter in guess:
         if guess.count(letter) > 1:
             extra = line.count(_GREEN[letter]) + line.count(_YELLOW[letter]) - word.count(letter)
@@ -125,12 +127,12 @@ def _settle(line: str, guess: str, word: str) -> str:
     return line
 
 
-# What the expert works out depends on the transcript alone, so all games share it.
+# The expert's computations depend only on the transcript, so the caches are shared by all games.
 
 
 @lru_cache(maxsize=1024)
 def _candidates(length: int, transcript: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """The everyday words that would have earned these marks."""
+    """Return the everyday words that are consistent with these marks."""
     if not transcript:
         return words.common(length)
     guess, line = transcript[-1]
@@ -139,23 +141,25 @@ def _candidates(length: int, transcript: tuple[tuple[str, str], ...]) -> tuple[s
 
 @lru_cache(maxsize=1024)
 def _best_guess(length: int, transcript: tuple[tuple[str, str], ...]) -> str:
-    """The guess after which the fewest words remain on average, among the most promising ones."""
+    """Return the guess that leaves the fewest candidates on average, among the most promising guesses."""
     candidates = _candidates(length, transcript)
     if len(candidates) <= 2:
         return candidates[0]
     counts = Counter("".join(["".join(set(word)) for word in candidates]))
-    worth = {letter: min(n, len(candidates) - n) for letter, n in counts.items()}  # most when half the words have it
+    worth = {
+        letter: min(n, len(candidates) - n) for letter, n in counts.items()
+    }  # highest if half of the candidates have it
 
     def promise(word: str) -> tuple[int, str]:
         return -sum([worth.get(letter, 0) for letter in set(word)]), word
 
     width = max(4, min(20, 10_000 // len(candidates)))
-    fitting = sorted(candidates, key=promise)[:width]
+    likely = sorted(candidates, key=promise)[:width]
     probing = sorted(words.common(length), key=promise)[:width]
 
     def remaining(guess: str) -> int:
         sizes = Counter([mark(guess, word) for word in candidates])
-        sizes.pop(mark(guess, guess), None)  # then nothing remains
+        sizes.pop(mark(guess, guess), None)  # the guess was the word: nothing remains
         return sum([size * size for size in sizes.values()])
 
-    return min((*fitting, *probing), key=remaining)
+    return min((*likely, *probing), key=remaining)

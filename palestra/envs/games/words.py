@@ -1,32 +1,32 @@
-"""The embedded English words, from SCOWL (see data/LICENSE.scowl); a length is read when it is first asked for."""
+"""Embedded English word lists from SCOWL (see data/LICENSE.scowl), loaded per word length on first use."""
 
 from __future__ import annotations
 
 from functools import cache
-from pkgutil import get_data  # a tenth of the import time of importlib.resources
+from pkgutil import get_data  # importlib.resources takes ten times as long to import
 
 from palestra.errors import BadValue
 
-SHORTEST, LONGEST = 3, 10  # letters of the words there are
+SHORTEST, LONGEST = 3, 10  # word lengths of the lists
 
-_FILLERS = str.maketrans("", "", " \t\r\n,.-'\"[]()")
+_IGNORED = str.maketrans("", "", " \t\r\n,.-'\"[]()")
 
 
 @cache
 def common(length: int) -> tuple[str, ...]:
-    """Everyday words of that many letters, sorted."""
+    """Return the everyday words of `length` letters, sorted."""
     return _read("common", length)
 
 
 @cache
 def rare(length: int) -> tuple[str, ...]:
-    """Real but rarer words of that many letters, sorted; none of them is in `common`."""
+    """Return the rarer words of `length` letters, sorted; disjoint from `common`."""
     return _read("rare", length)
 
 
 @cache
 def real(length: int) -> frozenset[str]:
-    """Every word of that many letters that a player may use: `common`, `rare`, their inflections and more."""
+    """Return every word of `length` letters that a player may use: `common`, `rare`, inflections and others."""
     return frozenset((*common(length), *rare(length), *_read("other", length)))
 
 
@@ -39,15 +39,15 @@ def _read(name: str, length: int) -> tuple[str, ...]:
 
 
 def check_length(length: object) -> None:
-    """BadValue unless there are words of that length, or `length` is None."""
+    """Raise BadValue unless `length` is None or a word length of the lists."""
     if length is not None and not (isinstance(length, int) and SHORTEST <= length <= LONGEST):
-        raise BadValue(f"word_length is a whole number from {SHORTEST} to {LONGEST}, got {length!r}")
+        raise BadValue(f"word_length must be a whole number from {SHORTEST} to {LONGEST}, got {length!r}")
 
 
 def read_word(text: str) -> str | None:
-    """The letters a-z in `text`, in lower case; blanks, commas, quotes and the like may part them, else None."""
+    """Return the letters of `text` in lower case, ignoring spaces and punctuation; None if it has other characters."""
     if not (text.isascii() and text.isalpha()):
-        text = text.translate(_FILLERS)
+        text = text.translate(_IGNORED)
         if not (text.isascii() and text.isalpha()):
             return None
     return text.lower()

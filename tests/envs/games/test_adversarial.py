@@ -1,4 +1,4 @@
-r"""No string that an agent may write breaks a game: ten thousand of the strangest, over every registered game."""
+r"""Play ten thousand malformed and unusual actions in every registered game: no string may break one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import palestra
-from palestra.envs.games.base import LONGEST_MOVE, LanguageGame
+from palestra.envs.games.base import MAX_MOVE_LENGTH, LanguageGame
 from palestra.parsing import boxed, last_boxed
 
 IDS = palestra.list_envs("game")
-EXAMPLES, ACTIONS = 15, 12  # drawn for every game: so many times so many actions
+EXAMPLES, ACTIONS = 15, 12  # generated action sequences per game, and actions per sequence
 
 MEGA = 1 << 20
 NUMBER = "9" * 10_000
 
-INSIDE = [  # what stands in the box
+INSIDE = [  # contents of the box
     "",
     " ",
     "\n",
@@ -63,7 +63,7 @@ INSIDE = [  # what stands in the box
     "999999999 999999999 999999999",
     "2147483648",
     "18446744073709551616 1",
-    "\u0661",  # digits of other scripts, which int() would take
+    "\u0661",  # digits of other scripts, which int() accepts
     "\u0661 \u0662 \u0663",
     "\u0967\u0968 \u0969",
     "\uff11 \uff12",
@@ -74,9 +74,9 @@ INSIDE = [  # what stands in the box
     "\u4e00\u4e8c\u4e09",
     "\u2163",
     "\u0410 \u0412",  # letters that look like A and B
-    "\u212a",  # lower() makes an ASCII k of it
-    "\u0130",  # lower() makes two characters of it
-    "\u00df" * 5,  # upper() makes ten letters of these
+    "\u212a",  # lower() turns it into an ASCII k
+    "\u0130",  # lower() turns it into two characters
+    "\u00df" * 5,  # upper() turns these into ten letters
     "\ufb01\ufb02",
     "\u01c5",
     "e\u0301" * 5,
@@ -152,7 +152,7 @@ INSIDE = [  # what stands in the box
     "\r\r\r",
     "1\r2\r3",
 ]
-WHOLE = [  # what an agent says
+WHOLE = [  # complete actions
     "",
     " ",
     "\x00",
@@ -189,8 +189,8 @@ WHOLE = [  # what an agent says
 
 
 @lru_cache
-def started(env_id: str) -> LanguageGame:
-    """A game that was just begun; tests play forks of it."""
+def new_game(env_id: str) -> LanguageGame:
+    """Return a game after its reset; tests play forks of it."""
     env = cast(LanguageGame, palestra.make(env_id))
     env.reset(seed=7)
     return env
@@ -198,14 +198,14 @@ def started(env_id: str) -> LanguageGame:
 
 @lru_cache
 def real_moves(env_id: str) -> list[str]:
-    env = started(env_id).fork()
+    env = new_game(env_id).fork()
     moves = [env.sample_random_action() for _ in range(5)] + [env.expert_action(), env.example_action()]
     return [last_boxed(move) or "" for move in moves]
 
 
 def check(env_id: str, actions: Iterable[str]) -> None:
-    """Play the actions one after the other, from the start again whenever the game ends, and prove every step sane."""
-    env = started(env_id).fork()
+    """Play the actions in order, restart whenever the game ends, and check the invariants of every step."""
+    env = new_game(env_id).fork()
     low, high = env.reward_range
     for action in actions:
         before, turn = env.board(), env.turn
@@ -213,13 +213,13 @@ def check(env_id: str, actions: Iterable[str]) -> None:
         observation, reward, terminated, truncated, info = env.step(action)
         assert isinstance(observation, str)
         assert 0 < len(observation) < 20_000
-        observation.encode()  # no lone surrogates: it has to go through JSON and tokenizers
+        observation.encode()  # no unpaired surrogates, which JSON and tokenizers reject
         assert "\x00" not in observation
         assert low <= reward <= high
         assert truncated is False
         assert info["turn"] == turn + 1
         assert len(info["suffix"]) < 20_000
-        if inside is None or len(inside) > LONGEST_MOVE:
+        if inside is None or len(inside) > MAX_MOVE_LENGTH:
             assert info.get("invalid") == "format"
         if info.get("invalid") == "format":
             assert (reward, terminated, info["success"], info["ending"]) == (-0.1, True, False, "format")
@@ -233,17 +233,17 @@ def check(env_id: str, actions: Iterable[str]) -> None:
             assert type(info["success"]) is bool
             assert info["success"] == (info["ending"] == "solved")
             assert env.ending == info["ending"]
-            env = started(env_id).fork()
+            env = new_game(env_id).fork()
         else:
             assert "success" not in info
 
 
-def test_they_are_ten_thousand() -> None:
+def test_there_are_ten_thousand_actions() -> None:
     assert len(IDS) * (len(INSIDE) + len(WHOLE) + EXAMPLES * ACTIONS) >= 10_000
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_the_strangest_answers(env_id: str) -> None:
+def test_unusual_actions(env_id: str) -> None:
     check(env_id, WHOLE)
     check(env_id, map(boxed, INSIDE))
 
@@ -255,8 +255,8 @@ fragments = st.sampled_from(["\\boxed{", "{", "}", "\\", "1", " ", ",", "A", "up
 
 
 @st.composite
-def broken(draw: st.DrawFn, move: str) -> str:
-    """A move as a player writes it, with something put in, left out, doubled or turned round."""
+def corrupted(draw: st.DrawFn, move: str) -> str:
+    """A well-formed move with characters inserted, deleted, duplicated or reversed."""
     at = draw(st.integers(0, len(move)))
     to = draw(st.integers(at, len(move)))
     part = draw(st.sampled_from([move[at:to], "", move[at:to] * 2, move[at:to][::-1], move[at:to].swapcase()]))
@@ -264,16 +264,16 @@ def broken(draw: st.DrawFn, move: str) -> str:
 
 
 def crossed(parts: tuple[str, str, int]) -> str:
-    """A move that looks right, and may be against the rules: the head of one and the tail of another."""
+    """A well-formed move that may break the rules: the start of one move and the end of another."""
     one, other, at = parts
     return one[:at] + other[at:]
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_any_answer(env_id: str) -> None:
+def test_any_action(env_id: str) -> None:
     moves = st.sampled_from(real_moves(env_id))
     action = st.one_of(
-        moves.flatmap(broken).map(boxed),
+        moves.flatmap(corrupted).map(boxed),
         st.tuples(moves, moves, st.integers(0, 8)).map(crossed).map(boxed),
         moves.map(lambda move: boxed(move[::-1])),
         moves.map(boxed),
@@ -284,7 +284,7 @@ def test_any_answer(env_id: str) -> None:
 
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(st.lists(action, min_size=ACTIONS, max_size=ACTIONS))
-    def played(actions: list[str]) -> None:
+    def run(actions: list[str]) -> None:
         check(env_id, actions)
 
-    played()
+    run()

@@ -8,23 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palestra
-from palestra.envs.games.crosswords import CELLS_A_WORD, MOST_WORDS, Crosswords, _fits, answers, clues
+from palestra.envs.games.crosswords import CELLS_PER_WORD, MAX_WORDS, Crosswords, _fits, answers, clues
 from palestra.errors import BadValue
 
 CLUE_LINE = re.compile(
-    r"\d+ (across|down), from row (\d+), column (\d+), (\d+) letters: (.*?)(?: \(solved: ([A-Z]+)\))?"
+    r"\d+ (across|down), starts at row (\d+), column (\d+), (\d+) letters: (.*?)(?: \(solved: ([A-Z]+)\))?"
 )
 SEEDS = st.integers(0, 2**32)
 
 
-def started(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Crosswords:
+def new_game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Crosswords:
     env = cast(Crosswords, palestra.make(f"game:Crosswords-v0-{variant}", **kwargs))
     env.reset(seed=seed)
     return env
 
 
 def read_board(text: object) -> tuple[dict[tuple[int, int], str], list[re.Match[str]]]:
-    """Cells and clues, read from the shown text alone."""
+    """Parse cells and clues from the observation."""
     lines = str(text).split("\n")
     grid = {
         (int(line[1:4]), column): line[5 + 4 * column]
@@ -42,8 +42,8 @@ def cells_of(clue: re.Match[str]) -> list[tuple[int, int]]:
 
 
 def runs(cells: set[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Every run of two or more cells, across and down."""
-    found = []
+    """Return every run of two or more cells, across and down."""
+    runs_of_cells = []
     for down, right in ((0, 1), (1, 0)):
         for row, column in cells:
             if (row - down, column - right) in cells:
@@ -52,12 +52,12 @@ def runs(cells: set[tuple[int, int]]) -> list[list[tuple[int, int]]]:
             while (run[-1][0] + down, run[-1][1] + right) in cells:
                 run.append((run[-1][0] + down, run[-1][1] + right))
             if len(run) > 1:
-                found.append(run)
-    return found
+                runs_of_cells.append(run)
+    return runs_of_cells
 
 
 @pytest.mark.parametrize(("hardcore", "count"), [(False, 220), (True, 180)])
-def test_clues_are_plenty_short_and_give_nothing_away(hardcore: bool, count: int) -> None:
+def test_clues_are_many_short_and_do_not_contain_their_answer(hardcore: bool, count: int) -> None:
     assert len(clues(hardcore)) >= count
     for word, clue in clues(hardcore).items():
         assert re.fullmatch("[A-Z]{3,8}", word)
@@ -71,25 +71,25 @@ def test_every_word_and_every_clue_is_listed_once() -> None:
     assert len({clue.casefold() for clue in answers()}) == len(answers())
 
 
-@given(st.integers(1, MOST_WORDS), st.booleans(), st.integers(0, 60), SEEDS)
-def test_the_shown_grid_is_a_crossword_that_fits_the_budget(words: int, hardcore: bool, spare: int, seed: int) -> None:
-    turns = CELLS_A_WORD * words + spare
+@given(st.integers(1, MAX_WORDS), st.booleans(), st.integers(0, 60), SEEDS)
+def test_the_grid_is_a_crossword_that_fits_the_budget(words: int, hardcore: bool, spare: int, seed: int) -> None:
+    turns = CELLS_PER_WORD * words + spare
     env = Crosswords(num_words=words, hardcore=hardcore, max_turns=turns)
     prompt, _ = env.reset(seed=seed)
-    grid, shown = read_board(prompt)
+    grid, entries = read_board(prompt)
     assert set(grid.values()) == {"_"}
     assert len(grid) <= turns
-    assert len(shown) == words == len({clue[5] for clue in shown})
+    assert len(entries) == words == len({clue[5] for clue in entries})
     listed = clues(hardcore)
-    assert all(clue[5] in listed.values() for clue in shown)
-    places = [cells_of(clue) for clue in shown]
-    assert sorted(runs(set(grid))) == sorted(places)  # no letters touch that are not in one word
+    assert all(clue[5] in listed.values() for clue in entries)
+    places = [cells_of(clue) for clue in entries]
+    assert sorted(runs(set(grid))) == sorted(places)  # adjacent letters always belong to a common word
     reached = set(places[0])
     for _ in places:
         reached.update(cell for place in places if reached & set(place) for cell in place)
-    assert reached == set(grid)  # all hang together
+    assert reached == set(grid)  # all words are connected
     letters: dict[tuple[int, int], str] = {}
-    for clue, place in zip(shown, places, strict=True):
+    for clue, place in zip(entries, places, strict=True):
         for cell, letter in zip(place, answers()[clue[5]], strict=True):
             assert letters.setdefault(cell, letter) == letter
     assert {row for row, _ in grid} == set(range(env.height))  # no empty margin
@@ -103,8 +103,8 @@ def test_a_word_is_never_written_over_another_one() -> None:
 
 
 @given(st.sampled_from(["easy", "hard", "random"]), SEEDS, st.integers(0, 8))
-def test_the_expert_wins_from_the_start_and_after_any_spare_turns(variant: str, seed: int, wasted: int) -> None:
-    env = started(variant, seed)
+def test_the_expert_wins_from_the_start_and_after_wasted_turns(variant: str, seed: int, wasted: int) -> None:
+    env = new_game(variant, seed)
     spare = env.max_turns - env.empty
     for _ in range(min(wasted, spare)):
         env.step(env.sample_random_action())
@@ -113,19 +113,19 @@ def test_the_expert_wins_from_the_start_and_after_any_spare_turns(variant: str, 
         step = env.step(env.expert_action())
     assert step.info["success"]
     assert step.reward == 1.0
-    _, shown = read_board(step.observation)
-    assert [clue[6] for clue in shown] == [answers()[clue[5]] for clue in shown]
+    _, entries = read_board(step.observation)
+    assert [clue[6] for clue in entries] == [answers()[clue[5]] for clue in entries]
 
 
 @given(SEEDS)
 def test_the_expert_does_not_look_at_the_hidden_letters(seed: int) -> None:
-    env, blinded = started("hard", seed), started("hard", seed)
+    env, blinded = new_game("hard", seed), new_game("hard", seed)
     blinded.letters = "?" * len(blinded.letters)
     assert env.expert_action() == blinded.expert_action()
 
 
-def test_a_wrong_letter_is_told_and_not_written() -> None:
-    env = started()
+def test_a_wrong_letter_is_reported_and_not_written() -> None:
+    env = new_game()
     row, column, letter = env.expert_move().split()
     before = env.board()
     wrong = "Q" if letter != "Q" else "Z"
@@ -136,8 +136,8 @@ def test_a_wrong_letter_is_told_and_not_written() -> None:
     assert not step.terminated
 
 
-def test_a_right_letter_is_written_once() -> None:
-    env = started()
+def test_a_correct_letter_is_written_once() -> None:
+    env = new_game()
     action = env.expert_action()
     row, column, letter = env.expert_move().split()
     step = env.step(action)
@@ -146,20 +146,20 @@ def test_a_right_letter_is_written_once() -> None:
     assert list(grid.values()).count("_") == len(grid) - 1
     again = env.step(action)
     assert again.info["invalid"] == "rule"
-    assert "filled already" in again.observation
+    assert "already filled" in again.observation
     assert again.info["suffix"] == step.info["suffix"]
 
 
 @pytest.mark.parametrize("move", ["-1 0 a", "0 -1 a", "99 0 a", "0 99 a", "999999999 0 a"])
-def test_cells_outside_the_grid_are_refused(move: str) -> None:
-    env = started()
+def test_cells_outside_the_grid_are_rejected(move: str) -> None:
+    env = new_game()
     step = env.step(f"\\boxed{{{move}}}")
     assert step.info["invalid"] == "rule"
     assert "outside the grid" in step.observation
 
 
-def test_cells_of_no_word_are_refused() -> None:
-    env = started()
+def test_cells_of_no_word_are_rejected() -> None:
+    env = new_game()
     row, column = divmod(env.cells.index("."), env.width)
     step = env.step(f"\\boxed{{{row} {column} a}}")
     assert step.info["invalid"] == "rule"
@@ -169,13 +169,13 @@ def test_cells_of_no_word_are_refused() -> None:
 @pytest.mark.parametrize(
     "move", ["2 3 G", "2 3 g", " 2  3 g ", "2, 3, g", "[2 3 g]", "(2,3) G", "R2 C3 g", "2 3 'G'", "02 03 g"]
 )
-def test_harmless_ways_to_write_a_move(move: str) -> None:
-    assert started().parse(move) == (2, 3, "G")
+def test_lenient_move_formats(move: str) -> None:
+    assert new_game().parse(move) == (2, 3, "G")
 
 
 @pytest.mark.parametrize("move", ["", "2 3", "2 g", "2 3 gg", "2 3 4", "2 3 é", "2 3 g h", "a b c", "2.5 1 g", "\0"])
-def test_other_writings_end_the_game(move: str) -> None:
-    env = started()
+def test_other_formats_end_the_game(move: str) -> None:
+    env = new_game()
     step = env.step(f"\\boxed{{{move}}}")
     assert step.terminated
     assert step.reward == -0.1
@@ -185,39 +185,39 @@ def test_other_writings_end_the_game(move: str) -> None:
 
 @given(st.text(max_size=256))
 def test_parse_never_raises(text: str) -> None:
-    move = started().parse(text)
+    move = new_game().parse(text)
     assert move is None or re.fullmatch("[A-Z]", move[2])
 
 
-def test_the_words_are_told_when_turns_run_out() -> None:
-    env = started(max_turns=12)
+def test_the_words_are_revealed_when_turns_run_out() -> None:
+    env = new_game(max_turns=12)
     for _ in range(12):
         step = env.step("\\boxed{99 99 x}")
     assert step.info["ending"] == "out_of_turns"
-    _, shown = read_board(step.observation)
-    for clue in shown:
+    _, entries = read_board(step.observation)
+    for clue in entries:
         assert answers()[clue[5]] in step.observation
 
 
 @given(SEEDS)
 def test_partial_credit_sums_to_one(seed: int) -> None:
-    env = started("easy", seed, partial_credit=True)
+    env = new_game("easy", seed, partial_credit=True)
     rewards = [env.step(env.expert_action()).reward for _ in range(env.empty)]
     assert all(reward > 0 for reward in rewards)
     assert sum(rewards) == pytest.approx(1.0)
 
 
-def test_a_fork_goes_its_own_way() -> None:
-    env = started()
-    twin = env.fork()
+def test_a_fork_is_independent() -> None:
+    env = new_game()
+    fork = env.fork()
     before = env.board()
-    twin.step(twin.expert_action())
-    assert env.board() == before != twin.board()
-    assert env.step(env.expert_action()).info["suffix"] == twin.board()
+    fork.step(fork.expert_action())
+    assert env.board() == before != fork.board()
+    assert env.step(env.expert_action()).info["suffix"] == fork.board()
 
 
 def test_none_is_drawn_for_every_episode() -> None:
-    env = started("random")
+    env = new_game("random")
     seen = set()
     for seed in range(60):
         env.reset(seed=seed)
@@ -234,6 +234,6 @@ def test_none_is_drawn_for_every_episode() -> None:
     "kwargs",
     [{"num_words": 0}, {"num_words": 16}, {"num_words": 5, "max_turns": 19}, {"num_words": None, "max_turns": 11}],
 )
-def test_impossible_keywords_are_refused(kwargs: dict[str, Any]) -> None:
+def test_impossible_keywords_are_rejected(kwargs: dict[str, Any]) -> None:
     with pytest.raises(BadValue):
         Crosswords(**kwargs)

@@ -14,7 +14,7 @@ from palestra.errors import BadValue
 from palestra.types import Step
 
 BACK = {"up": "down", "down": "up", "left": "right", "right": "left"}
-FROM = {"up": (1, 0), "down": (-1, 0), "left": (0, 1), "right": (0, -1)}  # where the tile lies, seen from the gap
+FROM = {"up": (1, 0), "down": (-1, 0), "left": (0, 1), "right": (0, -1)}  # position of the tile relative to the gap
 moves = st.sampled_from(sorted(BACK))
 Tiles = tuple[int, ...]
 
@@ -26,19 +26,19 @@ def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> FifteenPuzzle:
     return env
 
 
-def say(env: FifteenPuzzle, move: str) -> Step:
+def play(env: FifteenPuzzle, move: str) -> Step:
     return env.step(f"\\boxed{{{move}}}")
 
 
 def tiles_of(env: FifteenPuzzle) -> Tiles:
-    """The tiles read off the board, 0 for the gap."""
+    """Parse the tiles from the board, 0 for the gap."""
     rows = [line.split() for line in env.board().splitlines()]
     assert {len(row) for row in rows} == {len(rows)}
     return tuple(int(word.replace("__", "0")) for row in rows for word in row)
 
 
 def slid(tiles: Tiles, move: str) -> Tiles | None:
-    """The rules once more, on coordinates."""
+    """Reference implementation of a move on coordinates."""
     size = int(len(tiles) ** 0.5)
     row, col = divmod(tiles.index(0), size)
     row, col = row + FROM[move][0], col + FROM[move][1]
@@ -49,7 +49,7 @@ def slid(tiles: Tiles, move: str) -> Tiles | None:
 
 
 def solve(env: FifteenPuzzle) -> int:
-    """Let the expert play to the end; the number of turns used in all."""
+    """Let the expert play to the end; return the number of turns used."""
     while env.ending is None:
         step = env.step(env.expert_action())
         assert "invalid" not in step.info
@@ -58,21 +58,21 @@ def solve(env: FifteenPuzzle) -> int:
 
 @cache
 def distances(size: int) -> dict[Tiles, int]:
-    """Board -> moves to order, for every board at most 20 moves away."""
+    """Return {board: moves to the solution} for every board at most 20 moves away."""
     order = (*range(1, size * size), 0)
-    found = {order: 0}
+    distance = {order: 0}
     queue = deque([order])
-    while queue and found[queue[0]] < 20:
+    while queue and distance[queue[0]] < 20:
         tiles = queue.popleft()
         for move in BACK:
             after = slid(tiles, move)
-            if after is not None and after not in found:
-                found[after] = found[tiles] + 1
+            if after is not None and after not in distance:
+                distance[after] = distance[tiles] + 1
                 queue.append(after)
-    return found
+    return distance
 
 
-def test_moves_name_the_way_a_tile_slides() -> None:
+def test_moves_name_the_direction_in_which_a_tile_slides() -> None:
     env = game(num_rows=3, max_turns=20)
     for move, after in [
         ("up", " 1  2  3\n 4  8  5\n 6 __  7"),
@@ -81,7 +81,7 @@ def test_moves_name_the_way_a_tile_slides() -> None:
         ("right", " 1  2  3\n__  4  5\n 6  8  7"),
     ]:
         env.grid = " 1  2  3\n 4 __  5\n 6  8  7"
-        step = say(env, move)
+        step = play(env, move)
         assert env.board() == after
         assert "invalid" not in step.info
 
@@ -93,26 +93,26 @@ def test_moves_name_the_way_a_tile_slides() -> None:
 def test_a_move_without_a_tile_costs_a_turn_and_changes_nothing(move: str, grid: str) -> None:
     env = game("easy")
     env.grid = grid
-    step = say(env, move)
+    step = play(env, move)
     assert step.info["invalid"] == "rule"
     assert (env.board(), env.turn, step.reward, step.terminated) == (grid, 1, 0.0, False)
 
 
-def test_order_wins() -> None:
+def test_the_solved_board_wins() -> None:
     env = game("easy")
     env.grid = " 1  2\n__  3"
-    step = say(env, "left")
+    step = play(env, "left")
     assert (step.reward, step.terminated, step.info["success"]) == (1.0, True, True)
 
 
 @pytest.mark.parametrize("text", ["left", "LEFT", " Left\n", "`left`", "left.", "(left)"])
-def test_harmless_spellings_are_read(text: str) -> None:
+def test_lenient_move_formats(text: str) -> None:
     assert game().parse(text) == "left"
 
 
 @pytest.mark.parametrize("text", ["", "l", "7", "left left", "左", "\0left"])
-def test_other_words_are_not(text: str) -> None:
-    step = say(game(), text)
+def test_other_words_are_rejected(text: str) -> None:
+    step = play(game(), text)
     assert (step.reward, step.info["ending"]) == (-0.1, "format")
 
 
@@ -135,7 +135,7 @@ def test_every_board_is_solved_within_the_budget(num_rows: int, max_turns: int, 
 def test_the_expert_plays_a_shortest_plan(num_rows: int, seeds: int) -> None:
     for seed in range(seeds):
         env = game(seed=seed, num_rows=num_rows, max_turns=20)
-        for _ in range(seed % 4):  # from other boards too
+        for _ in range(seed % 4):  # from scrambled boards, too
             if env.ending is None:
                 env.step(env.sample_random_action())
         shortest = env.turn + distances(num_rows).get(tiles_of(env), 20)
@@ -151,16 +151,16 @@ def test_large_boards_are_hard_but_not_too_hard() -> None:
 @given(seed=st.integers(0, 2**32), played=st.lists(moves, max_size=8))
 @settings(max_examples=25)
 def test_the_experts_move_depends_on_the_board_alone(seed: int, played: list[str]) -> None:
-    asked = game(seed=seed, num_rows=3, max_turns=60)
+    used = game(seed=seed, num_rows=3, max_turns=60)
     for move in played:
-        if asked.ending is None:
-            asked.expert_action()
-            say(asked, move)
-    while asked.ending is None:
+        if used.ending is None:
+            used.expert_action()
+            play(used, move)
+    while used.ending is None:
         fresh = game(num_rows=3, max_turns=60)
-        fresh.grid = asked.grid
-        assert fresh.expert_action() == asked.expert_action()
-        asked.step(asked.expert_action())
+        fresh.grid = used.grid
+        assert fresh.expert_action() == used.expert_action()
+        used.step(used.expert_action())
 
 
 @given(seed=st.integers(0, 2**32), variant=st.sampled_from(["easy", "hard", "random"]), played=st.lists(moves))
@@ -172,7 +172,7 @@ def test_play_follows_the_rules(seed: int, variant: str, played: list[str]) -> N
     for move in played:
         if env.ending is not None:
             break
-        step = say(env, move)
+        step = play(env, move)
         after = slid(tiles, move)
         tiles = after or tiles
         assert tiles_of(env) == tiles
@@ -181,18 +181,18 @@ def test_play_follows_the_rules(seed: int, variant: str, played: list[str]) -> N
         assert (env.ending == "solved") == (tiles == order)
         if after and env.ending is None:
             fork = env.fork()
-            say(fork, BACK[move])
+            play(fork, BACK[move])
             assert slid(tiles_of(fork), move) == tiles_of(env) == tiles
 
 
-def test_the_expert_copes_with_boards_beyond_its_search() -> None:
+def test_the_expert_handles_boards_beyond_its_search_limit() -> None:
     env = game()
     env.grid = "14 15 13 12\n11 10  9  8\n 7  6  5  4\n 3  2  1 __"
     for _ in range(10):
         assert "invalid" not in env.step(env.expert_action()).info
 
 
-def test_the_random_player_moves_where_it_can() -> None:
+def test_the_random_player_makes_possible_moves() -> None:
     env = game()
     while env.ending is None:
         assert "invalid" not in env.step(env.sample_random_action()).info
@@ -217,7 +217,7 @@ def test_random_draws_every_level() -> None:
     assert drawn == {(2, 10), (3, 20), (4, 50)}
 
 
-def test_the_prompt_tells_what_the_moves_mean() -> None:
+def test_the_prompt_explains_the_moves() -> None:
     prompt, info = game(num_rows=4, max_turns=50).reset(seed=0)
     assert isinstance(prompt, str)
     assert "up: the tile below the gap moves up" in prompt
@@ -227,7 +227,7 @@ def test_the_prompt_tells_what_the_moves_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "told"),
+    ("kwargs", "message"),
     [
         ({"num_rows": 1}, "from 2 to 10"),
         ({"num_rows": 11}, "from 2 to 10"),
@@ -236,6 +236,6 @@ def test_the_prompt_tells_what_the_moves_mean() -> None:
         ({"num_rows": 5, "max_turns": None}, "num_rows"),
     ],
 )
-def test_bad_values_are_refused(kwargs: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadValue, match=told):
+def test_bad_values_are_rejected(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         palestra.make("game:FifteenPuzzle-v0-hard", **kwargs)

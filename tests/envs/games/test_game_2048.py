@@ -21,27 +21,27 @@ def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> Game2048:
     return env
 
 
-def say(env: Game2048, move: str) -> Step:
+def play(env: Game2048, move: str) -> Step:
     return env.step(f"\\boxed{{{move}}}")
 
 
-def shown(board: object) -> list[list[int]]:
-    """The tiles as a player reads them off the board, 0 where empty."""
+def parse_board(board: object) -> list[list[int]]:
+    """Parse the tiles from the board, 0 for an empty cell."""
     return [[0 if cell == "." else int(cell) for cell in line.split()] for line in str(board).splitlines()]
 
 
 def put(env: Game2048, *rows: str) -> None:
-    """Lay out a board."""
+    """Set the board."""
     env.cells = [0 if cell == "." else int(cell).bit_length() - 1 for row in rows for cell in row.split()]
-    env.first_best = max(env.cells)
+    env.initial_rank = max(env.cells)
 
 
 ranks = st.integers(0, 5)
 boards = st.lists(ranks, min_size=16, max_size=16)
 
 
-def slid_plainly(line: list[int]) -> list[int]:
-    """The rule in other words: in every run of equal tiles, pairs merge from the front."""
+def reference_slide(line: list[int]) -> list[int]:
+    """Reference implementation: in every run of equal tiles, pairs merge from the front."""
     merged: list[int] = []
     for rank, run in groupby([rank for rank in line if rank]):
         pairs, single = divmod(len(list(run)), 2)
@@ -50,16 +50,16 @@ def slid_plainly(line: list[int]) -> list[int]:
 
 
 @given(st.lists(ranks, min_size=3, max_size=8))
-def test_lines_slide_by_the_rule(line: list[int]) -> None:
-    assert list(slid(tuple(line))) == slid_plainly(line)
+def test_lines_slide_like_the_reference(line: list[int]) -> None:
+    assert list(slid(tuple(line))) == reference_slide(line)
 
 
-def moved_plainly(cells: list[int], move: str) -> list[int]:
+def reference_move(cells: list[int], move: str) -> list[int]:
     lines = [cells[i : i + 4] if move in ("left", "right") else cells[i // 4 :: 4] for i in range(0, 16, 4)]
     if move in ("right", "down"):
-        lines = [slid_plainly(line[::-1])[::-1] for line in lines]
+        lines = [reference_slide(line[::-1])[::-1] for line in lines]
     else:
-        lines = [slid_plainly(line) for line in lines]
+        lines = [reference_slide(line) for line in lines]
     if move in ("up", "down"):
         lines = [list(row) for row in zip(*lines, strict=True)]
     return [rank for line in lines for rank in line]
@@ -69,8 +69,8 @@ def moved_plainly(cells: list[int], move: str) -> list[int]:
 def test_a_move_slides_every_line_and_adds_one_tile(cells: list[int], move: str, seed: int) -> None:
     env = game(seed=seed, target_tile=2048, max_turns=1000)
     env.cells = cells[:]
-    expected = moved_plainly(cells, move)
-    step = say(env, move)
+    expected = reference_move(cells, move)
+    step = play(env, move)
     if expected == cells:
         assert step.info["invalid"] == "rule"
         assert env.cells == cells
@@ -78,17 +78,19 @@ def test_a_move_slides_every_line_and_adds_one_tile(cells: list[int], move: str,
     assert "invalid" not in step.info
     changed = [(old, new) for old, new in zip(expected, env.cells, strict=True) if old != new]
     assert changed in ([(0, 1)], [(0, 2)])
-    assert shown(env.board()) == [[2**rank if rank else 0 for rank in env.cells[i : i + 4]] for i in range(0, 16, 4)]
-    movable = any(moved_plainly(env.cells, way) != env.cells for way in DIRECTIONS)
+    assert parse_board(env.board()) == [
+        [2**rank if rank else 0 for rank in env.cells[i : i + 4]] for i in range(0, 16, 4)
+    ]
+    movable = any(reference_move(env.cells, way) != env.cells for way in DIRECTIONS)
     assert step.terminated == (not movable)
 
 
-def test_a_game_starts_with_two_tiles_and_twos_are_nine_in_ten() -> None:
+def test_a_game_starts_with_two_tiles_of_which_90_percent_are_twos() -> None:
     env = game()
     fours = 0
     for seed in range(1000):
         prompt, info = env.reset(seed=seed)
-        tiles = sorted(tile for row in shown(info["suffix"]) for tile in row if tile)
+        tiles = sorted(tile for row in parse_board(info["suffix"]) for tile in row if tile)
         assert tiles in ([2, 2], [2, 4], [4, 4])
         assert str(info["suffix"]) in str(prompt)
         fours += tiles.count(4)
@@ -98,35 +100,35 @@ def test_a_game_starts_with_two_tiles_and_twos_are_nine_in_ten() -> None:
 def test_reaching_the_target_wins() -> None:
     env = game("easy")
     put(env, "32 . . 32", "2 4 8 16", "2 . . .", ". . . .")
-    step = say(env, "left")
+    step = play(env, "left")
     assert (step.terminated, step.reward, step.info["success"]) == (True, 1.0, True)
-    assert shown(step.info["suffix"])[0][0] == 64
+    assert parse_board(step.info["suffix"])[0][0] == 64
 
 
 def test_a_board_without_a_move_is_lost() -> None:
     env = game(seed=2)
     put(env, "8 16 8 16", "16 8 16 8", "8 16 8 16", "8 64 32 .")
-    step = say(env, "right")  # leaves one cell, and what appears there fits nowhere
+    step = play(env, "right")  # leaves one cell; the tile that appears there cannot merge
     assert (step.terminated, step.reward, step.info["ending"]) == (True, 0.0, "lost")
     assert "largest tile was 64" in str(step.observation)
 
 
-def test_a_full_board_that_can_merge_goes_on() -> None:
+def test_a_full_board_that_can_merge_continues() -> None:
     env = game(seed=2)
     put(env, "8 16 8 16", "8 32 4 32", "16 4 8 64", "8 64 32 .")
-    step = say(env, "right")
+    step = play(env, "right")
     assert 0 not in env.cells
     assert not step.terminated
 
 
 @pytest.mark.parametrize("text", ["left", "LEFT", " Left ", "(left)", "[left]", "'left'", '"left".'])
-def test_moves_may_be_written_loosely(text: str) -> None:
+def test_lenient_move_formats(text: str) -> None:
     assert game().parse(text) == "left"
 
 
 @pytest.mark.parametrize("text", ["", "l", "left right", "west", "leftt", "0"])
-def test_what_is_no_move_ends_the_game(text: str) -> None:
-    step = say(game(), text)
+def test_an_unreadable_move_ends_the_game(text: str) -> None:
+    step = play(game(), text)
     assert (step.terminated, step.reward, step.info["ending"]) == (True, -0.1, "format")
 
 
@@ -143,22 +145,22 @@ def test_what_is_no_move_ends_the_game(text: str) -> None:
         {"board_size": 2},
         {"board_size": 9},
         {"board_size": 3, "target_tile": 2048, "max_turns": 5000},
-        {"target_tile": 512, "max_turns": 50},  # GEM's budgets, out of reach
+        {"target_tile": 512, "max_turns": 50},  # GEM's budgets, not reachable
         {"target_tile": 2048, "max_turns": 100},
         {"target_tile": 128, "max_turns": None},
     ],
 )
-def test_what_cannot_be_reached_is_refused(kwargs: dict[str, Any]) -> None:
+def test_unreachable_targets_are_rejected(kwargs: dict[str, Any]) -> None:
     with pytest.raises(BadValue):
         game(**kwargs)
 
 
 @settings(max_examples=40)
 @given(turns=st.integers(1, 600), moves=st.randoms(use_true_random=False))
-def test_no_game_outgrows_the_bound_on_targets(turns: int, moves: Any) -> None:
+def test_no_game_exceeds_the_bound_on_targets(turns: int, moves: Any) -> None:
     env = game("extreme-hard", seed=turns)
     while env.ending is None and env.turn < min(turns, 60):
-        say(env, moves.choice(DIRECTIONS))
+        play(env, moves.choice(DIRECTIONS))
         total = sum(2**rank for rank in env.cells if rank)
         assert total <= 8 + 4 * env.turn
 
@@ -177,7 +179,7 @@ def test_partial_credit_follows_the_largest_tile() -> None:
     env = game("easy", partial_credit=True)
     put(env, "4 4 . .", ". . . .", ". . . .", "2 . . .")
     assert env.progress() == 0.0
-    assert say(env, "left").reward == pytest.approx(1 / 4)  # 8 is one of the four doublings from 4 to 64
+    assert play(env, "left").reward == pytest.approx(1 / 4)  # 8 is one of the four doublings from 4 to 64
     rewards = [1 / 4]
     while env.ending is None:
         rewards.append(env.step(env.expert_action()).reward)
@@ -190,7 +192,7 @@ def test_partial_credit_follows_the_largest_tile() -> None:
 
 @settings(max_examples=40)
 @given(cells=boards, size=st.integers(3, 4), goal=st.integers(6, 11))
-def test_the_expert_moves_something_wherever_a_move_is_left(cells: list[int], size: int, goal: int) -> None:
+def test_the_expert_makes_a_possible_move(cells: list[int], size: int, goal: int) -> None:
     cells = cells[: size * size]
     env = game(board_size=size, target_tile=2**goal if goal <= size**2 + 1 else 64, max_turns=2000)
     env.cells = cells
@@ -201,18 +203,18 @@ def test_the_expert_moves_something_wherever_a_move_is_left(cells: list[int], si
 
 @settings(max_examples=40)
 @given(cells=boards, goal=st.integers(6, 8))
-def test_the_expert_takes_a_win_at_hand(cells: list[int], goal: int) -> None:
+def test_the_expert_takes_an_immediate_win(cells: list[int], goal: int) -> None:
     env = game(target_tile=2**goal, max_turns=100)
     cells[3], cells[7] = goal - 1, goal - 1
     env.cells = cells[:]
-    assert say(env, env.expert_move()).info["success"]
+    assert play(env, env.expert_move()).info["success"]
 
 
 @given(st.lists(st.integers(0, 10), min_size=4, max_size=4))
-def test_the_expert_values_a_line_whichever_way_it_is_read(line: list[int]) -> None:
-    worth = expert(4, 11).lines._worth
-    assert worth(tuple(line)) == worth(tuple(line[::-1]))
-    assert worth(tuple(sorted(line))) >= worth(tuple(line))  # an ordered one is worth most
+def test_the_value_of_a_line_does_not_depend_on_its_direction(line: list[int]) -> None:
+    value = expert(4, 11).lines._value
+    assert value(tuple(line)) == value(tuple(line[::-1]))
+    assert value(tuple(sorted(line))) >= value(tuple(line))  # the ordered line has the highest value
 
 
 def packed(cells: list[int]) -> tuple[int, int]:
@@ -223,20 +225,20 @@ def packed(cells: list[int]) -> tuple[int, int]:
 
 @settings(max_examples=40)
 @given(cells=boards)
-def test_the_expert_looks_ahead_by_the_rules(cells: list[int]) -> None:
+def test_the_expert_matches_a_reference_expectimax(cells: list[int]) -> None:
     player = expert(4, 11)
 
-    def worth(board: list[int]) -> int:
+    def value(board: list[int]) -> int:
         lines = [board[i : i + 4] for i in range(0, 16, 4)] + [board[i::4] for i in range(4)]
-        return sum(player.lines._worth(tuple(line)) for line in lines)
+        return sum(player.lines._value(tuple(line)) for line in lines)
 
     def best(board: list[int], layers: int) -> float:
-        after = [moved_plainly(board, way) for way in DIRECTIONS]
+        after = [reference_move(board, way) for way in DIRECTIONS]
         return max((average(moved, layers) for moved in after if moved != board), default=DEAD)
 
     def average(board: list[int], layers: int) -> float:
         if not layers:
-            return worth(board)
+            return value(board)
         empty = [i for i, rank in enumerate(board) if not rank]
         return sum(best([*board[:i], 1, *board[i + 1 :]], layers - 1) for i in empty) / len(empty)
 
@@ -264,19 +266,19 @@ def test_the_expert_plays_on_boards_of_other_sizes(size: int) -> None:
     assert env.ending == "solved"
 
 
-def test_the_random_player_makes_moves_that_count() -> None:
+def test_the_random_player_makes_valid_moves() -> None:
     env = game(seed=9)
     while env.ending is None:
         assert "invalid" not in env.step(env.sample_random_action()).info
 
 
-def test_forks_go_their_own_way() -> None:
+def test_forks_are_independent() -> None:
     env = game(seed=4)
-    twin = env.fork()
+    fork = env.fork()
     before = env.board()
     for _ in range(20):
-        twin.step(twin.expert_action())
+        fork.step(fork.expert_action())
     assert env.board() == before
     for _ in range(20):
         env.step(env.expert_action())
-    assert env.board() == twin.board()
+    assert env.board() == fork.board()

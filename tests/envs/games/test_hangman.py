@@ -23,7 +23,7 @@ def game(seed: int = 0, variant: str = "hard", **kwargs: Any) -> Hangman:
 
 @cache
 def seed_of(word: str) -> int:
-    """A seed whose game hides `word`."""
+    """Return a seed whose hidden word is `word`."""
     env = game(word_length=len(word))
     for seed in range(100_000):
         env.reset(seed=seed)
@@ -36,11 +36,11 @@ def hiding(word: str, **kwargs: Any) -> Hangman:
     return game(seed_of(word), "easy", word_length=len(word), **kwargs)
 
 
-def say(env: Hangman, guess: str) -> Step:
+def play(env: Hangman, guess: str) -> Step:
     return env.step(f"\\boxed{{{guess}}}")
 
 
-def test_the_prompt_says_what_is_needed() -> None:
+def test_the_prompt_states_the_rules() -> None:
     prompt, info = palestra.make("game:Hangman-v0-hard").reset(seed=1)
     assert "everyday English word of 7 letters" in prompt
     assert "20 turns" in prompt
@@ -48,39 +48,39 @@ def test_the_prompt_says_what_is_needed() -> None:
     assert info["suffix"] == "Word: _ _ _ _ _ _ _\nIn the word:\nNot in the word:"
 
 
-def test_a_game_by_letters() -> None:
+def test_guessing_letters() -> None:
     env = hiding("egg")
     assert (
-        say(env, "a").observation
+        play(env, "a").observation
         == "Turn 1 of 10: A is not in the word.\nWord: _ _ _\nIn the word:\nNot in the word: A"
     )
     assert (
-        say(env, "G").observation == "Turn 2 of 10: G is in the word.\nWord: _ G G\nIn the word: G\nNot in the word: A"
+        play(env, "G").observation == "Turn 2 of 10: G is in the word.\nWord: _ G G\nIn the word: G\nNot in the word: A"
     )
-    step = say(env, "e")  # the last letter shown wins
+    step = play(env, "e")  # revealing the last letter wins
     assert (step.reward, step.terminated, step.info["success"]) == (1.0, True, True)
     assert "Word: E G G" in step.observation
 
 
-def test_a_game_by_words() -> None:
+def test_guessing_words() -> None:
     env = hiding("egg")
-    step = say(env, "cat")
+    step = play(env, "cat")
     assert (step.reward, step.terminated, "invalid" in step.info) == (0.0, False, False)
     assert (
         step.observation
         == "Turn 1 of 10: CAT is not the word.\nWord: _ _ _\nIn the word:\nNot in the word:\nWords tried: CAT"
     )
-    step = say(env, "Egg")
+    step = play(env, "Egg")
     assert (step.reward, step.info["ending"]) == (1.0, "solved")
     assert "Word: E G G" in step.observation
 
 
 @given(seed=st.integers(0, 10**6), letters=st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=20))
-def test_the_board_shows_what_was_hit_and_nothing_else(seed: int, letters: list[str]) -> None:
+def test_the_board_shows_only_the_guessed_letters(seed: int, letters: list[str]) -> None:
     env = game(seed, max_turns=100)
     tried: set[str] = set()
     for letter in letters:
-        step = say(env, letter)
+        step = play(env, letter)
         assert (step.info.get("invalid") == "rule") == (letter in tried)
         tried.add(letter)
         hidden = env.hidden.lower()
@@ -107,9 +107,9 @@ def test_the_board_shows_what_was_hit_and_nothing_else(seed: int, letters: list[
 def test_a_guess_against_the_rules_costs_a_turn_and_changes_nothing(guess: str, hint: str) -> None:
     env = hiding("egg")
     for earlier in ("g", "a", "cat"):
-        say(env, earlier)
+        play(env, earlier)
     before = env.board()
-    step = say(env, guess)
+    step = play(env, guess)
     assert step.info["invalid"] == "rule"
     assert hint in step.observation
     assert (step.reward, step.terminated, step.info["turn"]) == (0.0, False, 4)
@@ -117,15 +117,15 @@ def test_a_guess_against_the_rules_costs_a_turn_and_changes_nothing(guess: str, 
 
 
 @pytest.mark.parametrize("text", ["", " ", "7", "é", "e!", "\x00", "{}"])
-def test_what_is_no_guess_ends_the_game(text: str) -> None:
-    step = say(hiding("egg"), text)
+def test_an_unreadable_guess_ends_the_game(text: str) -> None:
+    step = play(hiding("egg"), text)
     assert (step.reward, step.terminated, step.info["ending"]) == (-0.1, True, "format")
     assert "The word was EGG." in step.observation
 
 
 def test_out_of_turns() -> None:
     env = hiding("egg", max_turns=1)
-    step = say(env, "e")
+    step = play(env, "e")
     assert (step.reward, step.terminated, step.info["ending"]) == (0.0, True, "out_of_turns")
     assert "The word was EGG." in step.observation
 
@@ -133,7 +133,7 @@ def test_out_of_turns() -> None:
 @pytest.mark.parametrize("guesses", ["g a e", "g egg", "egg"])
 def test_partial_credit_sums_to_one(guesses: str) -> None:
     env = hiding("egg", partial_credit=True)
-    rewards = [say(env, guess).reward for guess in guesses.split()]
+    rewards = [play(env, guess).reward for guess in guesses.split()]
     assert sum(rewards) == pytest.approx(1.0)
     if guesses.startswith("g "):
         assert rewards[0] == pytest.approx(2 / 3)
@@ -151,7 +151,7 @@ def test_hardcore_hides_rare_words() -> None:
         assert env.ending == "solved"
 
 
-def test_levels_are_drawn_where_nothing_is_given() -> None:
+def test_levels_are_drawn_for_none() -> None:
     env = palestra.make("game:Hangman-v0-random")
     assert isinstance(env, Hangman)
     drawn = set()
@@ -163,7 +163,7 @@ def test_levels_are_drawn_where_nothing_is_given() -> None:
 
 
 @pytest.mark.parametrize("length", [2, 11, 5.0, "5"])
-def test_impossible_lengths_are_refused(length: Any) -> None:
+def test_impossible_lengths_are_rejected(length: Any) -> None:
     with pytest.raises(BadValue, match="from 3 to 10"):
         game(word_length=length)
 
@@ -197,10 +197,10 @@ def test_the_expert_finds_most_short_words() -> None:
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 10**6), lead=st.integers(0, 12), said=st.sampled_from(["planner", "qqqqqqq", "a", "zz"]))
-def test_the_expert_takes_over_from_any_player(seed: int, lead: int, said: str) -> None:
+@given(seed=st.integers(0, 10**6), lead=st.integers(0, 12), guess=st.sampled_from(["planner", "qqqqqqq", "a", "zz"]))
+def test_the_expert_takes_over_from_any_player(seed: int, lead: int, guess: str) -> None:
     env = game(seed, max_turns=26)
-    say(env, said)
+    play(env, guess)
     for _ in range(lead):
         if env.ending is None:
             env.step(env.sample_random_action())
@@ -226,10 +226,10 @@ def test_the_random_player_never_repeats_a_letter() -> None:
     assert env.ending == "solved"
 
 
-def test_forks_go_their_own_way() -> None:
+def test_forks_are_independent() -> None:
     env = hiding("egg")
-    say(env, "g")
-    twin = env.fork()
-    first = say(twin, "cat")
+    play(env, "g")
+    fork = env.fork()
+    first = play(fork, "cat")
     assert env.wrong == []
-    assert say(env, "cat") == first
+    assert play(env, "cat") == first

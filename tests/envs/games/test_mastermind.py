@@ -23,7 +23,7 @@ def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> Mastermind:
     return env
 
 
-def say(env: Mastermind, guess: str) -> Step:
+def play(env: Mastermind, guess: str) -> Step:
     return env.step(f"\\boxed{{{guess}}}")
 
 
@@ -32,13 +32,13 @@ def secret(env: Mastermind) -> list[int]:
 
 
 def pegs(guess: list[int], code: list[int]) -> tuple[int, int]:
-    """Black and white, by the definition."""
+    """Reference implementation of the pegs: (black, white)."""
     black = sum(a == b for a, b in zip(guess, code, strict=True))
     return black, sum((Counter(guess) & Counter(code)).values()) - black
 
 
 def history(env: Mastermind) -> list[tuple[list[int], tuple[int, int]]]:
-    """The guesses and their answers, as a player reads them off the board."""
+    """Parse the guesses and their pegs from the board."""
     return [([int(n) for n in guess.split()], (int(b), int(w))) for guess, b, w in LINE.findall(env.board())]
 
 
@@ -54,7 +54,7 @@ def test_pegs_with_duplicates(seed: int, length: int, numbers: int, data: st.Dat
     guesses = data.draw(st.lists(st.lists(st.integers(1, numbers), min_size=length, max_size=length), max_size=5))
     seen: list[list[int]] = []
     for guess in guesses:
-        step = say(env, " ".join(map(str, guess)))
+        step = play(env, " ".join(map(str, guess)))
         if guess in seen:
             assert step.info["invalid"] == "rule"
         else:
@@ -72,14 +72,14 @@ def test_pegs_without_duplicates(seed: int, numbers: list[int]) -> None:
     env = game(seed=seed)
     code = secret(env)
     assert len(set(code)) == 4
-    say(env, " ".join(map(str, numbers[:4])))
+    play(env, " ".join(map(str, numbers[:4])))
     assert history(env) == [(numbers[:4], pegs(numbers[:4], code))]
 
 
 def test_the_last_observation_shows_every_guess() -> None:
     env = game(seed=3)
     for i in range(1, 6):
-        step = say(env, f"{i} {i + 1} {i + 2} {i + 3}")
+        step = play(env, f"{i} {i + 1} {i + 2} {i + 3}")
     lines = step.observation.splitlines()  # type: ignore[union-attr]
     assert [line.split(" gets ")[0] for line in lines[2:]] == ["1 2 3 4", "2 3 4 5", "3 4 5 6", "4 5 6 7", "5 6 7 8"]
     assert step.info["suffix"] in step.observation
@@ -90,7 +90,7 @@ def test_the_last_observation_shows_every_guess() -> None:
 )
 def test_lenient_reading(text: str) -> None:
     env = game()
-    say(env, text)
+    play(env, text)
     assert history(env)[0][0] == [5, 2, 7, 1]
 
 
@@ -110,47 +110,47 @@ def test_lenient_reading(text: str) -> None:
     ],
 )
 def test_unreadable(text: str) -> None:
-    step = say(game(), text)
+    step = play(game(), text)
     assert (step.terminated, step.reward, step.info["invalid"], step.info["success"]) == (True, -0.1, "format", False)
 
 
 @pytest.mark.parametrize(
     "text", ["1 2 3", "1 2 3 4 5", "12345", "0 1 2 3", "1 2 3 9", "-1 2 3 4", "1 2 3 999999999", "1 1 2 3"]
 )
-def test_against_the_rules(text: str) -> None:
+def test_rule_violations(text: str) -> None:
     env = game()
-    step = say(env, text)
+    step = play(env, text)
     assert (step.terminated, step.reward, step.info["invalid"]) == (False, 0.0, "rule")
     assert env.board() == ""
-    assert "1 2 3 5" in say(env, "1 2 3 5").observation
+    assert "1 2 3 5" in play(env, "1 2 3 5").observation
 
 
-def test_run_together_is_ambiguous_beyond_nine() -> None:
+def test_codes_without_spaces_are_ambiguous_beyond_nine() -> None:
     env = game(num_numbers=12)
-    assert say(env, "1234").info["invalid"] == "rule"
-    assert "invalid" not in say(env, "12 3 4 11").info
+    assert play(env, "1234").info["invalid"] == "rule"
+    assert "invalid" not in play(env, "12 3 4 11").info
 
 
 def test_a_repeated_guess_costs_a_turn_and_changes_nothing() -> None:
     env = game(seed=1, max_turns=3)
-    say(env, "1 2 3 4")
+    play(env, "1 2 3 4")
     board = env.board()
-    step = say(env, "1,2,3,4")
+    step = play(env, "1,2,3,4")
     assert step.info["invalid"] == "rule"
     assert env.board() == board
-    assert say(env, "1 2 3 4").info["ending"] == "out_of_turns"
+    assert play(env, "1 2 3 4").info["ending"] == "out_of_turns"
 
 
-def test_the_solution_is_told_after_a_loss() -> None:
+def test_the_solution_is_revealed_after_a_loss() -> None:
     env = game(max_turns=1, seed=5)
     code = secret(env)
-    step = say(env, " ".join(map(str, reversed(code))))
+    step = play(env, " ".join(map(str, reversed(code))))
     assert (step.reward, step.info["success"]) == (0.0, False)
     assert f"The code was {' '.join(map(str, code))}." in step.observation
 
 
 @pytest.mark.parametrize(("variant", "seeds", "most"), [("easy", 200, 5), ("hard", 150, 8), ("random", 100, 8)])
-def test_the_expert_wins_and_guesses_only_what_fits(variant: str, seeds: int, most: int) -> None:
+def test_the_expert_wins_with_consistent_guesses(variant: str, seeds: int, most: int) -> None:
     env = game(variant)
     moves: dict[str, str] = {}
     for seed in range(seeds):
@@ -158,7 +158,7 @@ def test_the_expert_wins_and_guesses_only_what_fits(variant: str, seeds: int, mo
         transcript = str(prompt)
         while True:
             action = env.expert_action()
-            assert moves.setdefault(transcript, action) == action  # it knows no more than the player
+            assert moves.setdefault(transcript, action) == action  # the move depends only on visible information
             guess = [int(number) for number in re.findall(r"\d+", action)]
             assert all(pegs(guess, before) == answer for before, answer in history(env))
             step = env.step(action)
@@ -171,7 +171,7 @@ def test_the_expert_wins_and_guesses_only_what_fits(variant: str, seeds: int, mo
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 8), st.booleans())
-def test_the_expert_goes_on_from_anywhere(seed: int, turns: int, duplicates: bool) -> None:
+def test_the_expert_continues_from_any_position(seed: int, turns: int, duplicates: bool) -> None:
     env = game(seed=seed, duplicate_numbers=duplicates)
     for _ in range(turns):
         if env.step(env.sample_random_action()).terminated:
@@ -193,15 +193,15 @@ def test_large_codes_get_legal_guesses(length: int, numbers: int, duplicates: bo
             break
 
 
-def test_a_given_up_search_still_gives_a_new_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palestra.envs.games.mastermind._STEPS", 0)
+def test_a_search_at_its_limit_still_returns_a_new_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palestra.envs.games.mastermind._MAX_STEPS", 0)
     env = game()
     for _ in range(5):
         assert "invalid" not in env.step(env.expert_action()).info
 
 
 @given(st.integers(0, 2**32), st.booleans())
-def test_the_random_player_keeps_the_rules(seed: int, duplicates: bool) -> None:
+def test_the_random_player_follows_the_rules(seed: int, duplicates: bool) -> None:
     env = game(seed=seed, duplicate_numbers=duplicates)
     assert "invalid" not in env.step(env.sample_random_action()).info
 
@@ -215,7 +215,7 @@ def test_levels_are_drawn() -> None:
     assert drawn == {(2, 4, 10), (4, 6, 20), (4, 8, 30)}
 
 
-def test_duplicates_need_fewer_numbers_and_are_told() -> None:
+def test_duplicates_need_fewer_numbers_and_are_mentioned_in_the_prompt() -> None:
     prompt, _ = palestra.make("game:Mastermind-v0-easy", code_length=5, num_numbers=3, duplicate_numbers=True).reset(
         seed=0
     )
@@ -251,12 +251,12 @@ def test_partial_credit_sums_to_one() -> None:
     assert total == pytest.approx(1.0)
 
 
-def test_a_fork_goes_its_own_way() -> None:
+def test_a_fork_is_independent() -> None:
     env = game()
-    say(env, "1 2 3 4")
+    play(env, "1 2 3 4")
     board = env.board()
-    twin = env.fork()
-    say(twin, "5 6 7 8")
+    fork = env.fork()
+    play(fork, "5 6 7 8")
     assert env.board() == board
-    assert "invalid" not in say(env, "5 6 7 8").info
-    assert env.board() == twin.board()
+    assert "invalid" not in play(env, "5 6 7 8").info
+    assert env.board() == fork.board()

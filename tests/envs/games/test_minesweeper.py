@@ -22,16 +22,16 @@ def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> Minesweeper:
     return env
 
 
-def say(env: Minesweeper, *move: object) -> Step:
+def play(env: Minesweeper, *move: object) -> Step:
     return env.step(f"\\boxed{{{' '.join(map(str, move))}}}")
 
 
 def reveal(env: Minesweeper, cell: int) -> Step:
-    return say(env, "reveal", cell // env.cols, cell % env.cols)
+    return play(env, "reveal", cell // env.cols, cell % env.cols)
 
 
-def shown(board: object) -> list[str]:
-    """The cells as a player reads them off the board."""
+def parse_board(board: object) -> list[str]:
+    """Parse the cells from the board."""
     return [cell for line in str(board).splitlines()[1:] for cell in line.split()[1:]]
 
 
@@ -44,7 +44,7 @@ seeds = st.integers(0, 2**48)
 
 
 @given(size=sizes, share=st.floats(0, 1), first=st.integers(0, 80), seed=seeds)
-def test_the_first_reveal_and_where_there_is_room_its_neighbours_are_free(
+def test_the_first_cell_and_if_possible_its_neighbours_are_free(
     size: tuple[int, int], share: float, first: int, seed: int
 ) -> None:
     rows, cols = size
@@ -66,17 +66,17 @@ def test_numbers_count_the_mines_around(seed: int, first: int) -> None:
     laid = {divmod(cell, 8) for cell in mines(env)}
     for cell, number in enumerate(env.numbers):
         row, col = divmod(cell, 8)
-        near = {(row + y, col + x) for y in (-1, 0, 1) for x in (-1, 0, 1)} - {(row, col)}
-        assert number == (MINE if (row, col) in laid else len(near & laid))
+        adjacent = {(row + y, col + x) for y in (-1, 0, 1) for x in (-1, 0, 1)} - {(row, col)}
+        assert number == (MINE if (row, col) in laid else len(adjacent & laid))
 
 
 @given(seed=seeds, moves=st.lists(st.tuples(st.sampled_from(["reveal", "flag"]), st.integers(0, 63)), max_size=40))
-def test_the_board_shows_what_was_opened_and_nothing_else(seed: int, moves: list[tuple[str, int]]) -> None:
+def test_the_board_shows_only_revealed_cells(seed: int, moves: list[tuple[str, int]]) -> None:
     env = game(seed=seed)
     for verb, cell in moves:
-        before = shown(env.board())
-        step = say(env, verb, cell // 8, cell % 8)
-        after = shown(env.board())
+        before = parse_board(env.board())
+        step = play(env, verb, cell // 8, cell % 8)
+        after = parse_board(env.board())
         changed = {i for i in range(64) if before[i] != after[i]}
         if step.info.get("invalid"):
             assert not changed
@@ -87,8 +87,8 @@ def test_the_board_shows_what_was_opened_and_nothing_else(seed: int, moves: list
         else:
             assert all(before[i] == "." and after[i] == "012345678*"[env.numbers[i]] for i in changed)
             assert cell in changed
-            for zero in (i for i in changed if after[i] == "0"):  # no neighbour stays hidden, but for flags
-                assert all(after[near] != "." for near in neighbours(8, 8)[zero])
+            for zero in (i for i in changed if after[i] == "0"):  # no neighbour stays hidden, except flagged ones
+                assert all(after[cell] != "." for cell in neighbours(8, 8)[zero])
             assert len(changed) == 1 or after[cell] == "0"
         if step.terminated:
             hit = after[cell] == "*"
@@ -98,20 +98,20 @@ def test_the_board_shows_what_was_opened_and_nothing_else(seed: int, moves: list
             return
 
 
-def test_opening_the_last_free_cell_wins_without_a_flag() -> None:
+def test_revealing_the_last_free_cell_wins_without_flags() -> None:
     env = game("easy", seed=3)
-    step = say(env, "reveal", 2, 2)
+    step = play(env, "reveal", 2, 2)
     free = [cell for cell in range(25) if cell not in mines(env)]
     for cell in free:
-        if shown(env.board())[cell] == ".":
+        if parse_board(env.board())[cell] == ".":
             assert not step.terminated
             step = reveal(env, cell)
     assert (step.terminated, step.reward, step.info["success"]) == (True, 1.0, True)
 
 
-def test_a_mine_loses_and_the_mines_are_told() -> None:
+def test_a_mine_loses_and_the_mines_are_shown() -> None:
     env = game("easy", seed=3)
-    say(env, "reveal", 2, 2)
+    play(env, "reveal", 2, 2)
     cell = min(mines(env))
     step = reveal(env, cell)
     assert (step.terminated, step.reward, step.info["ending"]) == (True, 0.0, "lost")
@@ -119,46 +119,46 @@ def test_a_mine_loses_and_the_mines_are_told() -> None:
         assert f"({mine // 5}, {mine % 5})" in str(step.observation)
 
 
-def test_flags_protect_a_cell_and_can_be_taken_off() -> None:
+def test_flags_protect_a_cell_and_can_be_removed() -> None:
     env = game(seed=1)
-    assert not say(env, "flag", 3, 3).info.get("invalid")
-    step = say(env, "reveal", 3, 3)  # the first reveal, refused: no mine may be laid yet
+    assert not play(env, "flag", 3, 3).info.get("invalid")
+    step = play(env, "reveal", 3, 3)  # a rejected first reveal must not place the mines
     assert step.info["invalid"] == "rule"
     assert not env.numbers
-    say(env, "reveal", 2, 2)
-    assert shown(env.board())[27] == "F"  # beside a 0, and still not opened
-    assert not say(env, "flag", 3, 3).info.get("invalid")
-    assert shown(env.board())[27] == "."
-    assert not say(env, "reveal", 3, 3).info.get("invalid")
-    assert say(env, "flag", 3, 3).info["invalid"] == "rule"
-    assert say(env, "reveal", 3, 3).info["invalid"] == "rule"
+    play(env, "reveal", 2, 2)
+    assert parse_board(env.board())[27] == "F"  # adjacent to a 0, but not revealed
+    assert not play(env, "flag", 3, 3).info.get("invalid")
+    assert parse_board(env.board())[27] == "."
+    assert not play(env, "reveal", 3, 3).info.get("invalid")
+    assert play(env, "flag", 3, 3).info["invalid"] == "rule"
+    assert play(env, "reveal", 3, 3).info["invalid"] == "rule"
 
 
 @pytest.mark.parametrize(
     "text",
     ["reveal 4 5", "REVEAL 4 5", " Reveal  4,5 ", "reveal (4, 5)", "reveal: [4, 5]", "(reveal 4 5)", "reveal 4 5."],
 )
-def test_moves_may_be_written_loosely(text: str) -> None:
+def test_lenient_move_formats(text: str) -> None:
     assert game().parse(text) == ("reveal", 4, 5)
 
 
 @pytest.mark.parametrize("text", ["", "reveal", "reveal 4", "4 5", "reveal 4 5 6", "reveal a b", "reveal 1234567890 1"])
-def test_what_is_no_move_ends_the_game(text: str) -> None:
-    step = say(game(), text)
+def test_an_unreadable_move_ends_the_game(text: str) -> None:
+    step = play(game(), text)
     assert (step.terminated, step.reward, step.info["ending"]) == (True, -0.1, "format")
 
 
 @pytest.mark.parametrize("text", ["reveal 8 0", "reveal 0 8", "reveal -1 0", "flag 99 99", "dig 1 1"])
-def test_moves_against_the_rules_cost_a_turn_only(text: str) -> None:
+def test_rule_violations_only_cost_a_turn(text: str) -> None:
     env = game()
-    step = say(env, text)
+    step = play(env, text)
     assert (step.terminated, step.info["invalid"], env.turn) == (False, "rule", 1)
-    assert set(shown(env.board())) == {"."}
+    assert set(parse_board(env.board())) == {"."}
 
 
 def test_rows_and_columns_are_labelled() -> None:
     env = game(rows=3, cols=12, num_mines=3)
-    say(env, "flag", 1, 10)
+    play(env, "flag", 1, 10)
     lines = env.board().splitlines()
     assert lines[0].split() == [str(col) for col in range(12)]
     assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2"]
@@ -177,7 +177,7 @@ def test_random_levels() -> None:
 @pytest.mark.parametrize(
     "kwargs", [{"rows": 1}, {"cols": 31}, {"num_mines": 0}, {"num_mines": 64}, {"rows": 9.0}, {"num_mines": "3"}]
 )
-def test_impossible_boards_are_refused(kwargs: dict[str, Any]) -> None:
+def test_impossible_boards_are_rejected(kwargs: dict[str, Any]) -> None:
     with pytest.raises(BadValue):
         game(**kwargs)
 
@@ -199,23 +199,23 @@ def test_partial_credit_sums_to_one() -> None:
     assert wins
 
 
-# The expert, against every board that fits what is seen.
+# The expert, compared with an enumeration of all consistent boards.
 
 
-def fitting_boards(env: Minesweeper) -> list[set[int]]:
-    seen = shown(env.board())
+def consistent_boards(env: Minesweeper) -> list[set[int]]:
+    seen = parse_board(env.board())
     hidden = [cell for cell, look in enumerate(seen) if not look.isdigit()]
     around = neighbours(env.rows, env.cols)
     numbers = [(set(around[cell]), int(look)) for cell, look in enumerate(seen) if look.isdigit()]
     boards = [set(chosen) for chosen in combinations(hidden, env.num_mines)]
-    return [board for board in boards if all(len(board & near) == number for near, number in numbers)]
+    return [board for board in boards if all(len(board & cells) == number for cells, number in numbers)]
 
 
-def played(seed: int, reveals: list[int], count: int = 4) -> Minesweeper:
-    """A 4 x 4 board, some free cells of it open."""
+def partly_revealed(seed: int, reveals: list[int], count: int = 4) -> Minesweeper:
+    """Return a game on a 4 x 4 board with some free cells revealed."""
     env = game(seed=seed, rows=4, cols=4, num_mines=count)
     for cell in reveals:
-        if env.ending is None and cell not in mines(env) and shown(env.board())[cell] == ".":
+        if env.ending is None and cell not in mines(env) and parse_board(env.board())[cell] == ".":
             reveal(env, cell)
     return env
 
@@ -224,15 +224,15 @@ some_reveals = st.lists(st.integers(0, 15), min_size=1, max_size=6)
 
 
 @given(seed=seeds, reveals=some_reveals)
-def test_the_experts_count_is_the_count_of_all_boards(seed: int, reveals: list[int]) -> None:
-    env = played(seed, reveals)
+def test_the_expert_counts_boards_exactly(seed: int, reveals: list[int]) -> None:
+    env = partly_revealed(seed, reveals)
     if env.ending is not None:
         return
-    boards = fitting_boards(env)
-    seen = shown(env.board())
+    boards = consistent_boards(env)
+    seen = parse_board(env.board())
     unknown = sum(1 << cell for cell, look in enumerate(seen) if look == ".")
     clues = [
-        (sum(1 << near for near in neighbours(4, 4)[cell] if seen[near] == "."), int(look))
+        (sum(1 << other for other in neighbours(4, 4)[cell] if seen[other] == "."), int(look))
         for cell, look in enumerate(seen)
         if look.isdigit()
     ]
@@ -243,12 +243,12 @@ def test_the_experts_count_is_the_count_of_all_boards(seed: int, reveals: list[i
 
 
 @given(seed=seeds, reveals=some_reveals)
-def test_the_expert_never_guesses_where_a_cell_is_certainly_free(seed: int, reveals: list[int]) -> None:
-    env = played(seed, reveals)
+def test_the_expert_reveals_a_certainly_free_cell_if_there_is_one(seed: int, reveals: list[int]) -> None:
+    env = partly_revealed(seed, reveals)
     if env.ending is not None:
         return
-    boards = fitting_boards(env)
-    hidden = [cell for cell, look in enumerate(shown(env.board())) if look == "."]
+    boards = consistent_boards(env)
+    hidden = [cell for cell, look in enumerate(parse_board(env.board())) if look == "."]
     choice = best_cell(env.view, 4, 4, 4)
     assert choice in hidden
     if any(all(cell not in board for board in boards) for cell in hidden):
@@ -257,17 +257,17 @@ def test_the_expert_never_guesses_where_a_cell_is_certainly_free(seed: int, reve
 
 @settings(max_examples=30)
 @given(seed=seeds, reveals=some_reveals, count=st.integers(3, 6))
-@example(seed=1916, reveals=[7, 11], count=6)  # here the cell that is likeliest free is not the best one
-def test_with_few_boards_left_the_expert_plays_for_the_most_wins(seed: int, reveals: list[int], count: int) -> None:
-    env = played(seed, reveals, count)
-    boards = fitting_boards(env) if env.ending is None else []
+@example(seed=1916, reveals=[7, 11], count=6)  # here the cell with the lowest risk is not the best one
+def test_with_few_boards_left_the_expert_maximizes_wins(seed: int, reveals: list[int], count: int) -> None:
+    env = partly_revealed(seed, reveals, count)
+    boards = consistent_boards(env) if env.ending is None else []
     if not 2 <= len(boards) <= 20:
         return
-    hidden = [cell for cell, look in enumerate(shown(env.board())) if look == "."]
+    hidden = [cell for cell, look in enumerate(parse_board(env.board())) if look == "."]
     around = [set(nears) for nears in neighbours(4, 4)]
 
     def wins(fitting: list[set[int]], cells: list[int], only: int | None = None) -> int:
-        """By plain search: on how many boards the best play wins, or the best that begins with `only`."""
+        """Return by exhaustive search on how many boards the best play wins, optionally starting with `only`."""
         best = 0
         for cell in cells if only is None else [only]:
             alive = [board for board in fitting if cell not in board]
@@ -279,17 +279,17 @@ def test_with_few_boards_left_the_expert_plays_for_the_most_wins(seed: int, reve
                     total += len(part) if len(rest) == count or len(part) == 1 else wins(part, rest)
             best = max(best, total)
             if len(alive) == len(fitting):
-                break  # a free cell costs nothing, so opening it first is as good as anything
+                break  # a free cell costs nothing, so revealing it first is optimal
         return best
 
     assert wins(boards, hidden, best_cell(env.view, 4, 4, count)) == wins(boards, hidden)
 
 
-def test_the_expert_takes_flags_off_that_are_in_its_way() -> None:
+def test_the_expert_removes_flags_from_cells_it_reveals() -> None:
     env = game("easy", seed=5)
     env.max_turns = 200
     for cell in range(20):
-        say(env, "flag", cell // 5, cell % 5)
+        play(env, "flag", cell // 5, cell % 5)
     while env.ending is None:
         step = env.step(env.expert_action())
         assert "invalid" not in step.info
@@ -308,8 +308,8 @@ def test_the_expert_wins_most_games(variant: str, least: float) -> None:
     assert won >= least * 150
 
 
-def test_the_expert_copes_with_boards_too_wide_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minesweeper_solver, "MOST_STATES", 3)
+def test_the_expert_handles_boards_too_large_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minesweeper_solver, "MAX_STATES", 3)
     env = game(rows=10, cols=10, num_mines=20, max_turns=100)
     for seed in range(10):
         env.reset(seed=seed)
@@ -317,12 +317,12 @@ def test_the_expert_copes_with_boards_too_wide_to_count(monkeypatch: pytest.Monk
             assert "invalid" not in env.step(env.expert_action()).info
 
 
-def test_forks_go_their_own_way() -> None:
+def test_forks_are_independent() -> None:
     env = game(seed=4)
-    twin = env.fork()  # before the mines are laid
+    fork = env.fork()  # before the mines are placed
     reveal(env, 0)
-    reveal(twin, 0)
-    assert env.board() == twin.board()
-    reveal(twin, min(mines(twin)))
+    reveal(fork, 0)
+    assert env.board() == fork.board()
+    reveal(fork, min(mines(fork)))
     assert env.ending is None
     assert "*" not in env.board()

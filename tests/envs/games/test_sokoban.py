@@ -25,7 +25,7 @@ def game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Sokoban:
 
 
 def at(*rows: str, **kwargs: Any) -> Sokoban:
-    """A game in a room drawn by hand."""
+    """Return a game in the given room."""
     text = "\n".join(" ".join(row) for row in rows)
     boxes = text.count("X") + text.count("√")
     env = game(dim_room=(len(rows), len(rows[0])), num_boxes=1, max_turns=kwargs.pop("max_turns", 50), **kwargs)
@@ -35,7 +35,7 @@ def at(*rows: str, **kwargs: Any) -> Sokoban:
     return env
 
 
-def say(env: Sokoban, move: str) -> Step:
+def play(env: Sokoban, move: str) -> Step:
     return env.step(f"\\boxed{{{move}}}")
 
 
@@ -44,7 +44,7 @@ def rows_of(env: Sokoban) -> list[str]:
 
 
 def room_of(env: Sokoban) -> tuple[set[tuple[int, int]], set[tuple[int, int]], Position]:
-    """Floor, goals and position, read off the board."""
+    """Parse floor, goals and position from the board."""
     cells = {(r, c): symbol for r, row in enumerate(rows_of(env)) for c, symbol in enumerate(row)}
     (player,) = [cell for cell, symbol in cells.items() if symbol in "PS"]
     boxes = frozenset(cell for cell, symbol in cells.items() if symbol in "X√")
@@ -53,7 +53,7 @@ def room_of(env: Sokoban) -> tuple[set[tuple[int, int]], set[tuple[int, int]], P
 
 
 def moved(floor: set[tuple[int, int]], position: Position, move: str) -> Position | None:
-    """The rules once more, on coordinates."""
+    """Reference implementation of a move on coordinates."""
     (row, col), boxes = position
     down, right = SHIFTS[move]
     to, behind = (row + down, col + right), (row + 2 * down, col + 2 * right)
@@ -87,11 +87,11 @@ def test_pushing(before: str, move: str, after: str | None) -> None:
     side = "########"
     for turned in (False, True):
         rows = [side, side, before, side, side]
-        if turned:  # the same, with columns for rows
+        if turned:  # transposed
             rows = ["".join(column) for column in zip(*rows, strict=True)]
             move = {"left": "up", "right": "down", "up": "left", "down": "right"}[move]
         env = at(*rows)
-        step = say(env, move)
+        step = play(env, move)
         line = "".join(row[2] for row in rows_of(env)) if turned else rows_of(env)[2]
         assert line == (after or before)
         assert step.info.get("invalid") == (None if after else "rule")
@@ -101,13 +101,13 @@ def test_pushing(before: str, move: str, after: str | None) -> None:
 
 def test_the_game_is_won_when_every_box_is_on_some_goal() -> None:
     env = at("######", "#__√_#", "#PX_O#", "#____#", "######")
-    assert not say(env, "right").terminated
-    step = say(env, "right")
+    assert not play(env, "right").terminated
+    step = play(env, "right")
     assert (step.reward, step.terminated, step.info["success"]) == (1.0, True, True)
     assert rows_of(env)[2] == "#__P√#"
 
 
-def test_a_lost_position_goes_on_until_the_turns_are_used_up() -> None:
+def test_an_unsolvable_position_continues_until_the_turns_are_used_up() -> None:
     env = at("#####", "#X_O#", "#P__#", "#___#", "#####", max_turns=7)
     for turn in range(1, 7):
         step = env.step(env.expert_action())
@@ -116,7 +116,7 @@ def test_a_lost_position_goes_on_until_the_turns_are_used_up() -> None:
     assert env.step(env.expert_action()).info["ending"] == "out_of_turns"
 
 
-def test_a_position_without_any_move_is_survived() -> None:
+def test_players_handle_a_position_without_any_move() -> None:
     env = at("######", "#X####", "#PX#O#", "#X##O#", "##__O#", "######")
     step = env.step(env.expert_action())
     assert (step.terminated, step.info["invalid"]) == (False, "rule")
@@ -124,14 +124,14 @@ def test_a_position_without_any_move_is_survived() -> None:
 
 
 @pytest.mark.parametrize("text", ["up", "UP", " Up ", "'up'", "up.", "[up]", '"up"\n'])
-def test_harmless_spellings_are_read(text: str) -> None:
+def test_lenient_move_formats(text: str) -> None:
     assert game().parse(text) == "up"
 
 
 @pytest.mark.parametrize("text", ["", "north", "u", "up up", "up, down", "上", "\0up", "1"])
-def test_other_words_are_not(text: str) -> None:
+def test_other_words_are_rejected(text: str) -> None:
     env = game()
-    step = say(env, text)
+    step = play(env, text)
     assert (step.reward, step.info["ending"], step.info["invalid"]) == (-0.1, "format", "format")
 
 
@@ -148,7 +148,7 @@ def test_other_words_are_not(text: str) -> None:
         ({"dim_room": (20, 20), "num_boxes": 1, "max_turns": 100}, 5),
     ],
 )
-def test_every_room_is_well_made_and_solved_within_the_budget(kwargs: dict[str, Any], seeds: int) -> None:
+def test_every_room_is_valid_and_solved_within_the_budget(kwargs: dict[str, Any], seeds: int) -> None:
     rooms = set()
     for seed in range(seeds):
         env = game(seed=seed, **kwargs)
@@ -187,17 +187,17 @@ def test_the_expert_plays_a_shortest_plan() -> None:
 @given(seed=st.integers(0, 50), played=st.lists(moves, max_size=12))
 @settings(max_examples=40)
 def test_the_experts_move_depends_on_the_room_alone(seed: int, played: list[str]) -> None:
-    asked = game(seed=seed, dim_room=(7, 7), num_boxes=3, max_turns=60)
+    used = game(seed=seed, dim_room=(7, 7), num_boxes=3, max_turns=60)
     for move in played:
-        asked.expert_action()
-        say(asked, move)
+        used.expert_action()
+        play(used, move)
     for _ in range(10):
-        if asked.ending is not None:
+        if used.ending is not None:
             break
         fresh = game(dim_room=(7, 7), num_boxes=3, max_turns=60)
-        fresh.room, fresh.player = asked.room, asked.player
-        assert fresh.expert_action() == asked.expert_action()
-        asked.step(asked.expert_action())
+        fresh.room, fresh.player = used.room, used.player
+        assert fresh.expert_action() == used.expert_action()
+        used.step(used.expert_action())
 
 
 @given(seed=st.integers(0, 2**32), variant=st.sampled_from(["easy", "hard", "random"]), played=st.lists(moves))
@@ -208,10 +208,10 @@ def test_play_follows_the_rules(seed: int, variant: str, played: list[str]) -> N
     for move in played:
         if env.ending is not None:
             break
-        step = say(env, move)
+        step = play(env, move)
         after = moved(floor, position, move)
         position = after or position
-        assert room_of(env) == (floor, goals, position)  # so walls, goals and boxes are kept
+        assert room_of(env) == (floor, goals, position)  # walls, goals and boxes are preserved
         assert len(position[1]) == len(goals) == env.num_boxes
         if env.ending is None:
             assert step.info.get("invalid") == (None if after else "rule")
@@ -220,7 +220,7 @@ def test_play_follows_the_rules(seed: int, variant: str, played: list[str]) -> N
 
 @given(seed=st.integers(0, 2**32), played=st.lists(moves, max_size=10))
 @settings(max_examples=30)
-def test_forks_do_not_touch_the_original(seed: int, played: list[str]) -> None:
+def test_forks_are_independent(seed: int, played: list[str]) -> None:
     env = game(seed=seed)
     env.expert_action()
     before = env.board()
@@ -228,7 +228,7 @@ def test_forks_do_not_touch_the_original(seed: int, played: list[str]) -> None:
         fork = env.fork()
         for move in played:
             if fork.ending is None:
-                say(fork, move)
+                play(fork, move)
                 if asks:
                     fork.expert_action()
     assert (env.board(), env.turn, env.ending) == (before, 0, None)
@@ -237,16 +237,16 @@ def test_forks_do_not_touch_the_original(seed: int, played: list[str]) -> None:
     assert env.ending == "solved"
 
 
-def test_the_random_player_moves_where_it_can() -> None:
+def test_the_random_player_makes_possible_moves() -> None:
     for seed in range(20):
         env = game("hard", seed=seed)
         while env.ending is None:
             assert "invalid" not in env.step(env.sample_random_action()).info
 
 
-def test_partial_credit_pays_boxes_on_goals_once() -> None:
+def test_partial_credit_rewards_each_box_once() -> None:
     env = at("######", "#__X_#", "#PXO_#", "#__O_#", "######", partial_credit=True)
-    rewards = [say(env, move).reward for move in ("right", "right", "left", "up", "right", "right")]
+    rewards = [play(env, move).reward for move in ("right", "right", "left", "up", "right", "right")]
     assert rewards[:2] == [0.5, 0.0]
     total = sum(rewards)
     while env.ending is None:
@@ -273,7 +273,7 @@ def test_the_prompt_explains_every_symbol() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "told"),
+    ("kwargs", "message"),
     [
         ({"dim_room": (4, 8)}, "dim_room"),
         ({"dim_room": (8, 21)}, "dim_room"),
@@ -281,12 +281,12 @@ def test_the_prompt_explains_every_symbol() -> None:
         ({"dim_room": (6, 6, 6)}, "dim_room"),
         ({"dim_room": ("6", "6")}, "dim_room"),
         ({"num_boxes": 0}, "num_boxes"),
-        ({"num_boxes": 4}, "num_boxes is a whole number from 1 to 3 in a room of 6 x 6"),
+        ({"num_boxes": 4}, "num_boxes must be a whole number from 1 to 3 in a room of 6 x 6"),
         ({"num_boxes": 6, "dim_room": (10, 10)}, "from 1 to 5"),
         ({"num_boxes": 2, "max_turns": 11}, "at least 12"),
         ({"num_boxes": None, "max_turns": 33}, "num_boxes"),
     ],
 )
-def test_bad_values_are_refused(kwargs: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadValue, match=told):
+def test_bad_values_are_rejected(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         palestra.make("game:Sokoban-v0-easy", **kwargs)

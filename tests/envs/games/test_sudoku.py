@@ -13,7 +13,7 @@ from palestra.envs.games.sudoku import Sudoku
 from palestra.errors import BadValue
 from palestra.types import Step
 
-Grid = list[list[int]]  # 0 where empty
+Grid = list[list[int]]  # 0 for an empty cell
 
 
 def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> Sudoku:
@@ -23,12 +23,12 @@ def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> Sudoku:
     return env
 
 
-def say(env: Sudoku, *move: object) -> Step:
+def play(env: Sudoku, *move: object) -> Step:
     return env.step(f"\\boxed{{{' '.join(map(str, move))}}}")
 
 
-def shown(board: object) -> Grid:
-    """The grid as a player reads it off the board."""
+def parse_board(board: object) -> Grid:
+    """Parse the grid from the board."""
     rows = [line.split()[1:] for line in str(board).splitlines() if re.match(r"R\d", line)]
     return [[0 if cell == "." else int(cell) for cell in row if cell != "|"] for row in rows]
 
@@ -38,7 +38,7 @@ def answer(env: Sudoku) -> Grid:
     return [[int(number) for number in row.split()] for row in rows]
 
 
-def clashes(grid: Grid, row: int, column: int, number: int) -> bool:
+def conflicts(grid: Grid, row: int, column: int, number: int) -> bool:
     side = isqrt(len(grid))
     top, left = row // side * side, column // side * side
     box = [grid[r][c] for r in range(top, top + side) for c in range(left, left + side)]
@@ -46,9 +46,9 @@ def clashes(grid: Grid, row: int, column: int, number: int) -> bool:
 
 
 def solutions(grid: Grid, limit: int = 2) -> list[Grid]:
-    """Up to `limit` ways to fill the grid, by plain search."""
+    """Return up to `limit` solutions of the grid, by exhaustive search."""
     choices = {
-        (r, c): [n for n in range(1, len(grid) + 1) if not clashes(grid, r, c, n)]
+        (r, c): [n for n in range(1, len(grid) + 1) if not conflicts(grid, r, c, n)]
         for r, line in enumerate(grid)
         for c, cell in enumerate(line)
         if not cell
@@ -56,25 +56,25 @@ def solutions(grid: Grid, limit: int = 2) -> list[Grid]:
     if not choices:
         return [[line[:] for line in grid]]
     (r, c), numbers = min(choices.items(), key=lambda item: len(item[1]))
-    found: list[Grid] = []
+    solved_grids: list[Grid] = []
     for number in numbers:
         grid[r][c] = number
-        found += solutions(grid, limit - len(found))
+        solved_grids += solutions(grid, limit - len(solved_grids))
         grid[r][c] = 0
-        if len(found) >= limit:
+        if len(solved_grids) >= limit:
             break
-    return found
+    return solved_grids
 
 
 @pytest.mark.parametrize(
     ("size", "clues", "seeds"),
     [(4, 10, 60), (4, 4, 60), (4, 15, 10), (9, 50, 8), (9, 80, 3), (9, 35, 4), (9, 26, 3), (16, 200, 1)],
 )
-def test_a_puzzle_has_the_clues_asked_for_and_one_solution(size: int, clues: int, seeds: int) -> None:
+def test_a_puzzle_has_the_requested_clues_and_one_solution(size: int, clues: int, seeds: int) -> None:
     env = game(scale=size, clues=clues, max_turns=size**2)
     for seed in range(seeds):
         prompt, _ = env.reset(seed=seed)
-        grid = shown(prompt)
+        grid = parse_board(prompt)
         assert [len(row) for row in grid] == [size] * size
         assert sum(cell > 0 for row in grid for cell in row) == clues
         assert solutions(grid) == [answer(env)]
@@ -85,7 +85,7 @@ def test_puzzles_differ_and_use_every_cell() -> None:
     boards = [str(env.reset(seed=seed)[1]["suffix"]) for seed in range(200)]
     assert len(set(boards)) > 190
     emptied = {
-        (r, c) for board in boards for r, row in enumerate(shown(board)) for c, cell in enumerate(row) if not cell
+        (r, c) for board in boards for r, row in enumerate(parse_board(board)) for c, cell in enumerate(row) if not cell
     }
     assert len(emptied) == 16
 
@@ -95,59 +95,61 @@ def test_puzzles_differ_and_use_every_cell() -> None:
 def test_play_follows_the_rules(variant: str, seed: int, data: st.DataObject) -> None:
     env = game(variant, seed)
     size = env.scale
-    grid, solved = shown(env.board()), answer(env)
+    grid, solved = parse_board(env.board()), answer(env)
     number = st.integers(0, size + 1)
     for _ in range(data.draw(st.integers(1, 14))):
         row, column, digit = data.draw(st.tuples(number, number, number))
-        step = say(env, row, column, digit)
+        step = play(env, row, column, digit)
         inside = all(1 <= n <= size for n in (row, column, digit))
-        invalid = not inside or grid[row - 1][column - 1] > 0 or clashes(grid, row - 1, column - 1, digit)
+        invalid = not inside or grid[row - 1][column - 1] > 0 or conflicts(grid, row - 1, column - 1, digit)
         if not invalid and solved[row - 1][column - 1] == digit:
             grid[row - 1][column - 1] = digit
         assert step.info.get("invalid") == ("rule" if invalid else None)
-        assert shown(step.observation) == grid
+        assert parse_board(step.observation) == grid
         assert step.terminated == (grid == solved)
         assert step.reward == (1.0 if grid == solved else 0.0)
         if step.terminated:
             return
 
 
-def test_what_the_player_is_told() -> None:
+def test_feedback() -> None:
     env = game("easy", seed=1)
-    grid, solved = shown(env.board()), answer(env)
-    told = set()
+    grid, solved = parse_board(env.board()), answer(env)
+    kinds = set()
     for row, line in enumerate(grid):
         for column, cell in enumerate(line):
             for number in range(1, 5):
-                step = say(env.fork(), row + 1, column + 1, number)
+                step = play(env.fork(), row + 1, column + 1, number)
                 text = str(step.observation).splitlines()[0]
                 if cell:
-                    expected = f"it holds {cell}"
+                    expected = f"already filled with {cell}"
                 elif number == solved[row][column]:
-                    expected = "is right"
-                elif clashes(grid, row, column, number):
-                    expected = "already"
+                    expected = "is correct"
+                elif conflicts(grid, row, column, number):
+                    expected = "in the same"
                 else:
-                    expected = "not right"
+                    expected = "not the right number"
                 assert expected in text
-                told.add(expected.split()[0])
-    assert told == {"it", "is", "already", "not"}
+                kinds.add(expected.split()[0])
+    assert kinds == {"already", "is", "in", "not"}
 
 
 @pytest.mark.parametrize("text", ["{} {} {}", "{},{},{}", "({}, {}, {})", "[{} {} {}]", " {}  {}\t{}\n", "+{} 0{} {}"])
 def test_lenient_reading(text: str) -> None:
     env = game()
-    row, column = next((r, c) for r, line in enumerate(shown(env.board())) for c, cell in enumerate(line) if not cell)
+    row, column = next(
+        (r, c) for r, line in enumerate(parse_board(env.board())) for c, cell in enumerate(line) if not cell
+    )
     number = answer(env)[row][column]
-    say(env, text.format(row + 1, column + 1, number))
-    assert shown(env.board())[row][column] == number
+    play(env, text.format(row + 1, column + 1, number))
+    assert parse_board(env.board())[row][column] == number
 
 
 @pytest.mark.parametrize(
     "text", ["", "1 2", "1 2 3 4", "R1 C2 3", "a b c", "1.0 2 3", "\u0661 \u0662 \u0663", "1 2 " + "9" * 100, "1-2-3"]
 )
 def test_unreadable(text: str) -> None:
-    step = say(game(), text)
+    step = play(game(), text)
     assert (step.terminated, step.reward, step.info["invalid"], step.info["success"]) == (True, -0.1, "format", False)
 
 
@@ -161,7 +163,7 @@ def test_unreadable(text: str) -> None:
         ("easy", {"clues": 4, "max_turns": 12}, 30),
     ],
 )
-def test_the_expert_never_errs(variant: str, kwargs: dict[str, int], seeds: int) -> None:
+def test_the_expert_makes_no_mistakes(variant: str, kwargs: dict[str, int], seeds: int) -> None:
     env = game(variant, **kwargs)
     for seed in range(seeds):
         env.reset(seed=seed)
@@ -189,7 +191,7 @@ def test_the_random_player_fills_empty_cells() -> None:
     assert step.info["success"]
 
 
-def test_partial_credit_pays_for_every_cell() -> None:
+def test_partial_credit_rewards_every_cell() -> None:
     env = game("easy", partial_credit=True)
     assert [env.step(env.expert_action()).reward for _ in range(6)] == pytest.approx([1 / 6] * 6)
 
@@ -217,14 +219,14 @@ def test_bad_values(kwargs: dict[str, Any]) -> None:
         palestra.make("game:Sudoku-v0-hard", **kwargs)
 
 
-def test_a_fork_goes_its_own_way() -> None:
+def test_a_fork_is_independent() -> None:
     env = game()
     board = env.board()
-    twin = env.fork()
-    twin.step(twin.expert_action())
-    assert env.board() == board != twin.board()
+    fork = env.fork()
+    fork.step(fork.expert_action())
+    assert env.board() == board != fork.board()
     env.step(env.expert_action())
-    assert env.board() == twin.board()
+    assert env.board() == fork.board()
 
 
 def test_the_board_is_aligned() -> None:

@@ -24,12 +24,12 @@ def game(**kwargs: Any) -> TowerofHanoi:
     return env
 
 
-def say(env: TowerofHanoi, move: str) -> Step:
+def play(env: TowerofHanoi, move: str) -> Step:
     return env.step(f"\\boxed{{{move}}}")
 
 
 def towers(board: str) -> dict[str, list[int]]:
-    """The towers as a player reads them off the board."""
+    """Parse the towers from the board."""
     lines = [line.split(": ") for line in board.splitlines()[-3:]]
     return {name: [] if disks == "empty" else [int(disk) for disk in disks.split()] for name, disks in lines}
 
@@ -47,7 +47,7 @@ def test_play_follows_the_rules(played: list[tuple[str, str]]) -> None:
     env = game(num_disks=3, max_turns=1000)
     stacks: dict[str, list[int]] = {"A": [3, 2, 1], "B": [], "C": []}
     for source, target in played:
-        step = say(env, f"{source} {target}")
+        step = play(env, f"{source} {target}")
         legal = source != target and stacks[source] and (stacks[target] or [9])[-1] > stacks[source][-1]
         if legal:
             stacks[target].append(stacks[source].pop())
@@ -65,19 +65,19 @@ def test_play_follows_the_rules(played: list[tuple[str, str]]) -> None:
     "text", ["A B", "a b", "AB", " A , B ", "a,b", "A->B", "A -> B", "A → B", "A to B", "(A, B)", "[a b]"]
 )
 def test_lenient_reading(text: str) -> None:
-    assert say(game(), text).info["suffix"] == "A: 3 2\nB: 1\nC: empty"
+    assert play(game(), text).info["suffix"] == "A: 3 2\nB: 1\nC: empty"
 
 
 @pytest.mark.parametrize(
     "text", ["", "A", "A D", "A B C", "1 2", "A B A B", "\u0410 \u0412", "A" * 256, " " * 256, "A" + " " * 255]
 )
 def test_unreadable(text: str) -> None:
-    step = say(game(), text)
+    step = play(game(), text)
     assert (step.terminated, step.reward, step.info["ending"]) == (True, -0.1, "format")
 
 
 def distances(disks: int) -> dict[tuple[int, ...], int]:
-    """How far every legal position (the tower of each disk) is from the solved one, by breadth-first search."""
+    """Return {position (the tower of each disk): distance from the solution}, by breadth-first search."""
 
     def neighbours(position: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         for disk, place in enumerate(position):
@@ -86,19 +86,19 @@ def distances(disks: int) -> dict[tuple[int, ...], int]:
                     yield (*position[:disk], to, *position[disk + 1 :])
 
     goal = (2,) * disks
-    found = {goal: 0}
+    distance = {goal: 0}
     queue = deque([goal])
     while queue:
         here = queue.popleft()
-        for there in neighbours(here):
-            if there not in found:
-                found[there] = found[here] + 1
-                queue.append(there)
-    return found
+        for neighbour in neighbours(here):
+            if neighbour not in distance:
+                distance[neighbour] = distance[here] + 1
+                queue.append(neighbour)
+    return distance
 
 
 @pytest.mark.parametrize("disks", [1, 2, 3, 4, 5])
-def test_the_expert_is_optimal_from_everywhere(disks: int) -> None:
+def test_the_expert_is_optimal_from_every_position(disks: int) -> None:
     env = game(num_disks=disks, max_turns=100)
     far = distances(disks)
     assert len(far) == 3**disks
@@ -107,10 +107,10 @@ def test_the_expert_is_optimal_from_everywhere(disks: int) -> None:
             env.towers = tuple(  # type: ignore[assignment]
                 sum(1 << disk for disk, place in enumerate(position) if place == tower) for tower in range(3)
             )
-            twin = env.fork()
-            twin.step(twin.expert_action())
+            fork = env.fork()
+            fork.step(fork.expert_action())
             reached = tuple(
-                next(i for i, tower in enumerate(twin.towers) if tower >> disk & 1) for disk in range(disks)
+                next(i for i, tower in enumerate(fork.towers) if tower >> disk & 1) for disk in range(disks)
             )
             assert far[reached] == distance - 1
 
@@ -141,7 +141,7 @@ def test_levels_are_drawn() -> None:
     assert drawn == {10, 20, 35}
 
 
-def test_partial_credit_counts_the_disks_that_are_home() -> None:
+def test_partial_credit_counts_disks_on_the_target() -> None:
     env = game(partial_credit=True)
     steps = [env.step(env.expert_action()) for _ in range(7)]
     assert [step.reward for step in steps] == pytest.approx([0, 0, 0, 1 / 3, 0, 1 / 3, 1 / 3])
@@ -149,7 +149,7 @@ def test_partial_credit_counts_the_disks_that_are_home() -> None:
 
 def test_out_of_turns() -> None:
     env = game(num_disks=1, max_turns=1)
-    step = say(env, "A B")
+    step = play(env, "A B")
     assert (step.terminated, step.reward, step.info["success"]) == (True, 0.0, False)
 
 
@@ -161,9 +161,9 @@ def test_bad_values(kwargs: dict[str, Any]) -> None:
         palestra.make("game:TowerofHanoi-v0-easy", **kwargs)
 
 
-def test_a_fork_goes_its_own_way() -> None:
+def test_a_fork_is_independent() -> None:
     env = game()
-    twin = env.fork()
-    say(twin, "A C")
-    assert env.board() != twin.board()
+    fork = env.fork()
+    play(fork, "A C")
+    assert env.board() != fork.board()
     assert env.board() == game().board()

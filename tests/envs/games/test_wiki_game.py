@@ -1,4 +1,4 @@
-"""WikiGame on the generated world, and on wikis that real local servers serve."""
+"""WikiGame on the generated encyclopedia, and on wikis served by local HTTP servers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import pytest
 import palestra
 from palestra.core import Env
 from palestra.envs.games import wiki_http
-from palestra.envs.games.wiki import WorldWiki, by_distance, path
+from palestra.envs.games.wiki import WorldWiki, by_distance, shortest_path
 from palestra.envs.games.wiki_game import WikiGame
 from palestra.envs.games.wiki_http import Kiwix, MediaWiki, wiki_at
 from palestra.envs.world import World, articles
 from palestra.errors import BadValue, EnvFailed, ParsingFailed
 from palestra.types import Step
 
-# On the generated world
+# On the generated encyclopedia
 
 
-def played(env: Env, seed: int) -> Step:
+def play_expert(env: Env, seed: int) -> Step:
     env.reset(seed=seed)
     step = env.step(str(env.expert_action()))
     while not step.done:
@@ -36,23 +36,23 @@ def played(env: Env, seed: int) -> Step:
     return step
 
 
-@pytest.mark.parametrize(("level", "near", "far"), [("easy", 2, 3), ("hard", 4, 6)])
-def test_the_target_is_as_far_away_as_asked_and_the_expert_takes_the_shortest_path(
-    level: str, near: int, far: int
+@pytest.mark.parametrize(("level", "min_distance", "max_distance"), [("easy", 2, 3), ("hard", 4, 6)])
+def test_the_target_has_the_requested_distance_and_the_expert_takes_a_shortest_path(
+    level: str, min_distance: int, max_distance: int
 ) -> None:
     env = palestra.make(f"game:WikiGame-v0-{level}")
     for seed in range(25):
-        step = played(env, seed)
+        step = play_expert(env, seed)
         assert step.info["success"]
-        assert near <= step.info["turn"] <= far
+        assert min_distance <= step.info["turn"] <= max_distance
         assert isinstance(env, WikiGame)
         start = next(key for key in range(2000) if env._wiki.world.title(key) == env.start)  # type: ignore[attr-defined]
-        found = path(env._wiki, start, env.goal.key, most=10_000)
-        assert found is not None
-        assert len(found) == step.info["turn"]
+        path = shortest_path(env._wiki, start, env.goal.key, max_pages=10_000)
+        assert path is not None
+        assert len(path) == step.info["turn"]
 
 
-def test_the_page_shown_is_the_article_and_its_links() -> None:
+def test_the_board_shows_the_article_and_its_links() -> None:
     world = World(0, 2000)
     pages = {article.title: article for article in articles(world)}
     env = WikiGame()
@@ -65,7 +65,7 @@ def test_the_page_shown_is_the_article_and_its_links() -> None:
     assert pages[env.goal.title].text in prompt
 
 
-def test_an_expert_that_strayed_finds_its_way() -> None:
+def test_the_expert_finds_a_path_after_leaving_its_route() -> None:
     env = WikiGame(max_turns=30)
     for seed in range(10):
         env.reset(seed=seed)
@@ -79,7 +79,7 @@ def test_an_expert_that_strayed_finds_its_way() -> None:
             assert step.info["success"]
 
 
-def test_titles_are_read_as_people_write_them() -> None:
+def test_lenient_title_formats() -> None:
     for write in (
         str,
         str.upper,
@@ -94,7 +94,7 @@ def test_titles_are_read_as_people_write_them() -> None:
         assert env.here.title == title  # fmt: skip
 
 
-def test_a_title_that_is_no_link_costs_a_turn() -> None:
+def test_a_title_without_a_link_costs_a_turn() -> None:
     env = WikiGame()
     env.reset(seed=2)
     here = env.here
@@ -106,7 +106,7 @@ def test_a_title_that_is_no_link_costs_a_turn() -> None:
 
 @pytest.mark.parametrize(("variant", "allowed"), [("noregrets", 0), ("oneback", 1), ("freenav", 2)])
 def test_going_back(variant: str, allowed: int) -> None:
-    env = WikiGame(variant=variant, near=4, far=6)
+    env = WikiGame(variant=variant, min_distance=4, max_distance=6)
     env.reset(seed=5)
     titles = [env.here.title]
     for _ in range(2):
@@ -116,34 +116,34 @@ def test_going_back(variant: str, allowed: int) -> None:
     assert [step.info.get("invalid") is None for step in steps] == [place < allowed for place in range(2)]
     assert env.here.title == titles[2 - allowed]
     if variant == "freenav":
-        assert env.step("\\boxed{back}").info["invalid"] == "rule"  # there is nothing before the first page
+        assert env.step("\\boxed{back}").info["invalid"] == "rule"  # the first page has no previous page
 
 
 def test_partial_credit_adds_up_to_one() -> None:
-    env = WikiGame(partial_credit=True, near=4, far=6, max_turns=15)
+    env = WikiGame(partial_credit=True, min_distance=4, max_distance=6, max_turns=15)
     env.reset(seed=3)
-    rewards = [env.step(env.expert_action()).reward for _ in range(env._far_off)]
+    rewards = [env.step(env.expert_action()).reward for _ in range(env._distance)]
     assert sum(rewards) == pytest.approx(1.0)
     assert all(reward > 0 for reward in rewards)
 
 
 def test_distances_are_shortest() -> None:
     wiki = WorldWiki(World(1, 300))
-    found, before = by_distance(wiki, 7, depth=5, most=1000)
-    assert len(found) > 3
-    for distance, level in enumerate(found):
+    levels, before = by_distance(wiki, 7, depth=5, max_pages=1000)
+    assert len(levels) > 3
+    for distance, level in enumerate(levels):
         for key in level[:10]:
-            way = path(wiki, 7, key, most=1000)
-            assert way is not None
-            assert len(way) == distance
-    assert set(before) == {key for level in found[1:] for key in level}
+            path = shortest_path(wiki, 7, key, max_pages=1000)
+            assert path is not None
+            assert len(path) == distance
+    assert set(before) == {key for level in levels[1:] for key in level}
 
 
-def test_keywords_that_cannot_be() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     for wrong in (
-        {"near": 0},
-        {"near": 4, "far": 3},
-        {"far": 31},
+        {"min_distance": 0},
+        {"min_distance": 4, "max_distance": 3},
+        {"max_distance": 31},
         {"variant": "back"},
         {"summary": -1},
         {"wiki": "x:y"},
@@ -155,47 +155,48 @@ def test_keywords_that_cannot_be() -> None:
             wiki_at(url)
 
 
-# On wikis behind an address
+# On wikis served over HTTP
 
 
 class Site(BaseHTTPRequestHandler):
-    """The pages of a world as MediaWiki's api.php and as a book of kiwix-serve, and some that go wrong."""
+    """Serve the generated encyclopedia as MediaWiki's api.php and as a kiwix-serve book, with optional failures."""
 
     world: ClassVar[World] = World(1, 300)
     pages: ClassVar[dict[str, Any]] = {article.title: article for article in articles(world)}
-    fail: ClassVar[list[str]] = []  # what to do wrong, a request each; "slow", "garbage", or a status
-    asked: ClassVar[list[str]] = []
+    fail: ClassVar[list[str]] = []  # failures of the next requests: "slow", "garbage" or a status code
+    requests: ClassVar[list[str]] = []
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         wrong = self.fail.pop(0) if self.fail else ""
         if wrong == "slow":
             time.sleep(0.6)
         if wrong == "garbage":
-            return self._say("<html>not what you think</html>", "text/html")
+            return self._respond("<html>not what you think</html>", "text/html")
         if wrong.isdigit():
-            return self._say("", "text/html", int(wrong))
+            return self._respond("", "text/html", int(wrong))
         url = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         if url.path == "/w/api.php":
-            return self._say(json.dumps(self._api(query)), "application/json")
+            return self._respond(json.dumps(self._api(query)), "application/json")
         if url.path == "/suggest":
             fitting = [title for title in self.pages if title.lower().startswith(query["term"])]
-            said = [
+            suggestions = [
                 {"value": title, "label": title, "kind": "path", "path": title.replace(" ", "_")} for title in fitting
             ]
-            return self._say(
-                json.dumps([*said, {"value": "x", "label": "containing x", "kind": "pattern"}]), "application/json"
+            return self._respond(
+                json.dumps([*suggestions, {"value": "x", "label": "containing x", "kind": "pattern"}]),
+                "application/json",
             )
         title = unquote(url.path.removeprefix("/content/book/")).replace("_", " ")
         if title == "Old name":
-            return self._say(
+            return self._respond(
                 '<meta http-equiv="refresh" content="0;URL=\'./River_Wisor\'"><a href="x">x</a>', "text/html"
             )
         if title not in self.pages:
-            return self._say("no such page", "text/html", 404)
-        return self._say(self._html(title, kiwix=True), "text/html")
+            return self._respond("no such page", "text/html", 404)
+        return self._respond(self._html(title, kiwix=True), "text/html")
 
     def _api(self, query: dict[str, str]) -> dict[str, Any]:
         assert (query["format"], query["formatversion"]) == ("json", "2")
@@ -235,20 +236,20 @@ class Site(BaseHTTPRequestHandler):
             f"<h1 id='firstHeading'><span>{title}</span></h1><div class='mw-parser-output'>{body}</div></body>"
         )
 
-    def _say(self, text: str, kind: str, status: int = 200) -> None:
+    def _respond(self, text: str, kind: str, status: int = 200) -> None:
         data = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        with suppress(BrokenPipeError, ConnectionResetError):  # who asked did not wait
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client did not wait
             self.wfile.write(data)
 
     def log_message(self, *_: object) -> None: ...
 
 
 @contextmanager
-def served() -> Iterator[str]:
+def wiki_server() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -262,7 +263,7 @@ def served() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiki_http, "PAUSES", (0.01, 0.01))
 
 
@@ -271,8 +272,8 @@ def sources(base: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["mediawiki", "kiwix"])
-def test_a_served_page_reads_as_it_was_written(kind: str) -> None:
-    with served() as base:
+def test_a_served_page_equals_its_article(kind: str) -> None:
+    with wiki_server() as base:
         wiki = wiki_at(sources(base)[kind])
         for title in list(Site.pages)[::37]:
             page = wiki.page(title if kind == "mediawiki" else title.replace(" ", "_"))
@@ -280,24 +281,24 @@ def test_a_served_page_reads_as_it_was_written(kind: str) -> None:
             assert page is not None
             assert page.title == title
             assert page.text == article.text
-            assert [shown for shown, _ in page.links] == list(article.links)
+            assert [title for title, _ in page.links] == list(article.links)
         assert wiki.page("No Such Page") is None
 
 
 @pytest.mark.parametrize("kind", ["mediawiki", "kiwix"])
 def test_the_game_is_played_and_won_on_a_served_wiki(kind: str) -> None:
-    with served() as base:
+    with wiki_server() as base:
         for seed in range(6):
             with palestra.make("game:WikiGame-v0-easy", wiki=sources(base)[kind]) as env:
-                step = played(env, seed)
+                step = play_expert(env, seed)
                 assert step.info["success"]
                 assert step.info["turn"] <= 3
                 again = palestra.make("game:WikiGame-v0-easy", wiki=sources(base)[kind])
-                assert env.reset(seed=seed)[0] == again.reset(seed=seed)[0]  # a seed begins the same game
+                assert env.reset(seed=seed)[0] == again.reset(seed=seed)[0]  # a seed always gives the same game
 
 
 def test_the_environment_variable_names_a_wiki(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served() as base:
+    with wiki_server() as base:
         monkeypatch.setenv("PALESTRA_WIKI", sources(base)["kiwix"])
         env = WikiGame()
         env.reset(seed=1)
@@ -305,17 +306,17 @@ def test_the_environment_variable_names_a_wiki(monkeypatch: pytest.MonkeyPatch) 
         assert not env.inline
 
 
-def test_a_served_game_forks_and_moves() -> None:
-    with served() as base:
+def test_a_served_game_can_be_forked_and_restored() -> None:
+    with wiki_server() as base:
         env = WikiGame(wiki=sources(base)["mediawiki"])
         env.reset(seed=1)
-        twin, moved = env.fork(), Env.restore(env.snapshot())
+        fork, restored = env.fork(), Env.restore(env.snapshot())
         action = env.expert_action()
-        steps = [one.step(action) for one in (env, twin, moved)]
+        steps = [one.step(action) for one in (env, fork, restored)]
         assert steps[0] == steps[1] == steps[2]
 
 
-def test_kiwix_follows_pages_that_moved() -> None:
+def test_kiwix_follows_redirects() -> None:
     class Moved(Site):
         pages: ClassVar[dict[str, Any]] = {
             **Site.pages,
@@ -336,8 +337,8 @@ def test_kiwix_follows_pages_that_moved() -> None:
 
 
 @pytest.mark.parametrize("kind", ["mediawiki", "kiwix"])
-def test_a_hiccup_is_tried_again(kind: str) -> None:
-    with served() as base:
+def test_a_transient_failure_is_retried(kind: str) -> None:
+    with wiki_server() as base:
         wiki = wiki_at(sources(base)[kind])
         Site.fail[:] = ["503", "500"]
         assert wiki.random(Random(1))
@@ -345,38 +346,38 @@ def test_a_hiccup_is_tried_again(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["mediawiki", "kiwix"])
 @pytest.mark.parametrize("wrong", ["503", "403", "slow"])
-def test_a_server_that_fails_is_no_fault_of_the_player(kind: str, wrong: str) -> None:
-    with served() as base:
+def test_a_failing_server_raises_instead_of_costing_a_turn(kind: str, wrong: str) -> None:
+    with wiki_server() as base:
         env = palestra.make("game:WikiGame-v0-easy", wiki=sources(base)[kind], timeout=0.3)
         Site.fail[:] = [wrong] * 9
-        with pytest.raises(EnvFailed, match="cannot be reached"):
+        with pytest.raises(EnvFailed, match="is not reachable"):
             env.reset(seed=1)
 
 
-def test_a_server_that_is_gone() -> None:
-    with served() as base:
+def test_an_unreachable_server() -> None:
+    with wiki_server() as base:
         pass
     for source in sources(base).values():
-        with pytest.raises(EnvFailed, match="cannot be reached"):
+        with pytest.raises(EnvFailed, match="is not reachable"):
             WikiGame(wiki=source).reset(seed=1)
 
 
 @pytest.mark.parametrize("kind", ["mediawiki", "kiwix"])
-def test_an_answer_in_another_language(kind: str) -> None:
-    with served() as base:
+def test_an_unexpected_reply(kind: str) -> None:
+    with wiki_server() as base:
         Site.fail[:] = ["garbage"]
         with pytest.raises(ParsingFailed):
             wiki_at(sources(base)[kind]).random(Random(1))
 
 
 def test_a_page_of_a_kiwix_book_needs_a_heading() -> None:
-    with served() as base:
+    with wiki_server() as base:
         Site.fail[:] = ["garbage"]
         with pytest.raises(ParsingFailed, match="heading"):
             Kiwix(f"{base}/content/book").page("Anything")
 
 
-def test_links_out_of_a_book_are_no_links() -> None:
+def test_links_to_other_sites_are_ignored() -> None:
     book = Kiwix("http://host:1/content/book")
     inside = {
         "Foo": "Foo",
@@ -400,7 +401,7 @@ def test_links_out_of_a_book_are_no_links() -> None:
 
 def test_mediawiki_without_pages() -> None:
     class Bare(MediaWiki):
-        def _asked(self, **query: str | int) -> dict[str, Any]:
+        def _query(self, **query: str | int) -> dict[str, Any]:
             return {"query": {"allpages": []}}
 
     with pytest.raises(EnvFailed, match="no pages"):

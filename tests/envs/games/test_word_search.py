@@ -8,25 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palestra
-from palestra.envs.games.word_search import MOST_WORDS, WordSearch
+from palestra.envs.games.word_search import MAX_WORDS, WordSearch
 from palestra.envs.games.words import common, rare
 from palestra.errors import BadValue
 
 SEEDS = st.integers(0, 2**32)
 
 
-def started(variant: str = "easy", seed: int = 0, **kwargs: Any) -> WordSearch:
+def new_game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> WordSearch:
     env = cast(WordSearch, palestra.make(f"game:WordSearch-v0-{variant}", **kwargs))
     env.reset(seed=seed)
     return env
 
 
 def read_board(text: object) -> tuple[list[str], set[tuple[int, int]], list[str], list[str]]:
-    """Rows of letters, marked cells, words to find and words found, read from the shown text alone."""
+    """Parse rows of letters, marked cells, words to find and words found from the observation."""
     lines = str(text).split("\n")
-    shown = [line for line in lines if re.match(r"R\d", line)]
-    rows = [line[5::4] for line in shown]
-    marked = {(i, j) for i, line in enumerate(shown) for j, mark in enumerate(line[4::4]) if mark == "["}
+    grid = [line for line in lines if re.match(r"R\d", line)]
+    rows = [line[5::4] for line in grid]
+    marked = {(i, j) for i, line in enumerate(grid) for j, mark in enumerate(line[4::4]) if mark == "["}
     return rows, marked, listed(lines, "Words to find: "), listed(lines, "Words found: ")
 
 
@@ -36,7 +36,7 @@ def listed(lines: list[str], name: str) -> list[str]:
 
 
 def occurrences(rows: list[str], word: str) -> list[tuple[int, int, int, int]]:
-    """Every place where the word stands, as a move."""
+    """Return every occurrence of the word, as a move."""
     reach = len(word) - 1
     columns = ["".join(column) for column in zip(*rows, strict=True)]
     across = [
@@ -52,8 +52,8 @@ def boxed(move: tuple[int, int, int, int]) -> str:
     return f"\\boxed{{{' '.join(map(str, move))}}}"
 
 
-@given(st.integers(1, MOST_WORDS), st.booleans(), SEEDS)
-def test_every_listed_word_stands_in_a_square_grid(num_words: int, hardcore: bool, seed: int) -> None:
+@given(st.integers(1, MAX_WORDS), st.booleans(), SEEDS)
+def test_every_listed_word_occurs_in_a_square_grid(num_words: int, hardcore: bool, seed: int) -> None:
     env = WordSearch(num_words=num_words, hardcore=hardcore, max_turns=num_words)
     prompt, _ = env.reset(seed=seed)
     rows, marked, to_find, found = read_board(prompt)
@@ -71,7 +71,7 @@ def test_every_listed_word_stands_in_a_square_grid(num_words: int, hardcore: boo
 
 @given(SEEDS)
 def test_registered_grids_are_one_and_a_half_times_the_longest_word(seed: int) -> None:
-    env = started("hard", seed)
+    env = new_game("hard", seed)
     rows, _, to_find, _ = read_board(env.board())
     longest = max(map(len, to_find))
     assert len(rows) == round(1.5 * longest) or longest < 7
@@ -79,7 +79,7 @@ def test_registered_grids_are_one_and_a_half_times_the_longest_word(seed: int) -
 
 @given(st.sampled_from(["easy", "hard", "random"]), SEEDS, st.integers(0, 10))
 def test_the_expert_wins_from_the_start_and_from_the_middle(variant: str, seed: int, wasted: int) -> None:
-    env = started(variant, seed)
+    env = new_game(variant, seed)
     for _ in range(wasted):
         env.step(env.sample_random_action())
     turns = len(env.words) - len(env.found)
@@ -93,10 +93,10 @@ def test_the_expert_wins_from_the_start_and_from_the_middle(variant: str, seed: 
 
 
 @given(SEEDS, st.booleans())
-def test_any_place_counts_from_either_end_and_is_marked(seed: int, swap: bool) -> None:
-    env = started("easy", seed)
+def test_any_occurrence_counts_from_either_end_and_is_marked(seed: int, swap: bool) -> None:
+    env = new_game("easy", seed)
     rows, _, to_find, _ = read_board(env.board())
-    word = to_find[-1]  # the shortest: often in the filler too
+    word = to_find[-1]  # the shortest word often occurs in the random letters, too
     row, column, end_row, end_column = occurrences(rows, word)[-1]
     move = (end_row, end_column, row, column) if swap else (row, column, end_row, end_column)
     step = env.step(boxed(move))
@@ -110,16 +110,16 @@ def test_any_place_counts_from_either_end_and_is_marked(seed: int, swap: bool) -
 
 def with_word_twice() -> tuple[WordSearch, str, list[tuple[int, int, int, int]]]:
     for seed in range(10_000):
-        env = started("easy", seed)
+        env = new_game("easy", seed)
         rows, _, to_find, _ = read_board(env.board())
         for word in to_find:
             places = occurrences(rows, word)
             if len(places) > 1:
                 return env, word, places
-    raise AssertionError("no grid holds a word twice")
+    raise AssertionError("no grid contains a word twice")
 
 
-def test_a_second_place_of_a_found_word_is_refused() -> None:
+def test_a_second_occurrence_of_a_found_word_is_rejected() -> None:
     env, word, (first, second, *_) = with_word_twice()
     assert "invalid" not in env.step(boxed(first)).info
     before = env.board()
@@ -129,8 +129,8 @@ def test_a_second_place_of_a_found_word_is_refused() -> None:
     assert step.info["suffix"] == before
 
 
-def test_a_line_that_is_no_listed_word_costs_a_turn_only() -> None:
-    env = started()
+def test_a_line_that_is_not_a_listed_word_only_costs_a_turn() -> None:
+    env = new_game()
     before = env.board()
     step = env.step("\\boxed{0 0 0 1}")
     rows, *_ = read_board(before)
@@ -149,8 +149,8 @@ def test_a_line_that_is_no_listed_word_costs_a_turn_only() -> None:
         ("3 0 0 1", "neither across nor down"),
     ],
 )
-def test_lines_outside_the_grid_or_slanted_are_refused(move: str, reason: str) -> None:
-    env = started()
+def test_lines_outside_the_grid_or_diagonal_are_rejected(move: str, reason: str) -> None:
+    env = new_game()
     step = env.step(f"\\boxed{{{move}}}")
     assert step.info["invalid"] == "rule"
     assert reason in step.observation
@@ -158,8 +158,8 @@ def test_lines_outside_the_grid_or_slanted_are_refused(move: str, reason: str) -
 
 
 @pytest.mark.parametrize("again", ["0 0 0 1", "0 1 0 0"])
-def test_the_same_line_twice_is_refused(again: str) -> None:
-    env = started()
+def test_a_repeated_line_is_rejected(again: str) -> None:
+    env = new_game()
     env.step("\\boxed{0 0 0 1}")
     step = env.step(f"\\boxed{{{again}}}")
     assert step.info["invalid"] == "rule"
@@ -167,13 +167,13 @@ def test_the_same_line_twice_is_refused(again: str) -> None:
 
 
 @pytest.mark.parametrize("move", ["1 2 1 5", "1, 2, 1, 5", "[1 2 1 5]", "(1, 2) (1, 5)", "R1 C2 R1 C5", "r1c2, r1c5"])
-def test_harmless_ways_to_write_a_move(move: str) -> None:
-    assert started().parse(move) == (1, 2, 1, 5)
+def test_lenient_move_formats(move: str) -> None:
+    assert new_game().parse(move) == (1, 2, 1, 5)
 
 
 @pytest.mark.parametrize("move", ["", "1 2 3", "1 2 3 4 5", "a b c d", "APPLE", "1 2 1 5.0", "1 2 1 \u0665", "\0"])
-def test_other_writings_end_the_game(move: str) -> None:
-    env = started()
+def test_other_formats_end_the_game(move: str) -> None:
+    env = new_game()
     step = env.step(f"\\boxed{{{move}}}")
     assert step.terminated
     assert step.reward == -0.1
@@ -182,39 +182,39 @@ def test_other_writings_end_the_game(move: str) -> None:
 
 @given(st.text(max_size=256))
 def test_parse_never_raises(text: str) -> None:
-    move = started().parse(text)
+    move = new_game().parse(text)
     assert move is None or len(move) == 4
 
 
-def test_what_was_missed_is_told_when_turns_run_out() -> None:
-    env = started(max_turns=6)
+def test_missed_words_are_listed_when_turns_run_out() -> None:
+    env = new_game(max_turns=6)
     rows, _, (first, *others), _ = read_board(env.board())
     env.step(boxed(occurrences(rows, first)[0]))
     for _ in range(5):
         step = env.step("\\boxed{0 0 0 99}")
     assert step.info["ending"] == "out_of_turns"
-    told = str(step.observation).split("\n")[0].partition("Not found: ")[2]
-    assert re.findall("[A-Z]+", told) == others
+    listed_words = str(step.observation).split("\n")[0].partition("Words not found: ")[2]
+    assert re.findall("[A-Z]+", listed_words) == others
 
 
 @given(SEEDS)
 def test_partial_credit_sums_to_one(seed: int) -> None:
-    env = started("easy", seed, partial_credit=True)
+    env = new_game("easy", seed, partial_credit=True)
     rewards = [env.step(env.expert_action()).reward for _ in env.words]
     assert rewards == pytest.approx([0.2] * 5)
 
 
-def test_a_fork_goes_its_own_way() -> None:
-    env = started()
-    twin = env.fork()
+def test_a_fork_is_independent() -> None:
+    env = new_game()
+    fork = env.fork()
     before = env.board()
-    twin.step(twin.expert_action())
-    assert env.board() == before != twin.board()
-    assert env.step(env.expert_action()).info["suffix"] == twin.board()
+    fork.step(fork.expert_action())
+    assert env.board() == before != fork.board()
+    assert env.step(env.expert_action()).info["suffix"] == fork.board()
 
 
 def test_none_is_drawn_for_every_episode() -> None:
-    env = started("random")
+    env = new_game("random")
     seen = set()
     for seed in range(60):
         env.reset(seed=seed)
@@ -229,6 +229,6 @@ def test_none_is_drawn_for_every_episode() -> None:
 @pytest.mark.parametrize(
     "kwargs", [{"num_words": 0}, {"num_words": 51}, {"num_words": 5, "max_turns": 4}, {"max_turns": 0}]
 )
-def test_impossible_keywords_are_refused(kwargs: dict[str, Any]) -> None:
+def test_impossible_keywords_are_rejected(kwargs: dict[str, Any]) -> None:
     with pytest.raises(BadValue):
         WordSearch(**kwargs)

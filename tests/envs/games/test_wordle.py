@@ -29,7 +29,7 @@ def game(seed: int = 0, variant: str = "hard", **kwargs: Any) -> Wordle:
 
 @cache
 def seed_of(word: str) -> int:
-    """A seed whose game hides `word`."""
+    """Return a seed whose hidden word is `word`."""
     env = game(word_length=len(word))
     for seed in range(100_000):
         env.reset(seed=seed)
@@ -42,7 +42,7 @@ def hiding(word: str, **kwargs: Any) -> Wordle:
     return game(seed_of(word), word_length=len(word), **kwargs)
 
 
-def say(env: Wordle, guess: str) -> Step:
+def play(env: Wordle, guess: str) -> Step:
     return env.step(f"\\boxed{{{guess}}}")
 
 
@@ -57,7 +57,7 @@ def signs(guess: str, word: str) -> str:
         ("cloud", "eight", "XXXXX"),
         ("speed", "abide", "XXYXY"),  # one e in the word: the first copy is yellow
         ("speed", "erase", "YXYYX"),
-        ("speed", "steal", "GXGXX"),  # the green copy uses up the only e
+        ("speed", "steal", "GXGXX"),  # the green copy accounts for the only e
         ("speed", "crepe", "XYGYX"),
         ("allow", "hello", "XYGYX"),
     ],
@@ -77,18 +77,18 @@ def test_marks_follow_the_rules(pair: tuple[str, str]) -> None:
         own = [sign for a, sign in zip(guess, marks, strict=True) if a == letter]
         assert len(own) - own.count("X") == min(have[letter], need[letter])
         rest = "".join(own).replace("G", "")
-        assert rest == "".join(sorted(rest, reverse=True))  # yellow copies come before the spent ones
+        assert rest == "".join(sorted(rest, reverse=True))  # yellow copies precede surplus ones
 
 
 @given(seed=st.integers(0, 10**6), data=st.data())
-def test_a_game_marks_as_mark_does(seed: int, data: st.DataObject) -> None:
+def test_the_game_and_mark_agree(seed: int, data: st.DataObject) -> None:
     env = game(seed, only_real_words=False)
     guess = data.draw(st.text(env.hidden + "xq", min_size=5, max_size=5))
-    step = say(env, guess)
+    step = play(env, guess)
     assert step.info["suffix"].splitlines()[-1] == mark(guess, env.hidden)
 
 
-def test_the_prompt_says_what_is_needed() -> None:
+def test_the_prompt_states_the_rules() -> None:
     prompt, info = palestra.make("game:Wordle-v0-hard").reset(seed=1)
     assert "5 letters" in prompt
     assert "25 turns" in prompt
@@ -99,34 +99,34 @@ def test_the_prompt_says_what_is_needed() -> None:
 
 def test_every_observation_shows_all_guesses() -> None:
     env = hiding("plant")
-    say(env, "crane")
-    step = say(env, "Total")
+    play(env, "crane")
+    step = play(env, "Total")
     assert step.observation == (
         "Turn 2 of 25: TOTAL is not the word.\nYour guesses so far:\nC=X R=X A=G N=G E=X\nT=Y O=X T=X A=Y L=Y"
     )
-    step = say(env, "qqqqq")
+    step = play(env, "qqqqq")
     assert step.info["suffix"] == env.board()
     assert "C=X R=X A=G N=G E=X\nT=Y" in env.board()
 
 
 def test_the_word_wins() -> None:
     env = hiding("plant")
-    step = say(env, "PLANT")
+    step = play(env, "PLANT")
     assert (step.reward, step.terminated, step.info["success"]) == (1.0, True, True)
 
 
 @pytest.mark.parametrize("text", ["crane", " CRANE ", "c r a n e", "C,R,A,N,E", '"crane"', "c-r-a-n-e", "[crane]."])
 def test_lenient_format(text: str) -> None:
     env = hiding("plant")
-    say(env, text)
+    play(env, text)
     assert list(env.marked) == ["crane"]
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "5", "cr4ne", "crâne", "crane!", "\x00", "\uff23\uff32\uff21\uff2e\uff25", "crane\\text{x}"]
 )
-def test_what_is_no_word_ends_the_game(text: str) -> None:
-    step = say(hiding("plant"), text)
+def test_an_unreadable_guess_ends_the_game(text: str) -> None:
+    step = play(hiding("plant"), text)
     assert (step.reward, step.terminated, step.info["ending"]) == (-0.1, True, "format")
     assert "The word was PLANT." in step.observation
 
@@ -142,38 +142,38 @@ def test_what_is_no_word_ends_the_game(text: str) -> None:
 )
 def test_a_guess_against_the_rules_costs_a_turn_and_changes_nothing(guess: str, hint: str) -> None:
     env = hiding("plant")
-    say(env, "crane")
+    play(env, "crane")
     before = env.board()
-    step = say(env, guess)
+    step = play(env, guess)
     assert step.info["invalid"] == "rule"
     assert hint in step.observation
     assert (step.reward, step.terminated, step.info["turn"]) == (0.0, False, 2)
     assert env.board() == before
 
 
-def test_any_letters_where_words_need_not_be_real() -> None:
+def test_any_letters_without_only_real_words() -> None:
     env = hiding("plant", only_real_words=False)
     assert "any 5 letters" in env.rules()
-    step = say(env, "xyzzy")
+    step = play(env, "xyzzy")
     assert "invalid" not in step.info
     assert step.info["suffix"].endswith("X=X Y=X Z=X Z=X Y=X")
 
 
 def test_out_of_turns() -> None:
     env = hiding("plant", max_turns=2)
-    say(env, "crane")
-    step = say(env, "slate")
+    play(env, "crane")
+    step = play(env, "slate")
     assert (step.reward, step.terminated, step.info["ending"]) == (0.0, True, "out_of_turns")
     assert "The word was PLANT." in step.observation
 
 
-def test_partial_credit_pays_each_green_place_once_and_sums_to_one() -> None:
+def test_partial_credit_rewards_each_green_position_once_and_sums_to_one() -> None:
     env = hiding("plant", partial_credit=True)
-    rewards = [say(env, guess).reward for guess in ("crane", "brand", "slant", "plant")]
+    rewards = [play(env, guess).reward for guess in ("crane", "brand", "slant", "plant")]
     assert rewards == pytest.approx([0.4, 0.0, 0.4, 0.2])
 
 
-def test_levels_are_drawn_where_nothing_is_given() -> None:
+def test_levels_are_drawn_for_none() -> None:
     env = palestra.make("game:Wordle-v0-random")
     assert isinstance(env, Wordle)
     drawn = set()
@@ -185,7 +185,7 @@ def test_levels_are_drawn_where_nothing_is_given() -> None:
 
 
 @pytest.mark.parametrize("length", [2, 11, -1, 5.0, "5", [5]])
-def test_impossible_lengths_are_refused(length: Any) -> None:
+def test_impossible_lengths_are_rejected(length: Any) -> None:
     with pytest.raises(BadValue, match="from 3 to 10"):
         game(word_length=length)
 
@@ -195,7 +195,7 @@ def test_every_length_works(length: int) -> None:
     env = game(word_length=length, max_turns=30)
     assert env.hidden in words.common(length)
     assert env.example_move() in words.common(length)
-    assert "invalid" not in say(env, env.example_move()).info
+    assert "invalid" not in play(env, env.example_move()).info
     while env.ending is None:
         env.step(env.expert_action())
     assert env.ending == "solved"
@@ -211,7 +211,7 @@ def test_the_expert_finds_every_word_of_three_letters() -> None:
                 env.step(env.expert_action())
             assert env.ending == "solved"
             missed.remove(env.hidden)
-    assert len(missed) < 3  # those that no seed drew
+    assert len(missed) < 3  # words that no seed drew
 
 
 @settings(max_examples=25)
@@ -239,13 +239,13 @@ def test_the_expert_knows_only_what_the_player_knows(seed: int) -> None:
     assert other.expert_action() == env.expert_action()
 
 
-def test_forks_go_their_own_way() -> None:
+def test_forks_are_independent() -> None:
     env = hiding("plant")
-    say(env, "crane")
-    twin = env.fork()
-    first = say(twin, "slate")
+    play(env, "crane")
+    fork = env.fork()
+    first = play(fork, "slate")
     assert list(env.marked) == ["crane"]
-    assert say(env, "slate") == first
+    assert play(env, "slate") == first
 
 
 def test_the_expert_does_not_depend_on_the_hash_seed() -> None:

@@ -35,12 +35,12 @@ def test_nothing_offensive(length: int) -> None:
     assert not [word for word in secrets if build_words.UNFIT.fullmatch(word)]
 
 
-def test_everyday_words_are_common_and_strange_ones_are_not() -> None:
+def test_everyday_words_are_common_and_unusual_ones_are_not() -> None:
     for word in ("fox", "does", "tree", "crane", "apple", "bridge", "kitchen", "children", "adventure", "basketball"):
         assert word in words.common(len(word))
     for word in ("auk", "onyx", "agate", "warlock"):
         assert word in words.rare(len(word))
-    for word in ("foxes", "colour", "favourite", "tares"):  # no secrets, but fair guesses
+    for word in ("foxes", "colour", "favourite", "tares"):  # never hidden words, but valid guesses
         assert word in words.real(len(word)) - set(words.common(len(word))) - set(words.rare(len(word)))
     for word in ("bob's", "qqq", "xyzzy", "london", "nasa"):
         assert word not in words.real(len(word))
@@ -52,7 +52,7 @@ def test_other_lengths_are_empty() -> None:
         assert words.real(length) == frozenset()
 
 
-def test_only_the_length_asked_for_is_read() -> None:
+def test_only_the_requested_length_is_read() -> None:
     code = (
         "from palestra.envs.games import words\n"
         "words.common(5)\n"
@@ -61,14 +61,14 @@ def test_only_the_length_asked_for_is_read() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_licence_travels_with_the_lists() -> None:
+def test_the_licence_is_included() -> None:
     text = (files("palestra.envs.games") / "data" / "LICENSE.scowl").read_text(encoding="utf-8")
     assert "Copyright 2000-2018 by Kevin Atkinson" in text
     assert "modified selection of SCOWL" in text
 
 
 @pytest.mark.parametrize(
-    ("word", "known", "answer"),
+    ("word", "vocabulary", "expected"),
     [
         ("foxes", {"fox"}, True),
         ("cries", {"cry"}, True),
@@ -80,5 +80,5 @@ def test_the_licence_travels_with_the_lists() -> None:
         ("glass", {"glas"}, False),
     ],
 )
-def test_inflections_are_told_from_words(word: str, known: set[str], answer: bool) -> None:
-    assert build_words.inflected(word, known | {word}) is answer
+def test_inflections_are_recognized(word: str, vocabulary: set[str], expected: bool) -> None:
+    assert build_words.inflected(word, vocabulary | {word}) is expected

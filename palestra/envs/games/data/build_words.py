@@ -3,10 +3,10 @@
     apt-get install scowl && python palestra/envs/games/data/build_words.py
 
 Writes, for every length from 3 to 10, `common_N.txt` (everyday words), `rare_N.txt` (rarer words) and `other_N.txt`
-(further words that a player may use), one word a line, and LICENSE.scowl. SCOWL sorts words by size: 10 is what
-everyone knows, 70 what a large dictionary holds. A regular inflection (plural, past, -ing, comparative) of a word above
-size 20 is a dull secret, so it goes to `other`. No SCOWL list of names, abbreviations or contractions is read;
-possessives go out with everything else that is not a-z, and so do slurs and obscenities.
+(further words that a player may use), one word per line, and LICENSE.scowl. SCOWL groups words by size: size 10 holds
+the most common words, size 70 those of a large dictionary. Regular inflections (plural, past, -ing, comparative) of
+words above size 20 are uninteresting to guess, so they go to `other`. SCOWL's lists of names, abbreviations and
+contractions are not read; words with characters other than a-z (possessives), slurs and obscenities are dropped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ HERE = Path(__file__).parent
 
 LENGTHS = range(3, 11)
 COMMON, RARE, LARGE = (10, 20, 35), (40, 50, 55, 60), (70,)
-EVERY_FORM = (10, 20)  # so frequent that inflections stay in
-LARGE_LENGTHS = range(3, 7)  # size 70 only for short words, where guesses are wild; the long ones would add 180 KB
+EVERY_FORM = (10, 20)  # so frequent that their inflections are kept
+LARGE_LENGTHS = range(3, 7)  # size 70 only for short words; the long ones would add 180 KB
 SPELLINGS = ("british", "british_z", "canadian", "australian", "variant_1")  # accepted besides the American ones
 
-# Slurs and obscenities, in no list at all; in rot13 so that nobody has to read them in passing.
+# Slurs and obscenities, excluded from every list; rot13 keeps them out of plain sight.
 BLOCKED = re.compile(
     codecs.decode(
         r".*shpx.*|(ohyy|ubefr)?fuvg.*|phagf?|pbpxfhpxref?|qvpxurnqf?|cvff(rq|ref?|rf|vat)?|ovgpu.*|jube[rv].*|fyhg.*"
@@ -40,7 +40,7 @@ BLOCKED = re.compile(
     )
 )
 
-# Accepted from a player, but never a secret: coarse, grim or demeaning words, and scraps no player would call a word.
+# Accepted as guesses but never used as a hidden word: coarse or demeaning words, and fragments that are hardly words.
 UNFIT = re.compile(
     r"ass|asses|tit|bum|bums|sex|sexes|sod|sods|dick.*|cock|cocks|cockup|prick|pricks|crap|crapp.*|damn.*|goddam.*|hell"
     r"|fart.*|poo|poop|pee|peed|bloody|boobs?|bastard.*|niggard.*|dykes?|queer.*|gimp.*|cretin.*|midgets?|gyps(y|ies)"
@@ -56,7 +56,7 @@ UNFIT = re.compile(
     r"|bani|cols|effs|emfs|hols|hons|lats|lavs|mans|mkay|oles|psis|rads|rems|secs|sens|vars|wist|wive"
 )
 
-# Three-letter words of size 35 that every dictionary has and few people say: rare.
+# Three-letter words of size 35 that are in every dictionary but rarely used; classified as rare.
 BOOKISH = re.compile(
     r"ado|ail|ale|ark|aye|boa|bop|cad|caw|chi|cob|coo|cot|coy|cur|dab|din|dub|dud|duo|ebb|eke|"
     r"eon|ewe|fad|fen|fez|fib|fir|foe|fro|gab|gal|gnu|gob|hag|hem|hew|ilk|imp|ire|irk|jig|jot|"
@@ -74,25 +74,25 @@ def read(spelling: str, size: int) -> set[str]:
 
 
 def stems(word: str, ending: str) -> set[str]:
-    """What `word` may be an inflection of, if `ending` is the inflection."""
+    """Return the possible base forms of `word` if it is inflected with `ending`."""
     stem = word.removesuffix(ending)
-    found = {stem, stem + "e"}
+    bases = {stem, stem + "e"}
     if stem.endswith("i"):
-        found.add(stem[:-1] + "y")
+        bases.add(stem[:-1] + "y")
     if stem.endswith("v"):
-        found |= {stem[:-1] + "f", stem[:-1] + "fe"}
+        bases |= {stem[:-1] + "f", stem[:-1] + "fe"}
     if len(stem) > 3 and stem[-1] == stem[-2]:
-        found.add(stem[:-1])
-    return found
+        bases.add(stem[:-1])
+    return bases
 
 
 def inflected(word: str, words: set[str]) -> bool:
-    """Whether `word` is a regular inflection of another of `words`."""
+    """Return whether `word` is a regular inflection of another word in `words`."""
     if word.endswith("s") and not word.endswith("ss") and word[:-1] in words:
         return True
     if any(word.endswith(ending) and stems(word, ending) & words for ending in ("es", "ed", "ing")):
         return True
-    # "taller" is dull, "writer" is not: the other comparison tells.
+    # "taller" is an inflection, "writer" is not: only the former has a superlative.
     pairs = (("er", "est"), ("est", "er"))
     return any(word.endswith(a) and word.removesuffix(a) + b in words and stems(word, a) & words for a, b in pairs)
 
@@ -102,9 +102,9 @@ def main() -> None:
     frequent = set().union(*(by_size[size] for size in EVERY_FORM))
     small = set().union(*(by_size[size] for size in COMMON))
     medium = small.union(*(by_size[size] for size in RARE))
-    known = {w for w in small if not BOOKISH.fullmatch(w)}
-    common = {w for w in known if (w in frequent or not inflected(w, small)) and not UNFIT.fullmatch(w)}
-    rare = {w for w in medium - known if not inflected(w, medium) and not UNFIT.fullmatch(w)}
+    everyday = {w for w in small if not BOOKISH.fullmatch(w)}
+    common = {w for w in everyday if (w in frequent or not inflected(w, small)) and not UNFIT.fullmatch(w)}
+    rare = {w for w in medium - everyday if not inflected(w, medium) and not UNFIT.fullmatch(w)}
     spelt = set().union(*(read(spelling, size) for spelling in SPELLINGS for size in (*COMMON, *RARE)))
     large = {w for size in LARGE for w in by_size[size] if len(w) in LARGE_LENGTHS and re.search("[aeiouy]", w)}
     other = (medium | spelt | large) - common - rare
@@ -118,7 +118,7 @@ def main() -> None:
     version = re.search(r"^Version (\S+)", about, re.MULTILINE)
     (HERE / "LICENSE.scowl").write_text(
         f"The word lists in this folder (*.txt) are a modified selection of SCOWL {version[1] if version else ''}\n"
-        "(Spell Checker Oriented Word Lists, http://wordlist.aspell.net/), made by build_words.py: most words\n"
+        "(Spell Checker Oriented Word Lists, http://wordlist.aspell.net/), built by build_words.py: most words\n"
         f"were left out. What follows is SCOWL's own notice.\n\n{notice.rstrip()}\n",
         encoding="utf-8",
     )
