@@ -1,4 +1,4 @@
-"""`palestra mcp-serve ID`: any environment as an MCP server, so that any MCP client can play it."""
+"""`palestra mcp-serve ID`: serve an environment to MCP clients."""
 
 from __future__ import annotations
 

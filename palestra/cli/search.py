@@ -1,4 +1,4 @@
-"""`palestra search QUERY`: what a model would read, from an index, a server or the embedded corpus."""
+"""`palestra search QUERY`: search an index, a server or the built-in encyclopedia."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ from dataclasses import asdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("query", metavar="QUERY", help="the words to look for")
+    parser.add_argument("query", metavar="QUERY", help="Words to search for.")
     parser.add_argument(
         "--index",
         default="",
         metavar="DIR|URL",
-        help="an index or a retriever's address; the embedded corpus by default",
+        help="Folder of an index or address of a search server (default: the built-in encyclopedia).",
     )
-    parser.add_argument("--topk", type=int, default=3, metavar="K", help="how many passages (3)")
-    parser.add_argument("--mode", choices=["bm25", "dense", "hybrid"], default="bm25", help="how to rank (bm25)")
-    parser.add_argument("--json", action="store_true", help="hits with their scores, as JSON lines")
+    parser.add_argument("--topk", type=int, default=3, metavar="K", help="Number of passages to return (default: 3).")
+    parser.add_argument(
+        "--mode",
+        choices=["bm25", "dense", "hybrid"],
+        default="bm25",
+        help="Ranking method; dense and hybrid need an index with vectors (default: bm25).",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="Print one JSON object per line with each passage and its score."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     from palestra.tools.search import SearchTool
-    from palestra.tools.search.hit import told
+    from palestra.tools.search.passages import format_hits
 
     hits = SearchTool(args.index, topk=args.topk, mode=args.mode).hits(args.query)
     if args.json:
         for hit in hits:
             print(json.dumps({**asdict(hit.passage), "score": hit.score}, ensure_ascii=False))
     else:
-        print(told(hits))
+        print(format_hits(hits))
     return 0

@@ -1,4 +1,4 @@
-"""`palestra search-serve [INDEX]`: one index for many workers, over HTTP, with Search-R1's requests and answers."""
+"""`palestra search-serve [INDEX]`: serve an index over HTTP with Search-R1's protocol."""
 
 from __future__ import annotations
 
@@ -13,28 +13,49 @@ from palestra.errors import BadValue, ToolFailed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "index", nargs="?", default="", metavar="INDEX", help="an index; the embedded corpus by default"
+        "index", nargs="?", default="", metavar="INDEX", help="Folder of an index (default: the built-in encyclopedia)."
     )
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one, which is printed (8000)")
-    parser.add_argument("--topk", type=int, default=3, metavar="K", help="hits where a request does not say (3)")
-    parser.add_argument("--mode", choices=["bm25", "dense", "hybrid"], default="bm25", help="how to rank (bm25)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that share the port (1)")
+    parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (default: 127.0.0.1).")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="Port to listen on; 0 selects a free port and prints it (default: 8000)."
+    )
+    parser.add_argument(
+        "--topk", type=int, default=3, metavar="K", help="Number of hits for requests without `topk` (default: 3)."
+    )
+    parser.add_argument(
+        "--mode",
+        choices=["bm25", "dense", "hybrid"],
+        default="bm25",
+        help="Ranking method; dense and hybrid need an index with vectors (default: bm25).",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="Number of server processes that share the port (default: 1).",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    import multiprocessing  # every verb's module is loaded to parse a command line
+    import multiprocessing  # deferred: the parser imports this module for every command
 
     from palestra.tools.search import SearchTool
 
     if args.workers < 1:
-        raise BadValue(f"--workers is at least 1, got {args.workers}")
-    SearchTool(args.index, topk=args.topk, mode=args.mode)  # says what is wrong before anything is started
-    with _held(args.host, args.port, several=args.workers > 1) as held:
-        port = held.getsockname()[1]
+        raise BadValue(f"--workers must be at least 1, got {args.workers}")
+    SearchTool(args.index, topk=args.topk, mode=args.mode)  # reports errors before any process is started
+    with _bind(args.host, args.port, reuse_port=args.workers > 1) as listener:
+        port = listener.getsockname()[1]
         if args.workers == 1:
-            held.close()
-        options = {"host": args.host, "port": port, "topk": args.topk, "mode": args.mode, "several": args.workers > 1}
+            listener.close()
+        options = {
+            "host": args.host,
+            "port": port,
+            "topk": args.topk,
+            "mode": args.mode,
+            "reuse_port": args.workers > 1,
+        }
         helpers = [
             multiprocessing.get_context("spawn").Process(target=_serve, args=(args.index, options, os.getpid()))
             for _ in range(args.workers - 1)
@@ -51,25 +72,25 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _held(host: str, port: int, *, several: bool) -> socket.socket:
-    """The port, taken: so that all workers get the same one, and a taken one is told in a sentence."""
+def _bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+    """Reserve the port for all workers; raise ToolFailed if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    held = socket.socket(family, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if several:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        held.bind((host, port))
+        listener.bind((host, port))
     except OSError as err:
-        held.close()
+        listener.close()
         raise ToolFailed(f"cannot listen on {host}:{port}: {err.strerror}; choose another with --port") from err
-    return held
+    return listener
 
 
 def _serve(source: str, options: dict[str, Any], parent: int | None) -> None:
     from palestra.tools.search.server import serve
-    from palestra.tools.search.tool import opened
+    from palestra.tools.search.tool import open_index
 
     if parent is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends its helpers
-    serve(opened(source), parent=parent, **options)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too and stops its helpers
+    serve(open_index(source), parent=parent, **options)

@@ -1,4 +1,4 @@
-"""Search: an index finds exactly what BM25 says, from any source, in any process, whatever it is asked."""
+"""The search index: exact BM25 scores, sources, concurrency, unusual queries, and the search tool."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from palestra.errors import BadValue
 from palestra.tools import toolset
 from palestra.tools.search import Index, Passage, SearchTool, build, read
 from palestra.tools.search import index as index_module
-from palestra.tools.search.corpus import generated
-from palestra.tools.search.stem import stem
-from palestra.tools.search.words import analyser, raw_words
+from palestra.tools.search.analysis import analyser, raw_words, stem
+from palestra.tools.search.encyclopedia import encyclopedia_passages
 
 build_module = sys.modules["palestra.tools.search.build"]  # the package's `build` is the function
 
@@ -37,7 +36,7 @@ def passages(*texts: str) -> list[Passage]:
 
 
 def by_definition(texts: Sequence[str], query: str, k1: float, b: float, analyse: str = "plain") -> dict[int, float]:
-    """BM25 as it is written down: every passage, every term, double precision."""
+    """Compute BM25 by its definition, in double precision."""
     term_of = analyser(analyse)
 
     def terms(text: str) -> list[str]:
@@ -48,23 +47,23 @@ def by_definition(texts: Sequence[str], query: str, k1: float, b: float, analyse
     mean = sum(lengths) / len(lengths) if lengths else 0.0
     scores: dict[int, float] = {}
     for term in terms(query):
-        found = sum(term in count for count in counts)
-        rarity = math.log(1 + (len(texts) - found + 0.5) / (found + 0.5))
+        frequency = sum(term in count for count in counts)
+        idf = math.log(1 + (len(texts) - frequency + 0.5) / (frequency + 0.5))
         for number, count in enumerate(counts):
             if term in count:
-                often = count[term]
-                worth = rarity * often * (k1 + 1) / (often + k1 * (1 - b + b * lengths[number] / mean))
-                scores[number] = scores.get(number, 0.0) + worth
+                times = count[term]
+                weight = idf * times * (k1 + 1) / (times + k1 * (1 - b + b * lengths[number] / mean))
+                scores[number] = scores.get(number, 0.0) + weight
     return scores
 
 
-def assert_exact(found: list[tuple[int, float]], wanted: dict[int, float], topk: int) -> None:
-    """The same scores place by place, each passage with its own; so equal ones may trade places by a last digit."""
+def assert_exact(ranking: list[tuple[int, float]], wanted: dict[int, float], topk: int) -> None:
+    """Compare the scores at each rank and of each passage, so that passages with equal scores may trade ranks."""
     best = sorted(wanted.values(), reverse=True)[:topk]
-    assert [score for _, score in found] == pytest.approx(best, rel=1e-5)
-    for number, score in found:
+    assert [score for _, score in ranking] == pytest.approx(best, rel=1e-5)
+    for number, score in ranking:
         assert score == pytest.approx(wanted[number], rel=1e-5)
-    assert len({number for number, _ in found}) == len(found)
+    assert len({number for number, _ in ranking}) == len(ranking)
 
 
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen"]
@@ -79,31 +78,31 @@ sentences = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
     b=st.floats(0, 1),
     short=st.sampled_from([0, 3, 4096]),
     batch=st.sampled_from([5, 10**6]),
-    merged=st.sampled_from([4, 10**6]),
+    merge_size=st.sampled_from([4, 10**6]),
 )
 def test_scores_are_those_of_the_definition(
-    texts: list[str], query: str, topk: int, k1: float, b: float, short: int, batch: int, merged: int
+    texts: list[str], query: str, topk: int, k1: float, b: float, short: int, batch: int, merge_size: int
 ) -> None:
-    """Also when words are counted in many runs, merged in many ranges, and long lists are looked up, not read."""
+    """Also with many runs, many merged ranges, and posting lists that are looked up instead of added up."""
     with (
         patch.object(build_module, "BATCH", batch),
-        patch.object(build_module, "MERGED", merged),
+        patch.object(build_module, "MERGE_SIZE", merge_size),
         patch.object(index_module, "_SHORT", short),
     ):
         index = Index.build(passages(*texts), k1=k1, b=b, analyse="plain")
         wanted = by_definition(texts, query, k1, b)
         assert_exact(index.rank(query, topk), wanted, topk)
-        assert_exact(index.rank(query, topk), wanted, topk)  # what a query leaves behind must not count for the next
+        assert_exact(index.rank(query, topk), wanted, topk)  # the scores of one query must not affect the next
 
 
 def test_long_lists_are_looked_up_with_the_same_result() -> None:
-    """A corpus large enough that pruning really happens with the shipped constants."""
+    """A corpus large enough for pruning with the default constants."""
     import numpy as np
 
     rng = np.random.default_rng(3)
     words = [f"w{rank}" for rank in range(3_000)]
-    odds = 1 / np.arange(1, len(words) + 1) ** 0.9
-    drawn = rng.choice(len(words), (8_000, 20), p=odds / odds.sum())
+    frequencies = 1 / np.arange(1, len(words) + 1) ** 0.9
+    drawn = rng.choice(len(words), (8_000, 20), p=frequencies / frequencies.sum())
     texts = [" ".join(words[i] for i in row) for row in drawn]
     index = Index.build(passages(*texts), analyse="plain")
     pruned = 0
@@ -115,13 +114,13 @@ def test_long_lists_are_looked_up_with_the_same_result() -> None:
         return original(*args, **options)  # type: ignore[call-overload]
 
     with patch.object(np, "searchsorted", counting):
-        found = [index.rank(f"w{rare} w0 w1 w2", 10) for rare in range(2_000, 2_003)]
+        rankings = [index.rank(f"w{rare} w0 w1 w2", 10) for rare in range(2_000, 2_003)]
     assert pruned > 0
-    for rare, hits in zip(range(2_000, 2_003), found, strict=True):
+    for rare, hits in zip(range(2_000, 2_003), rankings, strict=True):
         assert_exact(hits, by_definition(texts, f"w{rare} w0 w1 w2", 0.9, 0.4), 10)
 
 
-def test_equals_come_in_order() -> None:
+def test_ties_are_in_the_order_of_the_index() -> None:
     index = Index.build(passages(*["same words"] * 30, "other"))
     assert [number for number, _ in index.rank("words", 5)] == [0, 1, 2, 3, 4]
     assert [number for number, _ in index.rank("same words", 5)] == [0, 1, 2, 3, 4]
@@ -143,13 +142,13 @@ probate probat, rate rate, cease ceas, controll control, roll roll
 
 
 @pytest.mark.parametrize("pair", PAPER.split(","))
-def test_stems_are_those_of_the_paper(pair: str) -> None:
+def test_stems_are_those_of_porters_paper(pair: str) -> None:
     word, wanted = pair.split()
     assert stem(word) == wanted
 
 
 @given(st.text())
-def test_any_text_is_cut_into_terms(text: str) -> None:
+def test_any_text_is_split_into_terms(text: str) -> None:
     for word in raw_words(text):
         assert word
         for name in ("english", "plain"):
@@ -164,8 +163,8 @@ def test_words_of_other_languages() -> None:
         assert [number for number, _ in index.rank(query, 1)] == [wanted], query
 
 
-def test_strange_queries() -> None:
-    index = Index.build(generated())
+def test_unusual_queries() -> None:
+    index = Index.build(encyclopedia_passages())
     for query in ["", " ", "the of and", "zzzz qqqq", "\x00\x01", "\ud800", "?" * 10]:
         assert index.search(query, 3) == []
     assert len(index.search(" ".join(f"river{n} town" for n in range(100_000)), 3)) == 3  # a megabyte and more
@@ -179,7 +178,7 @@ def test_strange_queries() -> None:
         index.search("river", mode="dense")
 
 
-def test_an_index_of_nothing() -> None:
+def test_an_empty_index() -> None:
     for texts in ([], ["", ""], ["the of"]):
         index = Index.build(passages(*texts))
         assert len(index) == len(texts)
@@ -200,14 +199,14 @@ def test_every_form_of_source(tmp_path: Path) -> None:
     (tmp_path / "notes" / "c.md").write_text("one two three\n\nfour five\n\nsix seven eight nine ten eleven twelve")
     (tmp_path / "notes" / "d.bin").write_bytes(b"\x00")
     (tmp_path / "notes" / ".hidden.txt").write_text("not this")
-    found = list(read([tmp_path / "a.jsonl"]))
-    assert found == [
+    rows_read = list(read([tmp_path / "a.jsonl"]))
+    assert rows_read == [
         Passage(id="7", title="Ants", text="Ants walk.\nFar."),
         Passage(id="b", title="Bees", text="Bees fly."),
         Passage(id="a:3", title="", text="Nameless."),
     ]
-    assert found[0].contents == rows[0]["contents"]
-    assert [passage.text for passage in read([tmp_path / "b.jsonl.gz"])] == [passage.text for passage in found]
+    assert rows_read[0].contents == rows[0]["contents"]
+    assert [passage.text for passage in read([tmp_path / "b.jsonl.gz"])] == [passage.text for passage in rows_read]
     everything = list(read([tmp_path], words=5))
     assert [passage.text for passage in everything[6:]] == [
         "one two three four five",
@@ -215,14 +214,14 @@ def test_every_form_of_source(tmp_path: Path) -> None:
         "eleven twelve",
     ]
     assert {passage.title for passage in everything} == {"Ants", "Bees", "", "notes/c.md"}
-    assert len({passage.id for passage in everything}) == len(everything) - 2  # the rows' own ids stand twice
+    assert len({passage.id for passage in everything}) == len(everything) - 2  # ids in the rows occur twice
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", "{not json", "line 1 is no JSON"),
-        ("a.jsonl", '{"text": "x"}\n[1]', "line 2: a row is an object"),
+        ("a.jsonl", "{not json", "line 1 is not valid JSON"),
+        ("a.jsonl", '{"text": "x"}\n[1]', "line 2: a row must be a JSON object"),
         ("a.jsonl.gz", "not compressed", "damaged"),
         ("a.jsonl", '{"title": "x"}', "needs `contents` or `text`, this one has title"),
     ],
@@ -231,24 +230,24 @@ def test_bad_rows_are_named(tmp_path: Path, name: str, content: str, message: st
     (tmp_path / name).write_text(content)
     with pytest.raises(BadValue, match=message):
         build(read([tmp_path / name]), tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [name]  # half an index is none
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]  # no partial index is left
 
 
 def test_missing_and_damaged(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match="no file or folder"):
+    with pytest.raises(BadValue, match="no such file or folder"):
         list(read([tmp_path / "nowhere"]))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BadValue, match="holds no"):
+    with pytest.raises(BadValue, match="contains no files of type"):
         list(read([tmp_path / "empty"]))
     with pytest.raises(BadValue, match="palestra search-index"):
         Index(tmp_path / "empty")
     with pytest.raises(BadValue, match="palestra search-index"):
         SearchTool(str(tmp_path / "empty"))
-    folder = build(generated(), tmp_path / "index")
+    folder = build(encyclopedia_passages(), tmp_path / "index")
     with pytest.raises(BadValue, match="--overwrite"):
-        build(generated(), folder)
-    with pytest.raises(BadValue, match="exists already$"):
-        build(generated(), tmp_path / "empty", overwrite=True)  # what is no index is not deleted
+        build(encyclopedia_passages(), folder)
+    with pytest.raises(BadValue, match="already exists$"):
+        build(encyclopedia_passages(), tmp_path / "empty", overwrite=True)  # only an index is replaced
     build(passages("new"), folder, overwrite=True)
     assert len(Index(folder)) == 1
     weights = folder / "postings.weights"
@@ -260,7 +259,7 @@ def test_missing_and_damaged(tmp_path: Path) -> None:
         Index(folder)
 
 
-def test_a_source_that_breaks_leaves_the_old_index(tmp_path: Path) -> None:
+def test_a_source_that_fails_leaves_the_old_index(tmp_path: Path) -> None:
     folder = build(passages("old"), tmp_path / "index")
 
     def broken() -> Iterator[Passage]:
@@ -274,8 +273,8 @@ def test_a_source_that_breaks_leaves_the_old_index(tmp_path: Path) -> None:
 
 
 def test_threads_share_and_processes_reopen(tmp_path: Path) -> None:
-    index = Index.build(generated(), tmp_path / "index")
-    queries = [passage.text for passage in list(generated())[:100]]
+    index = Index.build(encyclopedia_passages(), tmp_path / "index")
+    queries = [passage.text for passage in list(encyclopedia_passages())[:100]]
     alone = [index.rank(query, 5) for query in queries]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda query: index.rank(query, 5), queries * 3)) == alone * 3
@@ -285,12 +284,12 @@ def test_threads_share_and_processes_reopen(tmp_path: Path) -> None:
     assert len(pickle.loads(pickle.dumps(SearchTool(tmp_path / "index"))).hits("river")) == 3
 
 
-def test_the_same_everywhere() -> None:
+def test_results_do_not_depend_on_the_hash_seed() -> None:
     code = (
         "from palestra.tools.search import SearchTool; tool = SearchTool(topk=5);"
         "print([tool.run({'query': q}).text for q in ('poet born on a river', 'amber and tin', 'observatory')])"
     )
-    said = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": str(seed)},
@@ -300,24 +299,24 @@ def test_the_same_everywhere() -> None:
         ).stdout
         for seed in (1, 2)
     }
-    assert len(said) == 1
-    assert "Doc 1(Title: " in said.pop()
+    assert len(outputs) == 1
+    assert "Doc 1(Title: " in outputs.pop()
 
 
-def test_the_embedded_corpus_answers_in_hops() -> None:
-    """Who was born where, on which river, from which range: each passage leads to the next."""
-    corpus = {passage.title: passage.text for passage in generated()}
+def test_the_encyclopedia_supports_multi_hop_questions() -> None:
+    """Birthplace of a person, river of the town, range of the river: each passage leads to the next."""
+    corpus = {passage.title: passage.text for passage in encyclopedia_passages()}
 
-    def told(query: str) -> str:
+    def search(query: str) -> str:
         return str(SearchTool(topk=1).run({"query": query}).text)
 
     person = next(title for title, text in corpus.items() if " was a poet born in " in text)
     town = corpus[person].split("born in ")[1].split(",")[0]
-    assert told(f"where was {person} born").startswith(f"Doc 1(Title: {person})")
-    assert told(f"{town} town on the river").startswith(f"Doc 1(Title: {town})")
+    assert search(f"where was {person} born").startswith(f"Doc 1(Title: {person})")
+    assert search(f"{town} town on the river").startswith(f"Doc 1(Title: {town})")
     river = corpus[town].split("on the river ")[1].split(",")[0]
     assert f"{river} (river)" in corpus
-    assert told(f"in which range does the {river} rise").startswith(f"Doc 1(Title: {river} (river))")
+    assert search(f"in which range does the {river} rise").startswith(f"Doc 1(Title: {river} (river))")
 
 
 def test_the_tool_in_an_environment() -> None:
@@ -328,13 +327,16 @@ def test_the_tool_in_an_environment() -> None:
         assert step.info["use_tool"]
         assert str(step.observation).startswith("Doc 1(Title: ")
         assert len(step.info["tool_calls"][0]["hits"]) == 3
-        assert "query is empty" in str(env.step("<search>  </search>").observation)
+        assert "`query` is empty" in str(env.step("<search>  </search>").observation)
 
 
 def test_names_of_the_tool(tmp_path: Path) -> None:
     build(passages("hello world"), tmp_path / "i")
     assert toolset(f"search:{tmp_path / 'i'}").tools[0].run({"query": "hello"}).text == "Doc 1(Title: ) hello world"
-    assert SearchTool(Index(tmp_path / "i")).run({"query": "nothing"}).text == "No passage fits. Try other words."
+    assert (
+        SearchTool(Index(tmp_path / "i")).run({"query": "nothing"}).text
+        == "No passage matches the query. Try other words."
+    )
     with pytest.raises(BadValue, match="no vectors"):
         SearchTool(mode="hybrid")
     with pytest.raises(BadValue, match="topk"):
@@ -355,7 +357,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert command("search", "carrying a leaf", "--index", "notes.index").stdout == (
         "Doc 1(Title: ants.txt) Ants carry leaves.\n"
     )
-    found = json.loads(command("search", "antz", "--index", "notes.index", "--mode", "hybrid", "--json").stdout)
-    assert found["title"] == "ants.txt"
+    hit = json.loads(command("search", "antz", "--index", "notes.index", "--mode", "hybrid", "--json").stdout)
+    assert hit["title"] == "ants.txt"
     assert command("search-index", "--out", "x").returncode == 2
     assert command("search", "x", "--index", "nowhere").returncode == 2

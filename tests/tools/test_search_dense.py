@@ -1,4 +1,4 @@
-"""Vectors beside BM25: what they find, how rankings are merged, and the three ways to get them."""
+"""Dense and hybrid retrieval: encoders, nearest neighbours and fusion of rankings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.errors import BadValue, ParsingFailed, ToolFailed
-from palestra.tools.search import Index, Passage, SearchTool, encoder_of
-from palestra.tools.search.corpus import generated
-from palestra.tools.search.dense import Endpoint, Ngrams, Transformer, fused, nearest
+from palestra.tools.search import Index, Passage, SearchTool, get_encoder
+from palestra.tools.search.dense import (
+    EmbeddingsEndpoint,
+    NgramEncoder,
+    TransformerEncoder,
+    fuse_rankings,
+    nearest,
+)
+from palestra.tools.search.encyclopedia import encyclopedia_passages
 
 
 def test_misspelt_names_are_found(tmp_path: Path) -> None:
-    corpus = list(generated())
-    index = Index.build(corpus, tmp_path / "i", encoder=Ngrams())
+    corpus = list(encyclopedia_passages())
+    index = Index.build(corpus, tmp_path / "i", encoder=NgramEncoder())
     town = next(passage.title for passage in corpus if " is a town " in passage.text)
     wrong = town[:3] + town[4:]
     assert index.search(wrong) == []
@@ -49,24 +55,24 @@ def test_nearest_is_exact(rows: int, columns: int, topk: int, block: int, seed: 
 
 
 def test_fusion() -> None:
-    assert [number for number, _ in fused([[1, 2, 3], [3, 4, 1]], 4)] == [1, 3, 2, 4]
-    assert fused([[], []], 3) == []
-    assert [number for number, _ in fused([[5], [4]], 3)] == [4, 5]  # of equals the earlier
+    assert [number for number, _ in fuse_rankings([[1, 2, 3], [3, 4, 1]], 4)] == [1, 3, 2, 4]
+    assert fuse_rankings([[], []], 3) == []
+    assert [number for number, _ in fuse_rankings([[5], [4]], 3)] == [4, 5]  # ties by number
 
 
 class Stub(BaseHTTPRequestHandler):
-    """Embeddings by length and first letter; a server that can also be told to misbehave."""
+    """Embeds texts by length and first letter, or sends the reply that a test sets."""
 
-    answer: Any = None
+    reply: Any = None
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         data = [{"index": n, "embedding": [len(text), ord(text[0])]} for n, text in enumerate(body["input"])]
-        said = json.dumps({"data": data[::-1]} if self.answer is None else self.answer).encode()
+        body_bytes = json.dumps({"data": data[::-1]} if self.reply is None else self.reply).encode()
         self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(body_bytes)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body_bytes)
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -74,70 +80,70 @@ class Stub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, type[Stub]]]:
-    kind = type("Told", (Stub,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as made:
-        thread = threading.Thread(target=made.serve_forever)
+    kind = type("ConfiguredStub", (Stub,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{made.server_address[1]}/v1/embeddings#some-model", kind
-        made.shutdown()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1/embeddings#some-model", kind
+        server.shutdown()
         thread.join()
 
 
 def test_an_embeddings_endpoint(server: tuple[str, type[Stub]], tmp_path: Path) -> None:
     address, kind = server
     texts = [Passage(id=str(n), title="", text="a" * n) for n in range(1, 200)]
-    Index.build(texts, tmp_path / "i", encoder=encoder_of(address))
+    Index.build(texts, tmp_path / "i", encoder=get_encoder(address))
     index = Index(tmp_path / "i")
     assert index.search("a" * 150, 1, mode="dense")[0].passage.id == "150"
-    for answer, error in [
+    for reply, error in [
         ({"data": []}, "0 embeddings for 1"),
         ({"error": "x"}, "no embeddings"),
         ([1], "no embeddings"),
     ]:
-        kind.answer = answer
+        kind.reply = reply
         with pytest.raises(ParsingFailed, match=error):
             index.search("a", mode="dense")
 
 
-def test_an_endpoint_that_is_not_there() -> None:
+def test_an_unreachable_endpoint() -> None:
     with pytest.raises(ToolFailed, match="127.0.0.1:9"):
-        Endpoint("http://127.0.0.1:9/v1/embeddings#m").queries(["x"])
+        EmbeddingsEndpoint("http://127.0.0.1:9/v1/embeddings#m").queries(["x"])
     for name in ("http://host/v1/embeddings", "word2vec"):
         with pytest.raises(BadValue):
-            encoder_of(name)
+            get_encoder(name)
 
 
 @pytest.mark.slow
 def test_a_transformer_from_a_folder(tmp_path: Path) -> None:
-    """Tiny and untrained, but the real classes: padding must not change a text's vector."""
+    """A tiny untrained model: padding must not change the vector of a text."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     transformers: Any = importlib.import_module("transformers")
 
     words = ["[PAD]", "[UNK]", *(letter for letter in "abcdefghijklmnopqrstuvwxyz:")]
-    made = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    transformers.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(
-        tmp_path / "e5-x"
-    )
+    tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    ).save_pretrained(tmp_path / "e5-x")
     config = transformers.BertConfig(
         vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
     transformers.BertModel(config).save_pretrained(tmp_path / "e5-x")
-    encoder = encoder_of(f"hf:{tmp_path / 'e5-x'}")
-    assert isinstance(encoder, Transformer)
-    alone, beside = encoder.passages(["ab"]), encoder.passages(["ab", "abcdefghij" * 3])
+    encoder = get_encoder(f"hf:{tmp_path / 'e5-x'}")
+    assert isinstance(encoder, TransformerEncoder)
+    alone, padded = encoder.passages(["ab"]), encoder.passages(["ab", "abcdefghij" * 3])
     assert alone.dtype == np.float32
-    assert np.allclose(alone[0], beside[0], atol=1e-5)
-    assert np.allclose(np.linalg.norm(beside, axis=1), 1, atol=1e-5)
-    assert not np.allclose(encoder.queries(["ab"]), alone, atol=1e-3)  # E5 marks queries and passages
+    assert np.allclose(alone[0], padded[0], atol=1e-5)
+    assert np.allclose(np.linalg.norm(padded, axis=1), 1, atol=1e-5)
+    assert not np.allclose(encoder.queries(["ab"]), alone, atol=1e-3)  # E5 prefixes differ
     index = Index.build(
         [Passage(id="0", title="", text="ab"), Passage(id="1", title="", text="xyz")], tmp_path / "i", encoder=encoder
     )
     assert len(index.search("ab", 2, mode="hybrid")) == 2
 
 
-def test_encoders_of_one_s_own() -> None:
+def test_custom_encoders() -> None:
     class Lengths:
         name = "lengths"
 
@@ -146,5 +152,5 @@ def test_encoders_of_one_s_own() -> None:
 
         queries = passages
 
-    index = Index.build(generated(), encoder=Lengths())
+    index = Index.build(encyclopedia_passages(), encoder=Lengths())
     assert len(index.search("anything", 4, mode="dense")) == 4

@@ -1,4 +1,4 @@
-"""Whole pages around a hit: from a local index by its neighbours, from a server by its title."""
+"""The page of a hit: from a local index by its neighbours, from a server by its title."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_a_page_is_the_run_of_passages_with_its_title(titles: list[str], data: s
         assert page == [passages[number]]
 
 
-def test_hits_are_the_same_for_async_callers_and_know_their_place() -> None:
+def test_hits_are_the_same_for_async_callers_and_have_their_number() -> None:
     passages = [Passage(id=name, title=name, text=f"{name} lives here") for name in ("ant", "bee", "cat")]
     tool = SearchTool(Index.build(passages), topk=2)
     hits = tool.hits("cat bee")
     assert asyncio.run(tool.ahits("cat bee")) == hits
     assert sorted(hit.number or 0 for hit in hits) == [1, 2]
-    assert [Hit(passage=hit.passage, score=hit.score) for hit in hits] == hits  # what a server gives is as good
+    assert [Hit(passage=hit.passage, score=hit.score) for hit in hits] == hits  # hits from a server have no number

@@ -1,4 +1,4 @@
-"""The search server and its client: Search-R1's requests and answers, GEM's, wrong ones, and servers that fail."""
+"""The search server and its client: requests of Search-R1 and GEM, invalid requests, and servers that fail."""
 
 from __future__ import annotations
 
@@ -22,59 +22,59 @@ from palestra.errors import BadValue, ParsingFailed, ToolFailed
 from palestra.tools.search import Retriever, SearchTool
 
 
-def started(*options: str) -> tuple[subprocess.Popen[str], str]:
-    words = [sys.executable, "-m", "palestra", "search-serve", "--port", "0", *options]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+def start_server(*options: str) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "palestra", "search-serve", "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().split()[2]
-    for _ in range(200):  # it says where before it listens
+    for _ in range(1200):  # it prints its address before it listens
         try:
             with urlopen(url.replace("/retrieve", "/health")):
                 return process, url
         except OSError:
             threading.Event().wait(0.1)
-    raise AssertionError("the server did not come up")
+    raise AssertionError("the server did not start")
 
 
-def ended(process: subprocess.Popen[str]) -> None:
+def stop_server(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=20)
+    process.wait(timeout=120)
     assert process.stdout is not None
     process.stdout.close()
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    process, url = started("--topk", "2")
+    process, url = start_server("--topk", "2")
     yield url
-    ended(process)
+    stop_server(process)
 
 
 def post(url: str, body: bytes) -> Any:
-    with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=20) as answer:
-        return json.load(answer)
+    with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=120) as response:
+        return json.load(response)
 
 
-def test_requests_as_search_r1_makes_them(server: str) -> None:
+def test_requests_of_search_r1(server: str) -> None:
     local = SearchTool(topk=2)
     queries = ["an observatory on a river", "salt and silver"]
-    said = post(server, json.dumps({"queries": queries, "topk": 2, "return_scores": True}).encode())
-    assert list(said) == ["result"]
-    for query, hits in zip(queries, said["result"], strict=True):
+    reply = post(server, json.dumps({"queries": queries, "topk": 2, "return_scores": True}).encode())
+    assert list(reply) == ["result"]
+    for query, hits in zip(queries, reply["result"], strict=True):
         wanted = local.hits(query)
         assert [hit["document"]["id"] for hit in hits] == [hit.passage.id for hit in wanted]
         assert [hit["score"] for hit in hits] == [hit.score for hit in wanted]
         assert hits[0]["document"]["contents"] == wanted[0].passage.contents
     bare = post(server, json.dumps({"queries": queries}).encode())["result"]
-    assert bare == [[hit["document"] for hit in hits] for hits in said["result"]]
+    assert bare == [[hit["document"] for hit in hits] for hits in reply["result"]]
     one = post(server, json.dumps({"query": queries[0], "return_scores": True}).encode())["result"]
-    assert one == said["result"][0]
+    assert one == reply["result"][0]
 
 
-def test_requests_as_gem_makes_them(server: str) -> None:
+def test_requests_of_gem(server: str) -> None:
     body = msgpack.packb({"query": "an observatory", "topk": 3, "return_scores": True})
-    with urlopen(Request(server, body), timeout=20) as answer:
-        result = msgpack.unpackb(answer.read())["result"]
+    with urlopen(Request(server, body), timeout=120) as response:
+        result = msgpack.unpackb(response.read())["result"]
     assert [hit["document"]["contents"].split("\n")[0] for hit in result] == [
         f'"{hit.passage.title}"' for hit in SearchTool().hits("an observatory")
     ]
@@ -99,9 +99,9 @@ def test_requests_as_gem_makes_them(server: str) -> None:
 def test_wrong_requests_are_explained(server: str, body: bytes, message: str) -> None:
     with pytest.raises(HTTPError) as caught:
         post(server, body)
-    said = caught.value.read()
+    reply = caught.value.read()
     assert caught.value.code == 400
-    assert message in (said.decode() if said[:1] == b"{" else msgpack.unpackb(said)["detail"])
+    assert message in (reply.decode() if reply[:1] == b"{" else msgpack.unpackb(reply)["detail"])
     assert post(server, b'{"query": "river"}')["result"]
 
 
@@ -120,36 +120,36 @@ def test_the_client_and_the_tool(server: str) -> None:
     ]
 
 
-def test_a_server_of_several_processes_leaves_none() -> None:
-    process, url = started("--workers", "3")
+def test_several_server_processes_stop_together() -> None:
+    process, url = start_server("--workers", "3")
     try:
         helpers = psutil.Process(process.pid).children()
         assert [len(hits.hits("river")) for hits in [SearchTool(url)] * 20] == [3] * 20
     finally:
-        ended(process)
-    _, alive = psutil.wait_procs(helpers, timeout=10)
+        stop_server(process)
+    _, alive = psutil.wait_procs(helpers, timeout=120)
     assert alive == []
 
 
-def test_taken_ports_and_wrong_options(server: str) -> None:
+def test_ports_in_use_and_wrong_options(server: str) -> None:
     port = server.split(":")[2].split("/")[0]
     for options, code in [(["--port", port], 3), (["nowhere"], 2), (["--workers", "0"], 2), (["--mode", "dense"], 2)]:
-        words = [sys.executable, "-m", "palestra", "search-serve", *options]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "palestra", "search-serve", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
 
 
 class Broken(BaseHTTPRequestHandler):
-    """Fails as its path says; the second request to /flaky works."""
+    """Fails as its path indicates; the second request to /flaky succeeds."""
 
-    seen = 0
+    requests = 0
 
     def do_POST(self) -> None:
-        type(self).seen += 1
+        type(self).requests += 1
         self.rfile.read(int(self.headers["Content-Length"]))
-        status, said = {
-            "/flaky": (200 if self.seen > 1 else 503, b'{"result": [[{"document": {"contents": "T\\ntext"}}]]}'),
+        status, body = {
+            "/flaky": (200 if self.requests > 1 else 503, b'{"result": [[{"document": {"contents": "T\\ntext"}}]]}'),
             "/text": (200, b"hello"),
             "/other": (200, b'{"hits": []}'),
             "/refused": (422, b"no such field"),
@@ -159,9 +159,9 @@ class Broken(BaseHTTPRequestHandler):
             "/none": (200, b'{"result": [[]]}'),
         }[self.path]
         self.send_response(status)
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -169,18 +169,18 @@ class Broken(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def broken() -> Iterator[str]:
-    kind = type("Told", (Broken,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as made:
-        made.daemon_threads = True
-        thread = threading.Thread(target=made.serve_forever)
+    kind = type("CountingBroken", (Broken,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{made.server_address[1]}"
-        made.shutdown()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
         thread.join()
 
 
 def test_servers_that_fail(broken: str) -> None:
-    assert Retriever(f"{broken}/flaky").search("x")[0].passage.text == "text"  # tried again
+    assert Retriever(f"{broken}/flaky").search("x")[0].passage.text == "text"  # retried
     assert Retriever(f"{broken}/flat").search("x")[0].score == 2
     assert Retriever(f"{broken}/none").search("x") == []
     assert Retriever(f"{broken}/plain").search("x")[0].passage.text == "plain"
@@ -191,10 +191,10 @@ def test_servers_that_fail(broken: str) -> None:
         SearchTool(f"{broken}/refused").run({"query": "x"})
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_an_unreachable_server() -> None:
     with pytest.raises(ToolFailed, match="palestra search-serve"):
         SearchTool("http://127.0.0.1:9/retrieve").run({"query": "x"})
     with pytest.raises(BadValue, match="http"):
         Retriever("localhost:8000")
-    with pytest.raises(BadValue, match="mode of its own"):
+    with pytest.raises(BadValue, match="set on the search server"):
         SearchTool("http://127.0.0.1:9", mode="hybrid")

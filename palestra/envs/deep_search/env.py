@@ -21,11 +21,11 @@ from palestra.errors import BadValue, InfrastructureError, ToolFailed
 from palestra.grading.qa import grade_qa
 from palestra.parsing import clip
 from palestra.tools.search import Hit, Index, Passage, SearchTool
-from palestra.tools.search.hit import told
+from palestra.tools.search.passages import format_hits
 from palestra.types import Step, text_of
 
 if TYPE_CHECKING:
-    from palestra.tools.search.kept import Corpus
+    from palestra.tools.search.corpus import Corpus
 
 Pays = Literal["exact", "f1"]
 QUERY = 1_000  # characters of a query that count
@@ -226,7 +226,7 @@ class DeepSearch(WorldEnv):
         for hit in hits:
             found.setdefault(_title(hit.passage), hit)
         self._found = found
-        return self._outcome(SEARCH, told([self._cut(hit) for hit in hits]))
+        return self._outcome(SEARCH, format_hits([self._cut(hit) for hit in hits]))
 
     def _opened(self, move: Move, passages: list[Passage]) -> Outcome:
         self.opens += 1

@@ -48,9 +48,9 @@ class Shop:
         self.goals = [goals[row_at(place, len(goals), seed=233, epoch=0)] for place in range(len(goals))]
         self.key = _key(self.products)
         require("numpy", extra="webshop")
-        from palestra.tools.search.kept import index_of
+        from palestra.tools.search.corpus import cached_index
 
-        self._index = index_of(self)
+        self._index = cached_index(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shop_of, (self.source,)

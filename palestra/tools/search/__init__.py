@@ -1,4 +1,4 @@
-"""Search: BM25 over a local, memory-mapped index, vectors where wanted, a server and a client.
+"""Search with BM25 over a local memory-mapped index, optionally with vectors; a search server and its client.
 
 from palestra.tools.search import Index, SearchTool, read
 
@@ -9,14 +9,13 @@ env = palestra.make(id, tools=[SearchTool("corpus.index"), ...])           # or:
 
 from palestra.optional import require
 
-require("numpy", extra="search")  # before the modules below say it less helpfully
+require("numpy", extra="search")  # before the modules below fail with a less helpful message
 
 from palestra.tools.search.build import build  # noqa: E402
 from palestra.tools.search.client import Retriever  # noqa: E402
-from palestra.tools.search.dense import Encoder, encoder_of  # noqa: E402
-from palestra.tools.search.hit import Hit  # noqa: E402
+from palestra.tools.search.dense import Encoder, get_encoder  # noqa: E402
 from palestra.tools.search.index import Index  # noqa: E402
-from palestra.tools.search.passages import Passage, read  # noqa: E402
+from palestra.tools.search.passages import Hit, Passage, read  # noqa: E402
 from palestra.tools.search.tool import SearchTool  # noqa: E402
 
-__all__ = ["Encoder", "Hit", "Index", "Passage", "Retriever", "SearchTool", "build", "encoder_of", "read"]
+__all__ = ["Encoder", "Hit", "Index", "Passage", "Retriever", "SearchTool", "build", "get_encoder", "read"]

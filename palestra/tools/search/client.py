@@ -1,4 +1,4 @@
-"""A query -> hits from a server that speaks Search-R1's protocol: ours, theirs, or any other."""
+"""Client of a search server with Search-R1's protocol."""
 
 from __future__ import annotations
 
@@ -6,80 +6,79 @@ import asyncio
 import atexit
 import os
 from collections.abc import Mapping
-from concurrent.futures import TimeoutError as TookTooLong
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from palestra.errors import BadValue, ParsingFailed, ToolFailed
 from palestra.optional import require
 from palestra.tools.base import on_tool_loop
-from palestra.tools.search.hit import Hit
-from palestra.tools.search.passages import Passage, of_row
+from palestra.tools.search.passages import Hit, Passage, passage_from_row
 
 if TYPE_CHECKING:
     import aiohttp
 
-_PAUSES = (0.2, 0.5, 1.0)  # seconds before a request is tried again
-_AGAIN = frozenset({429, 500, 502, 503, 504})
-_sessions: dict[tuple[int, int], aiohttp.ClientSession] = {}  # by process and event loop; connections are kept
+_RETRY_DELAYS = (0.2, 0.5, 1.0)  # seconds
+_RETRY_STATUS = frozenset({429, 500, 502, 503, 504})
+_sessions: dict[tuple[int, int], aiohttp.ClientSession] = {}  # by process and event loop, to reuse connections
 
 
 class Retriever:
-    """`http://HOST:PORT` (or the whole address with /retrieve) as something to search in."""
+    """Searches through a server at `http://HOST:PORT` (or its full address with /retrieve)."""
 
     def __init__(self, url: str, *, timeout: float = 30.0) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadValue(f"a retriever's address begins with http:// or https://, got {url!r}")
+            raise BadValue(f"the address of a search server must start with http:// or https://, got {url!r}")
         self.url = url if parts.path.strip("/") else f"{url.rstrip('/')}/retrieve"
         self.timeout = timeout
 
     def search(self, query: str, topk: int = 3) -> list[Hit]:
-        """For callers without an event loop."""
+        """Return up to `topk` hits, for synchronous callers."""
         return on_tool_loop(self.asearch(query, topk)).result()
 
     async def asearch(self, query: str, topk: int = 3) -> list[Hit]:
-        """The hits; ToolFailed where the server cannot be reached, ParsingFailed where it says something else."""
-        said = await self._posted({"queries": [query], "topk": topk, "return_scores": True})
+        """Return up to `topk` hits; raise ToolFailed if the server fails, ParsingFailed if its reply is malformed."""
+        reply = await self._post({"queries": [query], "topk": topk, "return_scores": True})
         try:
-            found = said["result"]
-            if found and isinstance(found[0], list):  # a list a query; some servers leave the outer one out
-                found = found[0]
-            return [_hit(item, number) for number, item in enumerate(found)]
+            items = reply["result"]
+            if items and isinstance(items[0], list):  # one list per query; some servers omit the outer list
+                items = items[0]
+            return [_hit(item, number) for number, item in enumerate(items)]
         except (KeyError, TypeError, IndexError, ValueError) as err:
-            raise ParsingFailed(f"{self.url} answered something else than hits: {str(said)[:200]}") from err
+            raise ParsingFailed(f"{self.url} returned no list of hits: {str(reply)[:200]}") from err
 
-    async def _posted(self, body: Mapping[str, Any]) -> Any:
+    async def _post(self, body: Mapping[str, Any]) -> Any:
         aiohttp = require("aiohttp", extra="search")
-        said = ""
-        for pause in (*_PAUSES, None):
+        error = ""
+        for delay in (*_RETRY_DELAYS, None):
             try:
-                within = aiohttp.ClientTimeout(total=self.timeout)
-                async with _session().post(self.url, json=body, timeout=within) as answer:
-                    if answer.status == 200:
-                        return await answer.json(content_type=None)
-                    said = f"status {answer.status}: {(await answer.text(errors='replace'))[:200]}"
-                    if answer.status not in _AGAIN:
+                timeout = aiohttp.ClientTimeout(total=self.timeout)
+                async with _session().post(self.url, json=body, timeout=timeout) as response:
+                    if response.status == 200:
+                        return await response.json(content_type=None)
+                    error = f"status {response.status}: {(await response.text(errors='replace'))[:200]}"
+                    if response.status not in _RETRY_STATUS:
                         break
             except TimeoutError as err:
-                raise ToolFailed(f"no answer from {self.url} within {self.timeout:g} s") from err
+                raise ToolFailed(f"the search server at {self.url} did not reply within {self.timeout:g} s") from err
             except aiohttp.ClientError as err:
-                said = f"{type(err).__name__}: {err}"
+                error = f"{type(err).__name__}: {err}"
             except ValueError as err:
-                raise ParsingFailed(f"{self.url} answered no JSON: {err}") from err
-            if pause is not None:
-                await asyncio.sleep(pause)
-        raise ToolFailed(f"the search server at {self.url} failed: {said}. `palestra search-serve` starts one")
+                raise ParsingFailed(f"{self.url} returned invalid JSON: {err}") from err
+            if delay is not None:
+                await asyncio.sleep(delay)
+        raise ToolFailed(f"the search server at {self.url} failed: {error}. Start one with `palestra search-serve`")
 
 
 def _hit(item: Any, number: int) -> Hit:
-    """A document with its score, or without one; a document is a row or, on some servers, its text alone."""
+    """Convert a document with or without a score; a document is a row or, on some servers, its text alone."""
     scored = isinstance(item, dict) and "document" in item
     row = item["document"] if scored else item
     if isinstance(row, str):
-        passage = Passage.of_contents(str(number), row)
+        passage = Passage.from_contents(str(number), row)
     else:
-        passage = of_row(dict(row), number=number, where="a hit")
+        passage = passage_from_row(dict(row), number=number, where="a hit")
     return Hit(passage=passage, score=float(item.get("score") or 0.0) if scored else 0.0)
 
 
@@ -96,10 +95,10 @@ def _session() -> aiohttp.ClientSession:
 
 
 def _close() -> None:
-    """Say goodbye to servers, or aiohttp complains of sessions that nobody closed."""
+    """Close all sessions, so that aiohttp does not warn about them at exit."""
     for (pid, _), session in list(_sessions.items()):
         if pid == os.getpid():
             try:
                 on_tool_loop(session.close()).result(timeout=2)
-            except (TookTooLong, RuntimeError):
+            except (FutureTimeout, RuntimeError):
                 continue

@@ -1,130 +1,38 @@
-"""Numbers -> a small made-up encyclopedia, so that searching works at once, without a download.
-
-Every fact is invented, so none can be known beforehand, and they hang together: a person was born in a town, the town
-lies on a river, the river rises in a range. Questions of several hops have one answer. It is the same on every machine.
-"""
+"""Index of an environment's corpus, built once and cached on disk for all processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from random import Random
+from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
+from palestra.cache import cache_folder
+from palestra.tools.search import layout
+from palestra.tools.search.index import Index
 from palestra.tools.search.passages import Passage
 
-_ONSETS = (
-    "b", "br", "c", "d", "dr", "f", "g", "gr", "h", "k", "kl", "l", "m", "n", "p", "pr", "r", "s", "sk", "st", "t",
-    "tr", "v", "w", "z",
-)  # fmt: skip
-_VOWELS = (
-    "a", "e", "i", "o", "u", "ae", "ia",
-)  # fmt: skip
-_CODAS = ["", "", "l", "n", "r", "s", "th", "nd", "rk"]
-_TRADES = (
-    "astronomer", "cartographer", "chemist", "composer", "engineer", "historian", "painter", "physician", "poet",
-    "sculptor",
-)  # fmt: skip
-_GOODS = (
-    "amber", "barley", "copper", "glass", "linen", "paper", "salt", "silver", "slate", "tin", "wool", "pearls",
-)  # fmt: skip
-_METALS = (
-    "copper", "iron", "lead", "silver", "tin", "zinc",
-)  # fmt: skip
-_FEATURES = (
-    "a stone bridge", "a bell tower", "a botanical garden", "a covered market", "an observatory", "a tidal mill",
-)  # fmt: skip
-_WORKS = (
-    "The Atlas of", "A Treatise on", "Songs of", "Letters from", "The Lamps of", "A History of",
-)  # fmt: skip
-LANDS, RANGES, RIVERS, TOWNS, PEOPLE = 12, 16, 40, 240, 480
+
+@runtime_checkable
+class Corpus(Protocol):
+    """Texts to search. `key` identifies the content: corpora with equal keys share an index."""
+
+    @property
+    def key(self) -> str: ...
+
+    def passages(self) -> Iterable[tuple[str, str, str]]:
+        """Iterate over (id, title, text)."""
 
 
-class _World:
-    """The facts, drawn once; passages are told from them."""
-
-    def __init__(self) -> None:
-        self.rng = rng = Random(1729)
-        self._taken: set[str] = set()
-        self.lands = [self.name(2) for _ in range(LANDS)]
-        self.ranges = [(self.name(2), rng.randrange(1_200, 5_900)) for _ in range(RANGES)]
-        self.rivers = [(self.name(2), rng.randrange(RANGES), rng.randrange(60, 1_900)) for _ in range(RIVERS)]
-        self.towns = [(self.name(3), rng.randrange(LANDS), rng.randrange(RIVERS)) for _ in range(TOWNS)]
-        self.people = [
-            (f"{self.name(2)} {self.name(2)}", rng.choice(_TRADES), rng.randrange(TOWNS), rng.randrange(1580, 1930))
-            for _ in range(PEOPLE)
-        ]
-
-    def name(self, syllables: int) -> str:
-        while True:
-            parts = [self.rng.choice(_ONSETS) + self.rng.choice(_VOWELS) for _ in range(syllables)]
-            word = ("".join(parts) + self.rng.choice(_CODAS)).capitalize()
-            if word not in self._taken:
-                self._taken.add(word)
-                return word
+def cached_index(corpus: Corpus) -> Index:
+    """Return the index of a corpus from the cache folder, or a temporary one if the folder is not writable."""
+    folder = cache_folder() / "search" / f"{corpus.key}-f{layout.FORMAT}"
+    if not (folder / layout.META).is_file():
+        try:
+            return Index.build(_passages(corpus), folder)
+        except (OSError, ValueError):
+            if not (folder / layout.META).is_file():  # otherwise another process has built it meanwhile
+                return Index.build(_passages(corpus))
+    return Index(folder)
 
 
-def generated() -> Iterator[Passage]:
-    """The passages, numbered from 0."""
-    told = _told(_World())
-    return (Passage(id=str(number), title=title, text=text) for number, (title, text) in enumerate(told))
-
-
-def _told(world: _World) -> Iterator[tuple[str, str]]:
-    rng = world.rng
-    for number, land in enumerate(world.lands):
-        towns = [town for town, home, _ in world.towns if home == number]
-        rule = rng.choice(["kingdom", "republic", "league of cities"])
-        yield (
-            land,
-            (
-                f"{land} is a country of {len(towns)} towns, among them {towns[0]}, {towns[1]} and {towns[2]}. Its "
-                f"capital is {rng.choice(towns)}. It has been a {rule} since {rng.randrange(1400, 1900)} and lives on "
-                f"trade in {rng.choice(_GOODS)} and {rng.choice(_GOODS)}."
-            ),
-        )
-    for number, (name, height) in enumerate(world.ranges):
-        springs = [river for river, home, _ in world.rivers if home == number]
-        told = f"The rivers {', '.join(springs)} rise there." if springs else "No river of note rises there."
-        yield (
-            f"{name} Range",
-            (
-                f"The {name} Range is a chain of mountains whose highest peak reaches {height:,} metres. {told} The "
-                f"passes are closed from {rng.choice(['October', 'November'])} to {rng.choice(['April', 'May'])}, and "
-                f"{rng.choice(_METALS)} was mined on its slopes until {rng.randrange(1800, 1960)}."
-            ),
-        )
-    for number, (name, source, length) in enumerate(world.rivers):
-        towns = [town for town, _, river in world.towns if river == number]
-        winters = rng.choice(["most winters", "hard winters only", "no winter on record"])
-        yield (
-            f"{name} (river)",
-            (
-                f"The {name} is a river of {length} kilometres that rises in the {world.ranges[source][0]} Range. It "
-                f"flows past {', '.join(towns) or 'no town'}. Barges carry {rng.choice(_GOODS)} down it, and it "
-                f"freezes in {winters}."
-            ),
-        )
-    for number, (name, home, river) in enumerate(world.towns):
-        born = [person for person, _, place, _ in world.people if place == number]
-        told = f"{born[0]} was born there. " if born else ""
-        yield (
-            name,
-            (
-                f"{name} is a town in {world.lands[home]}, on the river {world.rivers[river][0]}, with "
-                f"{rng.randrange(800, 240_000):,} inhabitants. It was founded in {rng.randrange(900, 1700)} and is "
-                f"known for {rng.choice(_FEATURES)} and for its {rng.choice(_GOODS)}. {told}"
-                f"The mayor is elected every {rng.randrange(2, 8)} years."
-            ),
-        )
-    for name, trade, place, year in world.people:
-        elders = [elder for elder, _, _, birth in world.people if 20 <= year - birth <= 60]
-        teacher = rng.choice(elders) if elders else "the town's schoolmaster"
-        article = "an" if trade[0] in "aeiou" else "a"
-        yield (
-            name,
-            (
-                f"{name} ({year} to {year + rng.randrange(31, 90)}) was {article} {trade} born in "
-                f"{world.towns[place][0]}, remembered for {rng.choice(_WORKS)} {rng.choice(world.towns)[0]}, published "
-                f"in {year + rng.randrange(22, 30)}. {name.split()[0]} studied under {teacher} and spent the last "
-                f"years in {rng.choice(world.towns)[0]}, where a street is named after the {trade}."
-            ),
-        )
+def _passages(corpus: Corpus) -> Iterator[Passage]:
+    return (Passage(id=passage_id, title=title, text=text) for passage_id, title, text in corpus.passages())

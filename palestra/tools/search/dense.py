@@ -1,4 +1,4 @@
-"""Text -> vectors whose inner products say how near two texts are; and the merging of two rankings into one."""
+"""Dense retrieval: encoders of texts to unit vectors, nearest-neighbour search, and fusion of rankings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from palestra.errors import BadValue, ParsingFailed, ToolFailed
 from palestra.optional import require
-from palestra.tools.search.words import STOP_WORDS, raw_words
+from palestra.tools.search.analysis import STOP_WORDS, raw_words
 
 Vectors = NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """What turns texts into rows of unit length. `name` is how `encoder_of` finds it again when an index is opened."""
+    """Encodes texts as rows of unit length. An index stores `name` to find its encoder with `get_encoder`."""
 
     name: str
 
@@ -30,15 +30,15 @@ class Encoder(Protocol):
     def queries(self, texts: Sequence[str]) -> Vectors: ...
 
 
-def encoder_of(name: str) -> Encoder:
-    """`ngrams`; `hf:MODEL` (a folder or a hub's name); `http://HOST/v1/embeddings#MODEL`."""
+def get_encoder(name: str) -> Encoder:
+    """Return an encoder by name: `ngrams`, `hf:MODEL` (folder or hub id) or `http://HOST/v1/embeddings#MODEL`."""
     if name == "ngrams":
-        return Ngrams()
+        return NgramEncoder()
     if name.startswith("hf:"):
-        return Transformer(name[3:])
+        return TransformerEncoder(name[3:])
     if name.startswith(("http://", "https://")):
-        return Endpoint(name)
-    raise BadValue(f"no encoder {name!r}; there are: ngrams, hf:MODEL, http(s)://HOST/v1/embeddings#MODEL")
+        return EmbeddingsEndpoint(name)
+    raise BadValue(f"`encoder` must be ngrams, hf:MODEL or http(s)://HOST/v1/embeddings#MODEL; got {name!r}")
 
 
 def _unit(rows: NDArray[Any]) -> Vectors:
@@ -46,8 +46,8 @@ def _unit(rows: NDArray[Any]) -> Vectors:
     return (rows / np.where(sizes == 0, 1, sizes)).astype(np.float32)
 
 
-class Ngrams:
-    """Letters in threes and fours, hashed: no model, no download; finds misspelt names that BM25 cannot."""
+class NgramEncoder:
+    """Hashed character n-grams of length 3 and 4. Needs no model, and finds misspelt names that BM25 does not."""
 
     name = "ngrams"
     dimensions = 1024
@@ -69,12 +69,12 @@ class Ngrams:
         row = np.zeros(self.dimensions)
         if hashes:
             values = np.array(hashes, np.int64)
-            np.add.at(row, values % self.dimensions, np.where(values >> 31, 1.0, -1.0))  # the sign lets clashes cancel
-        return np.asarray(np.sign(row) * np.sqrt(np.abs(row)))  # so that a repeated word does not drown the others
+            np.add.at(row, values % self.dimensions, np.where(values >> 31, 1.0, -1.0))  # signs let collisions cancel
+        return np.asarray(np.sign(row) * np.sqrt(np.abs(row)))  # dampens repeated words
 
 
-class Transformer:
-    """A Hugging Face encoder (E5, BGE, ...): its last layer, averaged over the text."""
+class TransformerEncoder:
+    """A Hugging Face encoder (E5, BGE, ...) with mean pooling of its last layer."""
 
     def __init__(self, model: str, *, batch: int = 32) -> None:
         transformers = require("transformers", extra="hf")
@@ -82,72 +82,72 @@ class Transformer:
         self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model)
         self._model: Any = transformers.AutoModel.from_pretrained(model).eval().requires_grad_(False)
         self._batch = batch
-        # E5 was trained with these in front; others were not.
-        self._marks = ("passage: ", "query: ") if "e5" in model.lower().rpartition("/")[2] else ("", "")
+        # E5 models are trained with these prefixes.
+        self._prefixes = ("passage: ", "query: ") if "e5" in model.lower().rpartition("/")[2] else ("", "")
 
     def passages(self, texts: Sequence[str]) -> Vectors:
-        return self._encoded([self._marks[0] + text for text in texts])
+        return self._encode([self._prefixes[0] + text for text in texts])
 
     def queries(self, texts: Sequence[str]) -> Vectors:
-        return self._encoded([self._marks[1] + text for text in texts])
+        return self._encode([self._prefixes[1] + text for text in texts])
 
-    def _encoded(self, texts: Sequence[str]) -> Vectors:
+    def _encode(self, texts: Sequence[str]) -> Vectors:
         limit = min(int(getattr(self._model.config, "max_position_embeddings", 512)), 512)
         rows = []
         for start in range(0, len(texts), self._batch):
-            given = self._tokenizer(
+            inputs = self._tokenizer(
                 list(texts[start : start + self._batch]),
                 padding=True,
                 truncation=True,
                 max_length=limit,
                 return_tensors="pt",
             ).to(self._model.device)
-            states = self._model(**given).last_hidden_state.float().cpu().numpy()
-            mask = given["attention_mask"].cpu().numpy()[:, :, None]
+            states = self._model(**inputs).last_hidden_state.float().cpu().numpy()
+            mask = inputs["attention_mask"].cpu().numpy()[:, :, None]
             rows.append((states * mask).sum(1) / np.maximum(mask.sum(1), 1))
         return _unit(np.concatenate(rows))
 
 
-class Endpoint:
-    """Any server with OpenAI's `/v1/embeddings` (vLLM, SGLang, text-embeddings-inference, ...)."""
+class EmbeddingsEndpoint:
+    """A server with OpenAI's `/v1/embeddings` API (vLLM, SGLang, text-embeddings-inference, ...)."""
 
     def __init__(self, address: str, *, timeout: float = 60.0, batch: int = 64) -> None:
         self.name = address
         self._url, self._model = urldefrag(address)
         if not self._model:
-            raise BadValue(f"name the model behind a #: {address}#MODEL")
+            raise BadValue(f"the address of an embeddings server must end with #MODEL, got {address!r}")
         self._timeout = timeout
         self._batch = batch
 
     def passages(self, texts: Sequence[str]) -> Vectors:
         return _unit(
-            np.concatenate([self._asked(texts[i : i + self._batch]) for i in range(0, len(texts), self._batch)])
+            np.concatenate([self._request(texts[i : i + self._batch]) for i in range(0, len(texts), self._batch)])
         )
 
     queries = passages
 
-    def _asked(self, texts: Sequence[str]) -> NDArray[np.float64]:
+    def _request(self, texts: Sequence[str]) -> NDArray[np.float64]:
         body = json.dumps({"model": self._model, "input": list(texts)}).encode()
         request = Request(self._url, body, {"Content-Type": "application/json"})  # noqa: S310  # http or https
         try:
-            with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
-                said = json.load(answer)
+            with urlopen(request, timeout=self._timeout) as response:  # noqa: S310
+                reply = json.load(response)
         except (URLError, OSError) as err:
-            raise ToolFailed(f"embeddings from {self._url}: {err}") from err
+            raise ToolFailed(f"the embeddings server at {self._url} failed: {err}") from err
         except ValueError as err:
-            raise ParsingFailed(f"{self._url} answered no JSON: {err}") from err
+            raise ParsingFailed(f"{self._url} returned invalid JSON: {err}") from err
         try:
-            ordered = sorted(said["data"], key=lambda item: int(item["index"]))
+            ordered = sorted(reply["data"], key=lambda item: int(item["index"]))
             rows = np.array([item["embedding"] for item in ordered], np.float64)
         except (KeyError, TypeError, ValueError) as err:
-            raise ParsingFailed(f"{self._url} answered no embeddings: {str(said)[:200]}") from err
+            raise ParsingFailed(f"{self._url} returned no embeddings: {str(reply)[:200]}") from err
         if rows.ndim != 2 or len(rows) != len(texts):
-            raise ParsingFailed(f"{self._url} answered {len(rows)} embeddings for {len(texts)} texts")
+            raise ParsingFailed(f"{self._url} returned {len(rows)} embeddings for {len(texts)} texts")
         return rows
 
 
 def nearest(vectors: Vectors, query: Vectors, topk: int, *, block: int = 65_536) -> list[tuple[int, float]]:
-    """The `topk` rows with the largest inner product, exactly; of equals the first."""
+    """Return the `topk` rows with the largest inner product, exactly; ties in the order of rows."""
     best = np.zeros(0, np.float32)
     rows = np.zeros(0, np.int64)
     for start in range(0, len(vectors), block):
@@ -163,14 +163,14 @@ def _largest(scores: NDArray[Any], rows: NDArray[Any], topk: int) -> NDArray[np.
     if topk >= len(scores):
         return np.lexsort((rows, -scores))
     limit = np.partition(scores, -topk)[-topk]
-    kept = np.flatnonzero(scores >= limit)
-    return np.asarray(kept[np.lexsort((rows[kept], -scores[kept]))][:topk])
+    selected = np.flatnonzero(scores >= limit)
+    return np.asarray(selected[np.lexsort((rows[selected], -scores[selected]))][:topk])
 
 
-def fused(rankings: Sequence[Sequence[int]], topk: int, *, damping: int = 60) -> list[tuple[int, float]]:
-    """Reciprocal rank fusion: what stands high in several rankings comes first, whatever their scores are worth."""
+def fuse_rankings(rankings: Sequence[Sequence[int]], topk: int, *, damping: int = 60) -> list[tuple[int, float]]:
+    """Merge rankings by reciprocal rank fusion, which ignores the scale of their scores."""
     scores: dict[int, float] = {}
     for ranking in rankings:
-        for place, number in enumerate(ranking, 1):
-            scores[number] = scores.get(number, 0.0) + 1 / (damping + place)
+        for rank, number in enumerate(ranking, 1):
+            scores[number] = scores.get(number, 0.0) + 1 / (damping + rank)
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:topk]

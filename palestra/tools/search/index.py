@@ -1,7 +1,8 @@
-"""A query -> the passages with the highest BM25 scores, exactly, from mapped files.
+"""Search an index for the passages with the exact highest BM25 scores, from memory-mapped files.
 
-A term's postings carry whole weights, so a score is a sum. Terms are taken from the weightiest down; once the rest
-together could not lift a new passage over the k-th best one found, long lists are no longer read but looked up.
+Postings store complete term weights, so a score is a sum. Terms are processed by decreasing maximum weight. Once the
+remaining terms together cannot lift a new passage above the k-th best, their long posting lists are no longer added up
+but only looked up for the remaining candidates.
 """
 
 from __future__ import annotations
@@ -19,93 +20,92 @@ from numpy.typing import NDArray
 
 from palestra.errors import BadValue
 from palestra.tools.search import layout
-from palestra.tools.search.build import build, build_aside
-from palestra.tools.search.dense import Encoder, encoder_of, fused, nearest
-from palestra.tools.search.hit import Hit
+from palestra.tools.search.analysis import analyser, raw_words
+from palestra.tools.search.build import build, build_temporary
+from palestra.tools.search.dense import Encoder, fuse_rankings, get_encoder, nearest
 from palestra.tools.search.layout import Numbers, Weights
-from palestra.tools.search.passages import Passage
-from palestra.tools.search.words import analyser, raw_words
+from palestra.tools.search.passages import Hit, Passage
 
 MODES = ("bm25", "dense", "hybrid")
-MOST_TERMS = 256  # of a query; the rest is not looked at, so that a megabyte of query takes no minute
-REACH = 500  # passages before and after one that still count to its page
-DEEP = 100  # how many of each ranking a hybrid one is made of
-_SHORT = 4096  # postings that are added up before anybody thinks about pruning
-_SLACK = 1e-5  # sums of floats may be off in the last digits; a bound must not be
+MAX_TERMS = 256  # of a query; further terms are ignored, which bounds the time for very long queries
+PAGE_REACH = 500  # maximum number of passages before and after a hit that belong to its page
+HYBRID_DEPTH = 100  # hits of each ranking that a hybrid ranking is made of
+_SHORT = 4096  # posting lists up to this length are always added up
+_SLACK = 1e-5  # relative margin for rounding errors in sums of floats
 
 Scored = list[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Term:
-    times: int  # in the query
-    bound: float  # no passage gets more from it
+class _QueryTerm:
+    count: int  # in the query
+    bound: float  # maximum weight in any passage
     docs: Numbers
     weights: Weights
 
 
 class Index:
-    """An opened index. Threads may share it; processes that open the same folder share its memory."""
+    """An open index. Threads can share it; processes that open the same folder share its memory."""
 
     def __init__(self, folder: str | Path, *, encoder: Encoder | None = None) -> None:
         self.folder = Path(folder).absolute()
         self.meta = meta = layout.read_meta(self.folder)
         at = self.folder
-        self._starts = layout.mapped(at, layout.STARTS, layout.POSITION, meta.terms + 1)
-        self._docs: Numbers = layout.mapped(at, layout.DOCS, layout.NUMBER, meta.postings)
-        self._weights: Weights = layout.mapped(at, layout.WEIGHTS, layout.WEIGHT, meta.postings)
-        self._bounds = layout.mapped(at, layout.BOUNDS, layout.WEIGHT, meta.terms)
-        self._term_starts = layout.mapped(at, layout.TERM_STARTS, layout.POSITION, meta.terms + 1)
-        self._term_numbers = layout.mapped(at, layout.TERM_NUMBERS, layout.NUMBER, meta.terms)
-        self._terms = layout.mapped_bytes(at, layout.TERMS)
-        self._passage_starts = layout.mapped(at, layout.PASSAGE_STARTS, layout.POSITION, meta.passages + 1)
-        self._passages = layout.mapped_bytes(at, layout.PASSAGES)
+        self._starts = layout.map_array(at, layout.STARTS, layout.POSITION, meta.terms + 1)
+        self._docs: Numbers = layout.map_array(at, layout.DOCS, layout.NUMBER, meta.postings)
+        self._weights: Weights = layout.map_array(at, layout.WEIGHTS, layout.WEIGHT, meta.postings)
+        self._bounds = layout.map_array(at, layout.BOUNDS, layout.WEIGHT, meta.terms)
+        self._term_starts = layout.map_array(at, layout.TERM_STARTS, layout.POSITION, meta.terms + 1)
+        self._term_numbers = layout.map_array(at, layout.TERM_NUMBERS, layout.NUMBER, meta.terms)
+        self._terms = layout.map_bytes(at, layout.TERMS)
+        self._passage_starts = layout.map_array(at, layout.PASSAGE_STARTS, layout.POSITION, meta.passages + 1)
+        self._passages = layout.map_bytes(at, layout.PASSAGES)
         self._vectors: NDArray[np.float32] | None = None
         if meta.encoder is not None:
-            flat = layout.mapped(at, layout.VECTORS, layout.WEIGHT, meta.passages * meta.dimensions)
+            flat = layout.map_array(at, layout.VECTORS, layout.WEIGHT, meta.passages * meta.dimensions)
             self._vectors = flat.reshape(meta.passages, meta.dimensions)
         self._encoder = encoder
         self._analyse = analyser(meta.analyser)
-        self._local = threading.local()  # each thread adds up in an array of its own
-        self._aside = False
+        self._local = threading.local()  # each thread has its own score array
+        self._temporary = False
 
     @classmethod
     def build(cls, passages: Iterable[Passage], out: str | Path | None = None, **options: Any) -> Index:
-        """Build and open; without `out` the index lives as long as the object. Options are those of `build`."""
+        """Build and open an index; without `out` it is temporary. `options` are those of `build`."""
         if out is not None:
             return cls(build(passages, out, **options), encoder=options.get("encoder"))
-        folder = build_aside(passages, **options)
+        folder = build_temporary(passages, **options)
         index = cls(folder, encoder=options.get("encoder"))
-        shutil.rmtree(folder.parent)  # what is mapped stays readable
-        index._aside = True
+        shutil.rmtree(folder.parent)  # mapped files stay readable
+        index._temporary = True
         return index
 
     def __len__(self) -> int:
         return self.meta.passages
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._aside:
-            raise BadValue("an index without a folder cannot move to another process; build it with out=FOLDER")
+        if self._temporary:
+            raise BadValue("a temporary index cannot be pickled; build it with out=FOLDER")
         return (Index, (self.folder,))
 
     def search(self, query: str, topk: int = 3, *, mode: str = "bm25") -> list[Hit]:
-        """The `topk` best passages, best first; of equals the earlier. Fewer where fewer share a word with it."""
+        """Return up to `topk` passages that share a term with the query, best first; ties in the order of the index."""
         ranked = self.rank(query, topk, mode=mode)
         return [Hit(passage=self.passage(number), score=score, number=number) for number, score in ranked]
 
     def passage(self, number: int) -> Passage:
-        begin, end = int(self._passage_starts[number]), int(self._passage_starts[number + 1])
-        row = json.loads(self._passages[begin:end])
+        start, end = int(self._passage_starts[number]), int(self._passage_starts[number + 1])
+        row = json.loads(self._passages[start:end])
         return Passage(id=row["id"], title=row["title"], text=row["text"])
 
     def page(self, number: int) -> list[Passage]:
-        """The page that a passage is of: it and its neighbours of the same title, in order; `REACH` each way."""
+        """Return the passage and its neighbours with the same title, in order, up to `PAGE_REACH` in each direction."""
         middle = self.passage(number)
         before: list[Passage] = []
         after: list[Passage] = []
         if middle.title:
             for side, numbers in ((before, range(number - 1, -1, -1)), (after, range(number + 1, len(self)))):
-                for other in numbers[:REACH]:
+                for other in numbers[:PAGE_REACH]:
                     passage = self.passage(other)
                     if passage.title != middle.title:
                         break
@@ -113,27 +113,25 @@ class Index:
         return [*before[::-1], middle, *after]
 
     def rank(self, query: str, topk: int = 3, *, mode: str = "bm25") -> Scored:
-        """`search` with the passages' numbers in place of themselves."""
+        """Return (number, score) of the passages that `search` returns."""
         if topk < 1:
-            raise BadValue(f"topk is at least 1, got {topk}")
+            raise BadValue(f"`topk` must be at least 1, got {topk}")
         if mode not in MODES:
-            raise BadValue(f"a mode is one of {', '.join(MODES)}, got {mode!r}")
+            raise BadValue(f"`mode` must be one of {', '.join(MODES)}; got {mode!r}")
         if mode == "bm25":
             return self._bm25(query, topk)
         if self._vectors is None:
-            raise BadValue(
-                f"{self.folder} has no vectors for mode={mode!r}; build it with --dense ngrams, or another encoder"
-            )
+            raise BadValue(f"{self.folder} has no vectors, which mode={mode!r} needs; build it with --dense ENCODER")
         if mode == "dense":
             return self._dense(self._vectors, query, topk)
-        deep = max(DEEP, topk)
-        return fused(
-            [[n for n, _ in self._bm25(query, deep)], [n for n, _ in self._dense(self._vectors, query, deep)]], topk
+        depth = max(HYBRID_DEPTH, topk)
+        return fuse_rankings(
+            [[n for n, _ in self._bm25(query, depth)], [n for n, _ in self._dense(self._vectors, query, depth)]], topk
         )
 
     def _dense(self, vectors: NDArray[np.float32], query: str, topk: int) -> Scored:
         if self._encoder is None:
-            self._encoder = encoder_of(self.meta.encoder or "")
+            self._encoder = get_encoder(self.meta.encoder or "")
         return nearest(vectors, self._encoder.queries([query])[0], topk)
 
     # BM25
@@ -144,11 +142,11 @@ class Index:
             return []
         if len(terms) == 1:
             only = terms[0]
-            return _best(only.docs, only.weights * np.float32(only.times), topk)
+            return _best(only.docs, only.weights * np.float32(only.count), topk)
         scores = self._scores()
         read: list[Numbers] = []
         try:
-            return self._added_up(terms, topk, scores, read)
+            return self._accumulate(terms, topk, scores, read)
         finally:
             if sum(map(len, read)) * 4 < len(scores):
                 for docs in read:
@@ -156,26 +154,26 @@ class Index:
             else:
                 scores.fill(0)
 
-    def _added_up(self, terms: list[_Term], topk: int, scores: Weights, read: list[Numbers]) -> Scored:
-        rest = _suffix_sums([term.times * term.bound for term in terms])
-        floor = 0.0  # at least `topk` passages reach it
+    def _accumulate(self, terms: list[_QueryTerm], topk: int, scores: Weights, read: list[Numbers]) -> Scored:
+        rest = _suffix_sums([term.count * term.bound for term in terms])
+        floor = 0.0  # lower bound of the k-th best score
         at = 0
         while at < len(terms) and (len(terms[at].docs) <= _SHORT or rest[at] >= floor * (1 - _SLACK)):
             term = terms[at]
             read.append(term.docs)
             sums = scores[term.docs]
-            sums += term.weights if term.times == 1 else term.weights * np.float32(term.times)
+            sums += term.weights if term.count == 1 else term.weights * np.float32(term.count)
             scores[term.docs] = sums
             if len(sums) >= topk:
                 floor = max(floor, float(np.partition(sums, -topk)[-topk]))
             at += 1
-        docs = _reaching(scores, read, floor * (1 - _SLACK) - rest[at])
+        docs = _candidates(scores, read, floor * (1 - _SLACK) - rest[at])
         sums = scores[docs]
         for term in terms[at:]:
             places = np.searchsorted(term.docs, docs)
             places[places == len(term.docs)] = 0
             hits = term.docs[places] == docs
-            sums[hits] += term.weights[places[hits]] * np.float32(term.times)
+            sums[hits] += term.weights[places[hits]] * np.float32(term.count)
         return _best(docs, sums, topk)
 
     def _scores(self) -> Weights:
@@ -184,25 +182,25 @@ class Index:
             scores = self._local.scores = np.zeros(len(self), np.float32)
         return scores
 
-    def _query_terms(self, query: str) -> list[_Term]:
-        """What the query's words stand for here, weightiest first."""
-        times: dict[str, int] = {}
+    def _query_terms(self, query: str) -> list[_QueryTerm]:
+        """Return the terms of the query that are in the index, by decreasing maximum weight."""
+        counts: dict[str, int] = {}
         for word in raw_words(query):
             term = self._analyse(word)
-            if term is not None and (term in times or len(times) < MOST_TERMS):
-                times[term] = times.get(term, 0) + 1
-        found = []
-        for term, often in times.items():
-            number = self._number(term.encode())
+            if term is not None and (term in counts or len(counts) < MAX_TERMS):
+                counts[term] = counts.get(term, 0) + 1
+        terms = []
+        for term, count in counts.items():
+            number = self._term_number(term.encode())
             if number is not None:
-                begin, end = int(self._starts[number]), int(self._starts[number + 1])
+                start, end = int(self._starts[number]), int(self._starts[number + 1])
                 bound = float(self._bounds[number])
-                docs, weights = self._docs[begin:end], self._weights[begin:end]
-                found.append((number, _Term(times=often, bound=bound, docs=docs, weights=weights)))
-        found.sort(key=lambda pair: (-pair[1].bound, pair[0]))
-        return [term for _, term in found]
+                docs, weights = self._docs[start:end], self._weights[start:end]
+                terms.append((number, _QueryTerm(count=count, bound=bound, docs=docs, weights=weights)))
+        terms.sort(key=lambda pair: (-pair[1].bound, pair[0]))
+        return [term for _, term in terms]
 
-    def _number(self, term: bytes) -> int | None:
+    def _term_number(self, term: bytes) -> int | None:
         starts, low, high = self._term_starts, 0, self.meta.terms
         while low < high:
             middle = (low + high) // 2
@@ -222,8 +220,8 @@ def _suffix_sums(values: list[float]) -> list[float]:
     return sums[::-1]
 
 
-def _reaching(scores: Weights, read: list[Numbers], floor: float) -> Numbers:
-    """Passages whose sum so far is at least `floor`, in order; the cheaper of two ways to find them."""
+def _candidates(scores: Weights, read: list[Numbers], floor: float) -> Numbers:
+    """Return the passages whose score so far is at least `floor`, in order, in the cheaper of two ways."""
     if floor > 0 and sum(map(len, read)) * 2 > len(scores):
         return np.flatnonzero(scores >= np.float32(floor)).astype(np.int32)
     pieces = [docs[scores[docs] >= np.float32(floor)] for docs in read]
@@ -233,7 +231,7 @@ def _reaching(scores: Weights, read: list[Numbers], floor: float) -> Numbers:
 def _best(docs: Numbers, scores: Weights, topk: int) -> Scored:
     if len(docs) > topk:
         limit = np.partition(scores, -topk)[-topk]
-        kept = np.flatnonzero(scores >= limit)
-        docs, scores = docs[kept], scores[kept]
+        selected = np.flatnonzero(scores >= limit)
+        docs, scores = docs[selected], scores[selected]
     order = np.lexsort((docs, -scores))[:topk]
     return [(int(docs[i]), float(scores[i])) for i in order]

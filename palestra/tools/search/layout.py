@@ -1,4 +1,4 @@
-"""The files of an index: plain little-endian arrays side by side, so that opening one maps them and reads nothing."""
+"""Files of an index: little-endian arrays that are memory-mapped, so that opening an index reads almost nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from palestra.errors import BadValue
 
-FORMAT = 1
+FORMAT = 2
 META = "palestra-search.json"
-PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # a line a passage; where each begins, and the end
-TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted, with the number of each
+PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # one passage per line; offset of each and of the end
+TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted, with the number of each term
 STARTS, DOCS, WEIGHTS, BOUNDS = "postings.starts", "postings.docs", "postings.weights", "postings.bounds"
 VECTORS = "vectors"
 
@@ -28,17 +28,17 @@ Weights = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meta:
-    """What an index is, beside its arrays."""
+class IndexMeta:
+    """Size and settings of an index."""
 
     passages: int
     terms: int
     postings: int
-    mean_length: float  # of a passage, in terms
+    mean_length: float  # mean number of terms per passage
     k1: float
     b: float
     analyser: str
-    encoder: str | None = None  # what made the vectors
+    encoder: str | None = None  # name of the encoder of the vectors
     dimensions: int = 0
     format: int = FORMAT
 
@@ -46,35 +46,38 @@ class Meta:
         (folder / META).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
-def read_meta(folder: Path) -> Meta:
-    """What is at `folder`; BadValue where that is no index of ours."""
+def read_meta(folder: Path) -> IndexMeta:
+    """Read the metadata of the index at `folder`."""
     path = folder / META
     if not path.is_file():
         raise BadValue(
             f"there is no search index at {folder}. Build one with: palestra search-index SOURCE --out {folder}"
         )
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        meta = Meta(**found)
+        meta = IndexMeta(**json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, TypeError) as err:
         raise BadValue(f"{path} cannot be read ({err}); build the index again") from err
     if meta.format != FORMAT:
-        raise BadValue(f"{folder} is an index of format {meta.format}, this version reads {FORMAT}; build it again")
+        raise BadValue(
+            f"{folder} has index format {meta.format}, this version reads format {FORMAT}; build the index again"
+        )
     return meta
 
 
-def mapped(folder: Path, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """An array of the index, read when it is touched."""
+def map_array(folder: Path, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """Map an array of the index; pages are read on access."""
     path = folder / name
     size = path.stat().st_size if path.is_file() else -1
     if size != count * dtype.itemsize:
-        raise BadValue(f"{path} is damaged: {size} bytes instead of {count * dtype.itemsize}; build the index again")
+        raise BadValue(
+            f"{path} is damaged: it has {size} bytes instead of {count * dtype.itemsize}; build the index again"
+        )
     if count == 0:
-        return np.empty(0, dtype)  # nothing cannot be mapped
+        return np.empty(0, dtype)  # an empty file cannot be mapped
     return np.asarray(np.memmap(path, dtype, mode="r", shape=(count,)))
 
 
-def mapped_bytes(folder: Path, name: str) -> mmap.mmap | bytes:
+def map_bytes(folder: Path, name: str) -> mmap.mmap | bytes:
     with (folder / name).open("rb") as file:
         file.seek(0, 2)
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""

@@ -1,25 +1,26 @@
-"""JSONL, text files and folders -> passages, one at a time, in a settled order."""
+"""Passages, search hits, and the reader of passages from JSONL and text files, in a fixed order."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from palestra.errors import BadValue
 
-TEXTS = (".txt", ".md", ".rst", ".text")
-ROWS = (".jsonl", ".jsonl.gz", ".ndjson")
+TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+JSONL_SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
+MAX_CHARS = 4_000  # of one passage in the text for a model
 _IDS = ("id", "_id", "docid", "doc_id")
-_BODIES = ("text", "content", "body", "passage", "abstract")
+_TEXTS = ("text", "content", "body", "passage", "abstract")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """What one hit is: a piece of text short enough to read."""
+    """The unit of retrieval: a short text with a title."""
 
     id: str
     title: str
@@ -27,12 +28,12 @@ class Passage:
 
     @property
     def contents(self) -> str:
-        """Title and text in one string, as Search-R1's corpora hold them."""
+        """Title and text in one string, in the format of Search-R1's corpora."""
         return f'"{self.title}"\n{self.text}'
 
     @classmethod
-    def of_contents(cls, id: str, contents: str) -> Passage:  # noqa: A002  # the field's name
-        """The other way: the first line is the title, in quotes or not."""
+    def from_contents(cls, id: str, contents: str) -> Passage:  # noqa: A002  # the field's name
+        """Split `contents` into a title (its first line, with or without quotes) and a text."""
         title, newline, text = contents.partition("\n")
         if not newline:
             return cls(id=id, title="", text=contents)
@@ -40,47 +41,71 @@ class Passage:
         return cls(id=id, title=title[1:-1] if quoted else title, text=text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One search result."""
+
+    passage: Passage
+    score: float
+    number: int | None = field(default=None, compare=False)  # position of the passage in a local index
+
+
+def format_hits(hits: Sequence[Hit]) -> str:
+    """Format hits as text for a model, as Search-R1 does."""
+    if not hits:
+        return "No passage matches the query. Try other words."
+    return "\n".join(
+        f"Doc {rank}(Title: {hit.passage.title}) {_clipped(hit.passage.text)}" for rank, hit in enumerate(hits, 1)
+    )
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]} [...]"
+
+
 def read(sources: Iterable[str | Path], *, words: int = 100) -> Iterator[Passage]:
-    """The passages of files and folders. Rows of JSONL are passages; other texts are cut into `words` words each."""
+    """Read passages from files and folders: one per JSONL row; other texts are split into `words` words each."""
     if words < 1:
-        raise BadValue(f"a passage has at least one word, got words={words}")
+        raise BadValue(f"`words` must be at least 1, got {words}")
     for source in sources:
         path = Path(source)
         if path.is_dir():
             yield from _folder(path, words)
         elif not path.is_file():
-            raise BadValue(f"there is no file or folder {path}")
-        elif path.name.endswith(ROWS):
+            raise BadValue(f"no such file or folder: {path}")
+        elif path.name.endswith(JSONL_SUFFIXES):
             yield from _rows(path, path.name.partition(".")[0])
         else:
             yield from _text(path, path.name, words)
 
 
-def of_row(row: Mapping[str, Any], *, number: int, where: str) -> Passage:
-    """A row of JSONL: `contents` (title, newline, text), or `text` with or without a `title`."""
-    named = str(next((row[name] for name in _IDS if row.get(name) is not None), number))
+def passage_from_row(row: Mapping[str, Any], *, number: int, where: str) -> Passage:
+    """Convert a JSONL row with `contents` (title, newline, text), or with `text` and optionally `title`."""
+    passage_id = str(next((row[name] for name in _IDS if row.get(name) is not None), number))
     if isinstance(row.get("contents"), str):
-        return Passage.of_contents(named, row["contents"])
-    body = next((row[name] for name in _BODIES if isinstance(row.get(name), str)), None)
-    if body is None:
+        return Passage.from_contents(passage_id, row["contents"])
+    text = next((row[name] for name in _TEXTS if isinstance(row.get(name), str)), None)
+    if text is None:
         raise BadValue(
-            f"{where}: a row needs `contents` or `text`, this one has {', '.join(map(str, row)) or 'nothing'}"
+            f"{where}: a row needs `contents` or `text`, this one has {', '.join(map(str, row)) or 'no fields'}"
         )
     title = row.get("title")
-    return Passage(id=named, title=title if isinstance(title, str) else "", text=body)
+    return Passage(id=passage_id, title=title if isinstance(title, str) else "", text=text)
 
 
 def _folder(folder: Path, words: int) -> Iterator[Passage]:
     files = sorted(
         path
         for path in folder.rglob("*")
-        if path.name.endswith((*TEXTS, *ROWS)) and path.is_file() and not _hidden(path.relative_to(folder))
+        if path.name.endswith((*TEXT_SUFFIXES, *JSONL_SUFFIXES))
+        and path.is_file()
+        and not _hidden(path.relative_to(folder))
     )
     if not files:
-        raise BadValue(f"{folder} holds no {', '.join((*TEXTS, *ROWS))}")
+        raise BadValue(f"{folder} contains no files of type {', '.join((*TEXT_SUFFIXES, *JSONL_SUFFIXES))}")
     for path in files:
         name = path.relative_to(folder).as_posix()
-        yield from _rows(path, name) if path.name.endswith(ROWS) else _text(path, name, words)
+        yield from _rows(path, name) if path.name.endswith(JSONL_SUFFIXES) else _text(path, name, words)
 
 
 def _hidden(path: Path) -> bool:
@@ -88,7 +113,7 @@ def _hidden(path: Path) -> bool:
 
 
 def _rows(path: Path, name: str) -> Iterator[Passage]:
-    with _opened(path) as file:
+    with _open_text(path) as file:
         for number, line in enumerate(_lines(file, path), 1):
             if not line.strip():
                 continue
@@ -96,11 +121,11 @@ def _rows(path: Path, name: str) -> Iterator[Passage]:
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as err:
-                raise BadValue(f"{where} is no JSON: {err}") from err
+                raise BadValue(f"{where} is not valid JSON: {err}") from err
             if not isinstance(row, dict):
-                raise BadValue(f"{where}: a row is an object, got {type(row).__name__}")
-            passage = of_row(row, number=number, where=where)
-            # Rows without an id of their own are told apart by file, since a folder may hold several.
+                raise BadValue(f"{where}: a row must be a JSON object, got {type(row).__name__}")
+            passage = passage_from_row(row, number=number, where=where)
+            # The file name makes ids of rows without an `id` field unique within a folder.
             yield (
                 passage
                 if any(row.get(key) is not None for key in _IDS)
@@ -115,14 +140,14 @@ def _lines(file: IO[str], path: Path) -> Iterator[str]:
         raise BadValue(f"{path} is damaged: {err}") from err
 
 
-def _opened(path: Path) -> IO[str]:
+def _open_text(path: Path) -> IO[str]:
     if path.name.endswith(".gz"):
         return gzip.open(path, "rt", encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")
 
 
 def _text(path: Path, name: str, words: int) -> Iterator[Passage]:
-    """Whole paragraphs while they fit, the rest cut at words."""
+    """Split a text into whole paragraphs where they fit, and between words otherwise."""
     number = 0
     with path.open(encoding="utf-8", errors="replace") as file:
         for piece in _pieces(_paragraphs(file), words):
@@ -143,14 +168,14 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _pieces(paragraphs: Iterable[list[str]], words: int) -> Iterator[str]:
-    held: list[str] = []
+    pending: list[str] = []
     for paragraph in paragraphs:
-        if held and len(held) + len(paragraph) > words:
-            yield " ".join(held)
-            held = []
-        held += paragraph
-        while len(held) > words:
-            yield " ".join(held[:words])
-            held = held[words:]
-    if held:
-        yield " ".join(held)
+        if pending and len(pending) + len(paragraph) > words:
+            yield " ".join(pending)
+            pending = []
+        pending += paragraph
+        while len(pending) > words:
+            yield " ".join(pending[:words])
+            pending = pending[words:]
+    if pending:
+        yield " ".join(pending)

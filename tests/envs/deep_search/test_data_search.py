@@ -15,7 +15,7 @@ from palestra.envs.deep_search.env import PART
 from palestra.errors import BadValue, DataMissing
 from palestra.tools.search import Index, Passage, SearchTool
 from tests.envs.tasks.made import write_jsonl, write_parquet
-from tests.tools.test_search_serve import ended, started
+from tests.tools.test_search_serve import start_server, stop_server
 
 SETS = {
     "NQ": "nq",
@@ -52,9 +52,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(index: Path) -> Iterator[str]:
-    process, url = started(str(index))
+    process, url = start_server(str(index))
     yield url
-    ended(process)
+    stop_server(process)
 
 
 def made(**kwargs: Any) -> DataSearch:

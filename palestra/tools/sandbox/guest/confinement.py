@@ -68,8 +68,8 @@ class Confinement:
         self._covered = covered_prefixes() if level != "none" else []
         words = seccomp.program() if level != "none" else None
         if words is not None:
-            pointer, self._filter_buffers = seccomp.filter_pointer(words)
-            self._filter = [(libc.prctl, (seccomp.PR_SET_SECCOMP, seccomp.FILTER, pointer, 0, 0))]
+            address, self._filter_buffers = seccomp.filter_pointer(words)
+            self._filter = [(libc.prctl, (seccomp.PR_SET_SECCOMP, seccomp.FILTER, address, 0, 0))]
         if level == "none":
             libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that orphaned daemons can be found
         else:

@@ -1,15 +1,17 @@
-"""Text -> the terms that are counted: lower case, without accents, common English words left out, English stems."""
+"""Split text into terms: lower case, without accents, without English stop words, reduced to English stems."""
 
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections.abc import Callable
+from typing import Any
 
 from palestra.errors import BadValue
-from palestra.tools.search.stem import stem
+from palestra.optional import require
 
-# Chinese, Japanese and Korean write no spaces, so each of their characters is a word.
+# Chinese, Japanese and Korean are written without spaces, so each character counts as a word.
 _WORD = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
     "|[^\\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
@@ -22,22 +24,23 @@ STOP_WORDS = frozenset({
     "we", "were", "what", "when", "where", "which", "who", "will", "with", "would", "you", "your", "did", "do",
     "does", "how",
 })  # fmt: skip
-DROPPED = -1  # in place of a term's number
+DROPPED = -1  # number of words that are not indexed
+_stemmers = threading.local()  # a Stemmer must not be used by several threads at once
 
 Analyse = Callable[[str], str | None]
 
 
 def raw_words(text: str) -> list[str]:
-    """The words of a text, in lower case."""
+    """Return the words of a text in lower case."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return _WORD.findall(unicodedata.normalize("NFKC", text).lower())
 
 
 def analyser(name: str) -> Analyse:
-    """Word -> term, None for a word that does not count: "english" (stop words, stems) or "plain" (every word)."""
+    """Return a function from word to term or None: "english" drops stop words and stems, "plain" keeps every word."""
     if name not in _ANALYSERS:
-        raise BadValue(f"no analyser {name!r}; there are: {', '.join(_ANALYSERS)}")
+        raise BadValue(f"`analyser` must be one of {', '.join(_ANALYSERS)}; got {name!r}")
     return _ANALYSERS[name]
 
 
@@ -50,10 +53,20 @@ def _english(word: str) -> str | None:
     return None if word in STOP_WORDS else stem(word)
 
 
+def stem(word: str) -> str:
+    """Return the Porter stem of a lower-case word; words with fewer than three letters or others than a-z stay."""
+    if len(word) < 3 or not word.isascii() or not word.isalpha():
+        return word
+    stemmer: Any = getattr(_stemmers, "porter", None)
+    if stemmer is None:
+        stemmer = _stemmers.porter = require("Stemmer", extra="search").Stemmer("porter")
+    return str(stemmer.stemWord(word))
+
+
 def _folded(word: str) -> str:
-    """Without accents, where nothing but ASCII is left."""
-    bare = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
-    return bare if bare and bare.isascii() else word
+    """Remove accents if the result is ASCII."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+    return plain if plain and plain.isascii() else word
 
 
 _ANALYSERS: dict[str, Analyse] = {"english": _english, "plain": _plain}
