@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from random import Random
 from types import BuiltinFunctionType, FunctionType, NoneType, TracebackType
 from typing import Any, ClassVar, Self
@@ -37,6 +38,13 @@ class Env(ABC):
     _call: tuple[tuple[Any, ...], dict[str, Any]]  # what the constructor was given
     _first_seed: int | None = None
     _player_rng: Random | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith("palestra."):  # ours return a Step, and are called millions of times
+            for name in ("step", "astep"):
+                if isinstance(cls.__dict__.get(name), FunctionType):
+                    setattr(cls, name, _returning_step(cls.__dict__[name]))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         known = _keywords(cls)
@@ -346,6 +354,28 @@ def _copied(value: Any, kind: type, memo: dict[int, Any]) -> Any:
         memo[id(value)] = twin
         return twin
     return copy.deepcopy(value, memo)
+
+
+def _returning_step(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a `step` or `astep` so that a plain five-tuple, as Gymnasium's environments return, becomes a Step."""
+    from functools import wraps
+    from inspect import iscoroutinefunction
+
+    if iscoroutinefunction(method):
+
+        @wraps(method)
+        async def astep(self: Env, action: str) -> Any:
+            result = await method(self, action)
+            return Step(*result) if type(result) is tuple and len(result) == 5 else result
+
+        return astep
+
+    @wraps(method)
+    def step(self: Env, action: str) -> Any:
+        result = method(self, action)
+        return Step(*result) if type(result) is tuple and len(result) == 5 else result
+
+    return step
 
 
 def _keywords(cls: type) -> frozenset[str] | None:

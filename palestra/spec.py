@@ -1,4 +1,4 @@
-"""EnvSpec: what is known of an environment before it is made. Data only, JSON-able."""
+"""EnvSpec, the data that describes an environment before it is built, and the grammar of ids."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _ID = re.compile(
     r"(?:-v(?P<version>[0-9]+))?(?:-(?P<variant>[A-Za-z0-9_.-]+))?"
 )
 
+UNBOUNDED = (float("-inf"), float("inf"))  # a reward range that says nothing
+
 
 class EnvId(NamedTuple):
-    """The parts of `family:Name-vN[-variant]`; data sets carry no version."""
+    """The parts of `family:Name-vN[-variant]`; data sets have no version."""
 
     family: str
     name: str
@@ -25,10 +27,12 @@ class EnvId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> EnvId:
+        """Split an id into its parts; raise BadEnvId if it does not follow the grammar."""
         match = _ID.fullmatch(text)
         if match is None:
             raise BadEnvId(
-                f"{text!r} is not an environment id. Ids read family:Name-vN[-variant], such as game:Sudoku-v0-easy."
+                f"{text!r} is not an environment id. Ids have the form family:Name-vN[-variant], "
+                "for example game:Sudoku-v0-easy."
             )
         version = match["version"]
         return cls(match["family"], match["name"], None if version is None else int(version), match["variant"])
@@ -36,25 +40,33 @@ class EnvId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSpec:
-    """An environment by name: where its class is, how to call it, and what was measured of it."""
+    """Description of a registered environment: its entry point, its keywords, and its measured properties."""
 
     id: str
-    entry_point: str  # "package.module:Class"; imported when an env is made, not before
+    entry_point: str  # "package.module:Class"; imported when an env is built, not before
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""  # one line for tables
-    reward_range: tuple[float, float] = (float("-inf"), float("inf"))  # of a single step
-    expert_success: float | None = None  # 1.0: every seed; otherwise measured; None: no expert can exist
-    random_success: float | None = None  # measured
+    reward_range: tuple[float, float] = UNBOUNDED  # of a single step; unbounded: not stated
+    expert_success: float | None = None  # measured success rate; 1.0: on every seed; None: there is no expert
+    random_success: float | None = None  # measured success rate of the random player
     seeded: bool = True  # False: every seed gives the same task
-    extra: str | None = None  # the pip extra its family needs
-    needs_data: bool = False  # True: it asks about rows that are downloaded first, or that a file of the user's holds
+    extra: str | None = None  # the pip extra that it needs
+    needs_data: bool = False  # True: its tasks come from a downloaded data set or from a file of the user
 
     @property
     def parts(self) -> EnvId:
-        return EnvId.parse(self.id)
+        """The parts of the id. For a URL, of the id at its end; for `module:Class`, the module and the class."""
+        name = self.id
+        if "://" in name:
+            name = name.partition("?")[0].rpartition("/")[2]
+        try:
+            return EnvId.parse(name)
+        except BadEnvId:
+            family, _, rest = name.rpartition(":")
+            return EnvId(family, rest, None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; unbounded ends of the reward range become None."""
+        """Return plain data for `json.dumps`; unbounded ends of the reward range become None."""
         low, high = self.reward_range
         bounds = [end if abs(end) != float("inf") else None for end in (low, high)]
         return {**asdict(self), "kwargs": dict(self.kwargs), "reward_range": bounds}

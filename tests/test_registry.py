@@ -82,11 +82,11 @@ def test_any_text_is_an_id_or_a_clear_error(text: str) -> None:
 def test_unknown_ids_get_the_nearest() -> None:
     with pytest.raises(UnknownEnv, match="Did you mean game:Sudoku-v0-easy"):
         palestra.make("game:sudoku-v0-easy")
-    with pytest.raises(UnknownEnv, match="`palestra envs` lists all"):
+    with pytest.raises(UnknownEnv, match="`palestra envs` lists all ids"):
         palestra.make("nonsense:Nothing-v0")
-    with pytest.raises(BadEnvId, match="Ids read family:Name-vN"):
+    with pytest.raises(BadEnvId, match="Names are ids, family:Name-vN"):
         palestra.make("sudoku")
-    with pytest.raises(UnknownEnv, match="no family 'gmae'. There are: .*game"):
+    with pytest.raises(UnknownEnv, match="no family 'gmae'. The families are .*game"):
         palestra.list_envs("gmae")
 
 
@@ -103,8 +103,8 @@ def test_register_by_name_by_class_and_by_function(spare_id: str) -> None:
         env = palestra.make(spare_id)
         assert isinstance(env, Sound)
         assert env.spec is palestra.get_spec(spare_id)
-        with pytest.raises(AlreadyRegistered, match="is taken by"):
-            palestra.register(spare_id, Sound)
+        with pytest.raises(AlreadyRegistered, match="is already registered"):
+            palestra.register(spare_id, Sound, expert_success=0.5)
         palestra.unregister(spare_id)
         with pytest.raises(UnknownEnv):
             palestra.make(spare_id)

@@ -26,6 +26,7 @@ from palestra.conformance.side_effects import Holdings, Watch
 from palestra.conformance.strings import STRANGE
 from palestra.core import Env
 from palestra.errors import EnvFailed, ResetNeeded
+from palestra.spec import UNBOUNDED
 
 
 def _same(subject: Subject, tape: Tape, again: Sequence[str], where: str, law: str = DETERMINISM) -> None:
@@ -227,7 +228,7 @@ def flags(subject: Subject, tapes: list[Tape]) -> None:
             if tape.success is not None:
                 subject.replay(env, tape)
                 subject.must_refuse(env, tape.seed, tape.actions)
-    if subject.spec is not None and subject.spec.reward_range != env.reward_range:
+    if subject.spec is not None and subject.spec.reward_range not in (env.reward_range, UNBOUNDED):
         defect = f"the spec states rewards {subject.spec.reward_range}, the env {env.reward_range}"
         subject.broken(FLAGS, defect)
 

@@ -99,7 +99,12 @@ class Subject:
         finally:
             self.busy_since = 0.0
         if not isinstance(step, Step):
-            self.broken(FLAGS, f"step must return a palestra.Step, got {type(step).__name__}", seed, actions)
+            self.broken(
+                FLAGS,
+                f"step must return a palestra.Step or a five-tuple, got {type(step).__name__}",
+                seed,
+                actions,
+            )
         self._check_step(env, step, seed, actions)
         return step
 

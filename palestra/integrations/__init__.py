@@ -1,1 +1,1 @@
-"""Adapters to other frameworks, a file each; each needs the extra of its own name."""
+"""Palestra's environments in other frameworks; one file or package per framework, each with an extra of its name."""

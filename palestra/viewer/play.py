@@ -14,7 +14,7 @@ from palestra import __version__
 from palestra.core import Env
 from palestra.errors import BadValue, StoreFailed
 from palestra.parsing import boxed, last_boxed
-from palestra.registry import get_spec, list_envs, make
+from palestra.registry import get_registered_spec, list_envs, make
 from palestra.rollout.codec import to_json
 from palestra.rollout.store import Writer
 from palestra.rollout.types import Trajectory, Turn
@@ -80,13 +80,13 @@ class Table:
         """What can be played."""
         found = []
         for env_id in list_envs():
-            spec = get_spec(env_id)
+            spec = get_registered_spec(env_id)
             found.append({"id": env_id, "summary": spec.summary, "needs_data": spec.needs_data})
         return found
 
     def start(self, env_id: str, seed: int | None) -> str:
         """Begin a game; the name it goes by. Only registered ids, only as they are registered."""
-        env = make(get_spec(env_id).id)
+        env = make(get_registered_spec(env_id).id)
         observation, info = env.reset(seed=seed)
         now = perf_counter()
         game = Game(

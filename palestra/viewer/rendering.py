@@ -15,7 +15,7 @@ from typing import Any
 
 from palestra.core import Env
 from palestra.errors import BadValue
-from palestra.registry import get_spec, make
+from palestra.registry import get_registered_spec, make
 from palestra.types import Observation
 from palestra.viewer.folder import NotThere
 
@@ -79,7 +79,7 @@ def replay(data: Mapping[str, Any]) -> list[View]:
     if not isinstance(seed, int):
         raise BadValue("its seed is not known")
     shown = [turn["observation"] for turn in turns] + [data["final_observation"]]
-    env = make(get_spec(data["env_id"]).id, **kwargs)
+    env = make(get_registered_spec(data["env_id"]).id, **kwargs)
     try:
         return _states(env, seed, [turn["text"] for turn in turns], shown)
     finally:

@@ -1,4 +1,4 @@
-"""Wrappers change one thing about an environment each."""
+"""Wrappers; each changes one thing about an environment."""
 
 from palestra.wrappers.factory import get_wrapper_fns, resolve_wrappers
 from palestra.wrappers.history import History

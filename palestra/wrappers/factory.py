@@ -1,12 +1,14 @@
-"""Wrappers by GEM's names, for command lines and for code that comes from there."""
+"""Wrappers by name, for command lines, TOML files and code written for GEM."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeAlias
 
-from palestra.core import Env
+from palestra.core import Env, Wrapper
 from palestra.errors import BadValue
 from palestra.wrappers.history import ChatTokenizer, History
 from palestra.wrappers.horizon import Horizon
@@ -15,69 +17,121 @@ from palestra.wrappers.rewards import ClipReward, ScaleReward, ShapeReward, Turn
 from palestra.wrappers.statistics import Statistics
 from palestra.wrappers.tools import Tools
 
-WrapperSource: TypeAlias = str | tuple[str, Mapping[str, Any]] | Callable[[Env], Env]
+WrapperSource: TypeAlias = str | tuple[str, Mapping[str, Any]] | Mapping[str, Any] | Callable[[Env], Env]
 
-_NAMES: dict[str, Callable[[Env], Env]] = {
+WRAPPERS: dict[str, Callable[..., Env]] = {
+    "ClipReward": ClipReward,
+    "History": History,
+    "Horizon": Horizon,
+    "Record": Record,
+    "ScaleReward": ScaleReward,
+    "ShapeReward": ShapeReward,
+    "Statistics": Statistics,
+    "Tools": Tools,
+    "TurnCost": TurnCost,
+    # GEM's names
     "concat": partial(History, mode="observations", latest_state=True),
     "concat_with_action": partial(History, mode="actions", latest_state=True),
     "concat_messages": partial(History, mode="messages", latest_state=True),
     "episode_tracking": Statistics,
 }
-_CLASSES: dict[str, Callable[..., Env]] = {
-    wrapper.__name__: wrapper
-    for wrapper in (ClipReward, History, Horizon, Record, ScaleReward, ShapeReward, Statistics, Tools, TurnCost)
-}
-_WITH_TOKENIZER: dict[str, dict[str, Any]] = {
+_WITH_TOKENIZER: dict[str, dict[str, Any]] = {  # GEM's names that need a tokenizer
     "concat_chat": {"mode": "template", "latest_state": True},
     "concat_chat_on_reset": {"mode": "actions", "latest_state": True},
 }
 
 
 def get_wrapper_fns(wrappers: str, tokenizer: ChatTokenizer | None = None) -> list[Callable[[Env], Env]]:
-    """The wrappers that a comma-separated list names, in order; pass them to `make(id, wrappers=...)`."""
-    found: list[Callable[[Env], Env]] = []
-    for name in filter(None, (part.strip() for part in wrappers.split(","))):
-        if name in _WITH_TOKENIZER:
-            if tokenizer is None:
-                raise BadValue(f"{name} needs a tokenizer: get_wrapper_fns({wrappers!r}, tokenizer=...)")
-            found.append(partial(History, tokenizer=tokenizer, **_WITH_TOKENIZER[name]))
-        elif name in _NAMES:
-            found.append(_NAMES[name])
-        else:
-            known = sorted([*_NAMES, *_WITH_TOKENIZER])
-            raise BadValue(f"no wrapper {name!r}; there are {', '.join(known)}")
-    return found
+    """Return the wrappers that a comma-separated list names, in order, as GEM's function of this name does."""
+    return list(resolve_wrappers(wrappers, tokenizer=tokenizer))
 
 
-def resolve_wrappers(sources: str | Iterable[WrapperSource] | None) -> tuple[Callable[[Env], Env], ...]:
-    """Return the callables for a list of wrappers, or for a string of names separated by commas.
+def resolve_wrappers(
+    wrappers: str | Iterable[WrapperSource] | None, *, tokenizer: ChatTokenizer | None = None
+) -> tuple[Callable[[Env], Env], ...]:
+    """Return callables that wrap an env, from any mix of these forms, in order:
 
-    An item is a name ("Horizon", "concat"), a name with keywords ("Horizon", {"turns": 5}), or the callable itself.
+    - a name, with keywords in parentheses if it needs some: "Statistics", "Horizon(turns=5)";
+    - "module:callable", also with keywords: "my_package.rewards:Shaped(scale=2)";
+    - several of those in one string, separated by commas;
+    - a pair ("Horizon", {"turns": 5}), or a table {"name": "Horizon", "turns": 5} as TOML writes it;
+    - a callable that takes an env and returns one.
     """
-    if sources is None:
-        return ()
-    items: Iterable[WrapperSource] = (
-        [part.strip() for part in sources.split(",")] if isinstance(sources, str) else sources
-    )
-    wrappers: list[Callable[[Env], Env]] = []
+    items = [wrappers] if isinstance(wrappers, str) else list(wrappers or ())
+    resolved: list[Callable[[Env], Env]] = []
     for item in items:
         if isinstance(item, str):
-            if item:
-                wrappers.append(_by_name(item))
-        elif isinstance(item, tuple | list):
-            name, kwargs = item
-            wrappers.append(partial(_by_name(name), **kwargs))
+            resolved += [_bind(*_parse_call(text), tokenizer) for text in _split(item)]
+        elif isinstance(item, Mapping) and isinstance(item.get("name"), str):
+            resolved.append(_bind(item["name"], {k: v for k, v in item.items() if k != "name"}, tokenizer))
+        elif isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[1], Mapping):
+            resolved.append(_bind(item[0], dict(item[1]), tokenizer))
         elif callable(item):
-            wrappers.append(item)
+            resolved.append(item)
         else:
-            raise BadValue(f'a wrapper is a callable, a name or a pair like ("Horizon", {{"turns": 5}}), got {item!r}')
-    return tuple(wrappers)
+            raise BadValue(
+                'a wrapper is a name such as "Horizon(turns=5)", a pair ("Horizon", {"turns": 5}), '
+                f"or a callable that takes an env; got {item!r}"
+            )
+    return tuple(resolved)
 
 
-def _by_name(name: str) -> Callable[..., Env]:
-    if name in _CLASSES:
-        return _CLASSES[name]
+def _bind(name: str, kwargs: dict[str, Any], tokenizer: ChatTokenizer | None) -> Callable[[Env], Env]:
+    target = _find(name, tokenizer)
+    return partial(target, **kwargs) if kwargs else target
+
+
+def _find(name: str, tokenizer: ChatTokenizer | None) -> Callable[..., Env]:
+    if name in WRAPPERS:
+        return WRAPPERS[name]
+    if name in _WITH_TOKENIZER:
+        if tokenizer is None:
+            raise BadValue(f"the wrapper {name!r} needs a tokenizer: get_wrapper_fns({name!r}, tokenizer=...)")
+        return partial(History, tokenizer=tokenizer, **_WITH_TOKENIZER[name])
+    module_name, colon, path = name.partition(":")
+    if not colon:
+        names = ", ".join(sorted([*WRAPPERS, *_WITH_TOKENIZER]))
+        raise BadValue(f"no wrapper {name!r}. The wrappers are {names}; one of your own is named module:callable.")
     try:
-        return get_wrapper_fns(name)[0]
-    except BadValue as err:
-        raise BadValue(f"{err}, {', '.join(_CLASSES)}") from err
+        target: Any = import_module(module_name)
+        for part in path.split("."):
+            target = getattr(target, part)
+    except (ModuleNotFoundError, AttributeError, ValueError) as err:
+        raise BadValue(f"the wrapper {name!r} cannot be imported: {err}") from err
+    if not callable(target) or (isinstance(target, type) and not issubclass(target, Wrapper)):
+        raise BadValue(f"{name!r} is neither a subclass of palestra.Wrapper nor a function that wraps an env")
+    wrapper: Callable[..., Env] = target
+    return wrapper
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside of parentheses and quotes."""
+    parts, depth, quote, start = [], 0, "", 0
+    for index, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    return [part.strip() for part in (*parts, text[start:]) if part.strip()]
+
+
+def _parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """Split "Horizon(turns=5)" into its name and keywords; the values are Python literals."""
+    name, parenthesis, rest = text.partition("(")
+    name = name.strip()
+    if not parenthesis:
+        return name, {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(item.arg is None for item in call.keywords):
+            raise ValueError("keywords are written name=value")
+        return name, {str(item.arg): ast.literal_eval(item.value) for item in call.keywords}
+    except (SyntaxError, ValueError) as err:
+        raise BadValue(f"the wrapper {text!r} cannot be read: {err}. Write for example Horizon(turns=5).") from err

@@ -32,7 +32,7 @@ DEFECTS = [
     (zoo.Echo, "law 2", "echoes"),
     (zoo.Speechless, "law 2", "observation is empty"),
     (zoo.BothFlags, "law 3", "never both"),
-    (zoo.PlainTuple, "law 3", "palestra.Step"),
+    (zoo.FourTuple, "law 3", "palestra.Step"),
     (zoo.NoSuccess, "law 3", 'info["success"]'),
     (zoo.OutOfRange, "law 3", "outside the stated range"),
     (zoo.NotANumber, "law 3", "finite number"),
@@ -110,7 +110,7 @@ def test_stated_rates_are_held_against_the_measured_ones() -> None:
 
 
 def test_the_stated_reward_range_must_be_the_envs() -> None:
-    palestra.register("zoo:Range-v0", "tests.conformance.zoo:Sound")
+    palestra.register("zoo:Range-v0", "tests.conformance.zoo:Sound", reward_range=(0.0, 0.5))
     try:
         with pytest.raises(ConformanceError, match="the spec states rewards"):
             check("zoo:Range-v0")

@@ -198,9 +198,9 @@ class BothFlags(Sound):
         return super().end(text, reward, success)._replace(truncated=True)
 
 
-class PlainTuple(Sound):
+class FourTuple(Sound):
     def step(self, action: str) -> Step:
-        return tuple(super().step(action))  # type: ignore[return-value]
+        return tuple(super().step(action))[:4]  # type: ignore[return-value]
 
 
 class NoSuccess(Sound):

@@ -128,7 +128,7 @@ def test_gems_names() -> None:
         env.reset(seed=1)
         step = env.step(ONE)
         assert ("step_counter" in step.info) == ("episode_tracking" in names)
-    with pytest.raises(BadValue, match="no wrapper 'conct'; there are concat"):
+    with pytest.raises(BadValue, match="no wrapper 'conct'. The wrappers are .*concat"):
         get_wrapper_fns("conct")
     with pytest.raises(BadValue, match="needs a tokenizer"):
         get_wrapper_fns("concat_chat")

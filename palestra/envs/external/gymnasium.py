@@ -1,4 +1,12 @@
-"""FromGymnasium: a Gymnasium env as a Palestra env, so that an agent that writes text can play it."""
+r"""Gymnasium environments as Palestra environments, so that an agent that writes text can play them.
+
+`palestra.make("gymnasium:CartPole-v1")` builds one by name. From Python, an env, a spec or a function works as well:
+
+    from palestra.envs.external.gymnasium import from_gymnasium
+
+    env = from_gymnasium("FrozenLake-v1", parse={"left": 0, "down": 1, "right": 2, "up": 3})
+    observation, info = env.reset(seed=1)  # the prompt; the agent writes its actions inside \boxed{}
+"""
 
 from __future__ import annotations
 
@@ -11,8 +19,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from palestra.core import Env, Reset
-from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded
-from palestra.integrations.gymnasium.actions import ActionFormat, format_of
+from palestra.envs.external.gymnasium_actions import ActionFormat, format_of
+from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownEnv
 from palestra.optional import require
 from palestra.parsing import boxed, clip, last_boxed
 from palestra.types import Step
@@ -57,6 +65,7 @@ class FromGymnasium(Env):
             info["is_success"]; else: the env's reward threshold was reached, or it terminated on its best reward,
             above 0.
         max_turns: by default the env's own limit of steps, or 1000 where it has none.
+        make_kwargs: keywords for `gymnasium.make`, where `env` is an id.
     """
 
     shared = Env.shared | {"gym", "_source", "_format", "_parse", "_render", "_success"}
@@ -76,6 +85,7 @@ class FromGymnasium(Env):
         prompt: str | None = None,
         success: Callable[[Step, float], bool] | None = None,
         max_turns: int | None = None,
+        make_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         if max_turns is not None and max_turns < 1:
             raise BadValue(f"max_turns is at least 1, got {max_turns!r}")
@@ -83,7 +93,7 @@ class FromGymnasium(Env):
         if isinstance(env, gymnasium.Env):
             self.gym, self._source = env, env.spec
         elif isinstance(env, str):
-            self.gym = _make_with_text(env)
+            self.gym = _make_with_text(env, make_kwargs or {})
             self._source = self.gym.spec
         elif isinstance(env, GymSpec) or callable(env):
             self._source = env
@@ -275,12 +285,18 @@ class FromGymnasium(Env):
         return gym
 
 
-def _make_with_text(env_id: str) -> GymEnv:
-    env = gymnasium.make(env_id)
+from_gymnasium = FromGymnasium
+
+
+def _make_with_text(env_id: str, kwargs: Mapping[str, Any]) -> GymEnv:
+    try:
+        env = gymnasium.make(env_id, **kwargs)
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as err:
+        raise UnknownEnv(f"Gymnasium cannot build {env_id!r}: {err}") from err
     if "ansi" not in env.metadata.get("render_modes", ()):
         return env
     env.close()
-    return gymnasium.make(env_id, render_mode="ansi")
+    return gymnasium.make(env_id, **{"render_mode": "ansi", **kwargs})
 
 
 def _keeps_state(env: GymEnv) -> bool:

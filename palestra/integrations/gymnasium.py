@@ -1,4 +1,14 @@
-"""ToGymnasium: a Palestra env as a `gymnasium.Env` of strings."""
+"""Palestra environments as Gymnasium environments of strings.
+
+    import gymnasium
+    from palestra.integrations.gymnasium import register_all, to_gymnasium
+
+    env = to_gymnasium("game:Sudoku-v0-easy")
+    register_all()
+    env = gymnasium.make("palestra/game.Sudoku-v0-easy")  # Gymnasium splits ids at a colon, so ours becomes a dot
+
+`palestra.envs.external.gymnasium` is the other direction.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +26,9 @@ if TYPE_CHECKING:
     import gymnasium
 else:
     gymnasium = require("gymnasium", extra="gymnasium")
+
+
+__all__ = ["AnyText", "ToGymnasium", "register_all", "to_gymnasium"]
 
 
 class AnyText(gymnasium.Space[str]):
@@ -113,6 +126,9 @@ class ToGymnasium(gymnasium.Env[str, str]):
             return player.sample_random_action()
         except BadValue:  # an env without a random player
             return AnyText(seed=seed).sample()
+
+
+to_gymnasium = ToGymnasium
 
 
 def register_all(family: str | None = None) -> list[str]:

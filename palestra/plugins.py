@@ -1,0 +1,137 @@
+"""Load plug-ins: entry points of installed packages, and modules named with `--import`.
+
+A package adds environments, algorithms, tools, agents and engines through entry points in its pyproject.toml:
+
+    [project.entry-points."palestra.envs"]
+    my_family = "my_package.envs"
+
+Entry points are read when a name is looked up that Palestra itself does not have, and each is imported at most once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from palestra.errors import BadValue, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "GROUPS",
+    "add_working_directory",
+    "available",
+    "import_module",
+    "import_modules",
+    "import_object",
+    "imported_modules",
+    "load",
+    "load_all",
+]
+
+GROUPS = ("agents", "algorithms", "engines", "envs", "tools")  # entry points of the group "envs": palestra.envs
+
+_entry_points: dict[str, dict[str, EntryPoint]] = {}  # group -> name -> entry point
+_objects: dict[tuple[str, str], Any] = {}  # (group, name) -> the loaded object
+_imported: dict[str, None] = {}  # modules named by the user, in order
+
+
+def available(group: str) -> list[str]:
+    """Return the names in an entry-point group, sorted, without importing any of them."""
+    return sorted(_read(group))
+
+
+def load(group: str, name: str) -> Any:
+    """Import and return the object behind an entry point; None if the group has no such name."""
+    entry_point = _read(group).get(name)
+    if entry_point is None:
+        return None
+    key = (group, name)
+    if key not in _objects:
+        try:
+            _objects[key] = entry_point.load()
+        except Exception as err:
+            raise BadValue(
+                f"the plug-in {name!r} ({entry_point.value}, group palestra.{group}) cannot be loaded: "
+                f"{type(err).__name__}: {err}. Fix or uninstall the package that provides it."
+            ) from err
+    return _objects[key]
+
+
+def load_all(group: str) -> dict[str, Any]:
+    """Import every entry point of a group and return the objects by name; one that fails is skipped with a warning."""
+    objects = {}
+    for name in available(group):
+        try:
+            objects[name] = load(group, name)
+        except UsageError as err:
+            warnings.warn(str(err), RuntimeWarning, stacklevel=2)
+    return objects
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules that register environments, tools, algorithms or agents, as `--import` does.
+
+    Worker processes import the same modules before they build an environment.
+    """
+    for name in names:
+        import_module(name)
+        _imported.setdefault(name)
+
+
+def imported_modules() -> tuple[str, ...]:
+    """Return the names of the modules that `import_modules` has imported, in order."""
+    return tuple(_imported)
+
+
+def import_object(name: str) -> Any:
+    """Return the object that `package.module:attribute` names."""
+    module_name, _, path = name.partition(":")
+    value: Any = import_module(module_name)
+    for part in path.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError as err:
+            raise BadValue(f"module {module_name} has no attribute {path!r}") from err
+    return value
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module by name; a module in the working directory is found too, as with `python -m`."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise BadValue(f"{name!r} is not the name of a Python module; write it as after `import`: my_package.envs")
+    add_working_directory()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as err:
+        if err.name is not None and (name == err.name or name.startswith(f"{err.name}.")):
+            raise BadValue(
+                f"no module named {name!r}. It must be installed, on PYTHONPATH, or in the working directory "
+                f"({Path.cwd()})."
+            ) from err
+        raise BadValue(f"module {name!r} cannot be imported: {err}") from err
+
+
+def add_working_directory() -> None:
+    """Make modules in the working directory importable: the `palestra` script starts without it on the path."""
+    folder = str(Path.cwd())
+    if "" not in sys.path and folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _read(group: str) -> dict[str, EntryPoint]:
+    if group not in GROUPS:
+        raise BadValue(f"no plug-in group {group!r}; the groups are {', '.join(GROUPS)}")
+    if group not in _entry_points:
+        from importlib.metadata import entry_points
+
+        _entry_points[group] = {
+            entry_point.name: entry_point for entry_point in entry_points(group=f"palestra.{group}")
+        }
+    return _entry_points[group]
