@@ -1,8 +1,8 @@
-"""ScienceWorld here against the bare package, in one run: the wait for a first observation, steps a second, memory.
+"""Compare SciWorld with the bare scienceworld package: time to the first observation, time per step, memory.
 
-Both sides play the same episodes of ten turns with the same random player, and take turns, so that a busy machine slows
-both. `--think` is what a player needs for a turn; a model needs a second, and 0 is the hardest case. With `--collect`
-the episodes are those of a rollout, one after the other, whose seeds nothing but the rollout knows.
+Both sides alternately play the same episodes of ten turns with the same random actions, so that load affects both.
+`--think` is the time a player needs per turn; a model needs about a second, and 0 is the hardest case. `--collect`
+plays the episodes of a rollout one after the other, whose seeds only the rollout knows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from palestra.rollout import collect
 from palestra.types import Step
 
 TURNS = 10
-Spent = dict[str, list[float]]  # seconds by what they were spent on, and megabytes
+Measurements = dict[str, list[float]]  # seconds by kind of call, and megabytes
 
 
 def megabytes(pid: int) -> float:
@@ -33,12 +33,12 @@ def megabytes(pid: int) -> float:
 
 
 class Bare:
-    """The package as its own examples use it."""
+    """The package, used as in its own examples."""
 
     def __init__(self) -> None:
         from scienceworld import ScienceWorldEnv
 
-        with contextlib.chdir(tempfile.gettempdir()):  # its Java process writes a file where it is started
+        with contextlib.chdir(tempfile.gettempdir()):  # its Java process writes a file to its working directory
             self.env = ScienceWorldEnv("", envStepLimit=1000)
 
     def reset(self, task: str, variation: int) -> None:
@@ -50,32 +50,32 @@ class Bare:
 
 
 class Timed(Wrapper):
-    """Notes what resets and steps take, and how much memory there is when an episode is over."""
+    """Record the duration of resets and steps, and the memory in use at the end of each episode."""
 
-    def __init__(self, env: Env, spent: Spent, think: float) -> None:
+    def __init__(self, env: Env, measured: Measurements, think: float) -> None:
         super().__init__(env)
-        self.spent = spent
+        self.measured = measured
         self.think = think
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         clock = time.perf_counter()
         result = self.env.reset(seed, options)
-        self.spent["wait"].append(time.perf_counter() - clock)
+        self.measured["wait"].append(time.perf_counter() - clock)
         return result
 
     def step(self, action: str) -> Step:
         time.sleep(self.think)
         clock = time.perf_counter()
         step = self.env.step(action)
-        self.spent["step"].append(time.perf_counter() - clock)
+        self.measured["step"].append(time.perf_counter() - clock)
         if step.done:
-            self.spent["megabytes"].append(
-                sum(megabytes(engine.pid) for engine in pool.engines) + megabytes(os.getpid())
+            self.measured["megabytes"].append(
+                sum(megabytes(simulator.pid) for simulator in pool.simulators) + megabytes(os.getpid())
             )
         return step
 
 
-def by_rollout(env_id: str, episodes: int, think: float, spent: Spent) -> None:
+def play_rollout(env_id: str, episodes: int, think: float, measured: Measurements) -> None:
     result = asyncio.run(
         collect(
             RandomAgent(),
@@ -84,15 +84,15 @@ def by_rollout(env_id: str, episodes: int, think: float, spent: Spent) -> None:
             concurrency=1,
             seed=0,
             kwargs={"max_turns": TURNS},
-            wrappers=[lambda env: Timed(env, spent, think)],
+            wrappers=[lambda env: Timed(env, measured, think)],
         )
     )
     if result.failures:
         raise SystemExit(f"{len(result.failures)} episodes failed; the first: {result.failures[0].failure}")
 
 
-def by_resets(env_id: str, episodes: int, think: float, spent: Spent, bare: Bare | None) -> None:
-    with Timed(palestra.make(env_id, max_turns=TURNS), spent, think) as env:
+def play_resets(env_id: str, episodes: int, think: float, measured: Measurements, bare: Bare | None) -> None:
+    with Timed(palestra.make(env_id, max_turns=TURNS), measured, think) as env:
         for episode in range(episodes):
             _, info = env.reset(0 if episode == 0 else None)
             actions: list[str] = []
@@ -103,36 +103,37 @@ def by_resets(env_id: str, episodes: int, think: float, spent: Spent, bare: Bare
             if bare is not None:
                 clock = time.perf_counter()
                 bare.reset(info["task"], info["variation"])
-                spent["bare wait"].append(time.perf_counter() - clock)
+                measured["bare wait"].append(time.perf_counter() - clock)
                 for action in actions:
                     clock = time.perf_counter()
                     bare.step(action)
-                    spent["bare step"].append(time.perf_counter() - clock)
+                    measured["bare step"].append(time.perf_counter() - clock)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--episodes", type=int, default=30)
-    parser.add_argument("--think", type=float, default=0.0, help="seconds a turn")
-    parser.add_argument("--id", default="sciworld:All-v0")
-    parser.add_argument("--alone", action="store_true", help="leave out the bare package")
-    parser.add_argument("--collect", action="store_true", help="through a rollout, alone")
+    parser.add_argument("--episodes", type=int, default=30, help="Number of episodes per side.")
+    parser.add_argument("--think", type=float, default=0.0, help="Seconds to wait before each turn.")
+    parser.add_argument("--id", default="sciworld:All-v0", help="Environment id.")
+    parser.add_argument("--alone", action="store_true", help="Do not measure the bare package.")
+    parser.add_argument("--collect", action="store_true", help="Play through a rollout, without the bare package.")
     args = parser.parse_args()
 
-    spent: Spent = {name: [] for name in ("wait", "step", "bare wait", "bare step", "megabytes")}
+    measured: Measurements = {name: [] for name in ("wait", "step", "bare wait", "bare step", "megabytes")}
     bare = None if args.alone or args.collect else Bare()
     if args.collect:
-        by_rollout(args.id, args.episodes, args.think, spent)
+        play_rollout(args.id, args.episodes, args.think, measured)
     else:
-        by_resets(args.id, args.episodes, args.think, spent, bare)
-    peak = max(spent.pop("megabytes"))
-    warm = {name: sorted(values[1:]) for name, values in spent.items() if values}  # the first starts the process
+        play_resets(args.id, args.episodes, args.think, measured, bare)
+    peak = max(measured.pop("megabytes"))
+    # The first value includes the start of the process.
+    warm = {name: sorted(values[1:]) for name, values in measured.items() if values}
     for name, values in warm.items():
         print(f"{name:10} median {median(values) * 1e3:8.1f} ms   90% {values[int(0.9 * len(values))] * 1e3:8.1f} ms")
     if bare is not None:
-        print(f"steps: {median(warm['bare step']) / median(warm['step']):.1f}x the bare package's rate")
+        print(f"steps: {median(warm['bare step']) / median(warm['step']):.1f}x as fast as the bare package")
         bare.env.close()
-    pids = [engine.pid for engine in pool.engines]
+    pids = [simulator.pid for simulator in pool.simulators]
     pool.close()
     left = sum(Path(f"/proc/{pid}").exists() for pid in pids)
     print(

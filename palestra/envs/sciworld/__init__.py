@@ -1,1 +1,1 @@
-"""ScienceWorld: elementary science experiments in a house of text; the engine is the package scienceworld (Java)."""
+"""ScienceWorld: elementary science experiments in a text simulation, run by the package scienceworld (Java)."""

@@ -1,4 +1,4 @@
-"""The registered experiments: AgentGym-RL's five groups and all types in three splits, and every type. Data only."""
+"""Specs of the ScienceWorld environments: AgentGym-RL's five groups and all types in three splits, and every type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from palestra.spec import EnvSpec
 
 
 def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
-    types = types_of(tasks)  # drawn with equal chances
+    types = types_of(tasks)  # drawn with equal probability
     return EnvSpec(
         id=f"sciworld:{name}",
         entry_point="palestra.envs.sciworld.env:SciWorld",
@@ -15,7 +15,7 @@ def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
         summary=summary,
         reward_range=(-1.0, 1.0),
         expert_success=round(sum(task.expert for task in types) / len(types), 3),
-        random_success=0.0,  # of 10 episodes of every type, 80 of the shortest ones
+        random_success=0.0,  # measured on 10 episodes per type, 80 for the shortest ones
         extra="sciworld",
     )
 
@@ -23,7 +23,7 @@ def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
 def _groups() -> list[EnvSpec]:
     specs = []
     for group, names in GROUPS.items():
-        what = "all 30 types of experiments" if group == "All" else f"{len(names)} types: {', '.join(names)}"
+        what = "all 30 task types" if group == "All" else f"{len(names)} types: {', '.join(names)}"
         for split in ("train", "dev", "test"):
             variant = "" if split == "train" else f"-{split}"
             specs.append(_spec(f"{group}-v0{variant}", group, f"{what}; {split} variations", split))

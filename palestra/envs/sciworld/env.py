@@ -1,4 +1,4 @@
-"""SciWorld: an experiment to carry out in a house of ten rooms, in words, scored as it is carried out."""
+"""SciWorld: carry out a science experiment in a simulated house of ten rooms, with text commands and partial scores."""
 
 from __future__ import annotations
 
@@ -7,52 +7,83 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from palestra.core import Reset
-from palestra.envs.sciworld.engine import Key, check_installed
-from palestra.envs.sciworld.foresight import Foresight
-from palestra.envs.sciworld.pool import AMBIGUOUS, UNREAD, World, pool
+from palestra.envs.sciworld.java import JavaError, java_command
+from palestra.envs.sciworld.pool import AMBIGUOUS, UNPARSED, Simulation, pool
+from palestra.envs.sciworld.simulator import TaskKey
 from palestra.envs.sciworld.tasks import TaskType, simplifications_of, types_of
-from palestra.envs.sciworld.wire import Thrown
 from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue
 from palestra.parsing import after_thinking, clip, react_action
-from palestra.seeding import Random, Rng, check_seed
+from palestra.seeding import Random, Rng, check_seed, nth_seed
 from palestra.types import Step
 
-LONGEST = 200  # characters of a command; the longest of a gold path has 90
+MAX_COMMAND_CHARS = 200  # the longest command of a gold path has 90
 EXAMPLE = "look around"
 _CHOICES = re.compile(r"^\d+(?=:\t)", re.M)
-_MEANING = {  # what the engine's forms do not say by themselves
-    "focus on OBJ": "tell that OBJ is the thing the task asks about; a wrong thing fails the task",
+_MEANING = {  # command forms that need an explanation
+    "focus on OBJ": "declare OBJ to be the object the task asks for; a wrong object fails the task",
     "look at OBJ": "describe OBJ",
-    "move OBJ to OBJ": "put the first into the second",
+    "move OBJ to OBJ": "put the first object into the second",
     "use OBJ on OBJ": "use a tool or an instrument",
-    "connect OBJ to OBJ": "wire up terminals, as in: connect battery anode to red wire terminal 1",
+    "connect OBJ to OBJ": "connect electrical terminals, for example: connect battery anode to red wire terminal 1",
     "dunk OBJ in OBJ": "fill a container by dipping it into a liquid",
     "eat OBJ": "eat a food",
-    "go OBJ": "go through an open door, as in: go to kitchen",
-    "mix OBJ": "mix what a container holds",
-    "reset task": "give up all progress and what you focused on",
-    "teleport OBJ": "be in a room at once",
-    "wait": "let ten steps of time pass",
-    "wait1": "let one step of time pass",
+    "go OBJ": "go through an open door, for example: go to kitchen",
+    "mix OBJ": "mix the contents of a container",
+    "reset task": "discard all progress, including what you focused on",
+    "teleport OBJ": "move to a room at once",
+    "wait": "let ten time steps pass",
+    "wait1": "let one time step pass",
     "task": "read the task again",
 }
 
 
+class SeedPredictor:
+    """Predict the seed of the next reset from the seeds so far.
+
+    Recognizes three sequences: unseeded resets, where each episode's seed follows from the previous one; evaluations,
+    which count up by one; and vectors of envs, which number the episodes of a root seed.
+    """
+
+    def __init__(self) -> None:
+        self._root = 0
+        self._last: int | None = None
+        self._episodes = 0  # episodes of the root seed
+        self._next = 0
+
+    def record(self, seed: int, *, explicit: bool) -> None:
+        """Record the seed of a started episode; `explicit` if it was passed to `reset`."""
+        follows = nth_seed(self._root, self._episodes) == seed if self._last is not None else False
+        if not explicit:
+            self._next = nth_seed(seed, 0)
+        elif follows:
+            self._episodes += 1
+            self._next = nth_seed(self._root, self._episodes)
+        else:
+            counts_up = self._last is not None and seed == self._last + 1
+            self._root, self._episodes = seed, 1
+            self._next = seed + 1 if counts_up else nth_seed(seed, 1)
+        self._last = seed
+
+    def next_seed(self) -> int:
+        return self._next
+
+
 class SciWorld(WorldEnv):
-    """ScienceWorld (Wang et al. 2022): boil, measure, wire, grow, mix, classify.
+    """ScienceWorld (Wang et al. 2022): boil, measure, connect circuits, grow, mix, classify.
 
-    `tasks`: a type ("find-plant", "4-3"), a group ("Find"), or several; an episode draws one, and a variation of
-    `split`. `reset(options={"task": "boil", "variation": 3})` names them. `simplifications`: "easy", or some of
-    openDoors, openContainers, teleportAction, selfWateringFlowerPots, noElectricalAction. `max_turns` None: each
-    type's own budget, half as long again as its longest solution. `prepare_next`: build the episode that will likely
-    follow while this one is played.
+    `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or several of them; each episode draws one of them
+    and a variation of `split`. `reset(options={"task": "boil", "variation": 3})` selects both. `simplifications` is
+    "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots, noElectricalAction.
+    `max_turns=None` uses the type's own budget, 1.5 times its longest solution. `prepare_next` builds the episode that
+    will probably follow while this one is played.
 
-    Rewards are the changes of the score, so that they sum to the final score, 0 to 1; a wrong focus takes back what was
-    earned and ends the episode. Differs from the package: a variation is always the same world, also beside other
-    episodes in the process; the first observation comes before time passes; no step computes what nobody reads.
+    The reward of a step is the change of the score, so rewards sum to the final score in [0, 1]. A wrong focus takes
+    back what was earned and ends the episode. Differences from the package: a variation always has the same initial
+    state and dynamics, also next to other episodes in the process; the first observation is made before time passes;
+    a step computes only what is returned.
 
-    The expert reads the engine's solution, so it knows what is hidden.
+    The expert follows ScienceWorld's own solution, so it uses hidden state.
     """
 
     inline = False
@@ -78,137 +109,140 @@ class SciWorld(WorldEnv):
         self.reward_range = (min(-1.0, self.error_reward), max(1.0, self.error_reward))
         self.split = split
         for task in self._types:
-            task.split(split)  # refuses an unknown one now
-        given = simplifications if isinstance(simplifications, str) else tuple(simplifications)
-        self.simplifications = simplifications_of(given, self._types)
-        self._budget = max_turns
-        self._prepares = bool(prepare_next)
-        self._foresight = Foresight()
-        self._guesses = False  # whether the episode after this one is still to be guessed
-        self._world: World | None = None
-        check_installed()
+            task.split(split)  # raises for an unknown split
+        chosen = simplifications if isinstance(simplifications, str) else tuple(simplifications)
+        self.simplifications = simplifications_of(chosen, self._types)
+        self._max_turns_override = max_turns
+        self._prepare_next = bool(prepare_next)
+        self._seeds = SeedPredictor()
+        self._prediction_due = False  # whether the next episode is still to be predicted
+        self._simulation: Simulation | None = None
+        java_command()  # raises if Java or a package is missing
 
     # The episode
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         prompt, info = super().reset(seed, options)
-        self._foresight.note(self.seed, given=seed is not None)
-        self._guesses = self._prepares and not options
+        self._seeds.record(self.seed, explicit=seed is not None)
+        self._prediction_due = self._prepare_next and not options
         return prompt, info
 
     def step(self, action: str) -> Step:
         step = super().step(action)
-        if self._guesses:  # not before: who plays may tell what comes next
-            self._guesses = False
-            pool.prepare(self.episode_of(self._foresight.next_seed()))
+        if self._prediction_due:  # not at reset: the caller may still call `prepare`
+            self._prediction_due = False
+            pool.prepare(self.episode_of(self._seeds.next_seed()))
         return step
 
     def prepare(self, seed: int) -> None:
-        """Build the episode of `seed` in the background, for the next `reset` with it, of any env of this process.
+        """Build the episode of `seed` in the background, for the next `reset(seed)` of any env of this process.
 
-        Who says so is expected to go on saying so: this env does not guess any more which episode comes next.
+        From then on this env no longer predicts which episode comes next.
         """
-        self._prepares = self._guesses = False
+        self._prepare_next = self._prediction_due = False
         pool.prepare(self.episode_of(seed))
 
-    def episode_of(self, seed: int) -> Key:
-        """The task, variation and simplifications that `reset(seed)` draws."""
-        task, variation = self._drawn(Rng(check_seed(seed)))
-        return Key(task.name, variation, self.simplifications)
+    def episode_of(self, seed: int) -> TaskKey:
+        """Return the task, variation and simplifications that `reset(seed)` draws."""
+        task, variation = self._draw(Rng(check_seed(seed)))
+        return TaskKey(task.name, variation, self.simplifications)
 
     def begin(self, options: dict[str, Any]) -> None:
-        self.type, self.variation = self._drawn(self.rng)
+        self.type, self.variation = self._draw(self.rng)
         if "task" in options:
             [self.type, *more] = types_of(options.pop("task"))
             if more or self.type not in self._types:
-                raise BadValue(f"task names one of this env's types: {', '.join(task.name for task in self._types)}")
+                names = ", ".join(task.name for task in self._types)
+                raise BadValue(f"the reset option `task` must be one of this env's task types: {names}")
             self.variation = self.rng.choice(self.type.split(self.split))
         if "variation" in options:
             self.variation = options.pop("variation")
             if self.variation not in range(self.type.variations):
                 last = self.type.variations - 1
-                raise BadValue(f"{self.type.name} has variations 0 to {last}, got {self.variation!r}")
-        self.max_turns = self.type.turns if self._budget is None else self._budget
-        key = Key(self.type.name, self.variation, self.simplifications)
-        if self._world is None or self._world.key != key or not self._world.begin_again():
+                raise BadValue(f"`variation` of {self.type.name} must be from 0 to {last}, got {self.variation!r}")
+        self.max_turns = self.type.turns if self._max_turns_override is None else self._max_turns_override
+        key = TaskKey(self.type.name, self.variation, self.simplifications)
+        if self._simulation is None or self._simulation.key != key or not self._simulation.restart():
             self.close()
-            self._world = pool.world(key)
-        self._opening = self._world.opening()
-        self._choices: tuple[str, ...] = ()  # numbers, where the engine asks which of several things was meant
+            self._simulation = pool.simulation(key)
+        self._intro = self._simulation.intro()
+        self._choices: tuple[str, ...] = ()  # numbers to choose from after an ambiguous command
         self.score = 0.0
 
-    def _drawn(self, rng: Random) -> tuple[TaskType, int]:
+    def _draw(self, rng: Random) -> tuple[TaskType, int]:
         task = rng.choice(self._types)
         return task, rng.choice(task.split(self.split))
 
     def told(self) -> dict[str, Any]:
-        return {"task": self.type.name, "variation": self.variation, "split": self.split, "goal": self._opening.task}
+        return {"task": self.type.name, "variation": self.variation, "split": self.split, "goal": self._intro.task}
 
     def prompt(self) -> str:
-        told = (f"{form}: {_MEANING[form]}" if form in _MEANING else form for form in self._opening.forms)
-        forms = "\n".join(f"- {form}" for form in told)
+        explained = (f"{form}: {_MEANING[form]}" if form in _MEANING else form for form in self._intro.forms)
+        forms = "\n".join(f"- {form}" for form in explained)
         return (
-            "You are in a house with a workshop, a kitchen, a greenhouse and more, to carry out an experiment.\n"
-            f"{self._opening.task}\n\n"
-            f"A command is one of these, with things you can see or carry in place of OBJ:\n{forms}\n"
-            "- help: list these; objects: list what can be named here\n"
-            "Where a command could mean several things you are asked for a number; then the number is the command.\n\n"
-            f"Write one command a turn, for example: {EXAMPLE}\nYou may think first: then the command stands last, "
-            "alone in its line, or behind `Action:`. Parts of the task are scored as they are done, 1 in all. "
-            f"You have {self.max_turns} turns.\n\n{self._opening.look}"
+            "You carry out an experiment in a house with a workshop, a kitchen, a greenhouse and other rooms.\n"
+            f"{self._intro.task}\n\n"
+            f"Commands (replace OBJ with an object you can see or carry):\n{forms}\n"
+            "- help: list the commands\n- objects: list the objects you can name here\n"
+            "If a command is ambiguous, you are asked to choose a number; then answer with the number.\n\n"
+            f"Write one command per turn, for example: {EXAMPLE}\nYou may think first; write the command on the last "
+            "line of your reply, or after `Action:`. Completed parts of the task earn partial scores, 1 in total. "
+            f"You have {self.max_turns} turns.\n\n{self._intro.look}"
         )
 
     def act(self, action: str) -> Outcome:
         command = read_command(action)
-        if len(command) > LONGEST:
-            return self._refused(f"{clip(command)!r} is no command: it has {len(command)} characters.", "format")
+        if len(command) > MAX_COMMAND_CHARS:
+            text = f"{clip(command)!r} is too long for a command: {len(command)} characters."
+            return self._invalid(text, "format")
         try:
             text, score, completed = self._running().step(command)
-        except Thrown as err:
-            text = f"The world cannot do that ({clip(str(err), 120)}); nothing has changed."
-            return self._refused(text, "rule")
+        except JavaError as err:
+            text = f"The simulation failed on that command ({clip(str(err), 120)}); nothing has changed."
+            return self._invalid(text, "rule")
         self._choices = tuple(_CHOICES.findall(text)) if text.startswith(AMBIGUOUS) else ()
-        if text.startswith(UNREAD):
-            return self._refused(text, "format")
+        if text.startswith(UNPARSED):
+            return self._invalid(text, "format")
         gained = max(0.0, score) - self.score
         self.score = max(0.0, score)
         ending = None
         if score < 0:
-            ending, text = "lost", f"{text}\nThat was not what the task asked for: it has failed."
+            ending, text = "lost", f"{text}\nThat was not what the task asked for: the task has failed."
         elif completed:
             ending = "solved" if score >= 1 else "lost"
             text = f"{text}\nThe task is {'done' if ending == 'solved' else 'over'}."
         return Outcome(text, gained, ending, info={"score": self.score})
 
-    def _refused(self, text: str, invalid: str) -> Outcome:
-        forms = ", ".join(self._opening.forms)
-        hint = f"{text} Commands are: {forms}, help, objects. OBJ is a thing you can see or carry."
+    def _invalid(self, text: str, invalid: str) -> Outcome:
+        forms = ", ".join(self._intro.forms)
+        hint = f"{text} Commands: {forms}, help, objects. Replace OBJ with an object you can see or carry."
         return Outcome(hint, invalid=invalid, info={"score": self.score})
 
-    def _running(self) -> World:
-        if self._world is None:  # closed in mid-episode
+    def _running(self) -> Simulation:
+        if self._simulation is None:  # closed during the episode
             raise BadValue("this env was closed; call reset() for the next episode")
-        return self._world
+        return self._simulation
 
     def close(self) -> None:
-        world, self._world = self._world, None
-        if world is not None:
-            world.release()
+        simulation, self._simulation = self._simulation, None
+        if simulation is not None:
+            simulation.release()
 
-    # Looking
+    # Queries
 
     def valid_actions(self) -> tuple[str, ...]:
-        """Every command that would do something now: hundreds or thousands, in a tenth of a second."""
-        return self._running().listed("getValidActionObjectCombinations")
+        """Return every command that is valid now: hundreds or thousands; takes about a tenth of a second."""
+        return self._running().query_list("getValidActionObjectCombinations")
 
     def render(self, mode: str = "text") -> str | None:
-        """What there is to see, what is carried and how far the task is, without using time; there is no image."""
+        """Return the surroundings, the inventory and the score, without using a turn; None for other modes."""
         if mode != "text":
             return None
-        world = self._running()
-        return f"{world.asked('freeActionLook')}\n{world.asked('freeActionInventory')}\nScore: {self.score:.2f}"
+        simulation = self._running()
+        look, inventory = simulation.query("freeActionLook"), simulation.query("freeActionInventory")
+        return f"{look}\n{inventory}\nScore: {self.score:.2f}"
 
-    # The players
+    # Players
 
     def example_action(self) -> str:
         return EXAMPLE
@@ -217,14 +251,14 @@ class SciWorld(WorldEnv):
         rng = self.player_rng
         if self._choices:
             return rng.choice(self._choices)
-        form = rng.choice([form for form in self._opening.forms if form != "reset task"])
-        things = self._running().listed("getPossibleObjects") if "OBJ" in form else ()
+        form = rng.choice([form for form in self._intro.forms if form != "reset task"])
+        things = self._running().query_list("getPossibleObjects") if "OBJ" in form else ()
         while "OBJ" in form:
             form = form.replace("OBJ", rng.choice(things), 1)
         return form
 
     def expert_action(self) -> str:
-        """The next action of the engine's solution that was not taken yet; after the last, time passes."""
+        """Return the next action of ScienceWorld's solution that was not taken yet, or "wait1" after the last."""
         path = pool.gold(self._running().key)
         at = 0
         for taken in self._running().actions:
@@ -234,8 +268,7 @@ class SciWorld(WorldEnv):
 
 
 def read_command(reply: str) -> str:
-    """The command in a reply: behind the last `Action:`, else the last line that is not empty."""
+    """Return the command in a reply: the text after the last `Action:`, else the last line that is not empty."""
     reply = after_thinking(reply[-20_000:]) if "</think>" in reply else reply[-20_000:]
-    found = react_action(reply) or reply
-    lines = found.strip().splitlines()
+    lines = (react_action(reply) or reply).strip().splitlines()
     return " ".join(lines[-1].split()) if lines else ""

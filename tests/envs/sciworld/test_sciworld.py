@@ -1,4 +1,4 @@
-"""ScienceWorld as an env: rewards, commands, forks, worlds side by side. All tests share one Java process."""
+"""SciWorld: rewards, commands, forks, episodes side by side. All tests share one Java process."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palestra
-from palestra.envs.sciworld import engine as engine_module
+from palestra.envs.sciworld import simulator as simulator_module
 from palestra.envs.sciworld.env import SciWorld, read_command
 from palestra.envs.sciworld.pool import pool
 from palestra.envs.sciworld.tasks import GROUPS, SPLITS, TYPES, types_of
 from palestra.errors import BadValue, EpisodeOver, UnknownKeyword
 
 
-def made(**kwargs: Any) -> SciWorld:
+def make_env(**kwargs: Any) -> SciWorld:
     return SciWorld(**{"tasks": "Find", "prepare_next": False, **kwargs})
 
 
-def test_types_variations_and_splits_are_the_engines() -> None:
-    engine = pool.engine()
-    wire = engine.wire
-    with engine.lock:
-        asked = wire.new("scienceworld.runtime.pythonapi.PythonInterface")
-        names = wire.ref(asked, "getTaskNames")
-        assert set(wire.text("java.lang.String", "join", "\n", names).split("\n")) == set(TYPES)
+def test_types_variations_and_splits_equal_scienceworlds() -> None:
+    simulator = pool.simulator()
+    connection = simulator.connection
+    with simulator.lock, connection.errors():
+        interface = connection.java_class("scienceworld.runtime.pythonapi.PythonInterface")()
+        names = interface.getTaskNames()
+        assert set(connection.java_class("java.lang.String").join("\n", names).split("\n")) == set(TYPES)
         for task in TYPES.values():
-            assert wire.call(asked, "getTaskMaxVariations", task.name) == task.variations
-            wire.call(asked, "taskStr_$eq", task.name)
+            assert interface.getTaskMaxVariations(task.name) == task.variations
+            getattr(interface, "taskStr_$eq")(task.name)
             for split, method in (("train", "Train"), ("dev", "Dev"), ("test", "Test")):
-                found = wire.ref(asked, f"getVariations{method}")
-                assert wire.text(found, "toString") == str(list(task.split(split)))
-                wire.free(found)
-        wire.free(names)
-        wire.free(asked)
+                variations = getattr(interface, f"getVariations{method}")()
+                assert variations.toString() == str(list(task.split(split)))
+                connection.free(variations)
+        connection.free(names)
+        connection.free(interface)
 
 
-def test_groups_are_the_types_that_begin_alike() -> None:
+def test_groups_are_types_with_a_common_prefix() -> None:
     assert len(TYPES) == 30
     assert {group: len(names) for group, names in GROUPS.items()} == {
         "Measure": 2,
@@ -57,19 +57,19 @@ def test_groups_are_the_types_that_begin_alike() -> None:
         assert sum(map(len, parts)) == len({v for part in parts for v in part})
 
 
-def test_the_gold_path_earns_one_step_by_step_and_forks_go_on_alike() -> None:
-    with made() as env:
+def test_the_gold_path_earns_one_in_total_and_forks_continue_identically() -> None:
+    with make_env() as env:
         prompt, info = env.reset(seed=3)
         assert info["goal"] in prompt
-        rewards, twin, rest = [], None, []
+        rewards, fork, rest = [], None, []
         step = None
         while step is None or not step.done:
             if env.turn == 5:
-                twin = env.fork()
+                fork = env.fork()
             action = env.expert_action()
             step = env.step(action)
             rewards.append(step.reward)
-            if twin is not None:
+            if fork is not None:
                 rest.append((action, step))
         assert step.info["success"]
         assert step.info["ending"] == "solved"
@@ -77,14 +77,14 @@ def test_the_gold_path_earns_one_step_by_step_and_forks_go_on_alike() -> None:
         assert sum(reward > 0 for reward in rewards) >= 4
         with pytest.raises(EpisodeOver):
             env.step("wait")
-        assert twin is not None
-        assert twin.render() != env.render()
+        assert fork is not None
+        assert fork.render() != env.render()
         for action, expected in rest:
-            assert twin.step(action) == expected
+            assert fork.step(action) == expected
 
 
-def test_a_player_who_strays_can_ask_the_expert_again() -> None:
-    with made() as env:
+def test_the_expert_continues_after_other_actions() -> None:
+    with make_env() as env:
         env.reset(seed=3)
         first = env.expert_action()
         env.step("inventory")
@@ -94,7 +94,7 @@ def test_a_player_who_strays_can_ask_the_expert_again() -> None:
 
 
 def test_a_wrong_focus_takes_back_what_was_earned() -> None:
-    with made() as env:
+    with make_env() as env:
         env.reset(seed=3)
         earned = env.step(env.expert_action()).reward
         assert earned > 0
@@ -106,8 +106,8 @@ def test_a_wrong_focus_takes_back_what_was_earned() -> None:
         assert "failed" in step.observation
 
 
-def test_bad_commands_are_answered_and_change_nothing() -> None:
-    with made(error_reward=-0.1) as env:
+def test_bad_commands_get_feedback_and_change_nothing() -> None:
+    with make_env(error_reward=-0.1) as env:
         env.reset(seed=3)
         seen = env.render()
         for bad in ("", "xyzzy", "open", "focus on unicorn", "look around " * 40, "\ud800", "\x00", "Action:"):
@@ -125,49 +125,48 @@ def test_bad_commands_are_answered_and_change_nothing() -> None:
     ("find-animal", ["open door to outside", "go to outside", "wait", "look around", "wait", "look around"]),
     ("boil", ["open cupboard", "open door", "9", "open door", "0", "inventory", "wait1", "look around"]),
 ])  # fmt: skip
-def test_what_cannot_be_read_leaves_no_trace(task: str, actions: list[str]) -> None:
-    """No time passes and no chance is drawn, so worlds are built again without it; not so in answer to a question."""
-    with made(tasks=task) as plain, made(tasks=task) as env:
+def test_unparsed_commands_change_nothing(task: str, actions: list[str]) -> None:
+    """No time passes and no random number is drawn, so replays skip them, except after an ambiguous command."""
+    with make_env(tasks=task) as plain, make_env(tasks=task) as env:
         for one in (plain, env):
             one.reset(seed=1, options={"variation": 3})
         for action in actions:
             if not env._choices:
                 assert env.step("xyzzy").info["invalid"] == "format"
             assert env.step(action).observation == plain.step(action).observation
-        with env.fork() as twin:
-            assert twin.render() == plain.render()
-            assert twin.step("wait").observation == plain.step("wait").observation
-            assert twin.render() == plain.render()
-        with made(tasks=task) as one:
+        with env.fork() as fork:
+            assert fork.render() == plain.render()
+            assert fork.step("wait").observation == plain.step("wait").observation
+            assert fork.render() == plain.render()
+        with make_env(tasks=task) as one:
             one.reset(seed=1, options={"variation": 3})
             one.step("open door")
             one.step("xyzzy")
-            with one.fork() as twin:
-                assert twin.step("0") == one.step("0")
+            with one.fork() as fork:
+                assert fork.step("0") == one.step("0")
 
 
-def test_where_the_engine_breaks_the_world_is_as_it_was_before() -> None:
-    with made() as env, made() as twin:
-        for one in (env, twin):
+def test_a_java_exception_leaves_the_state_as_before() -> None:
+    with make_env() as env, make_env() as fork:
+        for one in (env, fork):
             one.reset(seed=3)
             one.step("open door to kitchen")
-        assert env._world is not None
-        engine, live = env._world._engine, env._world._live
-        assert engine is not None
-        assert live is not None
-        with engine.lock:  # the state that the engine is in after an exception of its own
-            inner = engine.wire.ref(engine.wire.ref(live.interface, "agentInterface"), "get")
-            engine.wire.call(inner, "setErrorState", "java.lang.NullPointerException")
+        assert env._simulation is not None
+        simulator, instance = env._simulation._simulator, env._simulation._instance
+        assert simulator is not None
+        assert instance is not None
+        with simulator.lock, simulator.connection.errors():  # ScienceWorld's state after an exception of its own
+            instance.interface.agentInterface().get().setErrorState("java.lang.NullPointerException")
         step = env.step("go to kitchen")
         assert step.info["invalid"] == "rule"
         assert "NullPointerException" in step.observation
         assert not step.done
         for action in ("go to kitchen", "look around"):
-            assert env.step(action).observation == twin.step(action).observation
+            assert env.step(action).observation == fork.step(action).observation
 
 
-def test_where_a_command_is_ambiguous_a_number_decides() -> None:
-    with made() as env:
+def test_an_ambiguous_command_is_resolved_by_a_number() -> None:
+    with make_env() as env:
         env.reset(seed=3)
         step = env.step("open door")
         assert str(step.observation).startswith("Ambiguous request")
@@ -175,7 +174,7 @@ def test_where_a_command_is_ambiguous_a_number_decides() -> None:
         assert "now open" in env.step("0").observation
 
 
-def test_commands_are_found_in_replies() -> None:
+def test_commands_are_parsed_from_replies() -> None:
     assert read_command("open door to kitchen") == "open door to kitchen"
     assert read_command("I am in the hallway.\n\nopen   door to kitchen\n") == "open door to kitchen"
     assert read_command("Thought: it is cold\nAction: go to kitchen\nObservation: warm") == "go to kitchen"
@@ -183,8 +182,8 @@ def test_commands_are_found_in_replies() -> None:
     assert read_command(" \n ") == ""
 
 
-def test_simplifications_change_the_world() -> None:
-    with made(simplifications="easy") as easy, made() as plain:
+def test_simplifications_change_the_simulation() -> None:
+    with make_env(simplifications="easy") as easy, make_env() as plain:
         hard, _ = plain.reset(seed=3)
         prompt, _ = easy.reset(seed=3)
         assert "teleport" in prompt
@@ -192,12 +191,12 @@ def test_simplifications_change_the_world() -> None:
         assert "connect" in hard
         assert "that is closed" not in prompt
         assert "teleport" in str(easy.step("teleport to kitchen").observation).lower()
-        assert plain.step("teleport to kitchen").info["invalid"] == "format"  # beside it, in the same process
+        assert plain.step("teleport to kitchen").info["invalid"] == "format"  # next to it, in the same process
         assert easy.step("help").observation != plain.step("help").observation
 
 
-def test_episodes_can_be_named() -> None:
-    with made(tasks="All", split="test") as env:
+def test_reset_options_select_the_episode() -> None:
+    with make_env(tasks="All", split="test") as env:
         _, info = env.reset(seed=1, options={"task": "4-3", "variation": 7})
         assert (info["task"], info["variation"]) == ("find-plant", 7)
         assert info["max_turns"] == TYPES["find-plant"].turns
@@ -209,7 +208,7 @@ def test_episodes_can_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "said"),
+    ("kwargs", "message"),
     [
         ({"tasks": "find-plan"}, "find-plant"),
         ({"tasks": ()}, "at least one"),
@@ -217,15 +216,15 @@ def test_episodes_can_be_named() -> None:
         ({"simplifications": "openDoor"}, "openDoors"),
         ({"simplifications": ("easy", "openDoors")}, "leave out"),
         ({"tasks": "TestConductivity", "simplifications": "noElectricalAction"}, "needs electrical"),
-        ({"max_turns": 0}, "from 1 up"),
+        ({"max_turns": 0}, "max_turns"),
     ],
 )
-def test_wrong_settings_are_refused_with_the_fix(kwargs: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadValue, match=said):
-        made(**kwargs)
+def test_wrong_arguments_raise_with_the_accepted_values(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
+        make_env(**kwargs)
 
 
-def test_a_misspelt_keyword_is_refused() -> None:
+def test_a_misspelt_keyword_raises() -> None:
     with pytest.raises(UnknownKeyword, match="simplifications"):
         palestra.make("sciworld:Find-v0", simplification="easy")
 
@@ -235,44 +234,44 @@ def transcript(env: SciWorld, seed: int, actions: list[str]) -> list[str]:
     return [str(prompt), *(str(env.step(action).observation) for action in actions)]
 
 
-def test_more_worlds_than_fit_are_built_again_and_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_instances_are_rebuilt_transparently(monkeypatch: pytest.MonkeyPatch) -> None:
     actions = ["wait", "open door to kitchen", "look around"]
-    with made() as env:
+    with make_env() as env:
         alone = {seed: transcript(env, seed, actions) for seed in (3, 4, 5)}
-    monkeypatch.setattr(engine_module, "MOST_WORLDS", 2)
-    envs = {seed: made() for seed in alone}
+    monkeypatch.setattr(simulator_module, "MAX_INSTANCES", 2)
+    envs = {seed: make_env() for seed in alone}
     beside = {seed: [str(env.reset(seed=seed)[0])] for seed, env in envs.items()}
     for action in actions:
         for seed, env in envs.items():
             beside[seed].append(str(env.step(action).observation))
-    assert len(pool.engines[0].worlds) <= 2
+    assert len(pool.simulators[0].instances) <= 2
     assert beside == alone
     for env in envs.values():
         env.close()
 
 
-def test_worlds_are_freed_by_closing_and_by_garbage_collection() -> None:
-    env = made()
+def test_instances_are_freed_by_close_and_garbage_collection() -> None:
+    env = make_env()
     env.reset(seed=3)
     env.step("wait1")
-    before = len(pool.engines[0].worlds)
+    before = len(pool.simulators[0].instances)
     others = [env.fork() for _ in range(3)]
     for other in others:
         other.step("wait1")
-    assert len(pool.engines[0].worlds) == before + 3
+    assert len(pool.simulators[0].instances) == before + 3
     others[0].close()
     others[0].close()
-    assert len(pool.engines[0].worlds) == before + 2
+    assert len(pool.simulators[0].instances) == before + 2
     del other, others
     gc.collect()
     env.step("wait1")
-    assert len(pool.engines[0].worlds) == before
+    assert len(pool.simulators[0].instances) == before
     env.close()
-    assert len(pool.engines[0].worlds) == before - 1
+    assert len(pool.simulators[0].instances) == before - 1
 
 
-def test_random_players_know_what_is_there() -> None:
-    with made() as env:
+def test_random_actions_name_existing_objects() -> None:
+    with make_env() as env:
         env.reset(seed=3)
         drawn = {env.sample_random_action() for _ in range(8)}
         assert len(drawn) > 4
@@ -282,12 +281,12 @@ def test_random_players_know_what_is_there() -> None:
         assert "go to kitchen" not in drawn or "open door to kitchen" in env.valid_actions()
         assert [env.step(action) for action in ("wait", "look around")] == [
             seen.step(action) for action in ("wait", "look around")
-        ]  # asking changed nothing
+        ]  # the queries changed nothing
 
 
 @settings(max_examples=40)
 @given(st.text(st.characters(codec="utf-8")))
-def test_any_text_reaches_java_and_comes_back(text: str) -> None:
-    engine = pool.engine()
-    with engine.lock:
-        assert engine.wire.text("java.util.Objects", "toString", text) == text
+def test_any_text_survives_the_round_trip_to_java(text: str) -> None:
+    simulator = pool.simulator()
+    with simulator.lock, simulator.connection.errors():
+        assert simulator.connection.java_class("java.util.Objects").toString(text) == text

@@ -1,4 +1,4 @@
-"""Solutions: the engine's, in fewer turns, and without burning what is to be frozen."""
+"""Shortened solutions: fewer turns, and no substance burnt that has to be frozen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ticks(path: tuple[str, ...]) -> int:
 
 
 @given(st.lists(st.tuples(STEPS, st.integers(1, 45))))
-def test_shortened_solutions_take_the_same_time_and_skip_nothing_but_watching(runs: list[tuple[str, int]]) -> None:
+def test_shortened_solutions_take_the_same_time_and_only_skip_observing(runs: list[tuple[str, int]]) -> None:
     path = tuple(action for action, count in runs for _ in range(count))
     short = shortened(path)
     assert ticks(short) == ticks(path)
@@ -27,10 +27,10 @@ def test_shortened_solutions_take_the_same_time_and_skip_nothing_but_watching(ru
         assert short.count(what) == path.count(what)
     assert short[-1:] == path[-1:]
     watched = [action for action in path if action.startswith("look")]
-    assert ("look at plane" in short) == bool(watched)  # at last it is looked at
+    assert ("look at plane" in short) == bool(watched)  # the last look stays
 
 
-def test_less_is_watched_only_where_watching_spoils_it() -> None:
+def test_heating_is_shortened_only_if_the_path_fails() -> None:
     path = ("open oven", "activate oven", "examine ice", "use thermometer on ice", "examine ice", "pick up pot", "wait")
     assert unburnt(path, lambda _: True) == path
     assert unburnt(path, lambda _: False) == path
@@ -42,12 +42,12 @@ def test_less_is_watched_only_where_watching_spoils_it() -> None:
 @pytest.mark.parametrize(
     ("task", "variation"), [("freeze", 11), ("inclined-plane-friction-named-surfaces", 250)], ids=["burns", "long"]
 )
-def test_variations_that_the_engines_own_solution_fails(task: str, variation: int) -> None:
-    """Chocolate that catches fire in the furnace; a block that takes 250 ticks to slide, of 160 turns."""
+def test_variations_in_which_the_original_solution_fails(task: str, variation: int) -> None:
+    """Chocolate that burns in the furnace; a block that slides for 250 ticks with a budget of 160 turns."""
 
-    class Named(SciWorld):
+    class FixedVariation(SciWorld):
         def begin(self, options: dict[str, object]) -> None:
             super().begin({**options, "variation": variation})
 
-    with Named(tasks=task, prepare_next=False) as env:
+    with FixedVariation(tasks=task, prepare_next=False) as env:
         assert success_rate(env, "expert", range(1)).value == 1.0

@@ -1,4 +1,4 @@
-"""The book of recipes: real ones, without circles, independent of the order of files."""
+"""The recipe book: Minecraft's recipes, without cycles, independent of the order of files."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.envs.textcraft.crafting import times_followed
-from palestra.envs.textcraft.recipes import TAGS, Book, _packaged, book_of, bound
+from palestra.envs.textcraft.crafting import repetitions
+from palestra.envs.textcraft.recipes import TAGS, RecipeBook, _packaged, build_recipe_book, load_recipe_book
 from palestra.errors import DataMissing
 
 FILES: list[dict[str, Any]] = [json.loads(file.read_text()) for file in sorted(_packaged().glob("*.json"))]
-BOOK = book_of(None)
+BOOK = load_recipe_book(None)
 
 
-def test_the_order_of_files_does_not_matter() -> None:
+def test_independent_of_the_order_of_files() -> None:
     for seed in range(3):
         files = FILES.copy()
         Random(seed).shuffle(files)
-        assert bound(files) == BOOK
+        assert build_recipe_book(files) == BOOK
 
 
-def test_recipes_are_minecrafts() -> None:
-    assert [way.text for way in BOOK.recipes["bookshelf"]] == ["craft 1 bookshelf using 3 book, 6 planks"]
-    assert "craft 4 stick using 2 planks" in [way.text for way in BOOK.recipes["stick"]]
+def test_recipes_equal_minecrafts() -> None:
+    assert [recipe.text for recipe in BOOK.recipes["bookshelf"]] == ["craft 1 bookshelf using 3 book, 6 planks"]
+    assert "craft 4 stick using 2 planks" in [recipe.text for recipe in BOOK.recipes["stick"]]
     assert BOOK.recipes["torch"][0].line == "craft 4 torch using 1 coal, 1 stick (or charcoal)"
 
 
-def test_nothing_needs_itself() -> None:
-    def below(item: str, book: Book) -> set[str]:
-        found: set[str] = set()
+def test_no_item_needs_itself() -> None:
+    def below(item: str, book: RecipeBook) -> set[str]:
+        reached: set[str] = set()
         edge = [item]
         while edge:
-            for way in book.recipes.get(edge.pop(), ()):
-                for option in (option for one in way.ingredients for option in one.options):
-                    if option not in found:
-                        found.add(option)
+            for recipe in book.recipes.get(edge.pop(), ()):
+                for option in (option for ingredient in recipe.ingredients for option in ingredient.options):
+                    if option not in reached:
+                        reached.add(option)
                         edge.append(option)
-        return found
+        return reached
 
     for item in BOOK.recipes:
         assert item not in below(item, BOOK), item
 
 
-def test_depths_are_counted_from_what_can_be_found() -> None:
+def test_depth_is_counted_from_items_that_can_be_found() -> None:
     depths = {
         "oak_log": 0,
         "iron_ingot": 0,
@@ -59,9 +59,10 @@ def test_depths_are_counted_from_what_can_be_found() -> None:
         "lectern": 4,
     }
     assert {item: BOOK.depth[item] for item in depths} == depths
-    for item, ways in BOOK.recipes.items():
+    for item, recipes in BOOK.recipes.items():
         easiest = min(
-            max(min(BOOK.depth[o] for o in one.options if o in BOOK.depth) for one in way.ingredients) for way in ways
+            max(min(BOOK.depth[o] for o in part.options if o in BOOK.depth) for part in recipe.ingredients)
+            for recipe in recipes
         )
         assert BOOK.depth[item] == 1 + easiest
     assert {depth: len(BOOK.of_depth(depth)) for depth in range(1, 6)} == {1: 148, 2: 269, 3: 112, 4: 11, 5: 0}
@@ -71,22 +72,26 @@ def test_every_tag_of_the_recipes_is_defined() -> None:
     text = json.dumps(FILES)
     used = {part.partition('"')[0] for part in text.split('"tag": "minecraft:')[1:]}
     crafted = {
-        one.name for ways in BOOK.recipes.values() for way in ways for one in way.ingredients if len(one.options) > 1
+        one.name
+        for recipes in BOOK.recipes.values()
+        for recipe in recipes
+        for one in recipe.ingredients
+        if len(one.options) > 1
     }
     assert used & crafted <= TAGS.keys() | BOOK.items
     assert {"planks", "wooden_slabs", "oak_logs"} <= TAGS.keys()
 
 
 def test_items_of_a_tag_may_be_mixed_and_recipes_followed_several_times() -> None:
-    stick = next(way for way in BOOK.recipes["stick"] if "planks" in way.text)
-    assert times_followed(stick, {"oak_planks": 1, "birch_planks": 1}) == 1
-    assert times_followed(stick, {"oak_planks": 4, "birch_planks": 2}) == 3
-    assert times_followed(stick, {"oak_planks": 3}) == 0
-    assert times_followed(stick, {"oak_planks": 1, "cobblestone": 1}) == 0
-    assert times_followed(stick, {}) == 0
+    stick = next(recipe for recipe in BOOK.recipes["stick"] if "planks" in recipe.text)
+    assert repetitions(stick, {"oak_planks": 1, "birch_planks": 1}) == 1
+    assert repetitions(stick, {"oak_planks": 4, "birch_planks": 2}) == 3
+    assert repetitions(stick, {"oak_planks": 3}) == 0
+    assert repetitions(stick, {"oak_planks": 1, "cobblestone": 1}) == 0
+    assert repetitions(stick, {}) == 0
 
 
-def test_a_folder_of_ones_own(tmp_path: Path) -> None:
+def test_a_custom_folder(tmp_path: Path) -> None:
     (tmp_path / "cake.json").write_text(
         json.dumps(
             {

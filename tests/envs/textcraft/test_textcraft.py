@@ -1,4 +1,4 @@
-"""TextCraft through its public face: actions, messages, goals, the expert."""
+"""TextCraft: actions, feedback, goals, the expert."""
 
 from __future__ import annotations
 
@@ -12,75 +12,75 @@ import palestra
 from palestra.errors import BadValue
 
 
-def begun(depth: int = 2, seed: int = 0, **options: Any) -> Any:
+def start(depth: int = 2, seed: int = 0, **options: Any) -> Any:
     env = palestra.make(f"textcraft:Depth{depth}-v0")
     env.reset(seed=seed, options=options or None)
     return env
 
 
 def test_an_episode_by_hand() -> None:
-    env = begun(goal="oak_sign")
+    env = start(goal="oak_sign")
     assert env.step("get 2 oak log").observation == "Got 2 oak log."
     assert env.step("craft 8 oak planks using 2 oak log").observation == "Crafted 8 oak planks."
-    assert env.step("craft 4 stick using 2 planks").observation == "Crafted 4 stick."  # a tag takes what there is of it
+    assert env.step("craft 4 stick using 2 planks").observation == "Crafted 4 stick."  # a tag uses any matching items
     assert env.step("inventory").observation == "You have: 6 oak planks, 4 stick."
     last = env.step("Thought: all there.\nAction: craft 3 oak sign using 6 oak planks, 1 stick")
     assert (last.reward, last.terminated, last.info["success"]) == (1.0, True, True)
 
 
 @pytest.mark.parametrize(
-    ("action", "says", "kind"),
+    ("action", "expected", "kind"),
     [
-        ("", "No action could be read", "format"),
+        ("", "No action found", "format"),
         ("dance", 'There is no action "dance"', "format"),
-        ("get 2 oak planks", "cannot be found, only crafted: craft 4 oak planks using 1 oak logs", "rule"),
+        ("get 2 oak planks", "cannot be collected, only crafted: craft 4 oak planks using 1 oak logs", "rule"),
         ("get 2 oak plonks", "Did you mean oak planks?", "rule"),
         ("get 0 oak log", "1 to 10000", "rule"),
         ("get 99999999 oak log", "1 to 10000", "rule"),
         ("craft 4 stick using 2 oak planks", "You have 0 oak planks, not 2.", "rule"),
         ("craft 4 stick using 2 planks", "You have 0 planks, not 2.", "rule"),
-        ("craft 1 oak log using 1 stick", "has no recipe; it can be found", "rule"),
+        ("craft 1 oak log using 1 stick", "has no recipe; collect it", "rule"),
         ("get 999999999999 oak log", "You can get 1 to 10000 at a time", "rule"),
         ("craft 1 castle using 4 oak log", 'There is no item "castle"', "rule"),
-        ("craft 1 stick using 1 oak log", "That is no recipe for stick. A recipe: craft", "rule"),
-        ("craft 5 oak planks using 1 oak log", "These make 4 oak planks, not 5.", "rule"),
-        ("craft 1 stick using ,", "counts and items with commas", "format"),
+        ("craft 1 stick using 1 oak log", "That is not a recipe for stick. A valid recipe: craft", "rule"),
+        ("craft 5 oak planks using 1 oak log", "These ingredients make 4 oak planks, not 5.", "rule"),
+        ("craft 1 stick using ,", "counts and items separated by commas", "format"),
         ("craft 1 stick using 2 dreams", 'There is no item "dreams"', "rule"),
     ],
 )
-def test_bad_actions_are_answered_and_change_nothing(action: str, says: str, kind: str) -> None:
-    env = begun(goal="oak_sign")
+def test_bad_actions_get_feedback_and_change_nothing(action: str, expected: str, kind: str) -> None:
+    env = start(goal="oak_sign")
     env.step("get 3 oak log")
     before = dict(env.inventory)
     step = env.step(action)
-    assert says in step.observation
+    assert expected in step.observation
     assert (step.reward, step.info["invalid"], step.terminated) == (0.0, kind, False)
     assert env.inventory == before
 
 
-def test_a_tag_can_be_got_where_its_items_can_be_found() -> None:
-    assert begun().step("get 2 oak logs").observation == "Got 2 oak log."
-    assert "only crafted" in begun().step("get 2 planks").observation
+def test_get_accepts_tags() -> None:
+    assert start().step("get 2 oak logs").observation == "Got 2 oak log."
+    assert "only crafted" in start().step("get 2 planks").observation
 
 
-def test_the_goal_is_to_be_crafted_not_to_be_had() -> None:
-    env = begun(goal="iron_block")
+def test_getting_the_goal_item_is_not_crafting_it() -> None:
+    env = start(goal="iron_block")
     assert not env.step("get 1 iron block").terminated
     with pytest.raises(BadValue, match="cannot be crafted"):
-        begun(goal="oak_log")
+        start(goal="oak_log")
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_the_expert_follows_shown_recipes_alone(depth: int) -> None:
-    env = begun(depth)
+def test_the_expert_uses_only_shown_recipes(depth: int) -> None:
+    env = start(depth)
     for seed in range(60):
         _, info = env.reset(seed=seed)
         assert info["depth"] == depth
-        made = {way.item for way in env.shown}
+        craftable = {recipe.item for recipe in env.shown}
         while True:
             action = env.expert_action()
             if action.startswith("craft"):
-                assert action.partition(" using")[0].split(" ", 2)[2].replace(" ", "_") in made
+                assert action.partition(" using")[0].split(" ", 2)[2].replace(" ", "_") in craftable
             step = env.step(action)
             assert "invalid" not in step.info
             if step.terminated:
@@ -89,7 +89,7 @@ def test_the_expert_follows_shown_recipes_alone(depth: int) -> None:
 
 
 @given(seed=st.integers(0, 10**6), actions=st.integers(0, 25))
-def test_the_expert_goes_on_from_anywhere(seed: int, actions: int) -> None:
+def test_the_expert_continues_from_any_state(seed: int, actions: int) -> None:
     env = palestra.make("textcraft:Depth3-v0", max_turns=60)
     env.reset(seed=seed)
     for _ in range(actions):
@@ -103,30 +103,30 @@ def test_the_expert_goes_on_from_anywhere(seed: int, actions: int) -> None:
     assert step.info["success"]
 
 
-def test_distractors_share_ingredients_and_are_no_way_to_the_goal() -> None:
+def test_distractors_share_ingredients_and_are_not_needed() -> None:
     env = palestra.make("textcraft:Depth2-v0", distractors=4)
     none: Any = palestra.make("textcraft:Depth2-v0", distractors=0)
     for seed in range(30):
         env.reset(seed=seed)
         none.reset(seed=seed)
         assert none.goal == env.goal  # type: ignore[attr-defined]
-        needed = {way.item for way in none.shown}
-        others = [way for way in env.shown if way.item not in needed]  # type: ignore[attr-defined]
+        needed = {recipe.item for recipe in none.shown}
+        others = [recipe for recipe in env.shown if recipe.item not in needed]  # type: ignore[attr-defined]
         assert len(others) <= 4
-        uses = {option for way in none.shown for one in way.ingredients for option in one.options}
-        assert all(uses & {option for one in way.ingredients for option in one.options} for way in others)
+        uses = {option for recipe in none.shown for one in recipe.ingredients for option in one.options}
+        assert all(uses & {option for one in recipe.ingredients for option in one.options} for recipe in others)
 
 
-def test_all_goals_of_a_depth_come_up() -> None:
-    env = begun(4)
+def test_all_goals_of_a_depth_are_drawn() -> None:
+    env = start(4)
     goals = set()
     for seed in range(200):
         goals.add(env.reset(seed=seed)[1]["goal"])
     assert len(goals) == 11
 
 
-def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(BadValue, match="depth is a whole number from 1 to 4"):
+def test_wrong_arguments_raise() -> None:
+    with pytest.raises(BadValue, match="`depth` must be an integer from 1 to 4"):
         palestra.make("textcraft:Depth1-v0", depth=5)
     with pytest.raises(BadValue, match="distractors"):
         palestra.make("textcraft:Depth1-v0", distractors=-1)
@@ -135,6 +135,6 @@ def test_wrong_settings_are_refused() -> None:
 
 
 def test_render() -> None:
-    env = begun(goal="oak_sign")
+    env = start(goal="oak_sign")
     assert env.render() == "Goal: craft oak sign.\nYou have nothing."
     assert env.render("image") is None

@@ -1,0 +1,160 @@
+"""Start Java processes and call into them through Py4J.
+
+One Py4J connection per process, used by one thread at a time. Py4J's `GatewayClient` is not used: it sends a command
+again after a lost reply, so a step could be taken twice, and it frees Java objects from the garbage collector. Here
+objects are freed explicitly, and every failure is one of two exceptions: `ProcessLost` or `JavaError`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from palestra.cache import cache_folder
+from palestra.errors import MissingExtra
+from palestra.optional import require
+
+START_TIMEOUT = 180.0  # seconds until a Java process must have printed its port
+# ScienceWorld keeps objects in hash sets ordered by identity hashes, which differ from run to run, so rooms would list
+# their doors in another order and animals would move differently. With one hash for all, sets keep insertion order.
+SAME_HASHES = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
+NON_HEAP = ("-XX:MaxMetaspaceSize=160m", "-XX:ReservedCodeCacheSize=64m", "-Xss4m")
+
+
+class ProcessLost(Exception):
+    """The Java process ended or does not reply."""
+
+
+class JavaError(Exception):
+    """Java code raised an exception; the message is that exception's own."""
+
+
+class JavaConnection:
+    """A Py4J connection. Not thread-safe: its owner holds a lock.
+
+    Every use of a Java object must be inside `errors()`.
+    """
+
+    def __init__(self, port: int, token: str, *, timeout: float) -> None:
+        self._gateway: Any = require("py4j.java_gateway", extra="sciworld")
+        self._protocol: Any = require("py4j.protocol", extra="sciworld")
+        parameters = self._gateway.GatewayParameters(port=port, auth_token=token, read_timeout=timeout)
+        properties = self._gateway.GatewayProperty(auto_field=False, pool=None, enable_memory_management=False)
+        self._connection: Any = self._gateway.GatewayConnection(parameters, properties)
+        self._connection.converters = None  # expected by Py4J's objects, which usually belong to a GatewayClient
+        with self.errors():
+            self._connection.start()
+        self._connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # calls are small packets
+
+    def java_class(self, name: str) -> Any:
+        """Return the Java class `name`; call it to construct an object."""
+        return self._gateway.JavaClass(name, self._connection)
+
+    def scala_object(self, name: str) -> Any:
+        """Return the instance of a Scala singleton object."""
+        return getattr(self.java_class(f"{name}$"), "MODULE$")
+
+    def free(self, obj: Any) -> None:
+        """Let Java's garbage collector reclaim an object."""
+        protocol = self._protocol
+        command = f"{protocol.MEMORY_COMMAND_NAME}{protocol.MEMORY_DEL_SUBCOMMAND_NAME}{obj._get_object_id()}\n"
+        self._connection.send_command(command + protocol.END_COMMAND_PART)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Set how long a call may take before the process counts as lost."""
+        self._connection.socket.settimeout(seconds)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate Py4J's exceptions raised in this block."""
+        try:
+            yield
+        except self._protocol.Py4JNetworkError as err:
+            raise ProcessLost(f"{err.args[0]}: {err.cause}" if err.cause else str(err.args[0])) from err
+        except self._protocol.Py4JJavaError as err:
+            message = self._text(err.java_exception)
+            raise JavaError(message) from err
+        except self._protocol.Py4JError as err:
+            raise JavaError(str(err)) from err
+
+    def _text(self, java_exception: Any) -> str:
+        try:
+            message = str(java_exception.toString())
+            self.free(java_exception)
+        except self._protocol.Py4JError as err:
+            raise ProcessLost(f"the process ended while it reported an exception: {err}") from err
+        return message
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def fileno(self) -> int:
+        return int(self._connection.socket.fileno())
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def java_command() -> tuple[str, str]:
+    """Return the path of Java and the class path; raise MissingExtra if Java or a package is missing."""
+    from shutil import which
+
+    constants: Any = require("scienceworld.constants", extra="sciworld")
+    py4j: Any = require("py4j.java_gateway", extra="sciworld")
+    java = which("java")
+    if java is None:
+        raise MissingExtra("ScienceWorld needs Java 11 or newer. Install it with: apt-get install default-jre-headless")
+    return java, f"{py4j.find_jar_path()}:{constants.JAR_PATH}"
+
+
+def start_process(heap_mb: int) -> subprocess.Popen[bytes]:
+    """Start a Java process that serves Py4J and prints its port and token."""
+    java, path = java_command()
+    memory = (f"-Xmx{heap_mb}m", "-Xms64m", *NON_HEAP, "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+    # The process ends when its standard input is closed, and so does not outlive a parent that was killed.
+    server = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
+    return subprocess.Popen(
+        [java, *memory, *SAME_HASHES, "-classpath", path, *server],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=_working_directory(),
+        start_new_session=True,  # Ctrl-C goes to the Python process, which then closes this one
+    )
+
+
+def read_address(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Read the port and the token that the process prints first."""
+    output: Any = process.stdout  # a pipe
+    timer = threading.Timer(START_TIMEOUT, process.kill)
+    timer.start()
+    try:
+        port, token = output.readline().strip(), output.readline().strip()
+    finally:
+        timer.cancel()
+    if not (port.isdigit() and token):
+        raise ProcessLost(f"it printed {port!r} instead of a port; check that `java -version` is 11 or newer")
+    return int(port), token.decode()
+
+
+def _working_directory() -> Path:
+    """Return a writable directory: ScienceWorld writes a list of its classes to the one it is started in."""
+    folder = cache_folder() / "sciworld"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="palestra-sciworld-"))
