@@ -19,7 +19,7 @@ from palestra.core import Reset
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.seeding import check_seed, child_seed
 from palestra.types import Observation, Step, text_of
-from tests.conformance.zoo import Sound
+from tests.conformance.defective_envs import Sound
 
 
 class Shout(palestra.Wrapper):

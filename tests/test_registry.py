@@ -14,7 +14,7 @@ import palestra
 from palestra.errors import AlreadyRegistered, BadEnvId, BadValue, MissingExtra, UnknownEnv, UnknownKeyword
 from palestra.optional import require
 from palestra.spec import EnvId
-from tests.conformance.zoo import Sound
+from tests.conformance.defective_envs import Sound
 
 GAMES = {
     "Crosswords",
@@ -98,7 +98,7 @@ def test_unknown_keywords_get_the_nearest() -> None:
 
 
 def test_register_by_name_by_class_and_by_function(spare_id: str) -> None:
-    for entry in ("tests.conformance.zoo:Sound", Sound, lambda: Sound()):
+    for entry in ("tests.conformance.defective_envs:Sound", Sound, lambda: Sound()):
         palestra.register(spare_id, entry)
         env = palestra.make(spare_id)
         assert isinstance(env, Sound)
@@ -116,13 +116,13 @@ def test_registered_keywords_are_defaults(spare_id: str) -> None:
     assert palestra.make(spare_id, max_turns=8).max_turns == 8
 
 
-@pytest.mark.parametrize("entry", ["nowhere", "tests.conformance.zoo:", 3])
+@pytest.mark.parametrize("entry", ["nowhere", "tests.conformance.defective_envs:", 3])
 def test_bad_entry_points_are_refused_at_once(entry: Any, spare_id: str) -> None:
     with pytest.raises(BadValue, match="an entry point"):
         palestra.register(spare_id, entry)
 
 
-@pytest.mark.parametrize("entry", ["tests.conformance.zoo:Unicorn", "no_such_package.envs:Env"])
+@pytest.mark.parametrize("entry", ["tests.conformance.defective_envs:Unicorn", "no_such_package.envs:Env"])
 def test_entry_points_that_do_not_import_say_so(entry: str, spare_id: str) -> None:
     palestra.register(spare_id, entry)
     with pytest.raises(BadValue, match="cannot be imported"):

@@ -1,4 +1,4 @@
-"""Prove that an environment is sound before anyone trains on it: the conformance suite, shipped to users."""
+"""Conformance suite for environments: `check_env` tests the invariants that training and evaluation rely on."""
 
 from palestra.conformance.check import Report, check_env
 from palestra.conformance.rates import Rate, success_rate

@@ -1,28 +1,28 @@
-"""The other Python of `remote.py`: a pickled job on standard input, the records as JSON on standard output."""
+"""Replay recordings in a fresh process: read a pickled job from standard input, write the results as JSON."""
 
 import json
 import pickle
 import sys
 
-from palestra.conformance.recording import Tape, retrace
+from palestra.conformance.recording import Recording, replay_actions
 from palestra.conformance.replay import build
 from palestra.core import Env
 
 
-def _replayed(tape: Tape, env: Env) -> list[str]:
-    prompt, _ = env.reset(seed=tape.seed)
-    return [prompt if isinstance(prompt, str) else repr(prompt), *retrace(env, tape.actions)]
+def _replayed(recording: Recording, env: Env) -> list[str]:
+    prompt, _ = env.reset(seed=recording.seed)
+    return [prompt if isinstance(prompt, str) else repr(prompt), *replay_actions(env, recording.actions)]
 
 
 def main() -> None:
     job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  # from the parent process
-    with build(job["recipe"]) as env:
-        records = [_replayed(tape, env) for tape in job["tapes"]]
+    with build(job["build_args"]) as env:
+        records = [_replayed(recording, env) for recording in job["recordings"]]
     continued = []
     for snapshot, actions in job["snapshots"]:
         with Env.restore(snapshot) as moved:
-            continued.append(retrace(moved, actions))
-    sys.stdout.write(json.dumps([records, continued]))  # JSON keeps lone surrogates as escapes
+            continued.append(replay_actions(moved, actions))
+    sys.stdout.write(json.dumps([records, continued]))  # JSON escapes lone surrogates, which UTF-8 cannot encode
 
 
 main()

@@ -1,4 +1,4 @@
-"""check_env: run every law over one environment and report, or raise with the broken law and how to see it."""
+"""Run every invariant on one environment; report the result, or raise with the defect and code that reproduces it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from palestra.conformance import invariants
 from palestra.conformance.rates import Player, Rate
-from palestra.conformance.recording import TOTAL, Subject, Tape
+from palestra.conformance.recording import ANY_ACTION, Recording, Subject
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import get_spec, make
 
-SEEDS = (*range(1, 500), 2**40 + 1)  # episodes are drawn from these in order
+SEEDS = (*range(1, 500), 2**40 + 1)  # used in this order, one per episode
 
 
 @dataclass(slots=True)
 class Report:
-    """What was proven and measured."""
+    """Result of `check_env`: the invariants that passed and the measured success rates."""
 
     name: str
     passed: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what could not be checked, and why
+    notes: list[str] = field(default_factory=list)  # checks that were skipped, with the reason
     expert: Rate | None = None
     random: Rate | None = None
     seconds: float = 0.0
@@ -49,17 +49,19 @@ def check_env(
     processes: bool = True,
     step_timeout: float = 20.0,
 ) -> Report:
-    """Prove the laws of the design on `target`: an id, an Env, or a class or function that makes one from `kwargs`.
+    """Test the environment invariants on `target`: a name, an Env, or a callable that builds one from `kwargs`.
 
-    Raises ConformanceError with the broken law, the defect, and code that shows it. `episodes` are played by each
-    player, at least three, for at most about `seconds`. `allow` lists what an env may consult all the same ("clock").
-    `processes` False leaves out the replays in fresh interpreters. A call that takes longer than
-    `step_timeout` counts as a hang.
+    Raises `ConformanceError` with the violated invariant, the defect, and code that reproduces it. Each player (random
+    and expert) plays `episodes` episodes, at least three, for about `seconds` at most. `allow` lists sources other than
+    the seed that the environment may read ("clock"). `processes=False` skips the replays in fresh interpreters. A call
+    that takes longer than `step_timeout` seconds counts as a hang.
     """
     subject = _subject(target, dict(kwargs or {}))
     report = Report(subject.code if subject.spec is None else subject.spec.id)
     started = monotonic()
-    _guarded(subject, step_timeout, lambda: _run(subject, report, episodes, seconds, frozenset(allow), processes))
+    _run_with_watchdog(
+        subject, step_timeout, lambda: _run(subject, report, episodes, seconds, frozenset(allow), processes)
+    )
     report.seconds = monotonic() - started
     return report
 
@@ -70,62 +72,66 @@ def _run(
     def passed(name: str) -> None:
         report.passed.append(name)
 
-    random_tapes = _record(subject, "random", episodes, seconds)
-    report.random = _rate(random_tapes)
-    expert_tapes: list[Tape] = []
+    random_recordings = _record(subject, "random", episodes, seconds)
+    report.random = _rate(random_recordings)
+    expert_recordings: list[Recording] = []
     if invariants.has_expert(subject):
-        expert_tapes = _record(subject, "expert", episodes, seconds)
-        report.expert = _rate(expert_tapes)
+        expert_recordings = _record(subject, "expert", episodes, seconds)
+        report.expert = _rate(expert_recordings)
     else:
-        report.notes.append("it ships no expert, so whether it can be solved was not checked")
-    tapes = [tape for pair in zip(expert_tapes, random_tapes, strict=False) for tape in pair] or random_tapes
-    tapes = sorted(tapes[:12], key=lambda tape: len(tape.actions))[:8]  # short ones say as much
-    invariants.watched(subject, allow)  # first, as it names the cause where the replays only see the effect
-    invariants.determinism(subject, tapes)
-    passed("law 1: determinism")
-    invariants.flags(subject, tapes)
-    invariants.normalised(subject, expert_tapes)
-    passed("law 3: flags and rewards")
+        report.notes.append("the environment has no expert, so solvability was not checked")
+    recordings = [
+        recording for pair in zip(expert_recordings, random_recordings, strict=False) for recording in pair
+    ] or random_recordings
+    recordings = sorted(recordings[:12], key=lambda recording: len(recording.actions))[
+        :8
+    ]  # short episodes test the same things
+    invariants.no_side_effects(subject, allow)  # first: it reports the cause, replays only the effect
+    invariants.determinism(subject, recordings)
+    passed("determinism")
+    invariants.flags(subject, recordings)
+    invariants.solved_return(subject, expert_recordings)
+    passed("flags and rewards")
     invariants.any_action(subject)
-    passed("law 2: any action")
+    passed("any action")
     if invariants.expert_peeks(subject):
-        report.notes.append("its expert knows what is hidden, as it says itself, so peeking was not checked")
+        report.notes.append("the environment states expert_peeks, so the expert may read hidden state")
     else:
-        invariants.no_peeking(subject, expert_tapes)
+        invariants.no_peeking(subject, expert_recordings)
     if report.expert is not None:
         invariants.rate(subject, "expert", report.expert)
     if report.random is not None:
         invariants.rate(subject, "random", report.random)
     invariants.empty_answers(subject)
-    passed("law 4: validity")
-    invariants.forks(subject, tapes)
-    passed("law 5: fork")
-    invariants.prompt(subject, tapes)
-    passed("law 6: prompt")
-    invariants.tidiness(subject)
-    passed("tidiness")
+    passed("validity")
+    invariants.forks(subject, recordings)
+    passed("fork")
+    invariants.prompt(subject, recordings)
+    passed("prompt")
+    invariants.cleanup(subject)
+    passed("cleanup")
     if not processes:
-        report.notes.append("replays in fresh processes were left out")
-    elif subject.recipe is None:
-        report.notes.append("it cannot be imported by name, so it was not replayed in a fresh process")
+        report.notes.append("replays in fresh processes were skipped on request")
+    elif subject.build_args is None:
+        report.notes.append("the environment cannot be imported by name, so it was not replayed in a fresh process")
     else:
-        invariants.elsewhere(subject, subject.recipe, tapes)
-        passed("laws 1 and 5 across processes")
+        invariants.across_processes(subject, subject.build_args, recordings)
+        passed("determinism and fork across processes")
 
 
-def _record(subject: Subject, player: Player, episodes: int, seconds: float) -> list[Tape]:
-    tapes: list[Tape] = []
+def _record(subject: Subject, player: Player, episodes: int, seconds: float) -> list[Recording]:
+    recordings: list[Recording] = []
     end = monotonic() + seconds
     with subject.make() as env:
         for seed in SEEDS[:episodes]:
-            if len(tapes) >= 3 and monotonic() > end:
+            if len(recordings) >= 3 and monotonic() > end:
                 break
-            tapes.append(subject.record(env, seed, player))
-    return tapes
+            recordings.append(subject.record(env, seed, player))
+    return recordings
 
 
-def _rate(tapes: list[Tape]) -> Rate | None:
-    finished = [tape.success for tape in tapes if tape.success is not None]
+def _rate(recordings: list[Recording]) -> Rate | None:
+    finished = [recording.success for recording in recordings if recording.success is not None]
     return Rate(sum(finished), len(finished)) if finished else None
 
 
@@ -133,51 +139,51 @@ def _subject(target: object, kwargs: dict[str, Any]) -> Subject:
     given = "".join(f", {name}={value!r}" for name, value in kwargs.items())
     if isinstance(target, str):
         spec = get_spec(target)
-        stated = None if kwargs else spec  # the stated figures are of the registered keywords
-        recipe: dict[str, Any] | None = {"id": target, "kwargs": kwargs}
+        stated = None if kwargs else spec  # stated rates hold for the registered keywords only
+        build_args: dict[str, Any] | None = {"id": target, "kwargs": kwargs}
         if not _importable(*spec.entry_point.split(":")):
-            recipe = None
-        return Subject(lambda: make(target, **kwargs), f"palestra.make({target!r}{given})", stated, recipe)
+            build_args = None
+        return Subject(lambda: make(target, **kwargs), f"palestra.make({target!r}{given})", stated, build_args)
     if isinstance(target, Env):
         if kwargs:
-            raise BadValue("kwargs go with an id or a class; this env is made already")
+            raise BadValue("`kwargs` needs an environment name or class; an Env instance is already constructed")
         code = repr(target) if target.spec is None else f"palestra.make({target.spec.id!r})"
         args, named = target._call
-        return Subject(target.spawn, code, target.spec, _recipe(type(target), args, named))
+        return Subject(target.spawn, code, target.spec, _build_args(type(target), args, named))
     if callable(target):
         code = f"{getattr(target, '__name__', repr(target))}({given.removeprefix(', ')})"
-        return Subject(lambda: _made(target, kwargs), code, None, _recipe(target, (), kwargs))
-    raise BadValue(f"check_env takes an id, an Env, or what makes one, got {target!r}")
+        return Subject(lambda: _construct(target, kwargs), code, None, _build_args(target, (), kwargs))
+    raise BadValue(f"check_env needs an environment name, an Env, or a callable that returns one; got {target!r}")
 
 
-def _made(target: Callable[..., Any], kwargs: dict[str, Any]) -> Env:
+def _construct(target: Callable[..., Any], kwargs: dict[str, Any]) -> Env:
     env = target(**kwargs)
     if not isinstance(env, Env):
-        raise BadValue(f"{target!r} made a {type(env).__name__}, not a palestra.Env")
+        raise BadValue(f"{target!r} must return a palestra.Env, got {type(env).__name__}")
     return env
 
 
-def _recipe(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """How another process can make it, where it can."""
+def _build_args(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a fresh process needs to build the environment, or None where it cannot be imported or pickled."""
     import pickle
 
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if module is None or name is None or not _importable(module, name):
         return None
-    recipe = {"module": module, "name": name, "args": args, "kwargs": kwargs}
+    build_args = {"module": module, "name": name, "args": args, "kwargs": kwargs}
     try:
-        pickle.dumps(recipe)
+        pickle.dumps(build_args)
     except (pickle.PicklingError, TypeError, AttributeError):
         return None
-    return recipe
+    return build_args
 
 
 def _importable(module: str, name: str) -> bool:
     return module != "__main__" and "<" not in name
 
 
-def _guarded(subject: Subject, step_timeout: float, work: Callable[[], None]) -> None:
-    """Run `work` beside a watchdog: Python cannot interrupt a thread that hangs, but it can say where it does."""
+def _run_with_watchdog(subject: Subject, step_timeout: float, work: Callable[[], None]) -> None:
+    """Run `work` in a thread and report where it hangs; a hung Python thread cannot be interrupted."""
     failure: list[BaseException] = []
 
     def body() -> None:
@@ -193,8 +199,8 @@ def _guarded(subject: Subject, step_timeout: float, work: Callable[[], None]) ->
             worker.join(0.1)
             since = subject.busy_since
             if since and monotonic() - since > step_timeout:
-                seed, actions = subject.doing
-                subject.broken(TOTAL, f"a call hangs: no answer within {step_timeout:g} s", seed, actions)
+                seed, actions = subject.current_call
+                subject.fail(ANY_ACTION, f"a call did not return within {step_timeout:g} s", seed, actions)
     finally:
         if worker.is_alive():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(SystemExit))

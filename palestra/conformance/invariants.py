@@ -1,4 +1,4 @@
-"""The six laws, a function each: given a subject and tapes of it, return or raise ConformanceError."""
+"""Invariants of an environment, one function each: return, or raise `ConformanceError` through `Subject.fail`."""
 
 from __future__ import annotations
 
@@ -6,163 +6,166 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from palestra.conformance.hostile_actions import HOSTILE_ACTIONS
 from palestra.conformance.rates import Player, Rate
 from palestra.conformance.recording import (
+    ANY_ACTION,
+    CLEANUP,
     DETERMINISM,
     FLAGS,
     FORK,
     PROMPT,
-    TIDINESS,
-    TOTAL,
     VALIDITY,
+    Recording,
     Subject,
-    Tape,
     first_difference,
-    retrace,
-    shown_by,
+    replay_actions,
+    summarize_step,
 )
-from palestra.conformance.replay import replay_elsewhere
-from palestra.conformance.side_effects import Holdings, Watch
-from palestra.conformance.strings import STRANGE
+from palestra.conformance.replay import replay_in_process
+from palestra.conformance.side_effects import OpenResources, SideEffectMonitor
 from palestra.core import Env
 from palestra.errors import EnvFailed, ResetNeeded
 from palestra.spec import UNBOUNDED
 
 
-def _same(subject: Subject, tape: Tape, again: Sequence[str], where: str, law: str = DETERMINISM) -> None:
-    parted = first_difference(tape.record, again)
-    if parted is not None:
-        turn, first, second = parted
+def _expect_same(
+    subject: Subject, recording: Recording, again: Sequence[str], where: str, invariant: str = DETERMINISM
+) -> None:
+    difference = first_difference(recording.record, again)
+    if difference is not None:
+        turn, first, second = difference
         what = "the prompt" if turn == 0 else f"turn {turn}"
         defect = (
-            f"the same seed and actions gave something else {where}, from {what}:\n  {_cut(first)}\n  {_cut(second)}"
+            f"the same seed and actions gave a different result {where}, "
+            f"from {what}:\n  {_cut(first)}\n  {_cut(second)}"
         )
-        subject.broken(law, defect, tape.seed, tape.actions[:turn])
+        subject.fail(invariant, defect, recording.seed, recording.actions[:turn])
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
-def determinism(subject: Subject, tapes: list[Tape]) -> None:
-    """Law 1 within this process: fresh, used, interleaved and in threads."""
+def determinism(subject: Subject, recordings: list[Recording]) -> None:
+    """Replay in a fresh env, a reused env, interleaved with other envs, and in threads."""
     used = subject.make()
-    for tape in tapes:
+    for recording in recordings:
         with subject.make() as fresh:
-            _same(subject, tape, subject.replay(fresh, tape).record, "in a fresh env")
-        _same(subject, tape, subject.replay(used, tape).record, "in an env that had played before")
+            _expect_same(subject, recording, subject.replay(fresh, recording).record, "in a fresh env")
+        _expect_same(subject, recording, subject.replay(used, recording).record, "in an env that had played before")
     used.close()
-    _interleaved(subject, tapes)
-    _threaded(subject, tapes)
+    _interleaved(subject, recordings)
+    _threaded(subject, recordings)
     _unseeded(subject)
     if subject.spec is None or subject.spec.seeded:
-        _seed_matters(subject, tapes)
+        _seed_matters(subject, recordings)
 
 
-def _interleaved(subject: Subject, tapes: list[Tape]) -> None:
-    envs = [subject.make() for _ in tapes]
-    records = [[subject.reset(env, tape.seed)] for env, tape in zip(envs, tapes, strict=True)]
+def _interleaved(subject: Subject, recordings: list[Recording]) -> None:
+    envs = [subject.make() for _ in recordings]
+    records = [[subject.reset(env, recording.seed)] for env, recording in zip(envs, recordings, strict=True)]
     over: set[int] = set()
-    for turn in range(max(len(tape.actions) for tape in tapes)):
-        for i, (env, tape) in enumerate(zip(envs, tapes, strict=True)):
-            if turn < len(tape.actions) and i not in over:
-                taken = tape.actions[: turn + 1]
-                step = subject.step(env, taken[-1], tape.seed, taken)
-                records[i].append(shown_by(step))
+    for turn in range(max(len(recording.actions) for recording in recordings)):
+        for i, (env, recording) in enumerate(zip(envs, recordings, strict=True)):
+            if turn < len(recording.actions) and i not in over:
+                taken = recording.actions[: turn + 1]
+                step = subject.step(env, taken[-1], recording.seed, taken)
+                records[i].append(summarize_step(step))
                 if step.done:
                     over.add(i)
-    for env, tape, record in zip(envs, tapes, records, strict=True):
-        _same(subject, tape, record, "when other envs ran in between")
+    for env, recording, record in zip(envs, recordings, records, strict=True):
+        _expect_same(subject, recording, record, "when other envs ran in between")
         env.close()
 
 
-def _threaded(subject: Subject, tapes: list[Tape]) -> None:
+def _threaded(subject: Subject, recordings: list[Recording]) -> None:
     records: dict[int, list[str]] = {}
     errors: list[BaseException] = []
 
-    def play(i: int, tape: Tape) -> None:
+    def play(i: int, recording: Recording) -> None:
         try:
             with subject.make() as env:
-                prompt, _ = env.reset(seed=tape.seed)
+                prompt, _ = env.reset(seed=recording.seed)
                 first = prompt if isinstance(prompt, str) else repr(prompt)
-                records[i] = [first, *retrace(env, tape.actions)]
+                records[i] = [first, *replay_actions(env, recording.actions)]
         except Exception as err:  # noqa: BLE001  # reported below, in the checking thread
             errors.append(err)
 
-    some = tapes[:4]
-    threads = [threading.Thread(target=play, args=(i, tape), daemon=True) for i, tape in enumerate(some)]
+    some = recordings[:4]
+    threads = [threading.Thread(target=play, args=(i, recording), daemon=True) for i, recording in enumerate(some)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    for i, tape in enumerate(some):
-        _same(subject, tape, records[i], "in a thread beside others")
+    for i, recording in enumerate(some):
+        _expect_same(subject, recording, records[i], "in a thread beside others")
 
 
 def _unseeded(subject: Subject) -> None:
-    """Episodes without a given seed tell one that repeats them."""
+    """Check that an episode reset without a seed reports a seed that repeats it."""
     with subject.make() as env:
         env.reset(seed=5)
         prompt, info = env.reset()
-        told = info.get("seed")
-        if not isinstance(told, int):
-            subject.broken(
-                DETERMINISM, f'reset() must tell its seed as info["seed"], got {told!r}', 5, (), ["env.reset()"]
+        used_seed = info.get("seed")
+        if not isinstance(used_seed, int):
+            subject.fail(
+                DETERMINISM, f'reset() must return its seed as info["seed"], got {used_seed!r}', 5, (), ["env.reset()"]
             )
         actions: list[str] = []
         record = [prompt]
         for _ in range(3):
             actions.append(env.sample_random_action())
             step = env.step(actions[-1])
-            record.append(shown_by(step))
+            record.append(summarize_step(step))
             if step.done:
                 break
-        again, _ = env.reset(seed=told)
-        if record != [again, *retrace(env, actions)]:
-            defect = f'reset(seed={told}), the info["seed"] of an unseeded episode, does not repeat it'
-            subject.broken(DETERMINISM, defect, told)
+        again, _ = env.reset(seed=used_seed)
+        if record != [again, *replay_actions(env, actions)]:
+            defect = f'reset(seed={used_seed}), the info["seed"] of an unseeded episode, does not repeat it'
+            subject.fail(DETERMINISM, defect, used_seed)
         env.reset(seed=5)
-        if env.reset()[1].get("seed") != told:
+        if env.reset()[1].get("seed") != used_seed:
             defect = "the episode after reset(seed=5) differs from run to run"
-            subject.broken(DETERMINISM, defect, 5, (), ["env.reset()"])
+            subject.fail(DETERMINISM, defect, 5, (), ["env.reset()"])
 
 
-def _seed_matters(subject: Subject, tapes: list[Tape]) -> None:
-    """The same actions under many seeds must not always give the same episode."""
-    if len({tape.prompt for tape in tapes}) > 1:
+def _seed_matters(subject: Subject, recordings: list[Recording]) -> None:
+    """Check that the same actions under many seeds do not always give the same episode."""
+    if len({recording.prompt for recording in recordings}) > 1:
         return
     with subject.make() as env:
-        for tape in tapes:
+        for recording in recordings:
             records = set()
             for seed in range(24):
                 record = [subject.reset(env, seed)]
-                for i, action in enumerate(tape.actions):
-                    step = subject.step(env, action, seed, tape.actions[: i + 1])
-                    record.append(shown_by(step))
+                for i, action in enumerate(recording.actions):
+                    step = subject.step(env, action, seed, recording.actions[: i + 1])
+                    record.append(summarize_step(step))
                     if step.done:
                         break
                 records.add(tuple(record))
             if len(records) > 1:
                 return
-    subject.broken(
+    subject.fail(
         DETERMINISM,
-        "the seed is ignored: 24 seeds gave one and the same episode (state seeded=False in the spec if that is meant)",
-        tapes[0].seed,
-        tapes[0].actions[:3],
+        "the seed is ignored: 24 seeds gave the same episode (set seeded=False in the spec if this is intended)",
+        recordings[0].seed,
+        recordings[0].actions[:3],
     )
 
 
-def watched(subject: Subject, allow: frozenset[str]) -> None:
-    """Law 1 from the other side: nothing but the seed is consulted."""
+def no_side_effects(subject: Subject, allow: frozenset[str]) -> None:
+    """Check that an episode reads nothing but the seed: no clock, no shared generator, no OS randomness."""
     players: list[Player] = ["random", "expert"] if has_expert(subject) else ["random"]
     for player in players:
-        with Watch() as watch, subject.make() as env:
+        with SideEffectMonitor() as monitor, subject.make() as env:
             subject.record(env, 11, player)
-        for what, place in watch.found.items():
+        for what, place in monitor.side_effects.items():
             if not any(word in what for word in allow):
-                subject.broken(DETERMINISM, f"an episode consults {what}, at {place}; use self.rng", 11)
+                subject.fail(DETERMINISM, f"an episode reads {what}, at {place}; use self.rng", 11)
 
 
 def has_expert(subject: Subject) -> bool:
@@ -171,36 +174,38 @@ def has_expert(subject: Subject) -> bool:
         return env.expert_action() is not None
 
 
-def elsewhere(subject: Subject, recipe: dict[str, Any], tapes: list[Tape]) -> None:
-    """Laws 1 and 5 across processes: other hash seeds, and snapshots that move."""
-    some = tapes[:6]
+def across_processes(subject: Subject, build_args: dict[str, Any], recordings: list[Recording]) -> None:
+    """Replay recordings and restore snapshots in fresh processes with other hash seeds."""
+    some = recordings[:6]
     snapshots = []
-    for tape in some:
+    for recording in some:
         with subject.make() as env:
-            middle = len(tape.actions) // 2
-            subject.reset(env, tape.seed)
+            middle = len(recording.actions) // 2
+            subject.reset(env, recording.seed)
             for i in range(middle):
-                subject.step(env, tape.actions[i], tape.seed, tape.actions[: i + 1])
+                subject.step(env, recording.actions[i], recording.seed, recording.actions[: i + 1])
             try:
-                snapshots.append((env.snapshot(), tape.actions[middle:]))
+                snapshots.append((env.snapshot(), recording.actions[middle:]))
             except Exception as err:  # noqa: BLE001
-                subject.broken(FORK, f"snapshot raised {type(err).__name__}: {err}", tape.seed, tape.actions[:middle])
+                subject.fail(
+                    FORK, f"snapshot raised {type(err).__name__}: {err}", recording.seed, recording.actions[:middle]
+                )
     for hash_seed in (1, 4242):
         try:
-            records, continued = replay_elsewhere(recipe, some, snapshots, hash_seed)
+            records, continued = replay_in_process(build_args, some, snapshots, hash_seed)
         except EnvFailed as err:
-            subject.broken(DETERMINISM, f"in a fresh process, {err}", some[0].seed, some[0].actions)
-        for tape, record, rest in zip(some, records, continued, strict=True):
-            _same(subject, tape, record, f"in a process with PYTHONHASHSEED={hash_seed}")
-            moved = [*tape.record[: len(tape.actions) // 2 + 1], *rest]
-            _same(subject, tape, moved, "after a snapshot moved to another process", FORK)
+            subject.fail(DETERMINISM, f"in a fresh process, {err}", some[0].seed, some[0].actions)
+        for recording, record, rest in zip(some, records, continued, strict=True):
+            _expect_same(subject, recording, record, f"in a process with PYTHONHASHSEED={hash_seed}")
+            moved = [*recording.record[: len(recording.actions) // 2 + 1], *rest]
+            _expect_same(subject, recording, moved, "after restoring a snapshot in another process", FORK)
 
 
 def any_action(subject: Subject) -> None:
-    """Law 2: every strange string is answered, at the start and in mid-episode."""
+    """Check that every hostile string gets an observation, at the start and in mid-episode."""
     with subject.make() as env:
         for start in (0, 1):
-            for _, action in STRANGE:
+            for _, action in HOSTILE_ACTIONS:
                 subject.reset(env, 3)
                 taken: list[str] = []
                 for _ in range(start):
@@ -210,71 +215,73 @@ def any_action(subject: Subject) -> None:
                         subject.reset(env, 3)
                 step = subject.step(env, action, 3, [*taken, action])
                 if len(str(step.observation)) > 100_000:
-                    subject.broken(TOTAL, "the observation echoes a huge action back", 3, [*taken, action])
+                    subject.fail(ANY_ACTION, "the observation must not echo a huge action", 3, [*taken, action])
 
 
-def flags(subject: Subject, tapes: list[Tape]) -> None:
-    """Law 3, beyond what every step is checked for."""
+def flags(subject: Subject, recordings: list[Recording]) -> None:
+    """Check steps before the reset and after the end, and that spec and env state the same reward range."""
     with subject.make() as env:
         try:
             env.step("x")
         except ResetNeeded:
             pass
         except Exception as err:  # noqa: BLE001
-            subject.broken(FLAGS, f"step before reset must raise ResetNeeded, not {type(err).__name__}", None, ["x"])
+            subject.fail(FLAGS, f"step before reset must raise ResetNeeded, not {type(err).__name__}", None, ["x"])
         else:
-            subject.broken(FLAGS, "step before reset must raise ResetNeeded; it went on", None, ["x"])
-        for tape in tapes[:4]:
-            if tape.success is not None:
-                subject.replay(env, tape)
-                subject.must_refuse(env, tape.seed, tape.actions)
+            subject.fail(FLAGS, "step before reset must raise ResetNeeded; it returned normally", None, ["x"])
+        for recording in recordings[:4]:
+            if recording.success is not None:
+                subject.replay(env, recording)
+                subject.must_refuse(env, recording.seed, recording.actions)
     if subject.spec is not None and subject.spec.reward_range not in (env.reward_range, UNBOUNDED):
-        defect = f"the spec states rewards {subject.spec.reward_range}, the env {env.reward_range}"
-        subject.broken(FLAGS, defect)
+        defect = f"the spec states reward_range={subject.spec.reward_range}, the env {env.reward_range}"
+        subject.fail(FLAGS, defect)
 
 
-def normalised(subject: Subject, tapes: list[Tape]) -> None:
-    """Law 3: where the best reward is 1, a solved episode earns 1 in all."""
-    for tape in tapes:
-        high = max(1.0, *tape.rewards)
-        if tape.success and high == 1.0 and min(tape.rewards) >= 0 and abs(sum(tape.rewards) - 1) > 1e-6:
-            defect = f"a solved episode earned {sum(tape.rewards):g} in all; success is worth 1"
-            subject.broken(FLAGS, defect, tape.seed, tape.actions)
+def solved_return(subject: Subject, recordings: list[Recording]) -> None:
+    """Check that a solved episode returns 1 in total where the largest reward is 1."""
+    for recording in recordings:
+        high = max(1.0, *recording.rewards)
+        if recording.success and high == 1.0 and min(recording.rewards) >= 0 and abs(sum(recording.rewards) - 1) > 1e-6:
+            defect = f"a solved episode returned {sum(recording.rewards):g} in total; it must return 1"
+            subject.fail(FLAGS, defect, recording.seed, recording.actions)
 
 
 def expert_peeks(subject: Subject) -> bool:
-    """Whether the env says itself that its expert knows more than a player can."""
+    """Return whether the env states that its expert reads hidden state."""
     with subject.make() as env:
         return env.expert_peeks
 
 
-def no_peeking(subject: Subject, tapes: list[Tape]) -> None:
-    """Law 4: episodes that looked alike so far get the same action from the expert."""
-    chosen: dict[tuple[str, ...], tuple[str, Tape]] = {}
-    for tape in tapes:
-        for turn, action in enumerate(tape.actions):
-            seen = tuple(tape.record[: turn + 1]) + tape.actions[:turn]
-            known, other = chosen.setdefault(seen, (action, tape))
+def no_peeking(subject: Subject, recordings: list[Recording]) -> None:
+    """Check that the expert plays the same action in episodes with the same observations so far."""
+    chosen: dict[tuple[str, ...], tuple[str, Recording]] = {}
+    for recording in recordings:
+        for turn, action in enumerate(recording.actions):
+            seen = tuple(recording.record[: turn + 1]) + recording.actions[:turn]
+            known, other = chosen.setdefault(seen, (action, recording))
             if known != action:
                 defect = (
                     f"the expert peeks: after the same {turn + 1} observations it plays {known!r} with seed "
-                    f"{other.seed} and {action!r} with seed {tape.seed}"
+                    f"{other.seed} and {action!r} with seed {recording.seed}"
                 )
-                subject.broken(VALIDITY, defect, tape.seed, tape.actions[:turn], ["env.expert_action()"])
+                subject.fail(VALIDITY, defect, recording.seed, recording.actions[:turn], ["env.expert_action()"])
 
 
 def rate(subject: Subject, player: Player, measured: Rate) -> None:
-    """Law 4: what the spec states is what is measured."""
+    """Check that the measured success rate of `player` agrees with the rate in the spec."""
     spec = subject.spec
     if spec is None:
         return
     stated = spec.expert_success if player == "expert" else spec.random_success
     if stated is not None and not measured.fits(stated):
-        subject.broken(VALIDITY, f"the {player} player's success is stated as {stated:g} but measured as {measured}")
+        subject.fail(
+            VALIDITY, f"the spec states a success rate of {stated:g} for the {player} player, measured {measured}"
+        )
 
 
 def empty_answers(subject: Subject) -> None:
-    """Law 4: saying nothing earns the floor and never succeeds."""
+    """Check that empty actions get the lowest reward and never succeed."""
     with subject.make() as env:
         subject.reset(env, 7)
         taken: list[str] = []
@@ -284,65 +291,67 @@ def empty_answers(subject: Subject) -> None:
             step = subject.step(env, "", 7, taken)
             done = step.done
             if step.info.get("success"):
-                subject.broken(VALIDITY, "empty answers succeed", 7, taken)
+                subject.fail(VALIDITY, "empty actions must not succeed", 7, taken)
             if step.reward > max(env.reward_range[0], min(0.0, env.reward_range[1])):
-                subject.broken(VALIDITY, f"an empty answer earns {step.reward}", 7, taken)
+                subject.fail(VALIDITY, f"an empty action must not be rewarded, got {step.reward}", 7, taken)
 
 
-def forks(subject: Subject, tapes: list[Tape]) -> None:
-    """Law 5: a fork goes on as the original would have, and nothing done to it is felt by the original."""
-    for tape in tapes[:8]:
+def forks(subject: Subject, recordings: list[Recording]) -> None:
+    """Check that a fork continues as the original would, and that steps in it do not affect the original."""
+    for recording in recordings[:8]:
         with subject.make() as env:
-            record = [subject.reset(env, tape.seed)]
-            twins: list[tuple[int, Env]] = []
-            for i, action in enumerate(tape.actions):
-                if len(twins) < 4:
+            record = [subject.reset(env, recording.seed)]
+            forks_taken: list[tuple[int, Env]] = []
+            for i, action in enumerate(recording.actions):
+                if len(forks_taken) < 4:
                     try:
-                        twin = env.fork()
-                        twins.append((i, env.fork()))
+                        fork = env.fork()
+                        forks_taken.append((i, env.fork()))
                     except Exception as err:  # noqa: BLE001
-                        subject.broken(FORK, f"fork raised {type(err).__name__}: {err}", tape.seed, tape.actions[:i])
-                    _disturb(twin)
-                record.append(shown_by(subject.step(env, action, tape.seed, tape.actions[: i + 1])))
-            _same(subject, tape, record, "after forks of it were played", FORK)
-            for at, twin in twins:
-                _same(
+                        subject.fail(
+                            FORK, f"fork raised {type(err).__name__}: {err}", recording.seed, recording.actions[:i]
+                        )
+                    _disturb(fork)
+                record.append(summarize_step(subject.step(env, action, recording.seed, recording.actions[: i + 1])))
+            _expect_same(subject, recording, record, "after its forks were stepped", FORK)
+            for at, fork in forks_taken:
+                _expect_same(
                     subject,
-                    tape,
-                    [*record[: at + 1], *retrace(twin, tape.actions[at:])],
+                    recording,
+                    [*record[: at + 1], *replay_actions(fork, recording.actions[at:])],
                     f"in a fork taken after {at} turns",
                     FORK,
                 )
-                twin.close()
+                fork.close()
 
 
-def _disturb(twin: Env) -> None:
+def _disturb(fork: Env) -> None:
     for _ in range(3):
-        if twin.step(twin.sample_random_action()).done:
+        if fork.step(fork.sample_random_action()).done:
             break
-    twin.reset(seed=99)
-    twin.close()
+    fork.reset(seed=99)
+    fork.close()
 
 
-def prompt(subject: Subject, tapes: list[Tape]) -> None:
-    """Law 6: rules, an example action that works, the budget."""
-    for tape in tapes[:4]:
+def prompt(subject: Subject, recordings: list[Recording]) -> None:
+    """Check that the prompt shows an example action that can be parsed, and the turn budget."""
+    for recording in recordings[:4]:
         with subject.make() as env:
-            text = subject.reset(env, tape.seed)
+            text = subject.reset(env, recording.seed)
             try:
                 example = env.example_action()
             except Exception as err:  # noqa: BLE001
-                subject.broken(PROMPT, f"example_action raised {type(err).__name__}: {err}", tape.seed)
+                subject.fail(PROMPT, f"example_action raised {type(err).__name__}: {err}", recording.seed)
             if example not in text:
-                subject.broken(PROMPT, f"the prompt does not show the example action {example!r}", tape.seed)
+                subject.fail(PROMPT, f"the prompt does not show the example action {example!r}", recording.seed)
             if env.max_turns is not None and str(env.max_turns) not in text:
-                subject.broken(PROMPT, f"the prompt does not tell the budget of {env.max_turns} turns", tape.seed)
-            if subject.step(env, example, tape.seed, [example]).info.get("invalid") == "format":
-                subject.broken(PROMPT, "the example action of the prompt cannot be read", tape.seed, [example])
+                subject.fail(PROMPT, f"the prompt does not state the budget of {env.max_turns} turns", recording.seed)
+            if subject.step(env, example, recording.seed, [example]).info.get("invalid") == "format":
+                subject.fail(PROMPT, "the example action in the prompt cannot be parsed", recording.seed, [example])
 
 
-def tidiness(subject: Subject) -> None:
-    """Nothing is left open by env after env."""
+def cleanup(subject: Subject) -> None:
+    """Check that closed envs leave no thread, file or process open."""
 
     def live() -> None:
         env = subject.make()
@@ -352,11 +361,11 @@ def tidiness(subject: Subject) -> None:
         env.close()
         env.close()
 
-    live()  # what is started once in a process and kept is no leak
-    before = Holdings.now()
+    live()  # resources started once per process are not a leak
+    before = OpenResources.now()
     for _ in range(3):
         live()
-    left = Holdings.now().added_since(before)
+    left = OpenResources.now().added_since(before)
     for kind, things in left.items():
         shown = ", ".join(sorted(things)[:3])
-        subject.broken(TIDINESS, f"{kind} stay open after close(): {shown}", 1, (), ["env.close()"])
+        subject.fail(CLEANUP, f"{kind} stay open after close(): {shown}", 1, (), ["env.close()"])

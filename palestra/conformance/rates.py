@@ -1,4 +1,4 @@
-"""How often a player solves an environment."""
+"""Measure the success rate of the expert or the random player."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rate(NamedTuple):
         return self.solved / self.episodes
 
     def interval(self, z: float = 1.96) -> tuple[float, float]:
-        """Wilson's interval, 95% by default."""
+        """Return the Wilson score interval, 95% by default."""
         n, p = self.episodes, self.value
         middle = p + z * z / (2 * n)
         reach = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -30,10 +30,10 @@ class Rate(NamedTuple):
         return max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale)
 
     def fits(self, stated: float) -> bool:
-        """Whether a true rate of `stated` could well give this result: two-sided, one false alarm in 10,000."""
+        """Return whether this result is consistent with a true rate of `stated` (two-sided test, alpha 0.0001)."""
         if stated == 1.0:
-            return self.solved == self.episodes  # a promise about every seed, not a mean
-        p = min(max(stated, 0.002), 0.998)  # a rate measured as 0 may be a little more
+            return self.solved == self.episodes  # a stated rate of 1 holds for every seed
+        p = min(max(stated, 0.002), 0.998)  # a rate measured as 0 may be slightly higher
         return (
             min(_tail(self.solved, self.episodes, p), _tail(self.episodes - self.solved, self.episodes, 1 - p)) > 5e-5
         )
@@ -49,7 +49,7 @@ def _tail(k: int, n: int, p: float) -> float:
 
 
 def next_action(env: Env, player: Player) -> str:
-    """What `player` does now."""
+    """Return the next action of `player`."""
     if player == "random":
         return env.sample_random_action()
     action = env.expert_action()
@@ -59,7 +59,7 @@ def next_action(env: Env, player: Player) -> str:
 
 
 def success_rate(env: Env, player: Player, seeds: Iterable[int], *, seconds: float = float("inf")) -> Rate:
-    """Play an episode a seed, at least three, for at most about `seconds`."""
+    """Play one episode per seed, at least three, for about `seconds` at most."""
     solved = episodes = 0
     end = monotonic() + seconds
     for seed in seeds:

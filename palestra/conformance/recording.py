@@ -1,4 +1,4 @@
-"""Tapes: what an episode was, action by action, so that it can be played again and compared."""
+"""Record episodes action by action, so that they can be replayed and compared."""
 
 from __future__ import annotations
 
@@ -14,47 +14,52 @@ from palestra.errors import ConformanceError, EpisodeOver, InfrastructureError
 from palestra.spec import EnvSpec
 from palestra.types import Step
 
-ENDLESS = 1_000  # turns after which an episode without a budget is left alone
+MAX_TURNS_WITHOUT_BUDGET = 1_000  # stop recording an episode that has no turn budget here
 
-DETERMINISM = "law 1: determinism"
-TOTAL = "law 2: any action"
-FLAGS = "law 3: flags and rewards"
-VALIDITY = "law 4: validity"
-FORK = "law 5: fork"
-PROMPT = "law 6: prompt"
-TIDINESS = "tidiness"
+DETERMINISM = "determinism"
+ANY_ACTION = "any action"
+FLAGS = "flags and rewards"
+VALIDITY = "validity"
+FORK = "fork"
+PROMPT = "prompt"
+CLEANUP = "cleanup"
 
 
 @dataclass(frozen=True, slots=True)
-class Tape:
+class Recording:
     seed: int
     prompt: str
     actions: tuple[str, ...]
     shown: tuple[str, ...]  # repr of observation, reward, flags after each action
     rewards: tuple[float, ...]
-    success: bool | None  # None: not played to the end
+    success: bool | None  # None if the episode did not end
 
     @property
     def record(self) -> list[str]:
-        """All the player could tell, in order."""
+        """Everything the agent observed, in order."""
         return [self.prompt, *self.shown]
 
 
 @dataclass(slots=True)
 class Subject:
-    """The environment under test, and how to say what was done to it."""
+    """Environment under test, with the calls made to it, so that a failure can be reproduced."""
 
     make: Callable[[], Env]
-    code: str  # an expression that makes it
+    code: str  # Python expression that builds the environment
     spec: EnvSpec | None
-    recipe: dict[str, Any] | None  # how another process makes it; None: it cannot
-    busy_since: float = 0.0  # for the watchdog: when the call now running began, 0 when none
-    doing: tuple[int, tuple[str, ...]] = (0, ())  # its seed and actions
+    build_args: dict[str, Any] | None  # what a fresh process needs to build it, if it can
+    busy_since: float = 0.0  # start of the running call, for the watchdog; 0 when idle
+    current_call: tuple[int, tuple[str, ...]] = (0, ())  # seed and actions of that call
 
-    def broken(
-        self, law: str, defect: str, seed: int | None = None, actions: Sequence[str] = (), more: Sequence[str] = ()
+    def fail(
+        self,
+        invariant: str,
+        defect: str,
+        seed: int | None = None,
+        actions: Sequence[str] = (),
+        more: Sequence[str] = (),
     ) -> NoReturn:
-        raise ConformanceError(law, defect, self.reproduce(seed, actions, more))
+        raise ConformanceError(invariant, defect, self.reproduce(seed, actions, more))
 
     def reproduce(self, seed: int | None, actions: Sequence[str], more: Sequence[str] = ()) -> str:
         lines = ["import palestra", f"env = {self.code}"]
@@ -67,91 +72,91 @@ class Subject:
         return "\n".join(f"    {line}" for line in [*lines, *more])
 
     def reset(self, env: Env, seed: int) -> str:
-        self.doing = (seed, ())
+        self.current_call = (seed, ())
         self.busy_since = monotonic()
         try:
             result = env.reset(seed=seed)
         except InfrastructureError:
             raise
-        except Exception as err:  # noqa: BLE001  # whatever an env under test raises is the finding
-            self.broken(TOTAL, f"reset raised {type(err).__name__}: {err}", seed)
+        except Exception as err:  # noqa: BLE001  # any exception of the environment under test is a finding
+            self.fail(ANY_ACTION, f"reset raised {type(err).__name__}: {err}", seed)
         finally:
             self.busy_since = 0.0
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-            self.broken(FLAGS, f"reset must return (observation, info), got {type(result).__name__}", seed)
+            self.fail(FLAGS, f"reset must return (observation, info), got {type(result).__name__}", seed)
         prompt, info = result
         if not prompt:
-            self.broken(PROMPT, "reset returned an empty observation", seed)
+            self.fail(PROMPT, "reset returned an empty observation", seed)
         if info.get("seed") != seed:
-            self.broken(FLAGS, f'reset must tell the seed it used as info["seed"], got {info.get("seed")!r}', seed)
+            self.fail(FLAGS, f'reset must return the seed it used as info["seed"], got {info.get("seed")!r}', seed)
         return prompt if isinstance(prompt, str) else repr(prompt)
 
     def step(self, env: Env, action: str, seed: int, actions: Sequence[str]) -> Step:
-        """One step, with everything law 3 says of a single step checked. `actions` includes `action`."""
-        self.doing = (seed, tuple(actions))
+        """Take one step and check its flags, reward and info. `actions` includes `action`."""
+        self.current_call = (seed, tuple(actions))
         self.busy_since = monotonic()
         try:
             step = env.step(action)
         except InfrastructureError:
             raise
         except Exception as err:  # noqa: BLE001
-            self.broken(TOTAL, f"step raised {type(err).__name__}: {err}", seed, actions)
+            self.fail(ANY_ACTION, f"step raised {type(err).__name__}: {err}", seed, actions)
         finally:
             self.busy_since = 0.0
         if not isinstance(step, Step):
-            self.broken(
-                FLAGS,
-                f"step must return a palestra.Step or a five-tuple, got {type(step).__name__}",
-                seed,
-                actions,
-            )
+            if not (isinstance(step, tuple) and len(step) == 5):
+                defect = f"step must return a palestra.Step or a five-tuple as Gymnasium's, got {step!r:.200}"
+                self.fail(FLAGS, defect, seed, actions)
+            step = Step(*step)
         self._check_step(env, step, seed, actions)
         return step
 
     def _check_step(self, env: Env, step: Step, seed: int, actions: Sequence[str]) -> None:
         observation, reward, terminated, truncated, info = step
         if not (isinstance(terminated, bool) and isinstance(truncated, bool) and isinstance(info, dict)):
-            self.broken(FLAGS, "terminated and truncated are bools, info is a dict", seed, actions)
+            self.fail(FLAGS, "terminated and truncated must be bools, info must be a dict", seed, actions)
         if terminated and truncated:
-            self.broken(FLAGS, "a step is terminated or truncated, never both", seed, actions)
+            self.fail(FLAGS, "a step must not be both terminated and truncated", seed, actions)
         if not observation:
-            self.broken(TOTAL, "the observation is empty: tell the agent what happened", seed, actions)
+            self.fail(ANY_ACTION, "the observation must not be empty", seed, actions)
         if isinstance(reward, bool) or not isinstance(reward, (int, float)) or not isfinite(reward):
-            self.broken(FLAGS, f"the reward must be a finite number, got {reward!r}", seed, actions)
+            self.fail(FLAGS, f"the reward must be a finite number, got {reward!r}", seed, actions)
         low, high = env.reward_range
         if not low - 1e-9 <= reward <= high + 1e-9:
-            self.broken(FLAGS, f"the reward {reward} lies outside the stated range {low} to {high}", seed, actions)
+            self.fail(FLAGS, f"the reward {reward} is outside the stated range {low} to {high}", seed, actions)
         if (terminated or truncated) and not isinstance(info.get("success"), bool):
-            self.broken(FLAGS, 'the last step must carry info["success"], True or False', seed, actions)
+            self.fail(FLAGS, 'the last step must carry info["success"], True or False', seed, actions)
         if env.max_turns is not None and len(actions) >= env.max_turns and not (terminated or truncated):
-            self.broken(FLAGS, f"the episode goes on after its budget of {env.max_turns} turns", seed, actions)
+            self.fail(FLAGS, f"the episode must end within its budget of {env.max_turns} turns", seed, actions)
 
-    def record(self, env: Env, seed: int, player: Player) -> Tape:
-        """Let `player` play, and tape it."""
-        return self._tape(env, seed, self._chosen(env, seed, player))
+    def record(self, env: Env, seed: int, player: Player) -> Recording:
+        """Record one episode played by `player`."""
+        return self._play(env, seed, self._chosen(env, seed, player))
 
-    def replay(self, env: Env, tape: Tape) -> Tape:
-        """The same seed and actions again."""
-        return self._tape(
-            env, tape.seed, lambda taken: tape.actions[len(taken)] if len(taken) < len(tape.actions) else None
+    def replay(self, env: Env, recording: Recording) -> Recording:
+        """Play the seed and actions of `recording` again."""
+        return self._play(
+            env,
+            recording.seed,
+            lambda taken: recording.actions[len(taken)] if len(taken) < len(recording.actions) else None,
         )
 
     def _chosen(self, env: Env, seed: int, player: Player) -> Callable[[Sequence[str]], str | None]:
         def choose(taken: Sequence[str]) -> str | None:
-            if len(taken) >= ENDLESS and env.max_turns is None:
+            if len(taken) >= MAX_TURNS_WITHOUT_BUDGET and env.max_turns is None:
                 return None
-            self.doing = (seed, tuple(taken))
+            self.current_call = (seed, tuple(taken))
             self.busy_since = monotonic()
             try:
                 return next_action(env, player)
             except Exception as err:  # noqa: BLE001
-                self.broken(VALIDITY, f"the {player} player raised {type(err).__name__}: {err}", seed, taken)
+                self.fail(VALIDITY, f"the {player} player raised {type(err).__name__}: {err}", seed, taken)
             finally:
                 self.busy_since = 0.0
 
         return choose
 
-    def _tape(self, env: Env, seed: int, choose: Callable[[Sequence[str]], str | None]) -> Tape:
+    def _play(self, env: Env, seed: int, choose: Callable[[Sequence[str]], str | None]) -> Recording:
         prompt = self.reset(env, seed)
         actions: list[str] = []
         shown: list[str] = []
@@ -163,42 +168,44 @@ class Subject:
                 break
             actions.append(action)
             step = self.step(env, action, seed, actions)
-            shown.append(shown_by(step))
+            shown.append(summarize_step(step))
             rewards.append(step.reward)
             if step.done:
                 success = step.info["success"]
-        return Tape(seed, prompt, tuple(actions), tuple(shown), tuple(rewards), success)
+        return Recording(seed, prompt, tuple(actions), tuple(shown), tuple(rewards), success)
 
     def must_refuse(self, env: Env, seed: int, actions: Sequence[str]) -> None:
-        """After the end, a step has to raise EpisodeOver."""
+        """Check that a step after the end raises EpisodeOver."""
         try:
             env.step(actions[-1])
         except EpisodeOver:
             return
         except Exception as err:  # noqa: BLE001
-            self.broken(
+            self.fail(
                 FLAGS, f"step after the end must raise EpisodeOver, not {type(err).__name__}: {err}", seed, actions
             )
-        self.broken(FLAGS, "step after the end must raise EpisodeOver; it went on", seed, [*actions, actions[-1]])
+        self.fail(
+            FLAGS, "step after the end must raise EpisodeOver; it returned normally", seed, [*actions, actions[-1]]
+        )
 
 
-def retrace(env: Env, actions: Iterable[str]) -> list[str]:
-    """What `actions` show from here on, as far as the episode goes."""
+def replay_actions(env: Env, actions: Iterable[str]) -> list[str]:
+    """Apply `actions` until they or the episode end, and return a summary of each step."""
     shown = []
     for action in actions:
         step = env.step(action)
-        shown.append(shown_by(step))
+        shown.append(summarize_step(step))
         if step.done:
             break
     return shown
 
 
-def shown_by(step: Step) -> str:
+def summarize_step(step: Step) -> str:
     return repr((step.observation, step.reward, step.terminated, step.truncated))
 
 
 def first_difference(one: Iterable[str], other: Iterable[str]) -> tuple[int, str, str] | None:
-    """Index and both sides of the first place where two records part, or None."""
+    """Return the index and both values of the first difference between two records, or None."""
     left, right = list(one), list(other)
     for i in range(max(len(left), len(right))):
         a = left[i] if i < len(left) else "(nothing)"
@@ -209,11 +216,11 @@ def first_difference(one: Iterable[str], other: Iterable[str]) -> tuple[int, str
 
 
 def _code(action: str) -> str:
-    from palestra.conformance.strings import STRANGE
+    from palestra.conformance.hostile_actions import HOSTILE_ACTIONS
 
     if len(action) <= 200:
         return ascii(action)
-    for code, value in STRANGE:
+    for code, value in HOSTILE_ACTIONS:
         if value == action:
             return code
     return f"{action[:80]!a} + ...  # {len(action)} characters"

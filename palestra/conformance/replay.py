@@ -1,4 +1,4 @@
-"""Play tapes again in a fresh Python with another hash seed; `__main__` is what runs there."""
+"""Replay recordings in a fresh Python process with another hash seed, which runs `__main__`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import subprocess
 import sys
 from typing import Any
 
-from palestra.conformance.recording import Tape
+from palestra.conformance.recording import Recording
 from palestra.core import Env
 from palestra.errors import EnvFailed
 
 
-def replay_elsewhere(
-    recipe: dict[str, Any], tapes: list[Tape], snapshots: list[tuple[bytes, tuple[str, ...]]], hash_seed: int
+def replay_in_process(
+    build_args: dict[str, Any],
+    recordings: list[Recording],
+    snapshots: list[tuple[bytes, tuple[str, ...]]],
+    hash_seed: int,
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """The records of `tapes` and of what follows each snapshot, as another process sees them."""
-    job = pickle.dumps({"recipe": recipe, "tapes": tapes, "snapshots": snapshots, "path": sys.path})
+    """Return the records of `recordings`, and of the steps after each snapshot, as replayed in another process."""
+    job = pickle.dumps({"build_args": build_args, "recordings": recordings, "snapshots": snapshots, "path": sys.path})
     child = subprocess.run(
         [sys.executable, "-m", "palestra.conformance"],
         input=job,
@@ -34,14 +37,14 @@ def replay_elsewhere(
     return records, continued
 
 
-def build(recipe: dict[str, Any]) -> Env:
-    """The environment a recipe describes."""
-    if "id" in recipe:
+def build(build_args: dict[str, Any]) -> Env:
+    """Build the environment that `build_args` describes."""
+    if "id" in build_args:
         from palestra.registry import make
 
-        return make(recipe["id"], **recipe["kwargs"])
-    target: Any = importlib.import_module(recipe["module"])
-    for part in recipe["name"].split("."):
+        return make(build_args["id"], **build_args["kwargs"])
+    target: Any = importlib.import_module(build_args["module"])
+    for part in build_args["name"].split("."):
         target = getattr(target, part)
-    env: Env = target(*recipe["args"], **recipe["kwargs"])
+    env: Env = target(*build_args["args"], **build_args["kwargs"])
     return env

@@ -1,4 +1,4 @@
-"""See what an environment does behind the seed's back: shared generators, the clock, things left open."""
+"""Detect dependence on anything but the seed (shared generators, the clock) and resources left open."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _CLOCKS = {
     getattr(time, name)
     for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
 }
-_SHARED = random.random.__self__  # type: ignore[attr-defined]  # the generator behind random.random and its kin
-# Library code may read the clock for its own ends (a lock's time-out); these hand on what they read.
+_SHARED = random.random.__self__  # type: ignore[attr-defined]  # the generator behind random.random()
+# Standard library code may read the clock internally (the timeout of a lock); these modules return what they read.
 _PASSES_ON = frozenset({"random", "secrets", "uuid", "datetime", "_pydatetime", "statistics"})
 
 
-class Watch:
-    """Within the block, note calls that make an episode depend on more than its seed; `found` says which and where."""
+class SideEffectMonitor:
+    """Collect calls within the block that make an episode depend on more than its seed, with their location."""
 
     def __init__(self) -> None:
-        self.found: dict[str, str] = {}
+        self.side_effects: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._state = _shared_states()
         self._collects = gc.isenabled()
-        gc.disable()  # other people's callbacks on collections are not the env's doing
+        gc.disable()  # garbage collection callbacks belong to other code
         sys.setprofile(self._see)
         return self
 
@@ -41,7 +41,7 @@ class Watch:
             gc.enable()
         for name, state in _shared_states().items():
             if name in self._state and state != self._state[name]:
-                self.found.setdefault(f"the process-wide generator of {name}", "somewhere in the episode")
+                self.side_effects.setdefault(f"the process-wide generator of {name}", "somewhere in the episode")
 
     def _see(self, frame: FrameType, event: str, function: Any) -> None:
         if event != "c_call":
@@ -52,7 +52,7 @@ class Watch:
         caller = str(frame.f_globals.get("__name__", ""))
         module = caller.partition(".")[0]
         if caller.startswith("palestra.conformance."):
-            return  # the watchdog's own clock
+            return  # the clock of the watchdog
         if module in sys.stdlib_module_names and module not in _PASSES_ON:
             return
         place: FrameType | None = frame
@@ -62,7 +62,7 @@ class Watch:
                 break
             place = place.f_back
         place = place or frame
-        self.found.setdefault(kind, f"{place.f_code.co_filename}:{place.f_lineno} ({place.f_code.co_qualname})")
+        self.side_effects.setdefault(kind, f"{place.f_code.co_filename}:{place.f_lineno} ({place.f_code.co_qualname})")
 
 
 def _kind(function: Any) -> str | None:
@@ -87,11 +87,11 @@ def _shared_states() -> dict[str, str]:
     return states
 
 
-class Holdings(dict[str, set[str]]):
-    """What the process holds open right now."""
+class OpenResources(dict[str, set[str]]):
+    """Threads, files and child processes that this process holds open."""
 
     @classmethod
-    def now(cls) -> Holdings:
+    def now(cls) -> OpenResources:
         gc.collect()
         held = cls(threads={f"{thread.name} ({thread.ident})" for thread in threading.enumerate()})
         descriptors = Path("/proc/self/fd")
@@ -102,7 +102,7 @@ class Holdings(dict[str, set[str]]):
             }
         return held
 
-    def added_since(self, before: Holdings) -> dict[str, set[str]]:
+    def added_since(self, before: OpenResources) -> dict[str, set[str]]:
         grown = {kind: things - before.get(kind, set()) for kind, things in self.items()}
         return {kind: things for kind, things in grown.items() if things}
 
@@ -111,11 +111,11 @@ def _target(descriptor: Path) -> str | None:
     try:
         return f"{descriptor.name} -> {descriptor.readlink()}"
     except OSError:
-        return None  # the descriptor that listed the folder is gone again
+        return None  # the descriptor of the directory listing is closed by now
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
-        return ""  # a thread that ended meanwhile
+        return ""  # the thread ended in the meantime

@@ -119,7 +119,7 @@ def test_check_shows_a_broken_law_and_fails() -> None:
     code = (
         "import sys, palestra\n"
         "from palestra.cli import main\n"
-        "palestra.register('zoo:Clock-v0', 'tests.conformance.zoo:Clock')\n"
+        "palestra.register('zoo:Clock-v0', 'tests.conformance.defective_envs:Clock')\n"
         "sys.exit(main(['check', 'zoo:Clock-v0']))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

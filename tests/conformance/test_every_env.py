@@ -1,7 +1,7 @@
-"""Every registered environment that needs no data keeps the laws.
+"""Check the invariants of every registered environment that needs no data set.
 
-Data-backed ones are proven on rows that tests write (tests/envs/tasks). Reasoning-gym's ids, ScienceWorld's and
-the many variants of the worlds (tests/conformance/worlds.py) have files of their own, which spend less on each.
+Data-backed environments are checked on rows that tests write (tests/envs/tasks). The ids of reasoning-gym and
+ScienceWorld, and families with many variants (tests/conformance/variants.py), have shorter checks in other files.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import pytest
 
 import palestra
-from tests.conformance.worlds import VARIANTS
+from tests.conformance.variants import VARIANTS
 
 READY = [env_id for env_id in palestra.list_envs() if not palestra.get_spec(env_id).needs_data]
 
 
 @pytest.mark.parametrize("env_id", [i for i in READY if not i.startswith(("rg:", "sciworld:")) and i not in VARIANTS])
-def test_laws(env_id: str) -> None:
+def test_invariants(env_id: str) -> None:
     episodes = 3 if env_id.startswith("code:") else 25  # every answer there is a program to be run
     report = palestra.check_env(env_id, episodes=episodes, seconds=0.6)
     assert len(report.passed) == 8

@@ -1,8 +1,8 @@
-"""ScienceWorld's ids keep the laws, at a cost that a world of a tenth of a second's making allows.
+"""Check the invariants of ScienceWorld's ids, whose resets take a tenth of a second each.
 
-They are one class with other tasks: two ids go through all laws with short episodes, tapes of all groups through
-another process, and every id through its prompt, a random command and a bad one. That solutions solve is tested on
-short ones.
+All ids share one class with different tasks. Two ids go through all invariants with short episodes, recordings of every
+task group are replayed in another process, and every id is tested on its prompt, a random action and an invalid one.
+Gold paths are tested on tasks with short solutions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 import palestra
 from palestra.conformance import success_rate
-from palestra.conformance.recording import retrace
+from palestra.conformance.recording import replay_actions
 from palestra.envs.sciworld.tasks import TYPES
 
 IDS = palestra.list_envs("sciworld")
@@ -30,38 +30,38 @@ QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test"]  # some 
 REPLAY = """
 import json, pickle, sys
 import palestra
-from palestra.conformance.recording import retrace
+from palestra.conformance.recording import replay_actions
 again = []
 for env_id, seed, actions, snapshot in pickle.load(sys.stdin.buffer):
     with palestra.make(env_id, max_turns=3, prepare_next=False) as env, palestra.Env.restore(snapshot) as moved:
         prompt, _ = env.reset(seed=seed)
-        again.append([env_id, prompt, *retrace(env, actions), *retrace(moved, actions[2:])])
+        again.append([env_id, prompt, *replay_actions(env, actions), *replay_actions(moved, actions[2:])])
 print(json.dumps(again))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env_id", LAWFUL)
-def test_laws(env_id: str) -> None:
+def test_invariants(env_id: str) -> None:
     report = palestra.check_env(env_id, kwargs=SHORT, episodes=2, seconds=1.0, processes=False, step_timeout=120.0)
     assert len(report.passed) == 7
     assert report.notes == [
-        "its expert knows what is hidden, as it says itself, so peeking was not checked",
-        "replays in fresh processes were left out",
+        "the environment states expert_peeks, so the expert may read hidden state",
+        "replays in fresh processes were skipped on request",
     ]
 
 
 def test_episodes_are_the_same_in_another_process() -> None:
-    """Laws 1 and 5 across processes; backwards, as what was played before must not matter."""
+    """Replay in reverse order, so that a dependence on earlier episodes shows."""
     tapes: list[tuple[str, int, list[str], bytes]] = []
     shown: list[list[Any]] = []
     for env_id in (*GROUPS, "sciworld:All-v0", "sciworld:GrowFruit-v0"):
         with palestra.make(env_id, **SHORT) as env:
             prompt, _ = env.reset(seed=3)
             actions = ["wait", env.sample_random_action(), "look around"]
-            record = retrace(env, actions[:2])
+            record = replay_actions(env, actions[:2])
             snapshot = env.snapshot()
-            rest = retrace(env, actions[2:])
+            rest = replay_actions(env, actions[2:])
         tapes.append((env_id, 3, actions, snapshot))
         shown.append([env_id, prompt, *record, *rest, *rest])
     done = subprocess.run(
@@ -76,7 +76,7 @@ def test_episodes_are_the_same_in_another_process() -> None:
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_every_id_explains_itself_and_answers(env_id: str) -> None:
+def test_every_id_states_its_budget_and_accepts_actions(env_id: str) -> None:
     spec = palestra.get_spec(env_id)
     with palestra.make(env_id, prepare_next=False) as env:
         prompt, info = env.reset(seed=2)
@@ -90,6 +90,6 @@ def test_every_id_explains_itself_and_answers(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", QUICK)
-def test_solutions_solve(env_id: str) -> None:
+def test_gold_paths_solve_their_tasks(env_id: str) -> None:
     with palestra.make(env_id, prepare_next=False) as env:
         assert success_rate(env, "expert", range(3)).value == 1.0

@@ -12,7 +12,7 @@ from palestra.core import Reset
 from palestra.errors import EngineFailed, EnvFailed, ParsingFailed, ToolFailed
 from palestra.seeding import Random, child_seed
 from palestra.types import Action, Call, Observation, Step
-from tests.conformance.zoo import Sound
+from tests.conformance.defective_envs import Sound
 
 
 class Solver(Agent):

@@ -13,7 +13,7 @@ import palestra
 from palestra.agents import ExpertAgent
 from palestra.rollout import Task, collect, stream
 from palestra.wrappers import Horizon
-from tests.conformance.zoo import Sound
+from tests.conformance.defective_envs import Sound
 
 
 def test_tasks_that_come_to_be_known_one_by_one() -> None:

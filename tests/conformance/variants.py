@@ -1,4 +1,4 @@
-"""Families with many ids of one kind: which of them get the whole check, all others get the short one."""
+"""Families with many variants of one environment: the ids listed here get the full check, all others a short one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Actions no environment expects. Each comes with the expression that makes it, for a short reproduction."""
+"""Actions that no environment expects, each with a short Python expression that builds it."""
 
 from __future__ import annotations
 
-STRANGE: tuple[tuple[str, str], ...] = (
+HOSTILE_ACTIONS: tuple[tuple[str, str], ...] = (
     ("''", ""),
     ("' \\n\\t '", " \n\t "),
     ("'hello'", "hello"),
@@ -27,7 +27,7 @@ STRANGE: tuple[tuple[str, str], ...] = (
     ("r'\\boxed{\\boxed{\\boxed{1}}}'", r"\boxed{\boxed{\boxed{1}}}"),
     ("'\\\\boxed{\\u0663 \\u0664}'", "\\boxed{\u0663 \u0664}"),  # Arabic digits
     ("'\\\\boxed{\\uff11}'", "\\boxed{\uff11}"),  # a full-width digit
-    ("'\\\\boxed{\\u00b2}'", "\\boxed{\u00b2}"),  # superscript two: isdigit, yet no int
+    ("'\\\\boxed{\\u00b2}'", "\\boxed{\u00b2}"),  # superscript two: str.isdigit() is true, int() fails
     ("'\\\\boxed{\\u4e0a}'", "\\boxed{\u4e0a}"),
     ("'\\\\boxed{\\U0001f600}'", "\\boxed{\U0001f600}"),
     ("'\\\\boxed{a\\u0301\\u200d\\u202e}'", "\\boxed{a\u0301\u200d\u202e}"),

@@ -1,4 +1,4 @@
-"""Environments with one defect each, on a sound one. `check_env` has to name every defect."""
+"""A sound environment, and variants of it with one defect each for `check_env` to report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palestra.parsing import boxed, last_boxed, read_int
 
 
 class Sound(Env):
-    """Find a digit from 0 to 9 in four turns; each miss is answered with warm or cold."""
+    """Find a digit from 0 to 9 in four turns; each miss gets the hint warm or cold."""
 
     max_turns = 4
     reward_range = (-0.1, 1.0)
@@ -72,7 +72,7 @@ class SharedGenerator(Sound):
         return result
 
 
-class SharedGeneratorQuietly(Sound):
+class SharedGeneratorInStep(Sound):
     def step(self, action: str) -> Step:
         random.random()
         return super().step(action)
@@ -131,7 +131,7 @@ class SeedForgotten(Sound):
         return result
 
 
-class SeedUntold(Sound):
+class SeedNotReported(Sound):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         return super().reset(seed, options)[0], {}
 
@@ -160,7 +160,7 @@ class ClassState(Sound):
         return super().step(action)
 
 
-class PlayerMovesWorld(Sound):
+class PlayerSharesGenerator(Sound):
     def sample_random_action(self) -> str:
         return boxed(self.rng.randrange(10))
 
@@ -188,7 +188,7 @@ class Echo(Sound):
         return super().end(text * 100_000, reward, success)
 
 
-class Speechless(Sound):
+class EmptyObservation(Sound):
     def step(self, action: str) -> Step:
         return super().step(action)._replace(observation="")
 
@@ -218,13 +218,13 @@ class NotANumber(Sound):
         return super().end(text, float("nan"), success)
 
 
-class Overpaid(Sound):
+class ReturnAboveOne(Sound):
     def step(self, action: str) -> Step:
         step = super().step(action)
         return step if step.done else step._replace(reward=0.3)
 
 
-class GoesOn(Sound):
+class StepsAfterEnd(Sound):
     def step(self, action: str) -> Step:
         if self.over:
             return Step("still here", 0.0, True, False, {"success": False})
@@ -247,11 +247,11 @@ class Peeking(Sound):
         return boxed(self.hidden)
 
 
-class PeeksAndSaysSo(Peeking):
+class StatedPeeking(Peeking):
     expert_peeks = True
 
 
-class RewardsSilence(Sound):
+class RewardsEmptyAction(Sound):
     def step(self, action: str) -> Step:
         step = super().step(action)
         return step._replace(reward=0.5) if action == "" else step
@@ -269,8 +269,8 @@ class SharedFork(Sound):
         return step._replace(observation=f"{step.observation} {len(self.tried)}")
 
 
-class ForgetfulFork(Sound):
-    def fork(self) -> ForgetfulFork:
+class FreshFork(Sound):
+    def fork(self) -> FreshFork:
         twin = super().fork()
         twin.hidden = 0
         return twin
