@@ -45,7 +45,7 @@ for env_id, seed, action, snapshot in pickle.load(sys.stdin.buffer):
     env = palestra.make(env_id)
     prompt, _ = env.reset(seed=seed)
     moved = Env.restore(snapshot) if snapshot else env
-    again.append([env_id, prompt, summarize_step(env.step(action)) if snapshot is None else summarize_step(moved.step(action))])
+    again.append([env_id, prompt, summarize_step((env if snapshot is None else moved).step(action))])
 print(json.dumps(again))
 """
 
