@@ -1,4 +1,4 @@
-"""Evaluation: suites, runs that survive a kill, numbers with intervals, comparisons, reports."""
+"""Evaluate agents: suites, resumable runs, confidence intervals, paired comparisons and reports."""
 
 from palestra.evals.agents import ModelSettings, Player
 from palestra.evals.compare import compare

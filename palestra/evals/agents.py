@@ -1,4 +1,4 @@
-"""A name -> who plays: experts, random players, Python functions, models in process, of a run, behind a server."""
+"""Build the agent to evaluate from its name: expert, random, a Python function, a model folder, or a server URL."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": ExpertAgent, "random": R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How a model is run and asked."""
+    """How a model is loaded and sampled from."""
 
     sampling: Sampling = field(default_factory=Sampling)
     system: str = ""
     style: str = "plain"  # or "react", "tools"
     max_context: int | None = None
-    api_model: str = ""  # of a server that has several
-    api_key_env: str = "OPENAI_API_KEY"  # where the key stands; it is written nowhere
-    tokenizer: str = ""  # of the server's model: exact tokens where the server shows them
+    api_model: str = ""  # which model of a server that hosts several
+    api_key_env: str = "OPENAI_API_KEY"  # environment variable with the API key; the key itself is never stored
+    tokenizer: str = ""  # tokenizer of the server's model, for exact token ids
     device: str = "auto"
     dtype: str | None = None
 
 
 class Player:
-    """Who is evaluated: an agent for each way of sampling, over one engine, and what is pinned of it."""
+    """The agent under evaluation: one engine, an agent per sampling setting, and the settings that are recorded."""
 
     def __init__(self, name: str, settings: ModelSettings | None = None) -> None:
         self.name = name
@@ -72,10 +72,10 @@ class Player:
             await self._plain.aclose()
 
     def agent(self, sampling: Mapping[str, Any]) -> Agent:
-        """Plays with the settings' sampling, changed as an environment asks."""
+        """Return an agent that samples with the default settings, overridden by those of a suite entry."""
         if self._engine is None:
             if self._plain is None:
-                raise BadValue("open the player first: async with Player(name) as player")
+                raise BadValue("enter the context first: async with EvaluatedAgent(name) as agent")
             return self._plain
         how = sampled(self.settings.sampling, sampling)
         said = {key: value for key, value in asdict(how).items() if key != "seed"}
@@ -83,7 +83,7 @@ class Player:
         return ChatAgent(self._engine, system=self.settings.system or None, **options, **said)
 
     def pinned(self) -> dict[str, Any]:
-        """What decides how it plays, as far as it can be told; known once it is open."""
+        """Return everything known that determines how the agent plays; available once the context is entered."""
         found: dict[str, Any] = {"name": self.name, "kind": self.kind}
         engine = self._engine
         if engine is None:
@@ -95,14 +95,14 @@ class Player:
         template = getattr(engine.tokenizer, "chat_template", None)
         found["template"] = None if template is None else sha256(str(template).encode()).hexdigest()[:16]
         how = asdict(self.settings.sampling)
-        del how["seed"]  # each reply has its own, from the task's
+        del how["seed"]  # derived per reply from the seed of the task
         found["sampling"] = {**how, "stop": list(how["stop"]), "stop_ids": list(how["stop_ids"])}
         found |= {name: getattr(self.settings, name) for name in ("system", "style", "max_context", "dtype")}
         return found
 
 
 def kind_of(name: str) -> str:
-    """What sort of agent a name names."""
+    """Return the kind of agent that `name` refers to: player, server, default, python or hf."""
     if name in PLAYERS:
         return "player"
     if name.startswith(("http://", "https://")):
@@ -122,7 +122,7 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
         key = os.environ.get(settings.api_key_env)
         if key is None and settings.api_key_env != "OPENAI_API_KEY":
             raise BadValue(
-                f"the environment variable {settings.api_key_env} holds no key; set it, or leave the flag out"
+                f"the environment variable {settings.api_key_env} is not set; set it to the API key, or omit --api-key-env"
             )
         return OpenAIEngine(name, settings.api_model or None, api_key=key, tokenizer=settings.tokenizer or None)
     from palestra.engines.local.engine import LocalEngine
@@ -135,46 +135,46 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
         return LocalEngine(model, tokenizer=tokenizer, **options)
     folder = model_folder(name)
     if (Path(name) / "run.json").exists() and folder == name:
-        raise BadValue(f"{name} is the folder of a run that has no model yet; train on, or name another folder")
+        raise BadValue(f"the run in {name} has not saved a model yet; continue training, or choose another folder")
     return LocalEngine(folder, **options)
 
 
 def imported(name: str) -> Any:
-    """What `module:name` names; the working directory is looked in first."""
+    """Import the object `module:name`, looking in the working directory first."""
     module, _, thing = name.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # the installed command does not look where its user stands
+        sys.path.insert(0, str(Path.cwd()))  # console scripts do not have the working directory on sys.path
     try:
         return getattr(importlib.import_module(module), thing)
     except ModuleNotFoundError as err:
-        raise BadValue(f"{name}: there is no module {err.name!r}") from err
+        raise BadValue(f"{name}: no module named {err.name!r}; check the spelling or install it") from err
     except AttributeError as err:
         raise BadValue(f"{name}: {err}") from err
 
 
 def python_agent(name: str) -> Agent:
-    """`module:name` as an agent: an Agent, a class of them, or a function."""
+    """Return the agent that `module:name` refers to: an Agent, an Agent class, or a function."""
     found = imported(name)
     if isinstance(found, type) and issubclass(found, Agent):
         found = found()
     if isinstance(found, Agent):
         return found
     if not callable(found):
-        raise BadValue(f"{name} is a {type(found).__name__}; an agent is a function, or a palestra Agent")
+        raise BadValue(f"{name} must be a function or a palestra Agent, got {type(found).__name__}")
     return Program(found)
 
 
 class Program(Agent):
-    """Plays what a function returns, at once or awaited.
+    """Agent that plays the return value of a function or coroutine function.
 
-    Arguments go by their names: `observation` (text), `messages` or `conversation` (all so far, as chat messages),
-    `info` (the environment's), `seed` (the same for the same task and attempt), `turn` (0 for the first). A first
-    argument by another name gets the observation. A plain function runs in a thread, so that many play at once.
+    Arguments are matched by name: `observation` (text), `messages` or `conversation` (chat messages so far), `info` (from
+    the environment), `seed` (fixed per task and attempt), `turn` (0-based). A first argument with any other name receives
+    the observation. Plain functions run in threads, so that episodes run concurrently.
     """
 
     def __init__(self, choose: Callable[..., Any]) -> None:
         self._choose = choose
-        self._threads = ThreadPoolExecutor(_THREADS, "palestra-program")  # they come to be as they are needed
+        self._threads = ThreadPoolExecutor(_THREADS, "palestra-program")  # threads are started on demand
         self._names = _wanted(choose)
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
@@ -190,10 +190,10 @@ _GIVEN = ("observation", "messages", "conversation", "info", "seed", "turn")
 
 
 def _wanted(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
-    """(what to give, is it given by place) for every argument that is given."""
+    """Return (value to pass, whether positional) for each argument of `choose` that is filled in."""
     try:
         parameters = inspect.signature(choose).parameters.values()
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return [("observation", True)]
     found: list[tuple[str, bool]] = []
     for place, one in enumerate(parameters):
@@ -205,7 +205,7 @@ def _wanted(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
             found.append(("observation", True))
         elif one.default is one.empty:
             name = getattr(choose, "__name__", repr(choose))
-            raise BadValue(f"{name}: what is {one.name!r}? A function that plays may ask for {', '.join(_GIVEN)}")
+            raise BadValue(f"{name}: unknown argument {one.name!r}; an agent function may take {', '.join(_GIVEN)}")
     return found
 
 
@@ -241,7 +241,7 @@ class _ProgramSession(AgentSession):
                 answer = await answer
         action = Action(text=answer) if isinstance(answer, str) else answer
         if not isinstance(action, Action):
-            raise BadValue(f"a function that plays returns text, got {type(answer).__name__}")
+            raise BadValue(f"an agent function must return a string or an Action, got {type(answer).__name__}")
         self._turn += 1
         self._messages.append({"role": "assistant", "content": action.text})
         return action

@@ -1,4 +1,4 @@
-"""Two evaluations of the same tasks -> their difference, paired by seed, with interval and test."""
+"""Compare two evaluations of the same tasks: differences paired by seed, with intervals and tests."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ METRICS: Mapping[str, Callable[[Outcome], float]] = {
     "return": lambda one: one.reward,
     "score": lambda one: one.score,
 }
-LISTED = 20  # wins and losses shown in words; JSON has them all
+LISTED = 20  # wins and losses listed in text output; JSON has all
 Pair = tuple[int, float, float]  # seed, before, after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """One environment in both evaluations."""
+    """Results of one environment in both evaluations, paired by seed."""
 
     name: str
     pairs: Sequence[Pair]
-    unpaired: int  # tasks that only one of the two has a result for
+    unpaired: int  # tasks with a result in only one evaluation
 
     @property
     def values(self) -> list[float]:
@@ -38,14 +38,14 @@ class Paired:
 
 
 def compare(before: str | Path, after: str | Path, *, metric: str = "success") -> dict[str, Any]:
-    """How `after` differs from `before`, on the tasks that both played; plain data."""
+    """Return the difference between `after` and `before` on the tasks both played, as JSON-compatible data."""
     if metric not in METRICS:
-        raise BadValue(f"no metric {metric!r}; there are {', '.join(METRICS)}")
+        raise BadValue(f"`metric` must be one of {', '.join(METRICS)}; got {metric!r}")
     one, two = read_record(before), read_record(after)
     paired = _pairs(one, two, METRICS[metric])
     if not paired:
         raise BadValue(
-            f"{before} and {after} have no task in common: neither environments with the same keywords nor seeds"
+            f"{before} and {after} have no task in common: they need the same environments, keywords and seeds"
         )
     rows = [_row(p, metric) for p in paired]
     for row, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):
@@ -64,7 +64,7 @@ def _pairs(one: Record, two: Record, value: Callable[[Outcome], float]) -> list[
     mine, yours = _by_task(one, value), _by_task(two, value)
     other = {name: name for name in yours}
     twins = _alone(two, yours, mine)
-    for env_id, name in _alone(one, mine, yours).items():  # keywords differ, which is then told
+    for env_id, name in _alone(one, mine, yours).items():  # keywords differ; reported under settings_that_differ
         if env_id in twins:
             other[name] = twins[env_id]
     found = []
@@ -77,14 +77,14 @@ def _pairs(one: Record, two: Record, value: Callable[[Outcome], float]) -> list[
 
 
 def _alone(record: Record, mine: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
-    """Id -> name of what has no twin by name, where the id is there once."""
+    """Return id -> name of the entries without a counterpart of the same name, where the id is unique."""
     left = [entry for entry in record.suite.entries if entry.name in mine and entry.name not in others]
     ids = [entry.id for entry in left]
     return {entry.id: entry.name for entry in left if ids.count(entry.id) == 1}
 
 
 def _by_task(record: Record, value: Callable[[Outcome], float]) -> dict[str, dict[int, float]]:
-    """Environment -> seed -> the mean of its attempts."""
+    """Return the mean over attempts for each environment and seed."""
     outcomes: Mapping[Key, Outcome] = record.outcomes()
     found: dict[str, dict[int, float]] = {}
     for index, entry in enumerate(record.suite.entries):
@@ -126,13 +126,13 @@ def _test(values: Sequence[float]) -> tuple[float, str]:
 
 
 def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
-    """Each environment counts the same."""
+    """Average over environments with equal weight."""
     estimates = [
         Estimate(value=row["difference"], low=row["difference_low"], high=row["difference_high"], n=row["tasks"])
         for row in rows
     ]
     estimate = estimates[0] if len(rows) == 1 else mean_of_means(estimates)
-    # A sign may be flipped task by task; each weighs as much as it does in the mean.
+    # The permutation test flips signs per task, with the weight each task has in the mean.
     weighed = [value / len(one.pairs) for one in paired for value in one.values]
     p, test = (rows[0]["p"], rows[0]["test"]) if len(rows) == 1 else (sign_flips(weighed), "sign flips")
     return {
@@ -152,7 +152,7 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """What one would want to know of when reading a difference: everything but who played and which tasks."""
+    """Return the settings that could explain a difference: all except the agent's name and the tasks."""
     agent = {key: value for key, value in record.agent.items() if key in ("sampling", "system", "style", "template")}
     per_env = {
         entry.id: {"kwargs": entry.kwargs, "k": entry.k, "turns": entry.turns, "sampling": entry.sampling}
@@ -161,11 +161,11 @@ def _settings(record: Record) -> dict[str, Any]:
     return {"agent": agent, "versions": dict(record.saved.get("versions", {})), "envs": per_env}
 
 
-# In words
+# Text output
 
 
 def as_text(found: Mapping[str, Any], *, as_markdown: bool = False) -> str:
-    """The comparison for a terminal, or as Markdown."""
+    """Format a comparison for a terminal, or as Markdown."""
     shown = _percent if found["metric"] == "success" else _number
     head = ["environment", "tasks", "before", "after", "difference", "95% interval", "p", "wins", "losses"]
     rows = list(found["envs"])
@@ -179,7 +179,7 @@ def as_text(found: Mapping[str, Any], *, as_markdown: bool = False) -> str:
     table = (markdown if as_markdown else aligned)(head, body)
     parts = [f"### {title}" if as_markdown else title, table, _verdict(found, shown)]
     if found["total"]["unpaired"]:
-        parts.append(f"{found['total']['unpaired']} tasks have a result in one of the two alone and are left out.")
+        parts.append(f"{found['total']['unpaired']} tasks have a result in only one evaluation and are left out.")
     for word in ("wins", "losses"):
         lines = [line for row in rows for line in _listed(row, word, shown)]
         if lines:
@@ -214,7 +214,7 @@ def _verdict(found: Mapping[str, Any], shown: Callable[[float], str]) -> str:
     total = found["total"]
     change = shown(abs(total["difference"]))
     if total["p"] >= 0.05:
-        return f"No difference can be told from chance (p = {total['p']:.3g}, {total['test']})."
+        return f"The difference is not statistically significant (p = {total['p']:.3g}, {total['test']})."
     word = "better" if total["difference"] > 0 else "worse"
     return f"{found['after']} is {word} by {change} (p = {total['p']:.3g}, {total['test']})."
 

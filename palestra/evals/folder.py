@@ -1,4 +1,4 @@
-"""The folder of an evaluation: what was run, pinned; who may write there; what it holds."""
+"""Read, write and lock the folder of an evaluation."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "reasoning-gym")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """An evaluation as its folder tells it, finished or not."""
+    """Settings of an evaluation as stored in its folder, finished or not."""
 
     folder: Path
     suite: Suite
     agent: Mapping[str, Any]
-    plan: Mapping[str, Any]  # what must be the same for a run to go on
-    saved: Mapping[str, Any]  # the whole of run.json
+    plan: Mapping[str, Any]  # must be equal for an evaluation to resume
+    saved: Mapping[str, Any]  # all of run.json
 
     @property
     def title(self) -> str:
@@ -43,7 +43,7 @@ class Record:
 
 
 def plan_of(suite: Suite, agent: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the results, as plain data."""
+    """Return everything that determines the results, as JSON-compatible data."""
     entries = [entry.to_json() for entry in suite.entries]
     plan = {"suite": suite.name, "agent": dict(agent), "envs": entries, "palestra": __version__}
     found: dict[str, Any] = json.loads(json.dumps(plan, default=repr))
@@ -51,7 +51,7 @@ def plan_of(suite: Suite, agent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Where two plans differ, each as `path: before -> after`."""
+    """List the differences between two plans as `path: before -> after`."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         found = []
         for key in dict.fromkeys([*before, *after]):
@@ -71,7 +71,7 @@ def _item(before: Any, after: Any, path: str, index: int) -> list[str]:
 
 def _short(value: Any) -> str:
     if isinstance(value, list) and len(value) > 3:
-        return f"{len(value)} of them"
+        return f"{len(value)} items"
     text = "nothing" if value is None else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -82,7 +82,7 @@ def write_settings(folder: Path, plan: Mapping[str, Any], command: Sequence[str]
 
 
 def versions() -> dict[str, str]:
-    """Of what may change results; packages that are not there are left out."""
+    """Return the versions of installed packages that may change results."""
     found = {"palestra": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in _PACKAGES:
         try:
@@ -93,13 +93,13 @@ def versions() -> dict[str, str]:
 
 
 def read_record(folder: str | Path) -> Record:
-    """What `folder` holds; BadValue where that is no evaluation."""
+    """Read the settings of the evaluation in `folder`; raise BadValue if it holds none."""
     folder = Path(folder)
     path = folder / SETTINGS
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         if saved.get("kind") != KIND:
-            raise BadValue(f"{folder} holds a run of another kind; `palestra eval --out FOLDER` makes evaluations")
+            raise BadValue(f"{folder} holds a training run, not an evaluation; create one with `palestra eval --out FOLDER`")
         plan = saved["plan"]
         entries = tuple(Entry.from_json(data) for data in plan["envs"])
         suite = Suite(name=plan["suite"], entries=entries)
@@ -109,7 +109,7 @@ def read_record(folder: str | Path) -> Record:
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         if isinstance(err, BadValue):
             raise
-        raise BadValue(f"{path} is not what an evaluation writes: {err!r}") from err
+        raise BadValue(f"{path} is not a valid evaluation record: {err!r}") from err
 
 
 def holds_eval(folder: Path) -> bool:
@@ -122,12 +122,12 @@ def holds_eval(folder: Path) -> bool:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Only one process evaluates in a folder."""
+    """Hold an exclusive lock on `folder`, so that only one process evaluates there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as err:
-        raise StoreFailed(f"the folder {folder} cannot be used: {err.strerror}. Choose another --out") from err
+        raise StoreFailed(f"cannot use the folder {folder}: {err.strerror}. Choose another --out") from err
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as err:
@@ -139,10 +139,10 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, fresh: bool = False, **more: Any) -> None:
-    """Make the folder this evaluation's: a new one, or the same one again; anything else is refused."""
+    """Prepare the folder for a new evaluation, or verify that it holds the same one; refuse anything else."""
     if (folder / SETTINGS).exists():
         if not holds_eval(folder):
-            raise BadValue(f"{folder} holds a run of another kind; choose another --out")
+            raise BadValue(f"{folder} holds a training run; choose another --out")
         if fresh:
             for name in (EPISODES, SUMMARY, PAGE, TABLE, SETTINGS):
                 (folder / name).unlink(missing_ok=True)
@@ -151,10 +151,10 @@ def begin(folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, fres
             if other:
                 listed = "".join(f"\n  {line}" for line in other)
                 raise BadValue(
-                    f"{folder} holds an evaluation with other settings:{listed}\n"
-                    "Choose another --out, or start over with --fresh"
+                    f"{folder} holds an evaluation with different settings:{listed}\n"
+                    "Choose another --out, or start over with --overwrite"
                 )
             return
     elif (folder / EPISODES).exists() or (folder / "metrics.jsonl").exists():
-        raise BadValue(f"{folder} holds something else; choose another --out")
+        raise BadValue(f"{folder} holds files of another program; choose another --out")
     write_settings(folder, plan, command, **more)

@@ -1,4 +1,4 @@
-"""A stored episode -> the few numbers that statistics need of it."""
+"""Reduce stored episodes to the numbers that the statistics need."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from palestra.errors import ParsingFailed
 from palestra.rollout.store import read_json
 
 EPISODES = "episodes.jsonl"
-Key = tuple[int, int, int]  # entry of the suite, seed, attempt
+Key = tuple[int, int, int]  # suite entry, seed, attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one episode went."""
+    """Result of one episode."""
 
     entry: int  # of the suite
     seed: int
     member: int  # which attempt at the task
-    success: bool | None  # None: it failed as infrastructure
-    reward: float  # all of it
-    score: float  # the grade of the last turn where there is one, else 1 for success and 0 for none
+    success: bool | None  # None after an infrastructure failure
+    reward: float  # total
+    score: float  # grade of the last turn if the environment reports one, else 1 or 0 for success
     turns: int
-    tokens_read: int | None  # None: nobody counted
+    tokens_read: int | None  # None if the engine reports no token counts
     tokens_written: int | None
     tool_calls: int
-    invalid: int  # actions that could not be read, or were against the rules
+    invalid: int  # actions that could not be parsed or broke the rules
     ending: str  # "solved", "lost", "horizon" ...
     truncated: bool
     boundary: str | None  # of its failure
     kind: str  # of its failure
     message: str
-    attempts: int  # infrastructure's, this one included
+    attempts: int  # including this one, counted after infrastructure failures
     started: float  # seconds since the epoch
     seconds: float
     agent_seconds: float
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def outcome(episode: Mapping[str, Any]) -> Outcome:
-    """What statistics need of a stored episode; ParsingFailed where it is none."""
+    """Extract the outcome of a stored episode; raise ParsingFailed if `data` is not one."""
     try:
         turns = episode["turns"]
         failure = episode["failure"]
@@ -82,11 +82,11 @@ def outcome(episode: Mapping[str, Any]) -> Outcome:
             env_seconds=sum(turn["env_seconds"] for turn in turns),
         )
     except (KeyError, TypeError, AttributeError) as err:
-        raise ParsingFailed(f"this is no stored episode: {type(err).__name__} {err}") from err
+        raise ParsingFailed(f"not a stored episode: {type(err).__name__}: {err}") from err
 
 
 def read_outcomes(folder: Path) -> dict[Key, Outcome]:
-    """Every episode once: what was played to its end stays, what failed gives way to a later attempt."""
+    """Return one outcome per episode; a finished one is kept, a failed one is replaced by a later attempt."""
     path = folder / EPISODES
     return latest(outcome(data) for data in read_json(path)) if path.exists() else {}
 
@@ -106,7 +106,7 @@ def _calls(turns: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]:
-    """What the model was given and what it wrote, over all its calls."""
+    """Return the prompt tokens and sampled tokens of all model calls."""
     read = written = 0
     asked = False
     for call in _calls(turns):
@@ -122,7 +122,7 @@ def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]
 
 
 def _tool_calls(turns: list[Mapping[str, Any]]) -> int:
-    """As the environment counted them; else those the model made in its server's own form."""
+    """Return the tool calls counted by the environment, or else the native tool calls of the model's replies."""
     used = next(
         (turn["info"]["tool_calls_used"] for turn in reversed(turns) if "tool_calls_used" in turn["info"]), None
     )

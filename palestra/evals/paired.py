@@ -1,4 +1,4 @@
-"""Paired differences -> an interval and a p-value. Pure functions, standard library only."""
+"""Confidence intervals and tests for paired differences. Pure functions, standard library only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from statistics import variance
 
 from palestra.evals.stats import RESAMPLES, Estimate, Z, mean, student
 
-EXACT = 14  # differences up to which all signs are tried
+EXACT = 14  # largest number of differences for an exact permutation test
 FLIPS = 10_000
 
 
 def difference(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:
-    """The mean of paired differences of success, a task each, each from -1 to 1."""
+    """Return the mean of paired success differences (one per task, from -1 to 1) with its interval."""
     n = len(values)
     middle = fsum(values) / n
     if any(values):
@@ -23,14 +23,14 @@ def difference(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estima
         if n > 1 and (spread := variance(values)) > 0:
             reach = student(n - 1) * sqrt(spread / n)
             return Estimate(value=middle, low=max(-1.0, middle - reach), high=min(1.0, middle + reach), n=n)
-    # All alike: as if one pair more had gone each way (Bonett and Price), so that a few pairs do not seem certain.
+    # All differences equal: add one pseudo-pair in each direction (Bonett and Price), so that the interval is not empty.
     centre = fsum(values) / (n + 2)
     reach = Z * sqrt(((fsum(value * value for value in values) + 2) / (n + 2) - centre**2) / (n + 2))
     return Estimate(value=middle, low=max(-1.0, centre - reach), high=min(1.0, centre + reach), n=n)
 
 
 def mcnemar(wins: int, losses: int) -> float:
-    """Exact, two-sided: could a fair coin decide so one-sidedly who alone solved a task?"""
+    """Return the p-value of the exact two-sided McNemar test."""
     n = wins + losses
     if n == 0:
         return 1.0
@@ -39,16 +39,16 @@ def mcnemar(wins: int, losses: int) -> float:
 
 
 def sign_flips(values: Sequence[float]) -> float:
-    """Permutation test of paired differences: how often random signs bring the sum as far from zero.
+    """Return the p-value of the sign-flip permutation test of paired differences.
 
-    Exact for few differences; else from ten thousand draws, which are always the same.
+    The test is exact for few differences; otherwise it uses ten thousand draws from a fixed seed.
     """
     found = [abs(value) for value in values if value]
     if not found:
         return 1.0
     far = abs(fsum(values)) * (1 - 1e-9) - 1e-12
     if len(found) <= EXACT:
-        sums = [found[0]]  # of the first sign only: the other half mirrors it
+        sums = [found[0]]  # fix the first sign: the other half is symmetric
         for value in found[1:]:
             sums = [total + sign for total in sums for sign in (value, -value)]
         return sum(abs(total) >= far for total in sums) / len(sums)
@@ -66,7 +66,7 @@ def sign_flips(values: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Several tests at once: Holm's step-down correction, in the order given."""
+    """Return the p-values after Holm's step-down correction, in the given order."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     found, worst = [0.0] * len(p_values), 0.0
     for place, index in enumerate(order):

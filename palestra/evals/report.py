@@ -1,6 +1,6 @@
-"""The folder of an evaluation -> `report.html`, one page that needs nothing else, and `table.csv`.
+"""Write `report.html`, a self-contained page, and `table.csv` into the folder of an evaluation.
 
-Both follow from `run.json`, `summary.json` and the stored episodes alone, so they can be made again at any time.
+Both are derived from `run.json`, `summary.json` and the stored episodes, so they can be regenerated at any time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from palestra.rollout.store import read_json
 from palestra.rollout.types import Trajectory
 
 SHOWN = 8  # episodes
-LOOKED_AT = 64  # of each environment, for the few that are shown
+LOOKED_AT = 64  # per environment, from which the shown ones are chosen
 MOST_RANGES = 60
 MOST_LISTED = 200
 
 
 def write_report(folder: str | Path) -> Path:
-    """Make `report.html` and `table.csv` from what the evaluation has left so far."""
+    """Write `report.html` and `table.csv` from the episodes stored so far."""
     record = read_record(folder)
     summary = read_summary(record.folder)
     html.replace_file(record.folder / TABLE, table_csv(summary["table"]).encode())
@@ -39,12 +39,12 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError as err:
-        raise BadValue(f"{folder} has no {SUMMARY} yet; the command that began it goes on") from err
+        raise BadValue(f"{folder} has no {SUMMARY} yet; run the same `palestra eval` command again to finish it") from err
     return found
 
 
 def page(record: Record, summary: Mapping[str, Any], episodes: Sequence[Trajectory] = ()) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     table = summary["table"]
     parts = [_head(record, table), _tiles(table, summary["running"])]
     parts.append(html.section("Success, with 95% intervals", _successes(table["envs"])))
@@ -54,15 +54,15 @@ def page(record: Record, summary: Mapping[str, Any], episodes: Sequence[Trajecto
             html.section(f"By {title}" if len(rows) > 1 else title.capitalize(), html.table(head, body, named=True))
         )
     parts.append(html.section("Attempts", draw(pass_chart(table["envs"]))))
-    parts.append(html.section("How episodes ended", _endings(table["envs"])))
+    parts.append(html.section("Episode endings", _endings(table["envs"])))
     parts.append(html.section("Judged again", _replays(summary.get("replay"))))
     parts.append(html.section("A sample of episodes", "".join(html.episode(one) for one in episodes)))
-    parts.append(html.section("What was run", _pinned(record)))
+    parts.append(html.section("Settings", _pinned(record)))
     return html.whole_page(record.title, parts)
 
 
 def sample(folder: Path, count: int = SHOWN) -> list[Trajectory]:
-    """A few episodes, of every environment in turn, solved and unsolved; none where nothing was stored."""
+    """Choose a few solved and unsolved episodes, taking the environments in turn."""
     path = folder / EPISODES
     if not path.exists():
         return []
@@ -76,7 +76,7 @@ def sample(folder: Path, count: int = SHOWN) -> list[Trajectory]:
 
 
 def pass_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """pass@k and pass^k over k, the mean of all environments that have them."""
+    """Chart pass@k and pass^k over k, averaged over the environments that have them."""
     series = []
     for sign, name, style in (("@", "pass@k: any of k", "two"), ("^", "pass^k: all of k", "one")):
         ks = sorted(
@@ -120,7 +120,7 @@ def _endings(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _replays(replay: Mapping[str, Any] | None) -> str:
-    """How the replays of a rescored evaluation went, and which episodes were answered otherwise."""
+    """List how the replays of a rescored evaluation went, and the episodes whose observations differ."""
     if replay is None:
         return ""
     counts = html.table(["replay", "episodes"], [[word, str(n)] for word, n in replay["counts"].items()], named=True)
@@ -146,16 +146,16 @@ def _tiles(table: Mapping[str, Any], running: Mapping[str, Any]) -> str:
     if total.get("return") is not None:
         found.append(("return", f"{total['return']:.3f}", _edges(total, "return", "{:.3f}")))
     if total.get("turns") is not None:
-        found.append(("turns an episode", f"{total['turns']:.2f}", f"{total['truncated']:.1%} truncated"))
+        found.append(("turns per episode", f"{total['turns']:.2f}", f"{total['truncated']:.1%} truncated"))
     if total.get("tokens_written"):
-        found.append(("tokens an episode", f"{total['tokens_written']:,.0f}", f"{total['tokens_read']:,.0f} read"))
+        found.append(("tokens per episode", f"{total['tokens_written']:,.0f}", f"{total['tokens_read']:,.0f} read"))
     if total.get("cost") is not None:
-        found.append(("cost", f"${total['cost']:.4f}", "by the prices given"))
-    each = f"{running['seconds_per_episode']:.2f} s an episode, {running['retries']} retries"
+        found.append(("cost", f"${total['cost']:.4f}", "at the given prices"))
+    each = f"{running['seconds_per_episode']:.2f} s per episode, {running['retries']} retries"
     found.append(("wall-clock", f"{running['wall_seconds']:,.1f} s", each))
     if total["failed"]:
         causes = ", ".join(f"{count} {where}" for where, count in total["failed_by"].items())
-        found.append(("failed episodes", str(total["failed"]), f"{causes}; in no figure"))
+        found.append(("failed episodes", str(total["failed"]), f"{causes}; excluded from all figures"))
     return html.tiles(found)
 
 
@@ -176,7 +176,7 @@ def _pinned(record: Record) -> str:
 
 
 def _in_turn(lists: Iterable[Sequence[Trajectory]]) -> Iterator[Trajectory]:
-    """The first of each, then the second of each, and so on."""
+    """Yield the first item of each list, then the second of each, and so on."""
     waiting = [list(one) for one in lists]
     while any(waiting):
         for one in waiting:

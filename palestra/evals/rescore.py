@@ -1,7 +1,7 @@
-"""A finished evaluation, judged again: its actions are replayed in the environments, or a function grades its episodes.
+"""Score a finished evaluation again: replay its actions in the environments, or grade its episodes with a function.
 
-The agent is not asked again. Where an environment now replies otherwise than it did, the actions that followed were
-answers to something else: such episodes are marked, one by one, in their `meta["replay"]`.
+The agent is not called. If an environment now returns different observations, the stored actions no longer respond to
+them: such episodes are marked in `meta["replay"]`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ SAME = "same"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescored:
-    """What came of judging again."""
+    """Result of `rescore`."""
 
     evaluation: Evaluation
-    replays: Mapping[str, int]  # how the replay went -> episodes
-    flips: Sequence[tuple[Key, bool, bool]]  # episode, success before, success now
+    replays: Mapping[str, int]  # number of episodes per replay result
+    flips: Sequence[tuple[Key, bool, bool]]  # episode, old success, new success
 
 
 async def rescore(
@@ -54,18 +54,18 @@ async def rescore(
     fresh: bool = False,
     command: Sequence[str] | None = None,
 ) -> Rescored:
-    """Judge the episodes of the evaluation in `source` again, into `folder`.
+    """Score the episodes of the evaluation in `source` again and write the result to `folder`.
 
-    Without a `grader` the stored actions are replayed in the environments as they are now, with `kwargs` changed. A
-    `grader` ("module:name") is called with each trajectory and returns whether it succeeded, a score from 0 to 1, or a
-    mapping with "success", "score" and "reward".
+    Without a `grader`, the stored actions are replayed in the current environments, with `kwargs` overriding their
+    keywords. A `grader` ("module:name") is called with each trajectory and returns whether it succeeded, a score from 0
+    to 1, or a mapping with "success", "score" and "reward".
     """
     settings = settings or Settings()
     before, folder = read_record(source), Path(folder)
     if folder.resolve() == before.folder.resolve():
-        raise BadValue("what was played stays as it is; choose another --out")
+        raise BadValue("rescore does not overwrite its source; choose another --out")
     if grader is not None and kwargs:
-        raise BadValue("a grader judges what was played; other keywords need a replay: leave one of the two out")
+        raise BadValue("`grader` and environment keywords exclude each other: only a replay can apply new keywords")
     suite = changed(before.suite, kwargs=kwargs or {})
     plan = plan_of(suite, before.agent)
     plan["rescored"] = {"from": str(before.folder), "grader": grader}
@@ -96,7 +96,7 @@ async def rescore(
 
 
 def _chunks(before: Record, found: Mapping[Key, Outcome]) -> Iterator[list[Trajectory]]:
-    """The stored episodes that have a result there and none here yet; a failure was never judged, so it stays one."""
+    """Yield chunks of stored episodes that have a result in the source and none here yet; failures are skipped."""
     path = before.folder / EPISODES
 
     def wanted() -> Iterator[Trajectory]:
@@ -115,7 +115,7 @@ def _chunks(before: Record, found: Mapping[Key, Outcome]) -> Iterator[list[Traje
         yield chunk
 
 
-# By replay
+# Scoring by replay
 
 
 async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: Settings) -> list[Trajectory]:
@@ -145,12 +145,12 @@ async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: Setting
 
 
 def _agent_seed(task: Task) -> int:
-    """What a rollout tells the agent: by it a session knows which episode it is in."""
+    """Return the agent seed that a rollout derives from `task`; it identifies the episode."""
     return child_seed(task.seed, "agent", task.member)
 
 
 def _timed(trajectory: Trajectory, stored: Trajectory, note: str) -> Trajectory:
-    """With the time the agent took when it was asked."""
+    """Copy the agent's original response times into the replayed trajectory."""
     turns = tuple(
         replace(turn, agent_seconds=old.agent_seconds)
         for turn, old in zip(trajectory.turns, stored.turns, strict=False)
@@ -160,7 +160,7 @@ def _timed(trajectory: Trajectory, stored: Trajectory, note: str) -> Trajectory:
 
 
 class _Replay(Agent):
-    """Says again what was said, and notes where it is answered otherwise."""
+    """Agent that replays stored actions and records where the observations differ."""
 
     def __init__(self, episodes: Mapping[int, Trajectory]) -> None:
         self._episodes = episodes
@@ -169,7 +169,7 @@ class _Replay(Agent):
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env
         if seed is None or seed not in self._episodes:
-            raise BadValue("this episode was not stored")
+            raise BadValue("no stored episode for this task")
         self.notes.pop(seed, None)
         return _ReplaySession(self._episodes[seed], lambda note: self.notes.setdefault(seed, note))
 
@@ -184,18 +184,18 @@ class _ReplaySession(AgentSession):
         del info
         turns = self._stored.turns
         if self._turn == len(turns):
-            if self._stored.truncated:  # cut short from outside, by the model's window for one
-                raise ContextFull("the stored episode was cut short here")
+            if self._stored.truncated:  # truncated, for example by the model's context window
+                raise ContextFull("the stored episode was truncated at this turn")
             self._note("unfinished")
-            raise EnvFailed(f"after the {len(turns)} stored actions the episode now goes on; the agent was not asked")
+            raise EnvFailed(f"the episode did not end after its {len(turns)} stored actions")
         turn = turns[self._turn]
         if text_of(observation) != text_of(turn.observation):
-            self._note(f"other replies from turn {self._turn + 1} on")
+            self._note(f"observations differ from turn {self._turn + 1}")
         self._turn += 1
         return turn.action
 
 
-# By a function
+# Scoring by a function
 
 Grade = Callable[[Trajectory], Any]
 
@@ -203,7 +203,7 @@ Grade = Callable[[Trajectory], Any]
 def _grader(name: str) -> Grade:
     found = imported(name)
     if not callable(found):
-        raise BadValue(f"{name} is a {type(found).__name__}; a grader is a function of a trajectory")
+        raise BadValue(f"{name} must be a function of a trajectory, got {type(found).__name__}")
     grade: Grade = found
     return grade
 
@@ -218,7 +218,7 @@ async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: Settings)
                 if inspect.isawaitable(said):
                     said = await said
                 return _judged(trajectory, said)
-            except Exception as err:  # noqa: BLE001  # a grader that breaks is recorded, not a zero
+            except Exception as err:  # noqa: BLE001  # an exception of the grader is a failure, not a score of 0
                 failure = Failure(boundary="grader", kind=type(err).__name__, message=str(err)[:2000])
                 return replace(trajectory, success=None, failure=failure)
 
@@ -226,14 +226,14 @@ async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: Settings)
 
 
 def _judged(trajectory: Trajectory, said: Any) -> Trajectory:
-    """The trajectory with its new outcome on its last turn."""
+    """Return the trajectory with the grader's result on its last turn."""
     if isinstance(said, bool):
         said = {"success": said}
     elif isinstance(said, (int, float)):
         said = {"success": said >= 1, "score": float(said)}
     if not isinstance(said, Mapping) or not set(said) <= {"success", "score", "reward"} or "success" not in said:
         raise BadValue(
-            f'a grader returns a bool, a number, or a mapping with "success", "score" and "reward", got {said!r}'
+            f'a grader must return a bool, a number, or a mapping with "success", "score" and "reward"; got {said!r}'
         )
     success = bool(said["success"])
     if not trajectory.turns:
@@ -244,25 +244,25 @@ def _judged(trajectory: Trajectory, said: Any) -> Trajectory:
     info = {**last.info, "success": success, "score": score}
     earlier: tuple[Turn, ...] = trajectory.turns[:-1]
     if "reward" in said:
-        reward -= sum(turn.reward for turn in earlier)  # what is said is the whole return
+        reward -= sum(turn.reward for turn in earlier)  # the grader's reward is the total return
     return replace(trajectory, success=success, turns=(*earlier, replace(last, reward=reward, info=info)))
 
 
 def _replay_notes(folder: Path) -> dict[str, Any]:
-    """How the replays went: counts, and every episode that was answered otherwise."""
+    """Return replay counts, and every episode whose replay differed."""
     counts: Counter[str] = Counter()
     listed = []
     for data in read_json(folder / EPISODES):
         note = data["meta"].get("replay", "graded")
         word = note if note in (SAME, "graded", "unfinished") else note.partition(" ")[0]
-        counts[{"other": "other replies", "ended": "ended early"}.get(word, word)] += 1
+        counts[{"observations": "observations differ", "ended": "ended early"}.get(word, word)] += 1
         if note not in (SAME, "graded"):
             listed.append({"env": data["env_id"], "seed": data["seed"], "member": data["member"], "replay": note})
     return {"replay": {"counts": dict(sorted(counts.items())), "episodes": listed}}
 
 
 def described(found: Rescored) -> dict[str, Any]:
-    """Plain data for a machine."""
+    """Return the result as JSON-compatible data."""
     return {
         **found.evaluation.summary,
         "flips": [

@@ -1,4 +1,4 @@
-"""A suite and a player -> a folder with every episode and the table; killed at any moment, it goes on from there."""
+"""Run a suite with an agent and store every episode; an interrupted evaluation resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ KEEP_EVERY = 20.0  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What may differ when an evaluation goes on: it changes no result."""
+    """Execution settings: they change no result, so they may differ when an evaluation resumes."""
 
     concurrency: int = 32
-    retries: int = 2  # of an episode that failed as infrastructure, in one sitting
-    give_up_after: int = 64  # failures in a row
+    retries: int = 2  # per episode, after infrastructure failures
+    give_up_after: int = 64  # consecutive failures
     call_timeout: float | None = None
     prices: Prices = field(default_factory=Prices)
     progress: bool = False
@@ -40,17 +40,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What came of it."""
+    """Result of an evaluation."""
 
     folder: Path
     summary: Mapping[str, Any]
     outcomes: Mapping[Key, Outcome]
-    played: int  # episodes of this sitting
-    stopped: str | None = None  # why not all were started
+    played: int  # episodes played by this call
+    stopped: str | None = None  # reason why some episodes were not started
 
     @property
     def left(self) -> int:
-        """Episodes without a result: they failed, or were not started."""
+        """Number of episodes without a result: failed or not started."""
         total = self.summary["table"]["total"]
         return int(total["failed"] + total["missing"])
 
@@ -68,10 +68,10 @@ async def evaluate(
     fresh: bool = False,
     command: Sequence[str] | None = None,
 ) -> Evaluation:
-    """Play what is not yet played of `suite`, each episode once, and write the summary.
+    """Play the episodes of `suite` that have no result yet, each once, and write the summary.
 
-    Episodes that failed as infrastructure are played again. Everything random follows from a task's seed and the
-    number of the attempt at it, so that neither order nor interruptions matter.
+    Infrastructure failures are retried. All randomness derives from the seed of the task and the number of the attempt,
+    so results depend neither on the order of episodes nor on interruptions.
     """
     settings = settings or Settings()
     folder = Path(folder)
@@ -79,7 +79,7 @@ async def evaluate(
         async with player:
             plan = plan_of(suite, player.pinned())
             begin(folder, plan, sys.argv if command is None else command, fresh=fresh)
-            with Writer(folder / EPISODES) as store:  # it also removes the half line of a crash
+            with Writer(folder / EPISODES) as store:  # also removes a partial line left by a crash
                 found = read_outcomes(folder)
                 keep = _Keeper(read_record(folder), found, settings.prices)
                 played, stopped = await _play(suite, player, found, store, settings, keep)
@@ -90,7 +90,7 @@ async def evaluate(
 async def _play(
     suite: Suite, player: Player, found: dict[Key, Outcome], store: Writer, settings: Settings, keep: _Keeper
 ) -> tuple[int, str | None]:
-    """Play every episode without a result, entries of like sampling together."""
+    """Play every episode without a result, grouped by sampling settings."""
     left = [task for task in suite.tasks() if _missing(found, task)]
     line = Progress(len(left)) if settings.progress and left else None
     played, stopped = 0, None
@@ -122,7 +122,7 @@ async def _play(
 
 
 class _Keeper:
-    """Writes the summary now and then while episodes are played, for who is watching; never for long."""
+    """Write the summary periodically during the run, using at most 5% of the time."""
 
     def __init__(self, record: Record, found: Mapping[Key, Outcome], prices: Prices) -> None:
         self._write = partial(write_summary, record, found, prices)
@@ -148,14 +148,14 @@ def _by_sampling(entries: Sequence[Entry], tasks: Sequence[Task]) -> list[tuple[
 
 
 def horizons(entries: Sequence[Entry]) -> list[Callable[[Env], Env]]:
-    """Tasks that name a horizon in their options get it."""
+    """Return the wrapper that applies the horizon of a task, if any entry has one."""
     return [lambda env: Horizon(env, None)] if any(entry.turns is not None for entry in entries) else []
 
 
 def write_summary(
     record: Record, found: Mapping[Key, Outcome], prices: Prices | None = None, **more: Any
 ) -> dict[str, Any]:
-    """Make `summary.json` from what was played so far."""
+    """Write `summary.json` from the outcomes so far."""
     summary = {
         "suite": record.suite.name,
         "agent": dict(record.agent),

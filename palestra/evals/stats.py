@@ -1,13 +1,13 @@
-"""Outcomes -> estimates with 95% intervals. Pure functions, standard library only, the same numbers every time.
+"""Estimates with 95% confidence intervals. Pure, deterministic functions, standard library only.
 
-Which interval where, and why (`tests/evals/test_coverage.py` measures how often each holds the truth):
+Choice of intervals (`tests/evals/test_coverage.py` measures their coverage):
 
-- success of independent episodes: Wilson's;
-- success with several attempts a task: Wilson's for the number of independent episodes that would be as informative,
-  since attempts at one task are alike;
-- means of anything else: halfway between Student's interval, which is too short where values are skewed, and the
-  bootstrap-t one, which is too long where they are few and coarse; tasks are resampled, not attempts;
-- means over several environments: Wilson's again for a rate, with the sum of their variances.
+- success rate of independent episodes: Wilson score interval;
+- success rate with several attempts per task: Wilson with the effective sample size, since attempts at one task are
+  correlated;
+- other means: the average of Student's t interval, which is too narrow for skewed values, and the bootstrap-t interval,
+  which is too wide for few or discrete values; tasks are resampled, not attempts;
+- means over several environments: Wilson for rates, with the variances of the environments added.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value and its 95% interval; no interval where the values do not differ, or one task alone was played."""
+    """A value and its 95% interval; no interval if all values are equal or only one task was played."""
 
     value: float
     low: float | None = None
     high: float | None = None
-    n: int = 0  # independent things it rests on: tasks, not attempts
-    weight: float = 0.0  # of a rate: as many independent episodes as it is worth
+    n: int = 0  # number of independent tasks
+    weight: float = 0.0  # effective sample size of a rate
 
     def scaled(self, start: float, end: float) -> Estimate:
-        """Where it lies between `start` (0) and `end` (1)."""
+        """Rescale linearly so that `start` maps to 0 and `end` to 1."""
         low, high = (None if edge is None else (edge - start) / (end - start) for edge in (self.low, self.high))
         return Estimate(value=(self.value - start) / (end - start), low=low, high=high, n=self.n)
 
 
 def rate(tasks: Sequence[Sequence[bool]]) -> Estimate:
-    """The success rate of tasks with one attempt or several each; every task counts the same."""
+    """Return the success rate of tasks with one or more attempts each; every task has the same weight."""
     means = [sum(task) / len(task) for task in tasks if task]
     if not means:
         raise BadValue("a rate needs at least one episode")
     episodes, n = sum(map(len, tasks)), len(means)
     p = _mean(means)
-    if episodes == n:  # one attempt each
+    if episodes == n:  # one attempt per task
         return _wilson(p, float(n), n)
     spread = _variance(means) / n if n > 1 else 0.0
-    if spread <= 0:  # nothing tells how alike attempts are: as if they were one
+    if spread <= 0:  # the correlation of attempts cannot be estimated: assume 1
         return _wilson(p, float(n), n)
     worth = p * (1 - p) / spread * (Z / student(n - 1)) ** 2
     return _wilson(p, min(max(worth, 1.0), float(episodes)), n)
@@ -61,7 +61,7 @@ def rate(tasks: Sequence[Sequence[bool]]) -> Estimate:
 def mean(
     tasks: Sequence[Sequence[float]], *, bounds: tuple[float, float] = (-inf, inf), resamples: int = RESAMPLES
 ) -> Estimate:
-    """The mean over tasks of each one's mean, its interval by resampling tasks."""
+    """Return the mean over tasks of the mean over attempts; the interval resamples tasks."""
     values = [_mean(task) for task in tasks if task]
     if not values:
         raise BadValue("a mean needs at least one episode")
@@ -69,7 +69,7 @@ def mean(
     kinds = sorted(set(values))
     if len(kinds) == 1:
         return Estimate(value=middle, n=n)
-    if len(kinds) == 2:  # a rate in disguise, where resampling does badly
+    if len(kinds) == 2:  # values are all 0 or 1: a rate, for which resampling performs poorly
         bottom, top = kinds
         found = _wilson((middle - bottom) / (top - bottom), float(n), n)
         low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (found.low, found.high))
@@ -79,21 +79,21 @@ def mean(
 
 
 def mean_of_rates(rates: Sequence[Estimate]) -> Estimate:
-    """The mean of several environments' rates, each counting the same."""
+    """Return the unweighted mean of the rates of several environments."""
     count = len(rates)
     p = _mean([one.value for one in rates])
     if count == 1:
         return rates[0]
-    # With rates drawn to the middle, so that an environment nobody solved in a few episodes has a variance, too.
+    # Shrink rates towards 0.5, so that an environment with no success in a few episodes has a variance above zero.
     drawn = [(one.value * one.weight + 1) / (one.weight + 2) for one in rates]
     spread = fsum(q * (1 - q) / one.weight for q, one in zip(drawn, rates, strict=True)) / count**2
-    # A sample in which each environment has its share knows at least as much as one drawn from all of them.
+    # A sample stratified by environment is at least as informative as a simple random sample of the same size.
     least = count**2 / fsum(1 / one.weight for one in rates)
     return _wilson(p, max(p * (1 - p) / spread, least), sum(one.n for one in rates))
 
 
 def mean_of_means(means: Sequence[Estimate]) -> Estimate:
-    """The mean of several environments' means, each counting the same; intervals add up as variances do."""
+    """Return the unweighted mean of the means of several environments; half-widths add in quadrature."""
     value = _mean([one.value for one in means])
     n = sum(one.n for one in means)
     if all(one.low is None for one in means):
@@ -104,25 +104,25 @@ def mean_of_means(means: Sequence[Estimate]) -> Estimate:
 
 
 def pass_at(k: int, attempts: int, solved: int) -> float:
-    """The chance that k of the attempts, drawn without looking, hold a solved one: unbiased for k fresh ones."""
+    """Return the unbiased pass@k estimate: the probability that at least one of k attempts succeeds."""
     _check_attempts(k, attempts, solved)
     return 1.0 - comb(attempts - solved, k) / comb(attempts, k)
 
 
 def pass_all(k: int, attempts: int, solved: int) -> float:
-    """pass^k: the chance that all of k attempts are solved, unbiased likewise."""
+    """Return the unbiased pass^k estimate: the probability that all of k attempts succeed."""
     _check_attempts(k, attempts, solved)
     return comb(solved, k) / comb(attempts, k)
 
 
 @cache
 def student(freedom: int) -> float:
-    """The 97.5% quantile of Student's t."""
+    """Return the 97.5% quantile of Student's t distribution."""
     if freedom < 1:
-        raise BadValue(f"degrees of freedom are at least 1, got {freedom}")
+        raise BadValue(f"`freedom` must be at least 1, got {freedom}")
     if freedom > 1000:
-        return Z + (Z**3 + Z) / (4 * freedom)  # right to six places
-    low, high = Z, 12.8  # that of one degree is 12.7062
+        return Z + (Z**3 + Z) / (4 * freedom)  # accurate to six decimal places
+    low, high = Z, 12.8  # the quantile for one degree is 12.7062
     for _ in range(60):
         middle = (low + high) / 2
         if _student_tail(middle, freedom) > 0.025:
@@ -133,7 +133,7 @@ def student(freedom: int) -> float:
 
 
 def _student_tail(t: float, freedom: int) -> float:
-    """P(T > t): the finite sums over odd and even degrees of freedom."""
+    """Return P(T > t) by the finite sums for odd and even degrees of freedom."""
     angle = atan(t / sqrt(freedom))
     c2 = cos(angle) ** 2
     if freedom % 2:
@@ -152,17 +152,17 @@ def _student_tail(t: float, freedom: int) -> float:
 
 
 def _wilson(p: float, worth: float, n: int) -> Estimate:
-    """Wilson's interval; `worth` episodes need not be a whole number."""
+    """Return the Wilson score interval; the effective sample size `worth` may be fractional."""
     low, high = Rate(p * worth, worth).interval(Z)  # type: ignore[arg-type]  # its formula takes any count
     return Estimate(value=p, low=min(low, p), high=max(high, p), n=n, weight=worth)
 
 
 def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[float, float]:
-    """Halfway between Student's interval and bootstrap-t's."""
+    """Return the average of Student's t interval and the bootstrap-t interval."""
     n = len(values)
     error = sqrt(_variance(values) / n)
-    tiny = error * 1e-6  # of a resample without spread, up to rounding
-    rng = Random(n)  # the same values, the same interval
+    tiny = error * 1e-6  # standard error of a resample with equal values, up to rounding
+    rng = Random(n)  # fixed seed: equal values give equal intervals
     found = []
     for _ in range(resamples):
         drawn = rng.choices(values, k=n)
@@ -172,7 +172,7 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
         found.append(away / own if own > tiny else inf if away > 0 else -inf if away < 0 else 0.0)
     found.sort()
     edge = round(0.025 * (resamples - 1))
-    # No further than the values themselves reach: where resamples are all alike the quotient has no bounds.
+    # Clip to the range of the values: the t statistic is unbounded when resamples have no variance.
     low = max(middle - found[resamples - 1 - edge] * error, min(values))
     high = min(middle - found[edge] * error, max(values))
     reach = student(n - 1) * error

@@ -1,21 +1,21 @@
-"""A TOML file, or ids -> the environments to be evaluated on, how often, from which seeds, sampled how.
+"""Evaluation suites: environments, seeds, attempts and sampling settings, from a TOML file or from ids.
 
 ```toml
-summary = "what it asks"
-n = 50                              # tasks of each environment
-k = 1                               # attempts at each
-seed = 0                            # tasks have the seeds from here on
-turns = 20                          # at most, then the episode is cut short
-category = "game"                   # of all; by default the family of the id
+summary = "Logic puzzles of two levels."
+n = 50                              # tasks per environment
+k = 1                               # attempts per task
+seed = 0                            # first task seed; tasks use consecutive seeds
+turns = 20                          # maximum number of turns; longer episodes are truncated
+category = "game"                   # default: the family of the id
 
 [sampling]
 temperature = 0.7
 
 [[env]]
 id = "game:Sudoku-v0-easy"
-kwargs = { max_turns = 9 }          # anything above may be said again for one environment, level and kwargs only here
-level = "easy"                      # by default the variant of the id
-seeds = [3, 1, 4]                   # instead of n and seed
+kwargs = { max_turns = 9 }          # an entry may override all of the above, and add kwargs, level and seeds
+level = "easy"                      # default: the variant of the id
+seeds = [3, 1, 4]                   # replaces n and seed
 ```
 """
 
@@ -43,25 +43,25 @@ _TOP = (*_SHARED, "summary", "env")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One environment of an evaluation."""
+    """One environment of a suite."""
 
     id: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)  # for `make`; "tools" among them
-    seeds: tuple[int, ...]  # a task each
-    k: int = K  # attempts at a task
-    turns: int | None = None  # the horizon
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # keywords of `make`, including "tools"
+    seeds: tuple[int, ...]  # one task per seed
+    k: int = K  # attempts per task
+    turns: int | None = None  # maximum number of turns
     category: str = ""
     level: str = ""
-    sampling: Mapping[str, Any] = field(default_factory=dict)  # what differs from the agent's own
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # overrides of the agent's sampling settings
 
     @property
     def name(self) -> str:
-        """Id, and the keywords that were changed."""
+        """Id with its overridden keywords."""
         given = ", ".join(f"{key}={value!r}" for key, value in sorted(self.kwargs.items()))
         return f"{self.id}({given})" if given else self.id
 
     def tasks(self, index: int) -> list[Task]:
-        """Its episodes; `index` is its place in the evaluation. The agent's chance follows from seed and attempt."""
+        """Return the tasks of this entry, which is number `index` of the suite."""
         options = {} if self.turns is None else {"horizon": self.turns}
         return [
             Task(
@@ -78,7 +78,7 @@ class Entry:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; a run of seeds as its first and its length."""
+        """Return JSON-compatible data; consecutive seeds are stored as first and count."""
         first = self.seeds[0]
         plain = self.seeds == tuple(range(first, first + len(self.seeds)))
         seeds = {"first": first, "count": len(self.seeds)} if plain else list(self.seeds)
@@ -95,7 +95,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """What is evaluated, by name."""
+    """Named list of environments to evaluate on."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -110,20 +110,20 @@ class Suite:
 
 
 def shipped() -> list[str]:
-    """The names of the suites that come with the package."""
+    """Return the names of the built-in suites."""
     folder = files("palestra.evals").joinpath("suites")
     return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
 
 
 def load(name: str) -> Suite:
-    """`suite:NAME` of the package's own, or the path of a TOML file."""
+    """Load a built-in suite (`suite:NAME`) or a TOML file."""
     if name.startswith("suite:"):
         short = name.removeprefix("suite:")
         if short not in shipped():
             near = get_close_matches(short, shipped(), n=1)
             hint = f" Did you mean suite:{near[0]}?" if near else ""
             raise BadValue(
-                f"no suite {short!r}.{hint} There are {', '.join(shipped())}, and any TOML file by its path."
+                f"no suite {short!r}.{hint} Built-in suites: {', '.join(shipped())}. A TOML file is given by its path."
             )
         text, where = files("palestra.evals").joinpath(f"suites/{short}.toml").read_text(encoding="utf-8"), name
     else:
@@ -132,7 +132,7 @@ def load(name: str) -> Suite:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as err:
-            raise BadValue(f"the suite {path} cannot be read: {err}") from err
+            raise BadValue(f"cannot read the suite {path}: {err}") from err
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as err:
@@ -141,11 +141,11 @@ def load(name: str) -> Suite:
 
 
 def parse(data: Mapping[str, Any], *, name: str, where: str) -> Suite:
-    """The suite that `data` describes; misspelt settings are refused with the nearest name."""
+    """Build the suite that `data` describes; unknown settings raise with the nearest name."""
     _refuse_unknown(data, _TOP, where)
     envs = data.get("env")
     if not isinstance(envs, list) or not envs or not all(isinstance(env, Mapping) for env in envs):
-        raise BadValue(f'{where}: name its environments, each as [[env]] with id = "..."')
+        raise BadValue(f'{where}: list the environments, each as an [[env]] table with id = "..."')
     shared = {key: data[key] for key in _SHARED if key in data}
     entries = []
     for env in envs:
@@ -156,7 +156,7 @@ def parse(data: Mapping[str, Any], *, name: str, where: str) -> Suite:
 
 
 def entry(
-    id: str = "",  # noqa: A002  # the file's own word
+    id: str = "",  # noqa: A002  # the key in the TOML file
     *,
     kwargs: Mapping[str, Any] | None = None,
     n: int = N,
@@ -169,15 +169,15 @@ def entry(
     sampling: Mapping[str, Any] | None = None,
     where: str = "an evaluation",
 ) -> Entry:
-    """An environment with its seeds, checked."""
+    """Build a validated suite entry."""
     parts = get_spec(id).parts
     for word, value, least in (("n", n, 1), ("k", k, 1), ("seed", seed, 0), ("turns", turns, 1)):
         if not (word == "turns" and value is None) and (type(value) is not int or value < least):
-            raise BadValue(f"{where}: {word} is a whole number from {least} up, got {value!r}")
+            raise BadValue(f"{where}: {word} must be an integer of at least {least}, got {value!r}")
     if seeds is not None:
         right = isinstance(seeds, (list, tuple, range)) and all(type(one) is int and one >= 0 for one in seeds)
         if not right or not seeds or len(set(seeds)) < len(seeds):
-            raise BadValue(f"{where}: seeds are different whole numbers from 0 up, got {seeds!r}")
+            raise BadValue(f"{where}: seeds must be distinct non-negative integers, got {seeds!r}")
     _refuse_unknown(sampling or {}, SAMPLING, f"{where}, sampling")
     return Entry(
         id=id,
@@ -192,16 +192,16 @@ def entry(
 
 
 def changed(suite: Suite, *, kwargs: Mapping[str, Any], **given: Any) -> Suite:
-    """The suite with what a command says otherwise: n, k, seed, turns for all, keywords added; None: as it is."""
+    """Return the suite with n, k, seed and turns overridden for all entries (None keeps them) and keywords added."""
     said = {key: value for key, value in given.items() if value is not None}
     for word, least in (("n", 1), ("seed", 0)):
         if word in said and said[word] < least:
-            raise BadValue(f"{word} is a whole number from {least} up, got {said[word]}")
+            raise BadValue(f"{word} must be an integer of at least {least}, got {said[word]}")
     entries = []
     for one in suite.entries:
         seeds = list(one.seeds)
         if "n" in said or "seed" in said:
-            # A list of chosen seeds is cut to n; a run of them begins where the command says.
+            # An explicit list of seeds is truncated to n; consecutive seeds start at the given seed.
             first, count = said.get("seed", seeds[0]), said.get("n", len(seeds))
             plain = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
             seeds = list(range(first, first + count)) if plain or "seed" in said else seeds[:count]
@@ -221,7 +221,7 @@ def changed(suite: Suite, *, kwargs: Mapping[str, Any], **given: Any) -> Suite:
 
 
 def sampled(base: Sampling, given: Mapping[str, Any]) -> Sampling:
-    """How to sample, with an environment's own settings."""
+    """Return `base` with the sampling overrides of a suite entry."""
     said = dict(given)
     if "stop" in said:
         said["stop"] = (said["stop"],) if isinstance(said["stop"], str) else tuple(said["stop"])
@@ -235,5 +235,5 @@ def _refuse_unknown(data: Mapping[str, Any], known: Sequence[str], where: str) -
     for key in data:
         if key not in known:
             near = get_close_matches(key, known, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(known)}."
-            raise BadValue(f"{where}: there is no setting {key!r}.{hint}")
+            hint = f" Did you mean {near[0]}?" if near else f" Known settings: {', '.join(known)}."
+            raise BadValue(f"{where}: unknown setting {key!r}.{hint}")

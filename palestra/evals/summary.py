@@ -1,7 +1,7 @@
-"""Outcomes -> the table: a row an environment, a category, a level, and all together. Plain data, JSON-able.
+"""Summarize outcomes per environment, category and level, and in total, as JSON-compatible data.
 
-Everything in `table` follows from what was played, not from when or in how many sittings, so that an interrupted
-evaluation ends with the same table as one that was not; what depends on the clock stands apart, in `running`.
+`table` depends on the episodes only, so that an interrupted evaluation ends with the same table as an uninterrupted one.
+Everything that depends on the clock is in `running`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """US dollars for a million tokens."""
+    """Prices in US dollars per million tokens."""
 
     read: float | None = None
     written: float | None = None
@@ -35,10 +35,10 @@ class Prices:
 
 
 def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | None = None) -> dict[str, Any]:
-    """The whole of what is known: `table` (rows of environments, categories, levels and the total) and `running`."""
+    """Return `table` (rows per environment, category, level, and the total) and `running` (timing)."""
     prices = prices or Prices()
     wanted = [(task.meta["entry"], task.seed, task.member) for task in suite.tasks()]
-    found = {key: outcomes[key] for key in wanted if key in outcomes}  # in the order of the suite, not of the file
+    found = {key: outcomes[key] for key in wanted if key in outcomes}  # in suite order, not in the order of completion
     rows, estimates = [], []
     for index, entry in enumerate(suite.entries):
         mine = [one for key, one in found.items() if key[0] == index]
@@ -78,7 +78,7 @@ def _environment(entry: Entry, mine: Sequence[Outcome], prices: Prices) -> tuple
         return row, {}
     known = {"success": stats.rate([[bool(one.success) for one in group] for group in groups])}
     for name, value in _VALUES.items():
-        # Where it says the same as success, it is a rate, for which there are better intervals than for a mean.
+        # A return equal to success is a rate, for which better intervals exist than for a mean.
         same = all(value(one) == float(bool(one.success)) for one in played)
         known[name] = known["success"] if same else stats.mean([[value(one) for one in group] for group in groups])
     spec = get_spec(entry.id)
@@ -95,12 +95,12 @@ def _environment(entry: Entry, mine: Sequence[Outcome], prices: Prices) -> tuple
 
 
 def _other_task(entry: Entry) -> bool:
-    """The players' rates were measured on the environment as registered: other keywords make another task."""
+    """Return whether keywords differ from the registered ones, for which the stated rates do not apply."""
     return any(key not in ("tools", "max_tool_calls") for key in entry.kwargs)
 
 
 def _counts(planned: int, mine: Sequence[Outcome]) -> Row:
-    """What became of the episodes."""
+    """Count planned, finished, failed and missing episodes, and their endings."""
     return {
         "planned": planned,
         "episodes": sum(not one.failed for one in mine),
@@ -111,7 +111,7 @@ def _counts(planned: int, mine: Sequence[Outcome]) -> Row:
 
 
 def _passes(groups: Sequence[Sequence[Outcome]], k: int) -> Row:
-    """pass@j and pass^j for powers of two up to k, and for k, over tasks with j attempts or more."""
+    """Return pass@j and pass^j for powers of two up to k and for k, over tasks with at least j attempts."""
     found: Row = {}
     for j in sorted({2**i for i in range(k.bit_length()) if 2**i <= k} | {k}):
         counts = [(len(group), sum(bool(one.success) for one in group)) for group in groups if len(group) >= j]
@@ -122,7 +122,7 @@ def _passes(groups: Sequence[Sequence[Outcome]], k: int) -> Row:
 
 
 def _between(found: stats.Estimate) -> stats.Estimate:
-    """A chance lies between 0 and 1."""
+    """Clip to the range of a probability."""
     low, high = (None if edge is None else min(1.0, max(0.0, edge)) for edge in (found.low, found.high))
     return stats.Estimate(value=found.value, low=low, high=high, n=found.n)
 
@@ -155,12 +155,12 @@ _Known = tuple[Entry, Row, dict[str, stats.Estimate]]
 
 
 def _groups(estimates: Sequence[_Known], by: Callable[[Entry], str], prices: Prices) -> list[Row]:
-    names = list(dict.fromkeys(by(entry) for entry, _, _ in estimates if by(entry)))  # not all have a level
+    names = list(dict.fromkeys(by(entry) for entry, _, _ in estimates if by(entry)))  # entries without a level are left out
     return [_together(name, [one for one in estimates if by(one[0]) == name], prices) for name in names]
 
 
 def _together(name: str, members: Sequence[_Known], prices: Prices) -> Row:
-    """Each environment counts the same, however many episodes it had."""
+    """Average over environments with equal weight, independent of their number of episodes."""
     row: Row = {"name": name, "envs": len(members)}
     for key in ("planned", "episodes", "failed", "missing"):
         row[key] = sum(one[key] for _, one, _ in members)
@@ -188,7 +188,7 @@ def _together(name: str, members: Sequence[_Known], prices: Prices) -> Row:
 
 
 def _running(suite: Suite, found: Sequence[Outcome]) -> Row:
-    """What the clock and the machines said."""
+    """Return wall-clock time, retries and other figures that depend on the machine."""
     seconds: dict[int, list[float]] = {}
     for one in found:
         seconds.setdefault(one.entry, []).append(one.seconds)
@@ -203,7 +203,7 @@ def _running(suite: Suite, found: Sequence[Outcome]) -> Row:
 
 
 def _busy(spans: Sequence[tuple[float, float]]) -> float:
-    """For how long anything was played: pauses between sittings do not count, nor do episodes beside one another."""
+    """Return the time during which at least one episode was running; pauses between runs do not count."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))

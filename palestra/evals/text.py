@@ -1,4 +1,4 @@
-"""Rows of a table -> cells of text, for terminals, Markdown, HTML and CSV."""
+"""Format summary tables for terminals, Markdown, HTML and CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def number(value: float | None) -> str:
 
 
 def interval(row: Row, key: str, form: Callable[[float | None], str]) -> str:
-    """`50.0% (45.0% to 55.0%)`; without the brackets where there is no interval."""
+    """Format a value with its interval, as in `50.0% (45.0% to 55.0%)`, or the value alone if there is none."""
     if row.get(key) is None:
         return "-"
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
@@ -29,7 +29,7 @@ def interval(row: Row, key: str, form: Callable[[float | None], str]) -> str:
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """(heading, cell) of everything that at least one row has something to say about."""
+    """Return (heading, cell formatter) of each column that has a value in at least one row."""
     found: list[tuple[str, Callable[[Row], str]]] = [
         ("", lambda row: str(row["name"])),
         ("episodes", lambda row: f"{row['episodes']}"),
@@ -41,7 +41,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     if any(row.get("score") != row.get("success") for row in rows):
         found.append(("score", lambda row: interval(row, "score", number)))
     passes = {key for row in rows for key in row if key[:5] in ("pass@", "pass^") and key[5:].isdigit()}
-    found += [(key, _pass_cell(key)) for key in sorted(passes, key=_way) if int(key[5:]) > 1]  # pass@1 is the success
+    found += [(key, _pass_cell(key)) for key in sorted(passes, key=_way) if int(key[5:]) > 1]  # pass@1 is the success rate
     found.append(("turns", _plain_cell("turns", ".1f")))
     found += [(name, _plain_cell(key, form)) for name, key, form in _PLAIN if any(row.get(key) for row in rows)]
     if any(row["failed"] for row in rows):
@@ -62,13 +62,13 @@ _PLAIN = (
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows."""
+    """Return the headings and the formatted rows."""
     wanted = columns(rows)
     return [name for name, _ in wanted], [[cell(row) for _, cell in wanted] for row in rows]
 
 
 def sections(table: Row) -> list[tuple[str, list[Row]]]:
-    """(title, rows) of the parts of a table that say something."""
+    """Return (title, rows) of the non-redundant parts of a table."""
     found = [("environment", list(table["envs"]))]
     for title, key in (("category", "categories"), ("level", "levels")):
         if len(table[key]) > 1:
@@ -79,7 +79,7 @@ def sections(table: Row) -> list[tuple[str, list[Row]]]:
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns for a terminal, the first to the left."""
+    """Align columns for a terminal; the first is left-aligned, the others right-aligned."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = []
     for row in [head, *rows]:
@@ -89,7 +89,7 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table for a page, the first column to the left."""
+    """Format a Markdown table; the first column is left-aligned, the others right-aligned."""
 
     def line(row: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") or " " for cell in row) + " |"
@@ -98,7 +98,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def table_text(table: Row) -> str:
-    """The whole table for a terminal."""
+    """Format the whole table for a terminal."""
     parts = []
     for title, rows in sections(table):
         head, body = cells(rows)
@@ -107,7 +107,7 @@ def table_text(table: Row) -> str:
 
 
 def table_csv(table: Row) -> str:
-    """Every number of every row; what is not a number or a text as JSON."""
+    """Format all values of all rows as CSV; nested values are written as JSON."""
     rows = [{"part": "env", **row} for row in table["envs"]]
     for part, key in (("category", "categories"), ("level", "levels")):
         rows += [{"part": part, **row} for row in table[key]]
