@@ -116,10 +116,10 @@ class Side:
 
     def hostile(self, repeats: int) -> dict[str, Any]:
         """The slowest step on strings made to be slow: the best of `repeats` for each."""
-        from palestra.conformance.strings import STRANGE
+        from palestra.conformance.hostile_actions import HOSTILE_ACTIONS
 
         worst: dict[str, Any] = {"ns": 0, "action": ""}
-        for name, action in [*STRANGE, *_heavy()]:
+        for name, action in [*HOSTILE_ACTIONS, *_heavy()]:
             took = []
             while len(took) < 1 or (len(took) < repeats and min(took) > worst["ns"]):
                 self.env.reset(seed=0)

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.evals.compare import as_text, compare
+    from palestra.evals.comparison import as_text, compare
 
     found = compare(args.before, args.after, metric=args.metric)
     failed = args.fail_below is not None and found["total"]["difference"] < args.fail_below

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +17,7 @@ from palestra.errors import BadValue
 
 if TYPE_CHECKING:
     from palestra.evals.agents import ModelSettings
-    from palestra.evals.run import Evaluation, Settings
+    from palestra.evals.run import EvalSettings, Evaluation
     from palestra.evals.suite import Suite
 
 MAX_FAILED = 0.05
@@ -79,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_keywords(what)
     running = parser.add_argument_group("running")
     running.add_argument("--out", metavar="FOLDER", help="where to keep it (runs/eval-WHAT-WHO)")
-    running.add_argument("--fresh", action="store_true", help="delete the evaluation in --out and start over")
+    running.add_argument("--overwrite", action="store_true", help="delete the evaluation in --out and start over")
     running.add_argument("--concurrency", type=int, default=32, metavar="N", help="episodes at once (32)")
     running.add_argument("--retries", type=int, default=2, metavar="N", help="of an episode something broke in (2)")
     running.add_argument("--call-timeout", type=float, metavar="S", help="seconds for one reset, step or reply")
@@ -95,8 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.evals.agents import Player
-    from palestra.evals.run import evaluate
+    from palestra.evals.agents import EvaluatedAgent
+    from palestra.evals.folder import default_folder
+    from palestra.evals.run import run_evaluation
 
     if args.suites:
         return _list_suites()
@@ -108,15 +108,17 @@ def run(args: argparse.Namespace) -> int:
     if args.concurrency < 1 or args.retries < 0:
         raise BadValue(f"--concurrency is at least 1, --retries 0 or more, got {args.concurrency} and {args.retries}")
     suite = chosen(args)
-    player = Player(who, _model_settings(args, who))
+    player = EvaluatedAgent(who, _model_settings(args, who))
     if args.model is not None and player.kind in ("player", "python"):
         raise BadValue(f"{who} is no model; give it as --agent {who}")
     if player.kind in ("hf", "default"):
         quiet_libraries()
-    folder = Path(args.out or f"runs/eval-{_slug(suite.name)}-{_slug(who)}")
+    folder = Path(args.out) if args.out else default_folder(suite.name, who)
     settings = running_settings(args)
     try:
-        done = asyncio.run(evaluate(suite, player, folder, settings=settings, fresh=args.fresh, command=_command()))
+        done = asyncio.run(
+            run_evaluation(suite, player, folder, settings=settings, overwrite=args.overwrite, command=_command())
+        )
     except KeyboardInterrupt:
         print(f"\nstopped; finished episodes are kept in {folder}, and the same command goes on", file=sys.stderr)
         _write_what_there_is(folder, settings)
@@ -130,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 def chosen(args: argparse.Namespace) -> Suite:
     """The suites and ids of the command as one suite, with its flags."""
-    from palestra.evals.suite import Suite, changed, entry, load
+    from palestra.evals.suite import Suite, load_suite, suite_entry, with_overrides
 
     names = [*args.targets, *args.env]
     if not names:
@@ -138,14 +140,14 @@ def chosen(args: argparse.Namespace) -> Suite:
     parts: list[Suite] = []
     for name in names:
         if name.startswith("suite:") or name.endswith(".toml"):
-            parts.append(load(name))
+            parts.append(load_suite(name))
         else:
             found = matching([name]) if any(mark in name for mark in "*?[") or name.endswith(":") else [name]
-            parts += [Suite(name=env_id, entries=(entry(env_id, where="the command"),)) for env_id in found]
+            parts += [Suite(name=env_id, entries=(suite_entry(env_id, where="the command"),)) for env_id in found]
     together = " + ".join(dict.fromkeys(part.name for part in parts)) if len(parts) <= 3 else f"{len(parts)} parts"
     suite = Suite(name=together, entries=tuple(one for part in parts for one in part.entries))
     given = keywords(args.set)
-    suite = changed(suite, kwargs=given, n=args.n, k=args.k, seed=args.seed, turns=args.turns)
+    suite = with_overrides(suite, kwargs=given, n=args.n, k=args.k, seed=args.seed, turns=args.turns)
     flags = _sampling_flags(args)
     entries = (
         replace(one, sampling={key: value for key, value in one.sampling.items() if key not in flags})
@@ -187,22 +189,18 @@ def _trained_with(who: str) -> Mapping[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def running_settings(args: argparse.Namespace) -> Settings:
+def running_settings(args: argparse.Namespace) -> EvalSettings:
     """What changes no result."""
-    from palestra.evals.run import Settings
+    from palestra.evals.run import EvalSettings
     from palestra.evals.summary import Prices
 
-    return Settings(
+    return EvalSettings(
         concurrency=args.concurrency,
         retries=args.retries,
         call_timeout=args.call_timeout,
         prices=Prices(read=args.price_in, written=args.price_out),
         progress=not (args.quiet or args.json),
     )
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name.removeprefix("http://").removeprefix("https://")).strip("-.")[:60]
 
 
 def _command() -> list[str]:
@@ -251,21 +249,21 @@ def verdict(done: Evaluation, most: float) -> int:
     return EXIT_INFRASTRUCTURE if share > most else EXIT_OK
 
 
-def _write_what_there_is(folder: Path, settings: Settings) -> None:
-    from palestra.evals.folder import holds_eval, read_record
+def _write_what_there_is(folder: Path, settings: EvalSettings) -> None:
+    from palestra.evals.folder import holds_evaluation, read_evaluation
     from palestra.evals.report import write_report
     from palestra.evals.run import write_summary
 
-    if holds_eval(folder):
-        record = read_record(folder)
+    if holds_evaluation(folder):
+        record = read_evaluation(folder)
         write_summary(record, record.outcomes(), settings.prices)
         write_report(folder)
 
 
 def _list_suites() -> int:
-    from palestra.evals.suite import load, shipped
+    from palestra.evals.suite import builtin_suites, load_suite
 
-    for name in shipped():
-        suite = load(f"suite:{name}")
+    for name in builtin_suites():
+        suite = load_suite(f"suite:{name}")
         print(f"suite:{name:<12} {len(suite.entries):>3} environments, {suite.episodes:>5} episodes  {suite.summary}")
     return EXIT_OK

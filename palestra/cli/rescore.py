@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="the folder of an evaluation")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the judged episodes go")
     parser.add_argument("--grader", metavar="module:name", help="a function of a trajectory; by default replay")
-    parser.add_argument("--fresh", action="store_true", help="delete the evaluation in --out and start over")
+    parser.add_argument("--overwrite", action="store_true", help="delete the evaluation in --out and start over")
     parser.add_argument("--concurrency", type=int, default=32, metavar="N", help="episodes at once (32)")
     parser.add_argument(
         "--max-failed", type=float, default=MAX_FAILED, metavar="X", help=f"share without a result ({MAX_FAILED})"
@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from palestra.evals.report import write_report
-    from palestra.evals.rescore import described, rescore
-    from palestra.evals.run import Settings
+    from palestra.evals.rescoring import as_json, rescore
+    from palestra.evals.run import EvalSettings
     from palestra.evals.text import table_text
 
     found = asyncio.run(
@@ -47,13 +47,13 @@ def run(args: argparse.Namespace) -> int:
             args.out,
             kwargs=keywords(args.set),
             grader=args.grader,
-            settings=Settings(concurrency=args.concurrency),
-            fresh=args.fresh,
+            settings=EvalSettings(concurrency=args.concurrency),
+            overwrite=args.overwrite,
         )
     )
     page = write_report(args.out)
     if args.json:
-        print(json.dumps(described(found), indent=2))
+        print(json.dumps(as_json(found), indent=2))
     else:
         print(table_text(found.evaluation.summary["table"]))
         told = ", ".join(f"{count} {word}" for word, count in found.replays.items())

@@ -96,18 +96,17 @@ class Subject:
         self.current_call = (seed, tuple(actions))
         self.busy_since = monotonic()
         try:
-            step = env.step(action)
+            result: Any = env.step(action)
         except InfrastructureError:
             raise
         except Exception as err:  # noqa: BLE001
             self.fail(ANY_ACTION, f"step raised {type(err).__name__}: {err}", seed, actions)
         finally:
             self.busy_since = 0.0
-        if not isinstance(step, Step):
-            if not (isinstance(step, tuple) and len(step) == 5):
-                defect = f"step must return a palestra.Step or a five-tuple as Gymnasium's, got {step!r:.200}"
-                self.fail(FLAGS, defect, seed, actions)
-            step = Step(*step)
+        if not (isinstance(result, tuple) and len(result) == 5):
+            shown = f"{result!r:.200}"
+            self.fail(FLAGS, f"step must return a palestra.Step or a plain five-tuple, got {shown}", seed, actions)
+        step = Step(*result)
         self._check_step(env, step, seed, actions)
         return step
 

@@ -1,30 +1,32 @@
 """Evaluate agents: suites, resumable runs, confidence intervals, paired comparisons and reports."""
 
-from palestra.evals.agents import ModelSettings, Player
-from palestra.evals.compare import compare
-from palestra.evals.folder import Record, read_record
+from palestra.evals.agents import EvaluatedAgent, ModelSettings
+from palestra.evals.api import evaluate
+from palestra.evals.comparison import compare
+from palestra.evals.folder import EvaluationRecord, read_evaluation
 from palestra.evals.report import write_report
-from palestra.evals.rescore import Rescored, rescore
-from palestra.evals.run import Evaluation, Settings, evaluate
-from palestra.evals.suite import Entry, Suite, entry, load
+from palestra.evals.rescoring import RescoreResult, rescore
+from palestra.evals.run import EvalSettings, Evaluation, run_evaluation
+from palestra.evals.suite import Suite, SuiteEntry, load_suite, suite_entry
 from palestra.evals.summary import Prices, summarise
 
 __all__ = [
-    "Entry",
+    "EvalSettings",
+    "EvaluatedAgent",
     "Evaluation",
+    "EvaluationRecord",
     "ModelSettings",
-    "Player",
     "Prices",
-    "Record",
-    "Rescored",
-    "Settings",
+    "RescoreResult",
     "Suite",
+    "SuiteEntry",
     "compare",
-    "entry",
     "evaluate",
-    "load",
-    "read_record",
+    "load_suite",
+    "read_evaluation",
     "rescore",
+    "run_evaluation",
+    "suite_entry",
     "summarise",
     "write_report",
 ]

@@ -20,7 +20,7 @@ from palestra.core import Env
 from palestra.engines.base import Engine, Sampling
 from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
-from palestra.evals.suite import sampled
+from palestra.evals.suite import with_sampling
 from palestra.types import Action, Message, Observation, text_of
 
 PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": ExpertAgent, "random": RandomAgent}
@@ -41,21 +41,24 @@ class ModelSettings:
     dtype: str | None = None
 
 
-class Player:
+class EvaluatedAgent:
     """The agent under evaluation: one engine, an agent per sampling setting, and the settings that are recorded."""
 
-    def __init__(self, name: str, settings: ModelSettings | None = None) -> None:
-        self.name = name
+    def __init__(self, agent: str | Agent | Callable[..., Any], settings: ModelSettings | None = None) -> None:
+        self.name = agent if isinstance(agent, str) else _object_name(agent)
         self.settings = settings or ModelSettings()
-        self.kind = kind_of(name)
+        self.kind = kind_of(agent) if isinstance(agent, str) else "object"
+        self._object = agent
         self._engine: Engine | None = None
-        self._plain: Agent | None = None
+        self._agent: Agent | None = None
 
     async def __aenter__(self) -> Self:
-        if self.kind == "player":
-            self._plain = PLAYERS[self.name]()
+        if self.kind == "object":
+            self._agent = as_agent(self._object, self.name)
+        elif self.kind == "player":
+            self._agent = PLAYERS[self.name]()
         elif self.kind == "python":
-            self._plain = python_agent(self.name)
+            self._agent = python_agent(self.name)
         else:
             self._engine = _engine(self.name, self.kind, self.settings)
             try:
@@ -68,37 +71,37 @@ class Player:
     async def __aexit__(self, *_: object) -> None:
         if self._engine is not None:
             await self._engine.aclose()
-        if self._plain is not None:
-            await self._plain.aclose()
+        if self._agent is not None:
+            await self._agent.aclose()
 
     def agent(self, sampling: Mapping[str, Any]) -> Agent:
         """Return an agent that samples with the default settings, overridden by those of a suite entry."""
         if self._engine is None:
-            if self._plain is None:
+            if self._agent is None:
                 raise BadValue("enter the context first: async with EvaluatedAgent(name) as agent")
-            return self._plain
-        how = sampled(self.settings.sampling, sampling)
-        said = {key: value for key, value in asdict(how).items() if key != "seed"}
+            return self._agent
+        values = asdict(with_sampling(self.settings.sampling, sampling))
+        del values["seed"]  # derived per reply from the seed of the task
         options: dict[str, Any] = {"style": self.settings.style, "max_context": self.settings.max_context}
-        return ChatAgent(self._engine, system=self.settings.system or None, **options, **said)
+        return ChatAgent(self._engine, system=self.settings.system or None, **options, **values)
 
-    def pinned(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return everything known that determines how the agent plays; available once the context is entered."""
-        found: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        description: dict[str, Any] = {"name": self.name, "kind": self.kind}
         engine = self._engine
         if engine is None:
-            return found
+            return description
         if self.kind == "server":
-            found["model"] = getattr(engine, "model", None)
+            description["model"] = getattr(engine, "model", None)
         elif self.kind == "hf" and Path(folder := model_folder(self.name)).is_dir():
-            found |= {"folder": folder, "weights": fingerprint(folder)}
+            description |= {"folder": folder, "weights": fingerprint(folder)}
         template = getattr(engine.tokenizer, "chat_template", None)
-        found["template"] = None if template is None else sha256(str(template).encode()).hexdigest()[:16]
-        how = asdict(self.settings.sampling)
-        del how["seed"]  # derived per reply from the seed of the task
-        found["sampling"] = {**how, "stop": list(how["stop"]), "stop_ids": list(how["stop_ids"])}
-        found |= {name: getattr(self.settings, name) for name in ("system", "style", "max_context", "dtype")}
-        return found
+        description["template"] = None if template is None else sha256(str(template).encode()).hexdigest()[:16]
+        values = asdict(self.settings.sampling)
+        del values["seed"]  # derived per reply from the seed of the task
+        description["sampling"] = {**values, "stop": list(values["stop"]), "stop_ids": list(values["stop_ids"])}
+        description |= {name: getattr(self.settings, name) for name in ("system", "style", "max_context", "dtype")}
+        return description
 
 
 def kind_of(name: str) -> str:
@@ -122,7 +125,8 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
         key = os.environ.get(settings.api_key_env)
         if key is None and settings.api_key_env != "OPENAI_API_KEY":
             raise BadValue(
-                f"the environment variable {settings.api_key_env} is not set; set it to the API key, or omit --api-key-env"
+                f"the environment variable {settings.api_key_env} is not set; "
+                "set it to the API key, or omit --api-key-env"
             )
         return OpenAIEngine(name, settings.api_model or None, api_key=key, tokenizer=settings.tokenizer or None)
     from palestra.engines.local.engine import LocalEngine
@@ -139,7 +143,7 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
     return LocalEngine(folder, **options)
 
 
-def imported(name: str) -> Any:
+def import_object(name: str) -> Any:
     """Import the object `module:name`, looking in the working directory first."""
     module, _, thing = name.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -154,62 +158,73 @@ def imported(name: str) -> Any:
 
 def python_agent(name: str) -> Agent:
     """Return the agent that `module:name` refers to: an Agent, an Agent class, or a function."""
-    found = imported(name)
-    if isinstance(found, type) and issubclass(found, Agent):
-        found = found()
-    if isinstance(found, Agent):
-        return found
-    if not callable(found):
-        raise BadValue(f"{name} must be a function or a palestra Agent, got {type(found).__name__}")
-    return Program(found)
+    return as_agent(import_object(name), name)
 
 
-class Program(Agent):
+def as_agent(source: Any, name: str) -> Agent:
+    """Return `source` as an agent: an Agent, an instance of an Agent class, or a function in a `PythonAgent`."""
+    if isinstance(source, type) and issubclass(source, Agent):
+        source = source()
+    if isinstance(source, Agent):
+        return source
+    if not callable(source):
+        raise BadValue(f"{name} must be a function or a palestra Agent, got {type(source).__name__}")
+    return PythonAgent(source)
+
+
+def _object_name(agent: object) -> str:
+    source = agent if hasattr(agent, "__qualname__") else type(agent)
+    return f"{source.__module__}:{source.__qualname__}"
+
+
+class PythonAgent(Agent):
     """Agent that plays the return value of a function or coroutine function.
 
-    Arguments are matched by name: `observation` (text), `messages` or `conversation` (chat messages so far), `info` (from
-    the environment), `seed` (fixed per task and attempt), `turn` (0-based). A first argument with any other name receives
-    the observation. Plain functions run in threads, so that episodes run concurrently.
+    Arguments are matched by name: `observation` (text), `messages` or `conversation` (chat messages so far), `info`
+    (from the environment), `seed` (fixed per task and attempt), `turn` (0-based). A first argument with any other name
+    receives the observation. Plain functions run in threads, so that episodes run concurrently.
     """
 
     def __init__(self, choose: Callable[..., Any]) -> None:
         self._choose = choose
         self._threads = ThreadPoolExecutor(_THREADS, "palestra-program")  # threads are started on demand
-        self._names = _wanted(choose)
+        self._names = _argument_names(choose)
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env
-        return _ProgramSession(self._choose, self._names, self._threads, seed)
+        return _PythonSession(self._choose, self._names, self._threads, seed)
 
     async def aclose(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 _THREADS = 256
-_GIVEN = ("observation", "messages", "conversation", "info", "seed", "turn")
+_ARGUMENTS = ("observation", "messages", "conversation", "info", "seed", "turn")
 
 
-def _wanted(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
+def _argument_names(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
     """Return (value to pass, whether positional) for each argument of `choose` that is filled in."""
     try:
         parameters = inspect.signature(choose).parameters.values()
     except ValueError:  # a builtin without a signature
         return [("observation", True)]
-    found: list[tuple[str, bool]] = []
-    for place, one in enumerate(parameters):
-        if one.kind is one.VAR_KEYWORD or (one.kind is one.VAR_POSITIONAL and place > 0):
+    arguments: list[tuple[str, bool]] = []
+    for place, parameter in enumerate(parameters):
+        if parameter.kind is parameter.VAR_KEYWORD or (parameter.kind is parameter.VAR_POSITIONAL and place > 0):
             continue
-        if one.name in _GIVEN:
-            found.append((one.name, one.kind is one.POSITIONAL_ONLY))
+        if parameter.name in _ARGUMENTS:
+            arguments.append((parameter.name, parameter.kind is parameter.POSITIONAL_ONLY))
         elif place == 0:
-            found.append(("observation", True))
-        elif one.default is one.empty:
+            arguments.append(("observation", True))
+        elif parameter.default is parameter.empty:
             name = getattr(choose, "__name__", repr(choose))
-            raise BadValue(f"{name}: unknown argument {one.name!r}; an agent function may take {', '.join(_GIVEN)}")
-    return found
+            raise BadValue(
+                f"{name}: unknown argument {parameter.name!r}; an agent function may take {', '.join(_ARGUMENTS)}"
+            )
+    return arguments
 
 
-class _ProgramSession(AgentSession):
+class _PythonSession(AgentSession):
     def __init__(
         self, choose: Callable[..., Any], names: Sequence[tuple[str, bool]], threads: Executor, seed: int | None
     ) -> None:
@@ -222,7 +237,7 @@ class _ProgramSession(AgentSession):
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         self._messages.append({"role": "tool" if info.get("use_tool") else "user", "content": observation})
-        given = {
+        values = {
             "observation": text_of(observation),
             "messages": list(self._messages),
             "conversation": list(self._messages),
@@ -230,18 +245,18 @@ class _ProgramSession(AgentSession):
             "seed": self._seed,
             "turn": self._turn,
         }
-        args = [given[name] for name, by_place in self._names if by_place]
-        more = {name: given[name] for name, by_place in self._names if not by_place}
+        args = [values[name] for name, by_place in self._names if by_place]
+        more = {name: values[name] for name, by_place in self._names if not by_place}
         if inspect.iscoroutinefunction(self._choose):
-            answer = await self._choose(*args, **more)
+            reply = await self._choose(*args, **more)
         else:
             call = partial(self._choose, *args, **more)
-            answer = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        action = Action(text=answer) if isinstance(answer, str) else answer
+            reply = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            if inspect.isawaitable(reply):
+                reply = await reply
+        action = Action(text=reply) if isinstance(reply, str) else reply
         if not isinstance(action, Action):
-            raise BadValue(f"an agent function must return a string or an Action, got {type(answer).__name__}")
+            raise BadValue(f"an agent function must return a string or an Action, got {type(reply).__name__}")
         self._turn += 1
         self._messages.append({"role": "assistant", "content": action.text})
         return action

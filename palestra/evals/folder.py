@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 from palestra import __version__
 from palestra.errors import BadValue, StoreFailed
 from palestra.evals.outcomes import EPISODES, Key, Outcome, read_outcomes
-from palestra.evals.suite import Entry, Suite
+from palestra.evals.suite import Suite, SuiteEntry
 from palestra.reports.html import replace_file
 
 SETTINGS, SUMMARY, PAGE, TABLE = "run.json", "summary.json", "report.html", "table.csv"
@@ -25,8 +26,8 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "reasoning-gym")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """Settings of an evaluation as stored in its folder, finished or not."""
+class EvaluationRecord:
+    """EvalSettings of an evaluation as stored in its folder, finished or not."""
 
     folder: Path
     suite: Suite
@@ -46,17 +47,17 @@ def plan_of(suite: Suite, agent: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything that determines the results, as JSON-compatible data."""
     entries = [entry.to_json() for entry in suite.entries]
     plan = {"suite": suite.name, "agent": dict(agent), "envs": entries, "palestra": __version__}
-    found: dict[str, Any] = json.loads(json.dumps(plan, default=repr))
-    return found
+    data: dict[str, Any] = json.loads(json.dumps(plan, default=repr))
+    return data
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
     """List the differences between two plans as `path: before -> after`."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        found = []
+        lines = []
         for key in dict.fromkeys([*before, *after]):
-            found += differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
-        return found
+            lines += differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        return lines
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         return [line for i, pair in enumerate(zip(before, after, strict=True)) for line in _item(*pair, path, i)]
     if before == after:
@@ -77,33 +78,33 @@ def _short(value: Any) -> str:
 
 
 def write_settings(folder: Path, plan: Mapping[str, Any], command: Sequence[str], **more: Any) -> None:
-    saved = {"kind": KIND, "plan": plan, "versions": versions(), "command": list(command), **more}
+    saved = {"kind": KIND, "plan": plan, "versions": package_versions(), "command": list(command), **more}
     replace_file(folder / SETTINGS, (json.dumps(saved, indent=2) + "\n").encode())
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of installed packages that may change results."""
-    found = {"palestra": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    versions = {"palestra": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def read_record(folder: str | Path) -> Record:
+def read_evaluation(folder: str | Path) -> EvaluationRecord:
     """Read the settings of the evaluation in `folder`; raise BadValue if it holds none."""
     folder = Path(folder)
     path = folder / SETTINGS
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         if saved.get("kind") != KIND:
-            raise BadValue(f"{folder} holds a training run, not an evaluation; create one with `palestra eval --out FOLDER`")
+            raise BadValue(f"{folder} holds a training run; `palestra eval --out FOLDER` creates an evaluation")
         plan = saved["plan"]
-        entries = tuple(Entry.from_json(data) for data in plan["envs"])
+        entries = tuple(SuiteEntry.from_json(data) for data in plan["envs"])
         suite = Suite(name=plan["suite"], entries=entries)
-        return Record(folder=folder, suite=suite, agent=plan["agent"], plan=plan, saved=saved)
+        return EvaluationRecord(folder=folder, suite=suite, agent=plan["agent"], plan=plan, saved=saved)
     except (FileNotFoundError, NotADirectoryError) as err:
         raise BadValue(f"{folder} holds no evaluation: {SETTINGS} is missing") from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
@@ -112,7 +113,7 @@ def read_record(folder: str | Path) -> Record:
         raise BadValue(f"{path} is not a valid evaluation record: {err!r}") from err
 
 
-def holds_eval(folder: Path) -> bool:
+def holds_evaluation(folder: Path) -> bool:
     try:
         saved = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         return isinstance(saved, dict) and saved.get("kind") == KIND
@@ -121,7 +122,7 @@ def holds_eval(folder: Path) -> bool:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on `folder`, so that only one process evaluates there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,16 +139,18 @@ def claimed(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def begin(folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, fresh: bool = False, **more: Any) -> None:
+def prepare_folder(
+    folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, overwrite: bool = False, **more: Any
+) -> None:
     """Prepare the folder for a new evaluation, or verify that it holds the same one; refuse anything else."""
     if (folder / SETTINGS).exists():
-        if not holds_eval(folder):
+        if not holds_evaluation(folder):
             raise BadValue(f"{folder} holds a training run; choose another --out")
-        if fresh:
+        if overwrite:
             for name in (EPISODES, SUMMARY, PAGE, TABLE, SETTINGS):
                 (folder / name).unlink(missing_ok=True)
         else:
-            other = differences(read_record(folder).plan, plan)
+            other = differences(read_evaluation(folder).plan, plan)
             if other:
                 listed = "".join(f"\n  {line}" for line in other)
                 raise BadValue(
@@ -158,3 +161,12 @@ def begin(folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, fres
     elif (folder / EPISODES).exists() or (folder / "metrics.jsonl").exists():
         raise BadValue(f"{folder} holds files of another program; choose another --out")
     write_settings(folder, plan, command, **more)
+
+
+def default_folder(suite: str, agent: str) -> Path:
+    """Return the folder used when none is given: `runs/eval-SUITE-AGENT`."""
+    return Path(f"runs/eval-{_slug(suite)}-{_slug(agent)}")
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name.removeprefix("http://").removeprefix("https://")).strip("-.")[:60]

@@ -23,7 +23,7 @@ def difference(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estima
         if n > 1 and (spread := variance(values)) > 0:
             reach = student(n - 1) * sqrt(spread / n)
             return Estimate(value=middle, low=max(-1.0, middle - reach), high=min(1.0, middle + reach), n=n)
-    # All differences equal: add one pseudo-pair in each direction (Bonett and Price), so that the interval is not empty.
+    # All differences equal: add one pseudo-pair in each direction (Bonett and Price), for a non-empty interval.
     centre = fsum(values) / (n + 2)
     reach = Z * sqrt(((fsum(value * value for value in values) + 2) / (n + 2) - centre**2) / (n + 2))
     return Estimate(value=middle, low=max(-1.0, centre - reach), high=min(1.0, centre + reach), n=n)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.errors import BadValue
-from palestra.evals.folder import PAGE, SUMMARY, TABLE, Record, read_record
+from palestra.evals.folder import PAGE, SUMMARY, TABLE, EvaluationRecord, read_evaluation
 from palestra.evals.outcomes import EPISODES
 from palestra.evals.text import cells, interval, percent, sections, table_csv
 from palestra.reports import html, ranges
@@ -29,7 +29,7 @@ MOST_LISTED = 200
 
 def write_report(folder: str | Path) -> Path:
     """Write `report.html` and `table.csv` from the episodes stored so far."""
-    record = read_record(folder)
+    record = read_evaluation(folder)
     summary = read_summary(record.folder)
     html.replace_file(record.folder / TABLE, table_csv(summary["table"]).encode())
     return html.replace_file(record.folder / PAGE, page(record, summary, sample(record.folder)).encode())
@@ -39,11 +39,13 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError as err:
-        raise BadValue(f"{folder} has no {SUMMARY} yet; run the same `palestra eval` command again to finish it") from err
+        raise BadValue(
+            f"{folder} has no {SUMMARY} yet; run the same `palestra eval` command again to finish it"
+        ) from err
     return found
 
 
-def page(record: Record, summary: Mapping[str, Any], episodes: Sequence[Trajectory] = ()) -> str:
+def page(record: EvaluationRecord, summary: Mapping[str, Any], episodes: Sequence[Trajectory] = ()) -> str:
     """Return the report as HTML."""
     table = summary["table"]
     parts = [_head(record, table), _tiles(table, summary["running"])]
@@ -57,7 +59,7 @@ def page(record: Record, summary: Mapping[str, Any], episodes: Sequence[Trajecto
     parts.append(html.section("Episode endings", _endings(table["envs"])))
     parts.append(html.section("Judged again", _replays(summary.get("replay"))))
     parts.append(html.section("A sample of episodes", "".join(html.episode(one) for one in episodes)))
-    parts.append(html.section("Settings", _pinned(record)))
+    parts.append(html.section("EvalSettings", _pinned(record)))
     return html.whole_page(record.title, parts)
 
 
@@ -130,7 +132,7 @@ def _replays(replay: Mapping[str, Any] | None) -> str:
     return counts + (html.table(["environment", "seed", "attempt", "replay"], rows, named=True) if rows else "")
 
 
-def _head(record: Record, table: Mapping[str, Any]) -> str:
+def _head(record: EvaluationRecord, table: Mapping[str, Any]) -> str:
     from html import escape
 
     total = table["total"]
@@ -163,7 +165,7 @@ def _edges(row: Mapping[str, Any], key: str, form: str = "{:.1%}") -> str:
     return interval(row, key, lambda value: "-" if value is None else form.format(value)).partition("(")[2].rstrip(")")
 
 
-def _pinned(record: Record) -> str:
+def _pinned(record: EvaluationRecord) -> str:
     from html import escape
 
     versions = ", ".join(f"{name} {version}" for name, version in record.saved.get("versions", {}).items())

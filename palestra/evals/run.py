@@ -13,21 +13,23 @@ from time import monotonic
 from typing import Any
 
 from palestra.core import Env
-from palestra.evals.agents import Player
-from palestra.evals.folder import SUMMARY, Record, begin, claimed, plan_of, read_record
+from palestra.evals.agents import EvaluatedAgent
+from palestra.evals.folder import SUMMARY, EvaluationRecord, locked, plan_of, prepare_folder, read_evaluation
 from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
-from palestra.evals.suite import Entry, Suite
+from palestra.evals.suite import Suite, SuiteEntry
 from palestra.evals.summary import Prices, summarise
+from palestra.evals.text import cells, sections, table_text
+from palestra.reports import html
 from palestra.reports.html import replace_file
 from palestra.rollout import Progress, Task, Writer, stream
 from palestra.rollout.codec import to_json
 from palestra.wrappers import Horizon
 
-KEEP_EVERY = 20.0  # seconds
+SUMMARY_INTERVAL = 20.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class EvalSettings:
     """Execution settings: they change no result, so they may differ when an evaluation resumes."""
 
     concurrency: int = 32
@@ -58,14 +60,30 @@ class Evaluation:
     def planned(self) -> int:
         return int(self.summary["table"]["total"]["planned"])
 
+    @property
+    def success(self) -> float | None:
+        """Success rate, averaged over the environments."""
+        rate: float | None = self.summary["table"]["total"].get("success")
+        return rate
 
-async def evaluate(
+    def __str__(self) -> str:
+        return table_text(self.summary["table"])
+
+    def _repr_html_(self) -> str:
+        parts = []
+        for title, rows in sections(self.summary["table"]):
+            head, body = cells(rows)
+            parts.append(html.table([title, *head[1:]], body, named=True))
+        return "".join(parts)
+
+
+async def run_evaluation(
     suite: Suite,
-    player: Player,
+    agent: EvaluatedAgent,
     folder: str | Path,
     *,
-    settings: Settings | None = None,
-    fresh: bool = False,
+    settings: EvalSettings | None = None,
+    overwrite: bool = False,
     command: Sequence[str] | None = None,
 ) -> Evaluation:
     """Play the episodes of `suite` that have no result yet, each once, and write the summary.
@@ -73,31 +91,36 @@ async def evaluate(
     Infrastructure failures are retried. All randomness derives from the seed of the task and the number of the attempt,
     so results depend neither on the order of episodes nor on interruptions.
     """
-    settings = settings or Settings()
+    settings = settings or EvalSettings()
     folder = Path(folder)
-    with claimed(folder):
-        async with player:
-            plan = plan_of(suite, player.pinned())
-            begin(folder, plan, sys.argv if command is None else command, fresh=fresh)
+    with locked(folder):
+        async with agent:
+            plan = plan_of(suite, agent.describe())
+            prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite)
             with Writer(folder / EPISODES) as store:  # also removes a partial line left by a crash
-                found = read_outcomes(folder)
-                keep = _Keeper(read_record(folder), found, settings.prices)
-                played, stopped = await _play(suite, player, found, store, settings, keep)
-        summary = write_summary(read_record(folder), found, settings.prices)
-    return Evaluation(folder=folder, summary=summary, outcomes=found, played=played, stopped=stopped)
+                outcomes = read_outcomes(folder)
+                summary_writer = _SummaryWriter(read_evaluation(folder), outcomes, settings.prices)
+                played, stopped = await _play(suite, agent, outcomes, store, settings, summary_writer)
+        summary = write_summary(read_evaluation(folder), outcomes, settings.prices)
+    return Evaluation(folder=folder, summary=summary, outcomes=outcomes, played=played, stopped=stopped)
 
 
 async def _play(
-    suite: Suite, player: Player, found: dict[Key, Outcome], store: Writer, settings: Settings, keep: _Keeper
+    suite: Suite,
+    agent: EvaluatedAgent,
+    outcomes: dict[Key, Outcome],
+    store: Writer,
+    settings: EvalSettings,
+    summary_writer: _SummaryWriter,
 ) -> tuple[int, str | None]:
     """Play every episode without a result, grouped by sampling settings."""
-    left = [task for task in suite.tasks() if _missing(found, task)]
+    left = [task for task in suite.tasks() if _missing(outcomes, task)]
     line = Progress(len(left)) if settings.progress and left else None
     played, stopped = 0, None
     try:
         for sampling, tasks in _by_sampling(suite.entries, left):
             episodes = stream(
-                player.agent(sampling),
+                agent.agent(sampling),
                 tasks,
                 concurrency=settings.concurrency,
                 retries=settings.retries,
@@ -109,9 +132,9 @@ async def _play(
                 async for trajectory in episodes:
                     store.write(trajectory)
                     one = outcome(to_json(trajectory))
-                    found |= latest([one])
+                    outcomes |= latest([one])
                     played += 1
-                    keep.now_and_then()
+                    summary_writer.write_if_due()
                     if line is not None:
                         line.update(trajectory)
             stopped = stopped or episodes.stopped
@@ -121,45 +144,45 @@ async def _play(
     return played, stopped
 
 
-class _Keeper:
+class _SummaryWriter:
     """Write the summary periodically during the run, using at most 5% of the time."""
 
-    def __init__(self, record: Record, found: Mapping[Key, Outcome], prices: Prices) -> None:
-        self._write = partial(write_summary, record, found, prices)
-        self._due = monotonic() + KEEP_EVERY
+    def __init__(self, record: EvaluationRecord, outcomes: Mapping[Key, Outcome], prices: Prices) -> None:
+        self._write = partial(write_summary, record, outcomes, prices)
+        self._due = monotonic() + SUMMARY_INTERVAL
 
-    def now_and_then(self) -> None:
+    def write_if_due(self) -> None:
         began = monotonic()
         if began >= self._due:
             self._write()
-            self._due = monotonic() + max(KEEP_EVERY, 20 * (monotonic() - began))
+            self._due = monotonic() + max(SUMMARY_INTERVAL, 20 * (monotonic() - began))
 
 
-def _missing(found: Mapping[Key, Outcome], task: Task) -> bool:
-    one = found.get((task.meta["entry"], task.seed, task.member))
+def _missing(outcomes: Mapping[Key, Outcome], task: Task) -> bool:
+    one = outcomes.get((task.meta["entry"], task.seed, task.member))
     return one is None or one.failed
 
 
-def _by_sampling(entries: Sequence[Entry], tasks: Sequence[Task]) -> list[tuple[Mapping[str, Any], list[Task]]]:
+def _by_sampling(entries: Sequence[SuiteEntry], tasks: Sequence[Task]) -> list[tuple[Mapping[str, Any], list[Task]]]:
     def way(task: Task) -> str:
         return json.dumps(dict(entries[task.meta["entry"]].sampling), sort_keys=True)
 
     return [(json.loads(key), list(group)) for key, group in groupby(sorted(tasks, key=way), key=way)]
 
 
-def horizons(entries: Sequence[Entry]) -> list[Callable[[Env], Env]]:
+def horizons(entries: Sequence[SuiteEntry]) -> list[Callable[[Env], Env]]:
     """Return the wrapper that applies the horizon of a task, if any entry has one."""
     return [lambda env: Horizon(env, None)] if any(entry.turns is not None for entry in entries) else []
 
 
 def write_summary(
-    record: Record, found: Mapping[Key, Outcome], prices: Prices | None = None, **more: Any
+    record: EvaluationRecord, outcomes: Mapping[Key, Outcome], prices: Prices | None = None, **more: Any
 ) -> dict[str, Any]:
     """Write `summary.json` from the outcomes so far."""
     summary = {
         "suite": record.suite.name,
         "agent": dict(record.agent),
-        **summarise(record.suite, found, prices),
+        **summarise(record.suite, outcomes, prices),
         "versions": dict(record.saved.get("versions", {})),
         "command": list(record.saved.get("command", ())),
         **more,

@@ -42,7 +42,7 @@ _TOP = (*_SHARED, "summary", "env")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SuiteEntry:
     """One environment of a suite."""
 
     id: str
@@ -85,7 +85,7 @@ class Entry:
         return {**asdict(self), "kwargs": dict(self.kwargs), "sampling": dict(self.sampling), "seeds": seeds}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Entry:
+    def from_json(cls, data: Mapping[str, Any]) -> SuiteEntry:
         seeds = data["seeds"]
         if isinstance(seeds, Mapping):
             seeds = range(seeds["first"], seeds["first"] + seeds["count"])
@@ -98,7 +98,7 @@ class Suite:
     """Named list of environments to evaluate on."""
 
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SuiteEntry, ...]
     summary: str = ""
 
     @property
@@ -109,21 +109,22 @@ class Suite:
         return [task for index, entry in enumerate(self.entries) for task in entry.tasks(index)]
 
 
-def shipped() -> list[str]:
+def builtin_suites() -> list[str]:
     """Return the names of the built-in suites."""
     folder = files("palestra.evals").joinpath("suites")
     return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
 
 
-def load(name: str) -> Suite:
+def load_suite(name: str) -> Suite:
     """Load a built-in suite (`suite:NAME`) or a TOML file."""
     if name.startswith("suite:"):
         short = name.removeprefix("suite:")
-        if short not in shipped():
-            near = get_close_matches(short, shipped(), n=1)
+        if short not in builtin_suites():
+            near = get_close_matches(short, builtin_suites(), n=1)
             hint = f" Did you mean suite:{near[0]}?" if near else ""
             raise BadValue(
-                f"no suite {short!r}.{hint} Built-in suites: {', '.join(shipped())}. A TOML file is given by its path."
+                f"no suite {short!r}.{hint} Built-in suites: {', '.join(builtin_suites())}. "
+                "A suite file is given by its path."
             )
         text, where = files("palestra.evals").joinpath(f"suites/{short}.toml").read_text(encoding="utf-8"), name
     else:
@@ -151,11 +152,11 @@ def parse(data: Mapping[str, Any], *, name: str, where: str) -> Suite:
     for env in envs:
         _refuse_unknown(env, _OWN, f"{where}, [[env]]")
         sampling = {**shared.get("sampling", {}), **env.get("sampling", {})}
-        entries.append(entry(**{**shared, **env, "sampling": sampling}, where=where))
+        entries.append(suite_entry(**{**shared, **env, "sampling": sampling}, where=where))
     return Suite(name=name, entries=tuple(entries), summary=str(data.get("summary", "")))
 
 
-def entry(
+def suite_entry(
     id: str = "",  # noqa: A002  # the key in the TOML file
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -168,7 +169,7 @@ def entry(
     level: str = "",
     sampling: Mapping[str, Any] | None = None,
     where: str = "an evaluation",
-) -> Entry:
+) -> SuiteEntry:
     """Build a validated suite entry."""
     parts = get_spec(id).parts
     for word, value, least in (("n", n, 1), ("k", k, 1), ("seed", seed, 0), ("turns", turns, 1)):
@@ -179,7 +180,7 @@ def entry(
         if not right or not seeds or len(set(seeds)) < len(seeds):
             raise BadValue(f"{where}: seeds must be distinct non-negative integers, got {seeds!r}")
     _refuse_unknown(sampling or {}, SAMPLING, f"{where}, sampling")
-    return Entry(
+    return SuiteEntry(
         id=id,
         kwargs=dict(kwargs or {}),
         seeds=tuple(range(seed, seed + n) if seeds is None else seeds),
@@ -191,42 +192,43 @@ def entry(
     )
 
 
-def changed(suite: Suite, *, kwargs: Mapping[str, Any], **given: Any) -> Suite:
+def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) -> Suite:
     """Return the suite with n, k, seed and turns overridden for all entries (None keeps them) and keywords added."""
-    said = {key: value for key, value in given.items() if value is not None}
+    overrides = {key: value for key, value in settings.items() if value is not None}
     for word, least in (("n", 1), ("seed", 0)):
-        if word in said and said[word] < least:
-            raise BadValue(f"{word} must be an integer of at least {least}, got {said[word]}")
+        if word in overrides and overrides[word] < least:
+            raise BadValue(f"{word} must be an integer of at least {least}, got {overrides[word]}")
     entries = []
-    for one in suite.entries:
-        seeds = list(one.seeds)
-        if "n" in said or "seed" in said:
+    for entry in suite.entries:
+        seeds = list(entry.seeds)
+        if "n" in overrides or "seed" in overrides:
             # An explicit list of seeds is truncated to n; consecutive seeds start at the given seed.
-            first, count = said.get("seed", seeds[0]), said.get("n", len(seeds))
+            first, count = overrides.get("seed", seeds[0]), overrides.get("n", len(seeds))
             plain = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
-            seeds = list(range(first, first + count)) if plain or "seed" in said else seeds[:count]
-        made = entry(
-            one.id,
-            kwargs={**one.kwargs, **kwargs},
-            seeds=seeds,
-            k=said.get("k", one.k),
-            turns=said.get("turns", one.turns),
-            category=one.category,
-            level=one.level,
-            sampling=one.sampling,
-            where="the command",
+            seeds = list(range(first, first + count)) if plain or "seed" in overrides else seeds[:count]
+        entries.append(
+            suite_entry(
+                entry.id,
+                kwargs={**entry.kwargs, **kwargs},
+                seeds=seeds,
+                k=overrides.get("k", entry.k),
+                turns=overrides.get("turns", entry.turns),
+                category=entry.category,
+                level=entry.level,
+                sampling=entry.sampling,
+                where="the command",
+            )
         )
-        entries.append(made)
     return replace(suite, entries=tuple(entries))
 
 
-def sampled(base: Sampling, given: Mapping[str, Any]) -> Sampling:
+def with_sampling(base: Sampling, settings: Mapping[str, Any]) -> Sampling:
     """Return `base` with the sampling overrides of a suite entry."""
-    said = dict(given)
-    if "stop" in said:
-        said["stop"] = (said["stop"],) if isinstance(said["stop"], str) else tuple(said["stop"])
+    overrides = dict(settings)
+    if "stop" in overrides:
+        overrides["stop"] = (overrides["stop"],) if isinstance(overrides["stop"], str) else tuple(overrides["stop"])
     try:
-        return replace(base, **said)
+        return replace(base, **overrides)
     except TypeError as err:
         raise BadValue(f"sampling: {err}") from err
 

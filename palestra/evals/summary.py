@@ -1,7 +1,7 @@
 """Summarize outcomes per environment, category and level, and in total, as JSON-compatible data.
 
-`table` depends on the episodes only, so that an interrupted evaluation ends with the same table as an uninterrupted one.
-Everything that depends on the clock is in `running`.
+`table` depends on the episodes only, so that an interrupted evaluation ends with the same table as one that ran
+through. Everything that depends on the clock is in `running`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from palestra.evals import stats
 from palestra.evals.outcomes import Key, Outcome
-from palestra.evals.suite import Entry, Suite
+from palestra.evals.suite import Suite, SuiteEntry
 from palestra.registry import get_spec
 
 Row = dict[str, Any]
@@ -58,7 +58,7 @@ def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | No
 _VALUES: Mapping[str, Callable[[Outcome], float]] = {"return": lambda one: one.reward, "score": lambda one: one.score}
 
 
-def _environment(entry: Entry, mine: Sequence[Outcome], prices: Prices) -> tuple[Row, dict[str, stats.Estimate]]:
+def _environment(entry: SuiteEntry, mine: Sequence[Outcome], prices: Prices) -> tuple[Row, dict[str, stats.Estimate]]:
     played = [one for one in mine if not one.failed]
     tasks: dict[int, list[Outcome]] = {}
     for one in played:
@@ -94,7 +94,7 @@ def _environment(entry: Entry, mine: Sequence[Outcome], prices: Prices) -> tuple
     return row, known
 
 
-def _other_task(entry: Entry) -> bool:
+def _other_task(entry: SuiteEntry) -> bool:
     """Return whether keywords differ from the registered ones, for which the stated rates do not apply."""
     return any(key not in ("tools", "max_tool_calls") for key in entry.kwargs)
 
@@ -151,11 +151,13 @@ def _named(name: str, estimate: stats.Estimate) -> Row:
 
 # Several environments
 
-_Known = tuple[Entry, Row, dict[str, stats.Estimate]]
+_Known = tuple[SuiteEntry, Row, dict[str, stats.Estimate]]
 
 
-def _groups(estimates: Sequence[_Known], by: Callable[[Entry], str], prices: Prices) -> list[Row]:
-    names = list(dict.fromkeys(by(entry) for entry, _, _ in estimates if by(entry)))  # entries without a level are left out
+def _groups(estimates: Sequence[_Known], by: Callable[[SuiteEntry], str], prices: Prices) -> list[Row]:
+    names = list(
+        dict.fromkeys(by(entry) for entry, _, _ in estimates if by(entry))
+    )  # entries without a level are left out
     return [_together(name, [one for one in estimates if by(one[0]) == name], prices) for name in names]
 
 

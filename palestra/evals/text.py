@@ -41,7 +41,9 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     if any(row.get("score") != row.get("success") for row in rows):
         found.append(("score", lambda row: interval(row, "score", number)))
     passes = {key for row in rows for key in row if key[:5] in ("pass@", "pass^") and key[5:].isdigit()}
-    found += [(key, _pass_cell(key)) for key in sorted(passes, key=_way) if int(key[5:]) > 1]  # pass@1 is the success rate
+    found += [
+        (key, _pass_cell(key)) for key in sorted(passes, key=_way) if int(key[5:]) > 1
+    ]  # pass@1 is the success rate
     found.append(("turns", _plain_cell("turns", ".1f")))
     found += [(name, _plain_cell(key, form)) for name, key, form in _PLAIN if any(row.get(key) for row in rows)]
     if any(row["failed"] for row in rows):

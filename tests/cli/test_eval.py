@@ -177,7 +177,7 @@ def test_the_command_on_record_repeats_it() -> None:
     command = json.loads(Path("runs/a/run.json").read_text())["command"]
     assert shlex.join(command).startswith(f"palestra eval {GAME} --agent random")
     before = Path("runs/a/table.csv").read_bytes()
-    assert palestra(*command[1:], "--fresh").returncode == 0
+    assert palestra(*command[1:], "--overwrite").returncode == 0
     assert Path("runs/a/table.csv").read_bytes() == before
 
 
@@ -197,7 +197,7 @@ def test_suites_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["game:Sudokku-v0-easy", "--agent", "expert"], "Did you mean game:Sudoku-v0-easy"),
         ([GAME, "--model", "expert"], "give it as --agent expert"),
         ([GAME, "--agent", "my_players:nobody"], "no attribute 'nobody'"),
-        ([GAME, "--agent", "expert", "-n", "0"], "n is a whole number from 1 up"),
+        ([GAME, "--agent", "expert", "-n", "0"], "n must be an integer of at least 1"),
         ([GAME, "--agent", "expert", "--max-failed", "2"], "a share from 0 to 1"),
         ([GAME, "--agent", "expert", "--concurrency", "0"], "--concurrency is at least 1"),
         ([GAME, "--model", "./nowhere"], "there is no folder"),

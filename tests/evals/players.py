@@ -1,4 +1,4 @@
-"""Functions that play, graders, and an environment that breaks on request, for the tests of this room."""
+"""Agent functions, graders, and an environment that fails on request, for the evaluation tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAME = "game:GuessTheNumber-v0-easy"
 
 
 def guess(observation: str, seed: int, turn: int) -> str:
-    """A guess that follows from the task, the attempt and the turn."""
+    """Return a guess that depends on the task, the attempt and the turn."""
     return f"\\boxed{{{Random(seed + turn).randint(1, 10)}}}"
 
 
@@ -26,17 +26,17 @@ def slow_guess(observation: str, seed: int, turn: int) -> str:
 
 
 def first(text: str) -> str:
-    """Takes the observation, whatever it calls it."""
+    """Receive the observation as the first argument under any name."""
     return "\\boxed{5}"
 
 
 async def counting(messages: list[Message]) -> str:
-    """One number a reply, from how long the conversation is."""
+    """Return one number per reply, from the length of the conversation."""
     return f"\\boxed{{{len(messages) // 2 + 1}}}"
 
 
 def choosy(observation: str, mood: str = "good", *, seed: int = -1, info: dict[str, Any] | None = None) -> str:
-    """Asks for some things by name, past one it does not."""
+    """Take some arguments by name and leave one default untouched."""
     assert mood == "good"
     assert seed >= 0
     assert info is not None
@@ -79,9 +79,9 @@ def sulking(trajectory: Trajectory) -> float:
 
 
 class Flaky(palestra.Env):
-    """Says yes or no to a number; resets of chosen seeds fail until they were tried often enough."""
+    """Accept or reject a number; resets of chosen seeds fail a given number of times."""
 
-    failures: ClassVar[dict[int, int]] = {}  # seed -> how many resets fail
+    failures: ClassVar[dict[int, int]] = {}  # number of failing resets per seed
     tried: ClassVar[Counter[int]] = Counter()
     played: ClassVar[Counter[int]] = Counter()
     reply: ClassVar[str] = "What is it?"
@@ -118,5 +118,5 @@ def three(observation: str) -> str:
 
 
 def by_seed(observation: str) -> str:
-    """Right for even seeds, which the first observation names."""
+    """Answer correctly for even seeds, which the first observation names."""
     return "3" if "0)" in observation or "Once" in observation else "4"

@@ -1,4 +1,4 @@
-"""Who plays, by name."""
+"""Test the agents that names refer to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.engines import Sampling
 from palestra.engines.default_model import default_model, save
 from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
-from palestra.evals.agents import ModelSettings, Player, kind_of, python_agent
+from palestra.evals.agents import EvaluatedAgent, ModelSettings, kind_of, python_agent
 from palestra.rollout import collect
 from tests.engines.stub_server import Stub
 from tests.evals.players import GAME
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("Qwen/Qwen3-1.7B", "hf"),
     ],
 )
-def test_names_tell_kinds(name: str, kind: str) -> None:
+def test_kind_of_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
 
@@ -50,7 +50,7 @@ def replies(name: str, episodes: int = 1, seed: int = 3) -> list[list[str]]:
     return [[turn.action.text for turn in t.turns] for t in result.trajectories]
 
 
-def test_a_function_gets_what_it_names() -> None:
+def test_function_arguments_are_passed_by_name() -> None:
     assert replies("guess") == replies("guess")
     for name in ("first", "choosy", "anything"):
         assert set(replies(name)[0]) == {"\\boxed{5}"}
@@ -58,8 +58,8 @@ def test_a_function_gets_what_it_names() -> None:
     assert said == [f"\\boxed{{{i + 1}}}" for i in range(len(said))]
 
 
-def test_a_function_that_raises_or_says_nothing_is_a_failure_not_a_loss() -> None:
-    for name, words in (("broken", "no idea"), ("wordless", "returns text, got int")):
+def test_exception_in_agent_function_is_a_failure() -> None:
+    for name, words in (("broken", "no idea"), ("wordless", "must return a string or an Action, got int")):
         result = asyncio.run(collect(python_agent(f"{HERE}:{name}"), GAME, episodes=2, seed=1, retries=0))
         assert not result.trajectories
         failure = result.failures[0].failure
@@ -70,36 +70,36 @@ def test_a_function_that_raises_or_says_nothing_is_a_failure_not_a_loss() -> Non
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (f"{HERE}:greedy", "what is 'wallet'"),
+        (f"{HERE}:greedy", "unknown argument 'wallet'"),
         (f"{HERE}:nobody", "no attribute 'nobody'"),
-        ("no_such_module:play", "no module 'no_such_module'"),
-        (f"{HERE}:GAME", "is a str; an agent is a function"),
+        ("no_such_module:play", "no module named 'no_such_module'"),
+        (f"{HERE}:GAME", "must be a function or a palestra Agent, got str"),
     ],
 )
-def test_names_that_lead_nowhere(name: str, words: str) -> None:
+def test_invalid_agent_names(name: str, words: str) -> None:
     with pytest.raises(BadValue, match=words):
         python_agent(name)
 
 
-def test_an_agent_of_ones_own() -> None:
-    assert isinstance(python_agent("palestra.agents:ExpertAgent"), ExpertAgent)
+def test_custom_agent() -> None:
+    assert isinstance(python_agent("palestra.agents:Expert"), Expert)
 
 
 async def opened(name: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    async with Player(name, ModelSettings(**settings)) as player:
-        return player.agent({"temperature": 0.0}), player.pinned()
+    async with EvaluatedAgent(name, ModelSettings(**settings)) as player:
+        return player.agent({"temperature": 0.0}), player.describe()
 
 
-def test_players_are_pinned_by_name() -> None:
+def test_players_are_recorded_by_name() -> None:
     agent, pinned = asyncio.run(opened("random"))
     assert isinstance(agent, RandomAgent)
     assert pinned == {"name": "random", "kind": "player"}
 
 
-def test_a_folder_is_pinned_by_its_weights_and_template(model: Path, tmp_path: Path) -> None:
+def test_model_folder_is_recorded_with_weights_and_template(model: Path, tmp_path: Path) -> None:
     agent, pinned = asyncio.run(opened(str(model), sampling=Sampling(max_tokens=5, temperature=0.7), device="cpu"))
-    assert isinstance(agent, ChatAgent)
-    assert (agent.sampling.temperature, agent.sampling.max_tokens) == (0.0, 5)  # what the environment asked for
+    assert isinstance(agent, Chat)
+    assert (agent.sampling.temperature, agent.sampling.max_tokens) == (0.0, 5)  # the override of the suite entry
     assert pinned["sampling"]["temperature"] == 0.7
     assert len(pinned["template"]) == 16
     assert pinned["weights"] == fingerprint(model)
@@ -120,7 +120,7 @@ def test_the_folder_of_a_run_is_its_best_model(tmp_path: Path, model: Path) -> N
     run.mkdir()
     (run / "run.json").write_text("{}")
     assert model_folder(str(run)) == str(run)
-    with pytest.raises(BadValue, match="no model yet"):
+    with pytest.raises(BadValue, match="has not saved a model yet"):
         asyncio.run(opened(str(run)))
     (run / "last").symlink_to(model)
     assert model_folder(str(run)) == str(run / "last")
@@ -128,19 +128,19 @@ def test_the_folder_of_a_run_is_its_best_model(tmp_path: Path, model: Path) -> N
     assert model_folder(str(run)) == str(run / "best")
 
 
-def test_a_server_is_pinned_by_its_model() -> None:
+def test_server_is_recorded_with_its_model() -> None:
     with Stub("plain", context=4096) as server:
         _, pinned = asyncio.run(opened(server.url))
     assert (pinned["kind"], pinned["model"], pinned["template"]) == ("server", "toy", None)
 
 
-def test_a_key_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     with pytest.raises(BadValue, match="MY_KEY"):
         asyncio.run(opened("http://localhost:1/v1", api_key_env="MY_KEY"))
 
 
-def test_the_key_comes_from_where_the_flag_says_and_is_pinned_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_key_is_read_from_the_variable_and_never_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "s3cret")
     with Stub("plain", context=4096, key="s3cret") as server:
         _, pinned = asyncio.run(opened(server.url, api_key_env="MY_KEY"))

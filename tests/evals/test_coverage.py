@@ -1,4 +1,4 @@
-"""How often the 95% intervals hold the truth, in samples drawn from where it is known: between 93 and 97 in 100."""
+"""Measure the coverage of the 95% intervals on simulated data: between 93% and 97%."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Draw = Callable[[Random], Estimate]
 
 
 def coverage(draw: Draw, truth: float, samples: int) -> float:
-    """The share of intervals that hold `truth`; one that does not exist does not."""
+    """Return the share of intervals that contain `truth`; a missing interval counts as a miss."""
     rng = Random(2026)
     found = [draw(rng) for _ in range(samples)]
     return sum(one.low is not None and one.high is not None and one.low <= truth <= one.high for one in found) / samples
@@ -27,7 +27,7 @@ def sound(share: float) -> bool:
 
 @pytest.mark.parametrize("n", [30, 100, 300])
 def test_success_of_single_attempts(n: int) -> None:
-    """Exactly, by adding up the binomial; over rates, since no single one can be hit by a whole number of successes."""
+    """Compute coverage exactly from the binomial, averaged over rates because it oscillates with the rate."""
     intervals = [rate([[i < solved] for i in range(n)]) for solved in range(n + 1)]
     shares = []
     for p in [i / 50 for i in range(3, 48)]:
@@ -42,7 +42,7 @@ def test_success_of_single_attempts(n: int) -> None:
     [(0.5, 0.5, 50, 4), (0.3, 1.7, 50, 4), (2, 2, 100, 2), (5, 5, 30, 8), (1, 9, 100, 4), (200, 200, 50, 4)],
 )
 def test_success_of_several_attempts(a: float, b: float, tasks: int, k: int) -> None:
-    """Tasks are easy or hard as a beta distribution says; attempts at one are alike by so much."""
+    """Draw task difficulties from a beta distribution, which correlates attempts at one task."""
 
     def draw(rng: Random) -> Estimate:
         chances = [rng.betavariate(a, b) for _ in range(tasks)]
@@ -52,7 +52,7 @@ def test_success_of_several_attempts(a: float, b: float, tasks: int, k: int) -> 
 
 
 def test_attempts_taken_for_tasks_would_not_cover() -> None:
-    """The test can fail: without regard to tasks the interval is far too short."""
+    """Check that the interval is far too short when attempts are treated as independent tasks."""
 
     def draw(rng: Random) -> Estimate:
         chances = [rng.betavariate(0.5, 0.5) for _ in range(50)]
@@ -91,7 +91,7 @@ def test_means(kind: str) -> None:
 
 
 def test_means_of_tasks_with_several_attempts() -> None:
-    """Scores of four attempts that share their task's difficulty."""
+    """Draw scores of four attempts that share the difficulty of their task."""
 
     def draw(rng: Random) -> Estimate:
         levels = [rng.betavariate(0.5, 1.5) for _ in range(40)]
@@ -121,7 +121,7 @@ def test_paired_differences_of_success(up: float, down: float, n: int) -> None:
 
 
 def test_paired_differences_of_several_attempts() -> None:
-    """Four attempts of each at tasks that are easy or hard for both, the second a little better throughout."""
+    """Draw four attempts per agent at tasks of shared difficulty, the second agent slightly better."""
 
     def draw(rng: Random) -> Estimate:
         values = []

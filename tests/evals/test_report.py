@@ -1,4 +1,4 @@
-"""The page, the table as CSV and in words."""
+"""Test the HTML report, the CSV table and the text table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from palestra.errors import BadValue
-from palestra.evals import Evaluation, Player, Suite, entry, evaluate, write_report
+from palestra.evals import EvaluatedAgent, Evaluation, Suite, run_evaluation, suite_entry, write_report
 from palestra.evals.report import pass_chart, sample
 from palestra.evals.text import aligned, markdown, table_text
 from palestra.reports.ranges import Range, draw
@@ -24,13 +24,13 @@ NASTY = "<script>alert(1)</script>"
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     ids = (GAME, "game:Sokoban-v0-easy", "math:Arithmetic-v0-easy")
-    suite = Suite(name=f"three {NASTY}", entries=tuple(entry(one, n=12, k=2) for one in ids))
+    suite = Suite(name=f"three {NASTY}", entries=tuple(suite_entry(one, n=12, k=2) for one in ids))
     folder = tmp_path_factory.mktemp("evals") / "a"
-    return asyncio.run(evaluate(suite, Player("random"), folder, command=["palestra", "eval", NASTY]))
+    return asyncio.run(run_evaluation(suite, EvaluatedAgent("random"), folder, command=["palestra", "eval", NASTY]))
 
 
 class Balance(HTMLParser):
-    """Collects what a page would fetch or run, and whether every element is closed."""
+    """Collect the resources a page would fetch or run, and check that every element is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_one_page_that_needs_nothing_else(done: Evaluation) -> None:
+def test_report_is_self_contained(done: Evaluation) -> None:
     text = write_report(done.folder).read_text()
     page = Balance()
     page.feed(text)

@@ -1,4 +1,4 @@
-"""Judging stored episodes again, without asking the agent."""
+"""Test scoring stored episodes again without calling the agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ import pytest
 
 import palestra
 from palestra.errors import BadValue
-from palestra.evals import Player, Rescored, Settings, Suite, compare, entry, evaluate, rescore, write_report
+from palestra.evals import (
+    EvalSettings,
+    EvaluatedAgent,
+    RescoreResult,
+    Suite,
+    compare,
+    rescore,
+    run_evaluation,
+    suite_entry,
+    write_report,
+)
 from palestra.rollout import read
 from tests.evals.players import GAME, Flaky
 
@@ -28,12 +38,12 @@ def flaky() -> Iterator[str]:
 
 
 def played(folder: Path, env_id: str, who: str = "random", **more: Any) -> Path:
-    suite = Suite(name="test", entries=(entry(env_id, **more),))
-    asyncio.run(evaluate(suite, Player(who), folder, settings=Settings(retries=0), command=[]))
+    suite = Suite(name="test", entries=(suite_entry(env_id, **more),))
+    asyncio.run(run_evaluation(suite, EvaluatedAgent(who), folder, settings=EvalSettings(retries=0), command=[]))
     return folder
 
 
-def again(source: Path, folder: Path, **more: Any) -> Rescored:
+def again(source: Path, folder: Path, **more: Any) -> RescoreResult:
     return asyncio.run(rescore(source, folder, command=[], **more))
 
 
@@ -51,7 +61,7 @@ def test_nothing_changed_gives_the_same_table(tmp_path: Path) -> None:
     assert compare(source, tmp_path / "b")["total"]["difference"] == 0
 
 
-def test_a_changed_grader_changes_verdicts_and_the_agent_is_not_asked(flaky: str, tmp_path: Path) -> None:
+def test_changed_grader_changes_results_without_calling_the_agent(flaky: str, tmp_path: Path) -> None:
     source = played(tmp_path / "a", flaky, f"{HERE}:three", n=5)
     Flaky.wanted = 4
     found = again(source, tmp_path / "b")
@@ -60,18 +70,18 @@ def test_a_changed_grader_changes_verdicts_and_the_agent_is_not_asked(flaky: str
     assert found.evaluation.summary["table"]["total"]["success"] == 0.0
 
 
-def test_other_replies_are_told_episode_by_episode(flaky: str, tmp_path: Path) -> None:
+def test_differing_observations_are_reported_per_episode(flaky: str, tmp_path: Path) -> None:
     source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
     Flaky.reply = "Guess!"
     found = again(source, tmp_path / "b")
-    assert found.replays == {"other replies": 3}
-    assert "other replies from turn 1 on" in write_report(tmp_path / "b").read_text()
+    assert found.replays == {"observations differ": 3}
+    assert "observations differ from turn 1" in write_report(tmp_path / "b").read_text()
     assert found.evaluation.summary["replay"]["episodes"] == [
-        {"env": flaky, "seed": seed, "member": 0, "replay": "other replies from turn 1 on"} for seed in range(3)
+        {"env": flaky, "seed": seed, "member": 0, "replay": "observations differ from turn 1"} for seed in range(3)
     ]
 
 
-def test_an_episode_that_now_ends_early_is_judged_and_marked(flaky: str, tmp_path: Path) -> None:
+def test_early_end_is_scored_and_marked(flaky: str, tmp_path: Path) -> None:
     source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
     Flaky.turns = 1
     found = again(source, tmp_path / "b")
@@ -79,7 +89,7 @@ def test_an_episode_that_now_ends_early_is_judged_and_marked(flaky: str, tmp_pat
     assert found.evaluation.summary["table"]["total"]["success"] == 1.0
 
 
-def test_an_episode_that_now_goes_on_cannot_be_judged(flaky: str, tmp_path: Path) -> None:
+def test_unfinished_replay_is_a_failure(flaky: str, tmp_path: Path) -> None:
     source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
     Flaky.turns = 5
     found = again(source, tmp_path / "b")
@@ -88,7 +98,7 @@ def test_an_episode_that_now_goes_on_cannot_be_judged(flaky: str, tmp_path: Path
     assert found.evaluation.summary["table"]["total"]["failed_by"] == {"env": 3}
 
 
-def test_what_was_cut_short_stays_so(tmp_path: Path) -> None:
+def test_truncated_episode_stays_truncated(tmp_path: Path) -> None:
     source = played(tmp_path / "a", "game:Sokoban-v0-easy", n=4, turns=2)
     found = again(source, tmp_path / "b")
     assert found.replays == {"same": 4}
@@ -103,7 +113,7 @@ def test_other_keywords(tmp_path: Path) -> None:
     assert any(len([r for r in t.rewards if r]) > 1 for t in read(tmp_path / "b" / "episodes.jsonl"))
 
 
-def test_failures_were_never_judged_and_stay_out(flaky: str, tmp_path: Path) -> None:
+def test_failures_are_not_rescored(flaky: str, tmp_path: Path) -> None:
     Flaky.failures = {1: 1}
     source = played(tmp_path / "a", flaky, f"{HERE}:three", n=3)
     found = again(source, tmp_path / "b")
@@ -111,7 +121,7 @@ def test_failures_were_never_judged_and_stay_out(flaky: str, tmp_path: Path) -> 
     assert found.evaluation.left == 1
 
 
-def test_a_function_judges(tmp_path: Path) -> None:
+def test_grader_function(tmp_path: Path) -> None:
     source = played(tmp_path / "a", GAME, n=20)
     lengths = {t.seed: len(t.turns) for t in read(source / "episodes.jsonl")}
     found = again(source, tmp_path / "b", grader=f"{HERE}:short_is_good")
@@ -124,13 +134,13 @@ def test_a_function_judges(tmp_path: Path) -> None:
     assert row["success"] == row["score"] == 1.0
 
 
-def test_a_function_that_breaks_is_no_zero(tmp_path: Path) -> None:
+def test_exception_in_grader_is_a_failure(tmp_path: Path) -> None:
     source = played(tmp_path / "a", GAME, n=6)
     row = again(source, tmp_path / "b", grader=f"{HERE}:sulking").evaluation.summary["table"]["total"]
     assert (row["episodes"], row["failed_by"]) == (3, {"grader": 3})
 
 
-def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_rescore_resumes(tmp_path: Path) -> None:
     source = played(tmp_path / "a", GAME, n=10)
     whole = again(source, tmp_path / "b")
     path = tmp_path / "b" / "episodes.jsonl"
@@ -143,11 +153,11 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_mistakes(tmp_path: Path) -> None:
     source = played(tmp_path / "a", GAME, n=1)
-    with pytest.raises(BadValue, match="stays as it is"):
+    with pytest.raises(BadValue, match="does not overwrite its source"):
         again(source, source)
-    with pytest.raises(BadValue, match="leave one of the two out"):
+    with pytest.raises(BadValue, match="exclude each other"):
         again(source, tmp_path / "b", grader=f"{HERE}:half", kwargs={"max_turns": 2})
-    with pytest.raises(BadValue, match="a grader is a function"):
+    with pytest.raises(BadValue, match="must be a function of a trajectory"):
         again(source, tmp_path / "b", grader=f"{HERE}:GAME")
     again(source, tmp_path / "b")
     with pytest.raises(BadValue, match=r"rescored\.grader: nothing ->"):

@@ -1,4 +1,4 @@
-"""Evaluations in their folders: complete, resumable, independent of order; failures apart."""
+"""Test evaluation folders: complete, resumable, independent of order, failures counted separately."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ import pytest
 
 import palestra
 from palestra.errors import BadValue
-from palestra.evals import Evaluation, Player, Prices, Settings, Suite, entry, evaluate, read_record
-from palestra.evals.folder import claimed, differences
+from palestra.evals import (
+    EvalSettings,
+    EvaluatedAgent,
+    Evaluation,
+    Prices,
+    Suite,
+    evaluate,
+    read_evaluation,
+    run_evaluation,
+    suite_entry,
+)
+from palestra.evals.folder import differences, locked
 from palestra.evals.outcomes import read_outcomes
 from palestra.evals.report import write_report
 from palestra.rollout import read
@@ -33,12 +43,19 @@ def flaky() -> Iterator[str]:
 
 
 def suite(*ids: str, **more: Any) -> Suite:
-    return Suite(name="test", entries=tuple(entry(one, **more) for one in ids))
+    return Suite(name="test", entries=tuple(suite_entry(one, **more) for one in ids))
 
 
-def run(what: Suite, who: str, folder: Path, *, fresh: bool = False, **settings: Any) -> Evaluation:
+def run(what: Suite, who: str, folder: Path, *, overwrite: bool = False, **settings: Any) -> Evaluation:
     return asyncio.run(
-        evaluate(what, Player(who), folder, settings=Settings(**settings), fresh=fresh, command=["palestra", "eval"])
+        run_evaluation(
+            what,
+            EvaluatedAgent(who),
+            folder,
+            settings=EvalSettings(**settings),
+            overwrite=overwrite,
+            command=["palestra", "eval"],
+        )
     )
 
 
@@ -66,9 +83,9 @@ def test_every_episode_is_there_and_the_table_adds_up(tmp_path: Path) -> None:
     assert total["success"] == pytest.approx(sum(rates) / 2)
 
 
-def test_what_was_run_is_pinned(tmp_path: Path) -> None:
+def test_settings_are_recorded(tmp_path: Path) -> None:
     run(suite(GAME, n=4, kwargs={"max_turns": 3}, turns=2), "expert", tmp_path / "a")
-    record = read_record(tmp_path / "a")
+    record = read_evaluation(tmp_path / "a")
     (one,) = record.suite.entries
     assert (one.id, dict(one.kwargs), one.seeds, one.turns) == (GAME, {"max_turns": 3}, (0, 1, 2, 3), 2)
     assert record.saved["kind"] == "eval"
@@ -77,20 +94,20 @@ def test_what_was_run_is_pinned(tmp_path: Path) -> None:
     assert all(len(t.turns) <= 2 for t in read(tmp_path / "a" / "episodes.jsonl"))
 
 
-def test_other_keywords_make_another_task_so_nothing_is_normalised(tmp_path: Path) -> None:
+def test_no_normalised_score_with_other_keywords(tmp_path: Path) -> None:
     done = run(suite(GAME, n=4, kwargs={"max_turns": 3}), "expert", tmp_path / "a")
     assert "normalised" not in done.summary["table"]["envs"][0]
 
 
 @pytest.mark.parametrize("stop_after", [1, 17, 59])
-def test_a_part_of_the_file_is_gone_on_from_and_gives_the_same_table(stop_after: int, tmp_path: Path) -> None:
+def test_resuming_from_a_partial_file_gives_the_same_table(stop_after: int, tmp_path: Path) -> None:
     what = suite(GAME, n=20, k=3)
     whole = run(what, f"{HERE}:guess", tmp_path / "whole", concurrency=7)
     lines = (tmp_path / "whole" / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     part = tmp_path / "part"
     part.mkdir()
     (part / "run.json").write_bytes((tmp_path / "whole" / "run.json").read_bytes())
-    # A kill leaves what was written, and half of what was being written.
+    # A kill leaves the written lines and one partial line.
     (part / "episodes.jsonl").write_bytes(
         b"".join(lines[:stop_after]) + lines[stop_after][: len(lines[stop_after]) // 2]
     )
@@ -102,48 +119,48 @@ def test_a_part_of_the_file_is_gone_on_from_and_gives_the_same_table(stop_after:
     assert (part / "table.csv").read_bytes() == (tmp_path / "whole" / "table.csv").read_bytes()
 
 
-def test_a_finished_one_plays_nothing(tmp_path: Path) -> None:
+def test_finished_evaluation_plays_nothing(tmp_path: Path) -> None:
     what = suite(GAME, n=5)
     run(what, "expert", tmp_path / "a")
     assert run(what, "expert", tmp_path / "a").played == 0
 
 
-def test_other_settings_are_refused_by_name_and_fresh_starts_over(tmp_path: Path) -> None:
+def test_other_settings_are_refused_and_overwrite_starts_over(tmp_path: Path) -> None:
     run(suite(GAME, n=5), "expert", tmp_path / "a")
     with pytest.raises(BadValue) as caught:
         run(suite(GAME, n=6, k=2), "random", tmp_path / "a")
     text = str(caught.value)
-    for words in ('agent.name: "expert" -> "random"', "seeds.count: 5 -> 6", ".k: 1 -> 2", "--fresh"):
+    for words in ('agent.name: "expert" -> "random"', "seeds.count: 5 -> 6", ".k: 1 -> 2", "--overwrite"):
         assert words in text
-    done = run(suite(GAME, n=6, k=2), "random", tmp_path / "a", fresh=True)
+    done = run(suite(GAME, n=6, k=2), "random", tmp_path / "a", overwrite=True)
     assert done.played == 12
     assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 12
 
 
-def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"config": {}}))
     (tmp_path / "metrics.jsonl").write_text("")
-    for fresh in (False, True):
-        with pytest.raises(BadValue, match="another kind"):
-            run(suite(GAME, n=1), "expert", tmp_path, fresh=fresh)
+    for overwrite in (False, True):
+        with pytest.raises(BadValue, match="holds a training run"):
+            run(suite(GAME, n=1), "expert", tmp_path, overwrite=overwrite)
     assert json.loads((tmp_path / "run.json").read_text()) == {"config": {}}
-    with pytest.raises(BadValue, match="another kind"):
-        read_record(tmp_path)
+    with pytest.raises(BadValue, match="holds a training run"):
+        read_evaluation(tmp_path)
     with pytest.raises(BadValue, match=r"run\.json is missing"):
-        read_record(tmp_path / "nowhere")
+        read_evaluation(tmp_path / "nowhere")
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(BadValue, match="another process is evaluating"):
+    with locked(tmp_path), pytest.raises(BadValue, match="another process is evaluating"):
         run(suite(GAME, n=1), "expert", tmp_path)
 
 
-def test_what_breaks_is_tried_again_and_counted_apart(flaky: str, tmp_path: Path) -> None:
+def test_failures_are_retried_and_counted_separately(flaky: str, tmp_path: Path) -> None:
     Flaky.failures = {1: 2, 4: 100}
     done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=2)
     row = done.summary["table"]["envs"][0]
     assert (row["episodes"], row["failed"], row["failed_by"], row["missing"]) == (5, 1, {"env": 1}, 0)
-    assert row["success"] == 1.0  # of those that were played; a failure is no loss
+    assert row["success"] == 1.0  # of the episodes with a result; a failure is not a loss
     assert done.left == 1
     assert done.summary["running"]["retries"] == 4
     assert Flaky.tried[1] == 3
@@ -156,13 +173,13 @@ def test_failures_are_played_again_by_the_same_command_and_nothing_else_is(flaky
     done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=0)
     assert (done.played, done.left) == (2, 0)
     assert set(Flaky.played.values()) == {1}
-    assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 8  # the failures stay on record
+    assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 8  # the failures stay in the file
     Flaky.forget()
     whole = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "b")
     assert whole.summary["table"] == done.summary["table"]
 
 
-def test_too_many_failures_in_a_row_end_it(flaky: str, tmp_path: Path) -> None:
+def test_too_many_consecutive_failures_stop_the_run(flaky: str, tmp_path: Path) -> None:
     Flaky.failures = dict.fromkeys(range(50), 100)
     done = run(suite(flaky, n=50), f"{HERE}:three", tmp_path / "a", retries=0, give_up_after=5, concurrency=1)
     assert "5 consecutive episodes failed" in (done.stopped or "")
@@ -184,7 +201,7 @@ def test_tokens_and_cost_of_a_server_that_shows_no_ids(tmp_path: Path) -> None:
     assert row["tokens_written"] > 0
     assert row["cost"] == pytest.approx(4 * (2 * row["tokens_read"] + 10 * row["tokens_written"]) / 1e6)
     assert {body["max_tokens"] for body in sent} == {8}
-    assert len({body["seed"] for body in sent}) == len(sent)  # each reply has a seed of its own
+    assert len({body["seed"] for body in sent}) == len(sent)  # every reply has its own seed
     assert read_outcomes(tmp_path / "a")[0, 0, 0].tokens_written
     (call,) = next(read(tmp_path / "a" / "episodes.jsonl")).turns[0].action.calls
     assert call.ids == []
@@ -199,8 +216,8 @@ def test_differences_name_the_place() -> None:
     assert differences(before, before) == []
 
 
-def test_who_watches_sees_a_summary_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palestra.evals.run.KEEP_EVERY", 0.0)
+def test_summary_is_written_during_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palestra.evals.run.SUMMARY_INTERVAL", 0.0)
     seen = []
 
     def look(observation: str) -> str:
@@ -214,15 +231,28 @@ def test_who_watches_sees_a_summary_meanwhile(tmp_path: Path, monkeypatch: pytes
     assert 0 < seen[-1] < 5
 
 
-def test_the_wall_clock_counts_time_once_and_pauses_not_at_all(tmp_path: Path) -> None:
+def test_wall_clock_ignores_pauses_and_overlap(tmp_path: Path) -> None:
     what = suite(GAME, n=6)
     run(what, f"{HERE}:slow_guess", tmp_path / "a", concurrency=3)
     path = tmp_path / "a" / "episodes.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for i, data in enumerate(lines):  # three at once, then a pause of an hour, then three at once
+    for i, data in enumerate(lines):  # three concurrent episodes, a pause of an hour, three concurrent episodes
         data["started"], data["seconds"] = 1000.0 + 3600 * (i // 3) + 0.5 * (i % 3), 2.0
     path.write_text("".join(json.dumps(data) + "\n" for data in lines))
     running = run(what, f"{HERE}:slow_guess", tmp_path / "a").summary["running"]
     assert running["wall_seconds"] == pytest.approx(6.0)
     assert running["seconds_per_episode"] == pytest.approx(2.0)
     assert running["envs"] == {GAME: pytest.approx(2.0)}
+
+
+def test_python_api_evaluates_names_and_functions(tmp_path: Path) -> None:
+    result = evaluate(GAME, "expert", n=3, out=tmp_path / "expert")
+    assert result.success == 1.0
+    assert "<table" in result._repr_html_()
+    again = evaluate(GAME, "expert", n=3, out=tmp_path / "expert")
+    assert again.played == 0
+
+    async def in_a_notebook() -> Evaluation:  # inside a running event loop
+        return evaluate([GAME], lambda observation: r"\boxed{5}", n=2, k=2, out=tmp_path / "function")
+
+    assert asyncio.run(in_a_notebook()).planned == 4

@@ -1,4 +1,4 @@
-"""Estimates against closed forms, tables and brute force."""
+"""Test estimates against closed forms, published tables and brute force."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_attempts_at_a_task_never_count_for_more_than_tasks_of_their_own(tasks: 
 def test_attempts_that_are_all_alike_count_once() -> None:
     outcomes = [i % 3 == 0 for i in range(60)]
     four, one = rate([[outcome] * 4 for outcome in outcomes]), rate([[outcome] for outcome in outcomes])
-    # Up to the step from the normal's quantile to Student's, and from n to n - 1.
+    # Up to the difference between the normal and Student quantiles, and between n and n - 1.
     assert isclose(four.weight, one.weight, rel_tol=0.07)
 
 
@@ -107,7 +107,7 @@ def test_a_mean_of_normal_values_has_students_interval() -> None:
     assert isclose(high, middle + student(399) * error, abs_tol=0.15 * error)
 
 
-def test_an_interval_leans_where_values_do() -> None:
+def test_interval_is_skewed_like_the_values() -> None:
     rng = Random(2)
     found = mean([[rng.expovariate(1.0)] for _ in range(40)])
     low, high = edges(found)
@@ -192,7 +192,7 @@ def test_more_than_was_tried_is_refused() -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
-def test_mcnemar_is_a_coin(wins: int, losses: int) -> None:
+def test_mcnemar_equals_a_binomial_test(wins: int, losses: int) -> None:
     n = wins + losses
     far = abs(wins - losses)
     expected = sum(comb(n, i) for i in range(n + 1) if abs(2 * i - n) >= far) / 2**n
@@ -229,7 +229,7 @@ def test_holm_by_hand() -> None:
     assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
-def test_no_pair_apart_is_not_certainty() -> None:
+def test_interval_of_equal_pairs_is_not_empty() -> None:
     low, high = edges(difference([0.0] * 20))
     assert -0.2 < low < 0 < high < 0.2
     low, high = edges(difference([1.0] * 5))

@@ -1,4 +1,4 @@
-"""Suites: the package's own, a user's file, what a command changes."""
+"""Test built-in suites, suite files and command-line overrides."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from palestra.engines import Sampling
 from palestra.errors import BadValue, UnknownEnv
-from palestra.evals import Player, Settings, evaluate
-from palestra.evals.suite import Entry, changed, entry, load, sampled, shipped
+from palestra.evals import EvalSettings, EvaluatedAgent, run_evaluation
+from palestra.evals.suite import SuiteEntry, builtin_suites, load_suite, suite_entry, with_overrides, with_sampling
 from palestra.registry import get_spec
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -24,9 +24,9 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", builtin_suites())
 def test_shipped_suites_need_no_download(name: str) -> None:
-    suite = load(f"suite:{name}")
+    suite = load_suite(f"suite:{name}")
     assert suite.summary
     for one in suite.entries:
         assert not get_spec(one.id).needs_data
@@ -37,24 +37,32 @@ def test_shipped_suites_need_no_download(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["code", "math", "qa", "reasoning", "worlds"])
 def test_the_expert_solves_a_task_of_everything(name: str, tmp_path: Path) -> None:
-    suite = changed(load(f"suite:{name}"), kwargs={}, n=1, k=None, seed=5, turns=None)
-    done = asyncio.run(evaluate(suite, Player("expert"), tmp_path, settings=Settings(concurrency=4), command=[]))
+    suite = with_overrides(load_suite(f"suite:{name}"), kwargs={}, n=1, k=None, seed=5, turns=None)
+    done = asyncio.run(
+        run_evaluation(suite, EvaluatedAgent("expert"), tmp_path, settings=EvalSettings(concurrency=4), command=[])
+    )
     for row in done.summary["table"]["envs"]:
         assert row["failed"] == 0, row
         assert row["success"] == 1.0 or row["expert_success"] < 1.0, row
 
 
-def test_the_suites_there_are() -> None:
-    assert {"code", "games", "math", "qa", "reasoning", "worlds"} <= set(shipped())
-    families = {get_spec(one.id).parts.name for one in load("suite:games").entries}
+def test_builtin_suites() -> None:
+    assert {"code", "games", "math", "qa", "reasoning", "worlds"} <= set(builtin_suites())
+    families = {get_spec(one.id).parts.name for one in load_suite("suite:games").entries}
     assert len(families) == 13
-    worlds = {get_spec(one.id).parts.family for one in load("suite:worlds").entries}
-    assert worlds == {"babyai", "search", "sql", "textcraft", "webshop"}  # ScienceWorld, which needs Java, has its own
-    assert {get_spec(one.id).parts.family for one in load("suite:science").entries} == {"sciworld"}
+    worlds = {get_spec(one.id).parts.family for one in load_suite("suite:worlds").entries}
+    assert worlds == {
+        "babyai",
+        "search",
+        "sql",
+        "textcraft",
+        "webshop",
+    }  # ScienceWorld needs Java and has its own suite
+    assert {get_spec(one.id).parts.family for one in load_suite("suite:science").entries} == {"sciworld"}
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
-    suite = load(
+def test_suite_file(tmp_path: Path) -> None:
+    suite = load_suite(
         written(
             tmp_path,
             f"""
@@ -86,47 +94,47 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert (two.seeds, two.k, two.category, two.level) == ((3, 1, 4), 1, "puzzles", "brutal")
     assert dict(two.sampling) == {"temperature": 0.0, "max_tokens": 9}
     assert two.name == "game:Sudoku-v0-hard(max_turns=3)"
-    assert sampled(Sampling(top_p=0.9), two.sampling) == Sampling(top_p=0.9, temperature=0.0, max_tokens=9)
+    assert with_sampling(Sampling(top_p=0.9), two.sampling) == Sampling(top_p=0.9, temperature=0.0, max_tokens=9)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("n = 5", "name its environments"),
-        ("nn = 5\n[[env]]\nid = 'x'", "no setting 'nn'"),
+        ("n = 5", "list the environments"),
+        ("nn = 5\n[[env]]\nid = 'x'", "unknown setting 'nn'"),
         (f"[[env]]\nid = '{GAME}'\nsed = 3", "Did you mean seed"),
-        (f"[[env]]\nid = '{GAME}'\nn = 0", "n is a whole number from 1 up"),
-        (f"[[env]]\nid = '{GAME}'\nk = 1.5", "k is a whole number from 1 up"),
-        (f"[[env]]\nid = '{GAME}'\nseeds = [1, 1]", "seeds are different whole numbers"),
+        (f"[[env]]\nid = '{GAME}'\nn = 0", "n must be an integer of at least 1"),
+        (f"[[env]]\nid = '{GAME}'\nk = 1.5", "k must be an integer of at least 1"),
+        (f"[[env]]\nid = '{GAME}'\nseeds = [1, 1]", "seeds must be distinct"),
         (f"[[env]]\nid = '{GAME}'\nsampling = {{ temprature = 1 }}", "Did you mean temperature"),
         ("[[env]\n", "is not TOML"),
     ],
 )
-def test_mistakes_are_named(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_suite_files(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(BadValue, match=words):
-        load(written(tmp_path, text))
+        load_suite(written(tmp_path, text))
 
 
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="Did you mean suite:games"):
-        load("suite:gamse")
-    with pytest.raises(BadValue, match="cannot be read"):
-        load(str(tmp_path / "none.toml"))
+        load_suite("suite:gamse")
+    with pytest.raises(BadValue, match="cannot read the suite"):
+        load_suite(str(tmp_path / "none.toml"))
     with pytest.raises(UnknownEnv, match="Did you mean game:Sudoku-v0-easy"):
-        load(written(tmp_path, "[[env]]\nid = 'game:Sudokku-v0-easy'"))
+        load_suite(written(tmp_path, "[[env]]\nid = 'game:Sudokku-v0-easy'"))
 
 
-def test_a_command_has_the_last_word() -> None:
-    suite = changed(load("suite:games"), kwargs={"max_turns": 4}, n=3, k=2, seed=50, turns=None)
+def test_command_line_overrides_the_suite() -> None:
+    suite = with_overrides(load_suite("suite:games"), kwargs={"max_turns": 4}, n=3, k=2, seed=50, turns=None)
     for one in suite.entries:
         assert (one.seeds, one.k, one.turns) == ((50, 51, 52), 2, None)
         assert one.kwargs["max_turns"] == 4
 
 
 def test_chosen_seeds_are_cut_not_replaced() -> None:
-    suite = load("suite:games")
-    listed = entry(GAME, seeds=[9, 4, 7])
-    cut = changed(type(suite)(name="x", entries=(listed,)), kwargs={}, n=2, k=None, seed=None, turns=None)
+    suite = load_suite("suite:games")
+    listed = suite_entry(GAME, seeds=[9, 4, 7])
+    cut = with_overrides(type(suite)(name="x", entries=(listed,)), kwargs={}, n=2, k=None, seed=None, turns=None)
     assert cut.entries[0].seeds == (9, 4)
 
 
@@ -136,12 +144,12 @@ def test_chosen_seeds_are_cut_not_replaced() -> None:
     st.none() | st.integers(1, 9),
 )
 def test_json_and_back(seeds: list[int], k: int, turns: int | None) -> None:
-    one = entry(GAME, seeds=seeds, k=k, turns=turns, kwargs={"max_turns": 3}, sampling={"temperature": 0.5})
-    assert Entry.from_json(one.to_json()) == one
+    one = suite_entry(GAME, seeds=seeds, k=k, turns=turns, kwargs={"max_turns": 3}, sampling={"temperature": 0.5})
+    assert SuiteEntry.from_json(one.to_json()) == one
 
 
 def test_tasks_of_a_seed_share_it_and_nothing_else() -> None:
-    tasks = entry(GAME, n=3, k=2, seed=10, turns=5).tasks(4)
+    tasks = suite_entry(GAME, n=3, k=2, seed=10, turns=5).tasks(4)
     assert [(t.seed, t.group, t.member) for t in tasks] == [
         (10, 0, 0), (10, 0, 1), (11, 1, 0), (11, 1, 1), (12, 2, 0), (12, 2, 1),
     ]  # fmt: skip

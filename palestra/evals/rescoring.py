@@ -19,11 +19,11 @@ from typing import Any
 from palestra.agents import Agent, AgentSession
 from palestra.core import Env
 from palestra.errors import BadValue, ContextFull, EnvFailed
-from palestra.evals.agents import imported
-from palestra.evals.folder import Record, begin, claimed, plan_of, read_record
+from palestra.evals.agents import import_object
+from palestra.evals.folder import EvaluationRecord, locked, plan_of, prepare_folder, read_evaluation
 from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
-from palestra.evals.run import Evaluation, Settings, horizons, write_summary
-from palestra.evals.suite import Suite, changed
+from palestra.evals.run import EvalSettings, Evaluation, horizons, write_summary
+from palestra.evals.suite import Suite, with_overrides
 from palestra.rollout import Trajectory, Writer, stream
 from palestra.rollout.codec import from_json, to_json
 from palestra.rollout.store import read_json
@@ -36,7 +36,7 @@ SAME = "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rescored:
+class RescoreResult:
     """Result of `rescore`."""
 
     evaluation: Evaluation
@@ -50,52 +50,52 @@ async def rescore(
     *,
     kwargs: Mapping[str, Any] | None = None,
     grader: str | None = None,
-    settings: Settings | None = None,
-    fresh: bool = False,
+    settings: EvalSettings | None = None,
+    overwrite: bool = False,
     command: Sequence[str] | None = None,
-) -> Rescored:
+) -> RescoreResult:
     """Score the episodes of the evaluation in `source` again and write the result to `folder`.
 
     Without a `grader`, the stored actions are replayed in the current environments, with `kwargs` overriding their
     keywords. A `grader` ("module:name") is called with each trajectory and returns whether it succeeded, a score from 0
     to 1, or a mapping with "success", "score" and "reward".
     """
-    settings = settings or Settings()
-    before, folder = read_record(source), Path(folder)
+    settings = settings or EvalSettings()
+    before, folder = read_evaluation(source), Path(folder)
     if folder.resolve() == before.folder.resolve():
         raise BadValue("rescore does not overwrite its source; choose another --out")
     if grader is not None and kwargs:
         raise BadValue("`grader` and environment keywords exclude each other: only a replay can apply new keywords")
-    suite = changed(before.suite, kwargs=kwargs or {})
+    suite = with_overrides(before.suite, kwargs=kwargs or {})
     plan = plan_of(suite, before.agent)
     plan["rescored"] = {"from": str(before.folder), "grader": grader}
     grade = None if grader is None else _grader(grader)
-    with claimed(folder):
-        begin(folder, plan, sys.argv if command is None else command, fresh=fresh)
+    with locked(folder):
+        prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite)
         with Writer(folder / EPISODES) as store:
-            found = read_outcomes(folder)
+            outcomes = read_outcomes(folder)
             played = 0
-            for chunk in _chunks(before, found):
-                judged = (
+            for chunk in _chunks(before, outcomes):
+                scored = (
                     await _replayed(suite, chunk, settings) if grade is None else await _graded(grade, chunk, settings)
                 )
-                for trajectory in judged:
+                for trajectory in scored:
                     store.write(trajectory)
-                    found |= latest([outcome(to_json(trajectory))])
+                    outcomes |= latest([outcome(to_json(trajectory))])
                     played += 1
-        record = read_record(folder)
-        summary = write_summary(record, found, settings.prices, **_replay_notes(folder))
-    evaluation = Evaluation(folder=folder, summary=summary, outcomes=found, played=played)
+        record = read_evaluation(folder)
+        summary = write_summary(record, outcomes, settings.prices, **_replay_notes(folder))
+    evaluation = Evaluation(folder=folder, summary=summary, outcomes=outcomes, played=played)
     old = before.outcomes()
     flips = [
         (key, bool(old[key].success), bool(one.success))
-        for key, one in sorted(found.items())
+        for key, one in sorted(outcomes.items())
         if key in old and not one.failed and not old[key].failed and bool(old[key].success) != bool(one.success)
     ]
-    return Rescored(evaluation=evaluation, replays=summary["replay"]["counts"], flips=flips)
+    return RescoreResult(evaluation=evaluation, replays=summary["replay"]["counts"], flips=flips)
 
 
-def _chunks(before: Record, found: Mapping[Key, Outcome]) -> Iterator[list[Trajectory]]:
+def _chunks(before: EvaluationRecord, outcomes: Mapping[Key, Outcome]) -> Iterator[list[Trajectory]]:
     """Yield chunks of stored episodes that have a result in the source and none here yet; failures are skipped."""
     path = before.folder / EPISODES
 
@@ -103,7 +103,7 @@ def _chunks(before: Record, found: Mapping[Key, Outcome]) -> Iterator[list[Traje
         seen: set[Key] = set()
         for data in read_json(path):
             key = (data["meta"].get("entry", 0), data["seed"], data["member"])
-            there = found.get(key)
+            there = outcomes.get(key)
             if data["failure"] is None and key not in seen and (there is None or there.failed):
                 seen.add(key)
                 yield from_json(data)
@@ -118,13 +118,13 @@ def _chunks(before: Record, found: Mapping[Key, Outcome]) -> Iterator[list[Traje
 # Scoring by replay
 
 
-async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: Settings) -> list[Trajectory]:
-    found = []
+async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: EvalSettings) -> list[Trajectory]:
+    trajectories = []
     for index in sorted({t.meta.get("entry", 0) for t in chunk}):
         entry = suite.entries[index]
-        mine = {(t.seed, t.member): t for t in chunk if t.meta.get("entry", 0) == index}
-        tasks = [task for task in entry.tasks(index) if (task.seed, task.member) in mine]
-        agent = _Replay({_agent_seed(task): mine[task.seed, task.member] for task in tasks})
+        stored_episodes = {(t.seed, t.member): t for t in chunk if t.meta.get("entry", 0) == index}
+        tasks = [task for task in entry.tasks(index) if (task.seed, task.member) in stored_episodes]
+        agent = _Replay({_agent_seed(task): stored_episodes[task.seed, task.member] for task in tasks})
         episodes = stream(
             agent,
             tasks,
@@ -136,12 +136,12 @@ async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: Setting
         )
         async with episodes:
             async for trajectory in episodes:
-                stored = mine[trajectory.seed, trajectory.member]
+                stored = stored_episodes[trajectory.seed, trajectory.member]
                 note = agent.notes.get(child_seed(stored.seed, "agent", stored.member), SAME)
                 if trajectory.failure is None and note == SAME and len(trajectory.turns) < len(stored.turns):
                     note = f"ended after {len(trajectory.turns)} of {len(stored.turns)} turns"
-                found.append(_timed(trajectory, stored, note))
-    return sorted(found, key=lambda t: (t.meta["entry"], t.group, t.member))
+                trajectories.append(_timed(trajectory, stored, note))
+    return sorted(trajectories, key=lambda t: (t.meta["entry"], t.group, t.member))
 
 
 def _agent_seed(task: Task) -> int:
@@ -201,23 +201,23 @@ Grade = Callable[[Trajectory], Any]
 
 
 def _grader(name: str) -> Grade:
-    found = imported(name)
-    if not callable(found):
-        raise BadValue(f"{name} must be a function of a trajectory, got {type(found).__name__}")
-    grade: Grade = found
-    return grade
+    grade = import_object(name)
+    if not callable(grade):
+        raise BadValue(f"{name} must be a function of a trajectory, got {type(grade).__name__}")
+    function: Grade = grade
+    return function
 
 
-async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: Settings) -> list[Trajectory]:
+async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: EvalSettings) -> list[Trajectory]:
     gate = asyncio.Semaphore(settings.concurrency)
 
     async def one(trajectory: Trajectory) -> Trajectory:
         async with gate:
             try:
-                said = await asyncio.to_thread(grade, trajectory)
-                if inspect.isawaitable(said):
-                    said = await said
-                return _judged(trajectory, said)
+                result = await asyncio.to_thread(grade, trajectory)
+                if inspect.isawaitable(result):
+                    result = await result
+                return _with_grade(trajectory, result)
             except Exception as err:  # noqa: BLE001  # an exception of the grader is a failure, not a score of 0
                 failure = Failure(boundary="grader", kind=type(err).__name__, message=str(err)[:2000])
                 return replace(trajectory, success=None, failure=failure)
@@ -225,25 +225,25 @@ async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: Settings)
     return list(await asyncio.gather(*(one(trajectory) for trajectory in chunk)))
 
 
-def _judged(trajectory: Trajectory, said: Any) -> Trajectory:
+def _with_grade(trajectory: Trajectory, result: Any) -> Trajectory:
     """Return the trajectory with the grader's result on its last turn."""
-    if isinstance(said, bool):
-        said = {"success": said}
-    elif isinstance(said, (int, float)):
-        said = {"success": said >= 1, "score": float(said)}
-    if not isinstance(said, Mapping) or not set(said) <= {"success", "score", "reward"} or "success" not in said:
+    if isinstance(result, bool):
+        result = {"success": result}
+    elif isinstance(result, (int, float)):
+        result = {"success": result >= 1, "score": float(result)}
+    if not isinstance(result, Mapping) or not set(result) <= {"success", "score", "reward"} or "success" not in result:
         raise BadValue(
-            f'a grader must return a bool, a number, or a mapping with "success", "score" and "reward"; got {said!r}'
+            f'a grader must return a bool, a number, or a mapping with "success", "score" and "reward"; got {result!r}'
         )
-    success = bool(said["success"])
+    success = bool(result["success"])
     if not trajectory.turns:
         return replace(trajectory, success=success)
     last = trajectory.turns[-1]
-    score = float(said.get("score", success))
-    reward = float(said.get("reward", score))
+    score = float(result.get("score", success))
+    reward = float(result.get("reward", score))
     info = {**last.info, "success": success, "score": score}
     earlier: tuple[Turn, ...] = trajectory.turns[:-1]
-    if "reward" in said:
+    if "reward" in result:
         reward -= sum(turn.reward for turn in earlier)  # the grader's reward is the total return
     return replace(trajectory, success=success, turns=(*earlier, replace(last, reward=reward, info=info)))
 
@@ -261,12 +261,12 @@ def _replay_notes(folder: Path) -> dict[str, Any]:
     return {"replay": {"counts": dict(sorted(counts.items())), "episodes": listed}}
 
 
-def described(found: Rescored) -> dict[str, Any]:
+def as_json(result: RescoreResult) -> dict[str, Any]:
     """Return the result as JSON-compatible data."""
     return {
-        **found.evaluation.summary,
+        **result.evaluation.summary,
         "flips": [
             {"entry": key[0], "seed": key[1], "member": key[2], "before": before, "now": now}
-            for key, before, now in found.flips
+            for key, before, now in result.flips
         ],
     }

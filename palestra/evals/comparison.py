@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.errors import BadValue
-from palestra.evals.folder import Record, differences, read_record
+from palestra.evals.folder import EvaluationRecord, differences, read_evaluation
 from palestra.evals.outcomes import Key, Outcome
 from palestra.evals.paired import difference, holm, mcnemar, sign_flips
 from palestra.evals.stats import Estimate, mean, mean_of_means
@@ -41,7 +41,7 @@ def compare(before: str | Path, after: str | Path, *, metric: str = "success") -
     """Return the difference between `after` and `before` on the tasks both played, as JSON-compatible data."""
     if metric not in METRICS:
         raise BadValue(f"`metric` must be one of {', '.join(METRICS)}; got {metric!r}")
-    one, two = read_record(before), read_record(after)
+    one, two = read_evaluation(before), read_evaluation(after)
     paired = _pairs(one, two, METRICS[metric])
     if not paired:
         raise BadValue(
@@ -60,41 +60,41 @@ def compare(before: str | Path, after: str | Path, *, metric: str = "success") -
     }
 
 
-def _pairs(one: Record, two: Record, value: Callable[[Outcome], float]) -> list[Paired]:
-    mine, yours = _by_task(one, value), _by_task(two, value)
-    other = {name: name for name in yours}
-    twins = _alone(two, yours, mine)
-    for env_id, name in _alone(one, mine, yours).items():  # keywords differ; reported under settings_that_differ
-        if env_id in twins:
-            other[name] = twins[env_id]
-    found = []
-    for name, tasks in mine.items():
-        theirs = yours.get(other.get(name, ""), {})
-        pairs = [(seed, had, theirs[seed]) for seed, had in tasks.items() if seed in theirs]
+def _pairs(one: EvaluationRecord, two: EvaluationRecord, value: Callable[[Outcome], float]) -> list[Paired]:
+    first, second = _by_task(one, value), _by_task(two, value)
+    other = {name: name for name in second}
+    counterparts = _unmatched(two, second, first)
+    for env_id, name in _unmatched(one, first, second).items():  # keywords differ; reported under settings_that_differ
+        if env_id in counterparts:
+            other[name] = counterparts[env_id]
+    paired = []
+    for name, tasks in first.items():
+        other_tasks = second.get(other.get(name, ""), {})
+        pairs = [(seed, had, other_tasks[seed]) for seed, had in tasks.items() if seed in other_tasks]
         if pairs:
-            found.append(Paired(name=name, pairs=pairs, unpaired=len(tasks) + len(theirs) - 2 * len(pairs)))
-    return found
+            paired.append(Paired(name=name, pairs=pairs, unpaired=len(tasks) + len(other_tasks) - 2 * len(pairs)))
+    return paired
 
 
-def _alone(record: Record, mine: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
+def _unmatched(record: EvaluationRecord, names: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
     """Return id -> name of the entries without a counterpart of the same name, where the id is unique."""
-    left = [entry for entry in record.suite.entries if entry.name in mine and entry.name not in others]
+    left = [entry for entry in record.suite.entries if entry.name in names and entry.name not in others]
     ids = [entry.id for entry in left]
     return {entry.id: entry.name for entry in left if ids.count(entry.id) == 1}
 
 
-def _by_task(record: Record, value: Callable[[Outcome], float]) -> dict[str, dict[int, float]]:
+def _by_task(record: EvaluationRecord, value: Callable[[Outcome], float]) -> dict[str, dict[int, float]]:
     """Return the mean over attempts for each environment and seed."""
     outcomes: Mapping[Key, Outcome] = record.outcomes()
-    found: dict[str, dict[int, float]] = {}
+    by_env: dict[str, dict[int, float]] = {}
     for index, entry in enumerate(record.suite.entries):
-        tasks = found.setdefault(entry.name, {})
+        tasks = by_env.setdefault(entry.name, {})
         for seed in entry.seeds:
             played = [outcomes.get((index, seed, member)) for member in range(entry.k)]
             values = [value(one) for one in played if one is not None and not one.failed]
             if values:
                 tasks[seed] = fsum(values) / len(values)
-    return found
+    return by_env
 
 
 def _row(paired: Paired, metric: str) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
     }
 
 
-def _settings(record: Record) -> dict[str, Any]:
+def _settings(record: EvaluationRecord) -> dict[str, Any]:
     """Return the settings that could explain a difference: all except the agent's name and the tasks."""
     agent = {key: value for key, value in record.agent.items() if key in ("sampling", "system", "style", "template")}
     per_env = {
@@ -164,30 +164,30 @@ def _settings(record: Record) -> dict[str, Any]:
 # Text output
 
 
-def as_text(found: Mapping[str, Any], *, as_markdown: bool = False) -> str:
+def as_text(comparison: Mapping[str, Any], *, as_markdown: bool = False) -> str:
     """Format a comparison for a terminal, or as Markdown."""
-    shown = _percent if found["metric"] == "success" else _number
+    shown = _percent if comparison["metric"] == "success" else _number
     head = ["environment", "tasks", "before", "after", "difference", "95% interval", "p", "wins", "losses"]
-    rows = list(found["envs"])
+    rows = list(comparison["envs"])
     several = len(rows) > 1
     if several:
         head.insert(7, "p (Holm)")
     body = [_cells(row, row["name"], shown, several=several) for row in rows]
     if several:
-        body.append(_cells({**found["total"], "p_holm": None}, "all together", shown, several=True))
-    title = f"{found['after']} against {found['before']}: {found['metric']}, paired by seed"
+        body.append(_cells({**comparison["total"], "p_holm": None}, "all together", shown, several=True))
+    title = f"{comparison['after']} against {comparison['before']}: {comparison['metric']}, paired by seed"
     table = (markdown if as_markdown else aligned)(head, body)
-    parts = [f"### {title}" if as_markdown else title, table, _verdict(found, shown)]
-    if found["total"]["unpaired"]:
-        parts.append(f"{found['total']['unpaired']} tasks have a result in only one evaluation and are left out.")
+    parts = [f"### {title}" if as_markdown else title, table, _verdict(comparison, shown)]
+    if comparison["total"]["unpaired"]:
+        parts.append(f"{comparison['total']['unpaired']} tasks have a result in only one evaluation and are left out.")
     for word in ("wins", "losses"):
         lines = [line for row in rows for line in _listed(row, word, shown)]
         if lines:
             mark = "- " if as_markdown else "  "
             parts.append("\n".join([f"{word}:", *([""] if as_markdown else []), *(mark + line for line in lines)]))
-    if found["settings_that_differ"]:
+    if comparison["settings_that_differ"]:
         mark = "- " if as_markdown else "  "
-        lines = [mark + line for line in found["settings_that_differ"]]
+        lines = [mark + line for line in comparison["settings_that_differ"]]
         parts.append("\n".join(["settings that differ:", *([""] if as_markdown else []), *lines]))
     return "\n\n".join(parts)
 
@@ -210,13 +210,13 @@ def _cells(row: Mapping[str, Any], name: str, shown: Callable[[float], str], *, 
     ]
 
 
-def _verdict(found: Mapping[str, Any], shown: Callable[[float], str]) -> str:
-    total = found["total"]
+def _verdict(comparison: Mapping[str, Any], shown: Callable[[float], str]) -> str:
+    total = comparison["total"]
     change = shown(abs(total["difference"]))
     if total["p"] >= 0.05:
         return f"The difference is not statistically significant (p = {total['p']:.3g}, {total['test']})."
     word = "better" if total["difference"] > 0 else "worse"
-    return f"{found['after']} is {word} by {change} (p = {total['p']:.3g}, {total['test']})."
+    return f"{comparison['after']} is {word} by {change} (p = {total['p']:.3g}, {total['test']})."
 
 
 def _listed(row: Mapping[str, Any], word: str, shown: Callable[[float], str]) -> list[str]:
