@@ -200,7 +200,7 @@ def test_suites_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ([GAME, "--agent", "expert", "-n", "0"], "n must be an integer of at least 1"),
         ([GAME, "--agent", "expert", "--max-failed", "2"], "a share from 0 to 1"),
         ([GAME, "--agent", "expert", "--concurrency", "0"], "--concurrency is at least 1"),
-        ([GAME, "--model", "./nowhere"], "there is no folder"),
+        ([GAME, "--model", "./nowhere"], "no folder"),
     ],
 )
 def test_mistakes_get_a_sentence(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

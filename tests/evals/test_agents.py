@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import ChatAgent, ExpertAgent, RandomAgent
+from palestra.agents import ChatAgent, RandomAgent
 from palestra.engines import Sampling
 from palestra.engines.default_model import default_model, save
 from palestra.engines.model_folders import fingerprint, model_folder
@@ -82,7 +82,7 @@ def test_invalid_agent_names(name: str, words: str) -> None:
 
 
 def test_custom_agent() -> None:
-    assert isinstance(python_agent("palestra.agents:Expert"), Expert)
+    assert isinstance(python_agent("palestra.agents:ExpertAgent"), ExpertAgent)
 
 
 async def opened(name: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
@@ -98,7 +98,7 @@ def test_players_are_recorded_by_name() -> None:
 
 def test_model_folder_is_recorded_with_weights_and_template(model: Path, tmp_path: Path) -> None:
     agent, pinned = asyncio.run(opened(str(model), sampling=Sampling(max_tokens=5, temperature=0.7), device="cpu"))
-    assert isinstance(agent, Chat)
+    assert isinstance(agent, ChatAgent)
     assert (agent.sampling.temperature, agent.sampling.max_tokens) == (0.0, 5)  # the override of the suite entry
     assert pinned["sampling"]["temperature"] == 0.7
     assert len(pinned["template"]) == 16
