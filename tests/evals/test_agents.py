@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import ChatAgent, ExpertAgent
+from palestra.agents import ChatAgent, ExpertAgent, RandomAgent
 from palestra.engines import Sampling
 from palestra.engines.default_model import default_model, save
 from palestra.engines.model_folders import fingerprint, model_folder
