@@ -1,7 +1,8 @@
-"""Who asks, and whether they may: one pass over a request's headers.
+"""Authenticate requests and read the headers that every route needs, in one pass over them.
 
-Without tokens only this machine is served, and only under its own name, so that no page elsewhere can reach it through
-a name made to point here. A page in a browser is never let in: it sends an Origin, and programs do not.
+Without tokens the server accepts requests to its loopback names only, so that no web page can reach it through a DNS
+name that resolves to this machine (DNS rebinding). Requests with an Origin of another site are always refused: browsers
+send one, programs do not.
 """
 
 from __future__ import annotations
@@ -16,87 +17,89 @@ from palestra.remote.protocol import JSON, MSGPACK, Fault, fault
 from palestra.server.settings import Settings
 
 LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
-LOCAL = "local"  # whose sessions are, where nobody has a token
+LOCAL = "local"  # owner of all sessions on a server without tokens
 
 
-class Visitor:
-    """What the headers of one request say."""
+class Client:
+    """Identity and body format of one request, read from its headers."""
 
-    __slots__ = ("accept", "kind", "length", "owner", "refusal", "request_id")
+    __slots__ = ("accept", "content_length", "content_type", "error", "owner", "request_id")
 
     def __init__(self) -> None:
         self.owner = LOCAL
-        self.kind = ""  # of the body
+        self.content_type = ""  # JSON, MSGPACK, or "" for anything else
         self.accept = JSON
-        self.length = 0
+        self.content_length = 0
         self.request_id = b""
-        self.refusal: Fault | None = None
+        self.error: Fault | None = None  # why the request is refused
 
 
-class Guard:
+class Authenticator:
     def __init__(self, settings: Settings) -> None:
         self._any_host = settings.any_host
         self._tokens = [(sha256(token.encode()).digest(), name) for token, name in settings.tokens.items()]
 
-    def visitor(self, scope: MutableMapping[str, Any]) -> Visitor:
-        found = Visitor()
-        host = token = b""
+    def identify(self, scope: MutableMapping[str, Any]) -> Client:
+        """Read the headers of an ASGI scope; `error` is set if the request must be refused."""
+        client = Client()
+        host = authorization = b""
         origin = None
         for name, value in scope["headers"]:
             if name == b"host":
                 host = value
             elif name == b"content-type":
-                found.kind = _kind(value)
+                client.content_type = _media_type(value)
             elif name == b"accept":
                 if b"msgpack" in value:
-                    found.accept = MSGPACK
+                    client.accept = MSGPACK
             elif name == b"content-length":
-                found.length = int(value) if value.isdigit() and len(value) < 16 else 1 << 60
+                client.content_length = int(value) if value.isdigit() and len(value) < 16 else 1 << 60
             elif name == b"authorization":
-                token = value
+                authorization = value
             elif name == b"x-request-id":
-                found.request_id = value[:128] if value.isascii() and value[:128].decode().isprintable() else b""
+                client.request_id = value[:128] if value.isascii() and value[:128].decode().isprintable() else b""
             elif name == b"origin":
                 origin = value
-        if not self._any_host and _name(host) not in LOOPBACK:
-            found.refusal = fault("wrong_host", "this server is not reached under that name; use localhost")
-        elif origin is not None and _site(origin) != host:
-            found.refusal = fault("unauthorized", "pages of other sites are not let in")
+        if not self._any_host and _host_name(host) not in LOOPBACK:
+            client.error = fault("wrong_host", "this server does not accept that Host header; use localhost")
+        elif origin is not None and _origin_host(origin) != host:
+            client.error = fault("unauthorized", "requests from web pages of other sites are refused")
         elif self._tokens:
-            owner = self._owner(token)
+            owner = self._owner(authorization)
             if owner is None:
-                found.refusal = fault("unauthorized", "a token is needed: Authorization: Bearer ...")
+                client.error = fault("unauthorized", "a valid token is required: Authorization: Bearer TOKEN")
             else:
-                found.owner = owner
-        return found
+                client.owner = owner
+        return client
 
-    def _owner(self, header: bytes) -> str | None:
-        """Whose token it is; takes as long for any wrong one, and looks at all of them."""
-        scheme, _, given = header.partition(b" ")
-        digest = sha256(given.strip()).digest()
+    def _owner(self, authorization: bytes) -> str | None:
+        """Return the owner of a bearer token. Compares with all tokens in constant time."""
+        scheme, _, token = authorization.partition(b" ")
+        digest = sha256(token.strip()).digest()
         owner = None
-        for known, name in self._tokens:
-            if hmac.compare_digest(digest, known):
+        for known_digest, name in self._tokens:
+            if hmac.compare_digest(digest, known_digest):
                 owner = name
         return owner if scheme.lower() == b"bearer" else None
 
 
-def _kind(value: bytes) -> str:
-    kind = value.partition(b";")[0].strip().lower()
-    if kind == b"application/json":
+def _media_type(value: bytes) -> str:
+    media_type = value.partition(b";")[0].strip().lower()
+    if media_type == b"application/json":
         return JSON
-    return MSGPACK if kind in (b"application/msgpack", b"application/x-msgpack") else ""
+    return MSGPACK if media_type in (b"application/msgpack", b"application/x-msgpack") else ""
 
 
-def _site(origin: bytes) -> bytes | None:
-    """The host and port that a page came from; None where it is no address."""
+def _origin_host(origin: bytes) -> bytes | None:
+    """Return host and port of an Origin header; None if it is not a URL."""
     try:
         return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1")
     except ValueError:
         return None
 
 
-def _name(host: bytes) -> bytes:
+def _host_name(host: bytes) -> bytes:
+    """Return a Host header without its port."""
     host = host.lower()
     if host.startswith(b"["):
         return b"".join(host.partition(b"]")[:2])

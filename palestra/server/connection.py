@@ -1,8 +1,8 @@
-"""Connections that cannot be held or filled: uvicorn's own, with limits on what comes before a request is whole.
+"""Uvicorn's HTTP and WebSocket protocols with limits against clients that are slow or send too much.
 
-Uvicorn waits for ever for a request's end and for an answer to be read, and keeps header lines and pieces of messages
-however many there are. Here a head has a size, a request and an answer have a time, a message has so many pieces;
-whoever goes past that is told so and hung up on.
+Uvicorn waits without limit for the end of a request and for its response to be read, and buffers any number of header
+lines and message fragments. Here the size of the request head, the time for a request and its response, and the number
+of fragments of a message are bounded; a client that exceeds them gets an error and is disconnected.
 """
 
 from __future__ import annotations
@@ -18,78 +18,76 @@ from palestra.remote.protocol import CODES, JSON, encode_json, fault
 if TYPE_CHECKING:
     from websockets.frames import Frame
 
-MOST_HEAD = 1 << 16  # bytes of a request's first lines
-OVERHEAD = 8  # times a body's limit that may come around it: chunks of one byte need six
-MOST_PIECES = 4_096  # of one message on the socket
+MAX_HEAD = 1 << 16  # bytes of the request line and headers
+MAX_OVERHEAD = 8  # bytes received per byte of the body limit; chunks of one byte need six
+MAX_FRAGMENTS = 4_096  # per WebSocket message
 
 
-class Reader:
-    """Whether a client takes what it is sent."""
+class WriteTimeout:
+    """Disconnect clients that do not read what they are sent."""
 
     transport: Any
-    _unread = 0  # bytes, at the last look
+    _unread = 0  # bytes in the write buffer at the last check
     _unread_since = 0.0
 
-    def look_at_reader(self, now: float, patience: float) -> None:
-        """Closing would wait for what is unread, so it is cut off."""
+    def check_write(self, now: float, timeout: float) -> None:
         unread = self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._unread, self._unread_since = unread, now
-        elif now - self._unread_since > patience:
-            self.transport.abort()
+        elif now - self._unread_since > timeout:
+            self.transport.abort()  # `close` would wait until the buffer is read
 
 
-class HttpConnection(Reader, HttpToolsProtocol):
-    """One client's connection."""
+class HttpConnection(WriteTimeout, HttpToolsProtocol):
+    """HTTP connection of one client."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._most = OVERHEAD * self.config.ws_max_size  # which is what a body may have
-        self._around = 0  # bytes of this request that are not its body
-        self._stage: tuple[Any, bool] = (None, False)  # what was seen of it at the last look
-        self._since = monotonic()  # and since when it is so
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._max_overhead = MAX_OVERHEAD * self.config.ws_max_size  # which is the limit of a body
+        self._overhead = 0  # received bytes of this request that are not its body
+        self._state: tuple[Any, bool] = (None, False)  # of the request at the last check
+        self._state_since = monotonic()
 
-    # These three are called for every request: they name the class, since `super()` costs more than what they do.
+    # The next three run for every request. They call the base class by name because `super()` is measurably slower.
 
     def on_message_begin(self) -> None:
-        self._around = 0
+        self._overhead = 0
         HttpToolsProtocol.on_message_begin(self)
 
     def on_body(self, body: bytes) -> None:
-        self._around -= len(body)
+        self._overhead -= len(body)
         HttpToolsProtocol.on_body(self, body)
 
     def data_received(self, data: bytes) -> None:
-        self._around += len(data)
+        self._overhead += len(data)
         HttpToolsProtocol.data_received(self, data)
-        if self._around > MOST_HEAD:
-            self._weigh()
+        if self._overhead > MAX_HEAD:
+            self._check_overhead()
 
-    def _weigh(self) -> None:
-        """Refuse a head that is too large, and what comes around a body where it is too much."""
-        heading = self.scope is None or "method" not in self.scope
-        if heading:
-            self._refuse("too_large", f"a request's head has at most {MOST_HEAD:,} bytes")
-        elif self._around > self._most and self.cycle is not None and self.cycle.more_body:
-            self._refuse("too_large", "that is no body but what surrounds one")
+    def _check_overhead(self) -> None:
+        in_head = self.scope is None or "method" not in self.scope
+        if in_head:
+            self._refuse("too_large", f"the head of a request may have at most {MAX_HEAD:,} bytes")
+        elif self._overhead > self._max_overhead and self.cycle is not None and self.cycle.more_body:
+            self._refuse("too_large", "the chunk encoding of the body is too large")
 
-    def look(self, now: float, patience: float) -> None:
-        """Called now and then: hang up on a client that takes too long to say what it wants, or to listen."""
-        self.look_at_reader(now, patience)
+    def check(self, now: float, timeout: float) -> None:
+        """Disconnect a client that takes too long to send its request or to read the response."""
+        self.check_write(now, timeout)
         cycle = self.cycle
         idle = cycle is None or cycle.response_complete
-        waits = idle and self.timeout_keep_alive_task is not None and not cycle.more_body
-        if self.pipeline or waits or (not idle and not cycle.more_body):
-            self._stage = (None, False)  # it is served, or waits to be asked again, for which uvicorn has a clock
+        keep_alive = idle and self.timeout_keep_alive_task is not None and not cycle.more_body
+        if self.pipeline or keep_alive or (not idle and not cycle.more_body):
+            self._state = (None, False)  # being served, or idle between requests, which uvicorn limits
             return
-        stage = (cycle, idle)
-        if stage != self._stage:
-            self._stage, self._since = stage, now
-        elif now - self._since > patience:
-            self._refuse("too_slow", f"a request arrives within {patience:g} s")
+        state = (cycle, idle)
+        if state != self._state:
+            self._state, self._state_since = state, now
+        elif now - self._state_since > timeout:
+            self._refuse("too_slow", f"a request must arrive within {timeout:g} s")
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words
-        self._refuse("bad_request", "this is not HTTP/1.1")
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # ours is JSON
+        self._refuse("bad_request", "not a valid HTTP/1.1 request")
 
     def _refuse(self, code: str, message: str) -> None:
         if self.transport.is_closing():
@@ -102,27 +100,27 @@ class HttpConnection(Reader, HttpToolsProtocol):
         self.transport.close()
 
 
-class Socket(Reader, WebSocketsSansIOProtocol):
-    """A connection that has become a socket."""
+class WebSocketConnection(WriteTimeout, WebSocketsSansIOProtocol):
+    """WebSocket connection of one client."""
 
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
-            self.handshake_complete = True  # it was refused with an answer; uvicorn would log that as an error
+            self.handshake_complete = True  # otherwise uvicorn logs a refused handshake as an error
 
     def handle_cont(self, event: Frame) -> None:
-        if len(self.frames) >= MOST_PIECES:  # empty ones would go on for ever, whatever a message may weigh
-            self.conn.fail(1009, "a message comes in fewer pieces")
+        if len(self.frames) >= MAX_FRAGMENTS:  # empty fragments never reach the size limit of a message
+            self.conn.fail(1009, "a message has too many fragments")
             self.handle_parser_exception()
             return
         super().handle_cont(event)
 
 
-def look_at(connections: Any, patience: float) -> None:
-    """See to all of a server's; `patience`: seconds for a request to arrive, and for an answer to be read."""
+def check_connections(connections: Any, timeout: float) -> None:
+    """Disconnect all clients that exceed `timeout` seconds while sending a request or reading a response."""
     now = monotonic()
-    for one in list(connections):
-        if isinstance(one, HttpConnection):
-            one.look(now, patience)
-        elif isinstance(one, Socket):
-            one.look_at_reader(now, patience)
+    for connection in list(connections):
+        if isinstance(connection, HttpConnection):
+            connection.check(now, timeout)
+        elif isinstance(connection, WebSocketConnection):
+            connection.check_write(now, timeout)

@@ -1,47 +1,106 @@
-"""A server's counters -> Prometheus' text format."""
+"""Server counters, and their export in the Prometheus text format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from palestra.server.dispatcher import Desk
-from palestra.server.health import memory_of
-from palestra.server.stats import BUCKETS
+from palestra.optional import require
+
+if TYPE_CHECKING:
+    from palestra.server.dispatcher import Dispatcher
+
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
-def metrics_text(desk: Desk, sockets: int) -> str:
-    """What `/metrics` answers."""
-    stats, room = desk.stats, desk.room
-    lines: list[str] = []
+class Stats:
+    """Counters since the server started. Plain numbers, since some of them change with every step."""
 
-    def add(name: str, kind: str, told: str, values: Iterable[tuple[str, float]]) -> None:
-        lines.append(f"# HELP palestra_{name} {told}")
-        lines.append(f"# TYPE palestra_{name} {kind}")
-        lines.extend(f"palestra_{name}{labels} {value:g}" for labels, value in values)
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()  # (operation, code)
+        self.call_counts: dict[str, list[int]] = {}  # operation -> calls per bucket; the last one has no upper bound
+        self.call_seconds: dict[str, float] = {}
+        self.ended: Counter[str] = Counter()  # by cause
+        self.opened = 0
+        self.retries = 0
+        self.episodes = 0
 
-    add("sessions", "gauge", "Sessions that are open.", [("", len(desk.sessions))])
-    add("sessions_opened_total", "counter", "Sessions that were opened.", [("", stats.opened)])
-    ended = [(f'{{cause="{cause}"}}', count) for cause, count in sorted(stats.ended.items())]
-    add("sessions_ended_total", "counter", "Sessions that have ended, by cause.", ended)
-    asked = [(f'{{op="{op}",code="{code}"}}', count) for (op, code), count in sorted(stats.requests.items())]
-    add("requests_total", "counter", "Requests, by what was asked and how it ended.", asked)
-    add("retries_total", "counter", "Calls that were asked for again and answered as before.", [("", stats.retries)])
-    add("episodes_total", "counter", "Episodes that came to their end.", [("", stats.episodes)])
-    add("calls_in_flight", "gauge", "Calls that are under way in workers.", [("", desk.in_flight)])
-    add("sockets", "gauge", "Clients on the multiplexed socket.", [("", sockets)])
-    add("worker_deaths_total", "counter", "Worker processes that died.", [("", room.deaths)])
-    add("ready", "gauge", "1 where new sessions are taken.", [("", float(desk.ready))])
-    per_worker = [(f'{{worker="{w.number}"}}', len(w.sessions)) for w in room.workers]
-    add("worker_sessions", "gauge", "Sessions in each worker.", per_worker)
-    sizes = [(f'{{worker="{w.number}"}}', memory_of(w.link.process.pid)) for w in room.workers]
-    add("worker_resident_bytes", "gauge", "Memory of each worker.", sizes)
-    lines.append("# HELP palestra_call_seconds Time that calls took in workers.")
-    lines.append("# TYPE palestra_call_seconds histogram")
-    for what, counts in sorted(stats.seconds.items()):
-        total = 0
-        for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
-            total += count
-            lines.append(f'palestra_call_seconds_bucket{{op="{what}",le="{bound}"}} {total}')
-        lines.append(f'palestra_call_seconds_sum{{op="{what}"}} {stats.total[what]:.6f}')
-        lines.append(f'palestra_call_seconds_count{{op="{what}"}} {total}')
-    return "\n".join(lines) + "\n"
+    def record_call(self, operation: str, seconds: float, calls: int = 1) -> None:
+        """Add `calls` calls that took `seconds` each."""
+        counts = self.call_counts.get(operation)
+        if counts is None:
+            counts = self.call_counts[operation] = [0] * (len(BUCKETS) + 1)
+            self.call_seconds[operation] = 0.0
+        counts[bisect_left(BUCKETS, seconds)] += calls
+        self.call_seconds[operation] += calls * seconds
+
+
+def metrics_text(dispatcher: Dispatcher, websockets: int) -> bytes:
+    """Return the response of `/metrics`."""
+    prometheus = require("prometheus_client", extra="serve")
+    text: bytes = prometheus.generate_latest(_Collector(dispatcher, websockets))
+    return text
+
+
+class _Collector:
+    """Metric families of one server, in the form prometheus-client renders."""
+
+    def __init__(self, dispatcher: Dispatcher, websockets: int) -> None:
+        self._dispatcher = dispatcher
+        self._websockets = websockets
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        dispatcher = self._dispatcher
+        stats, pool = dispatcher.stats, dispatcher.calls.pool
+        for name, text, value in (
+            ("sessions", "Open sessions.", len(dispatcher.sessions)),
+            ("calls_in_flight", "Calls that are running in workers.", dispatcher.calls.in_flight),
+            ("websockets", "Open WebSocket connections.", self._websockets),
+            ("ready", "1 if the server accepts new sessions, otherwise 0.", int(dispatcher.ready)),
+        ):
+            yield GaugeMetricFamily(f"palestra_{name}", text, value=value)
+        for name, text, value in (
+            ("sessions_opened", "Sessions opened.", stats.opened),
+            ("retries", "Retried calls that received the stored response.", stats.retries),
+            ("episodes", "Finished episodes.", stats.episodes),
+            ("worker_deaths", "Worker processes that died.", pool.deaths),
+        ):
+            yield CounterMetricFamily(f"palestra_{name}", text, value=value)
+        ended = CounterMetricFamily("palestra_sessions_ended", "Ended sessions by cause.", labels=["cause"])
+        for cause, count in sorted(stats.ended.items()):
+            ended.add_metric([cause], count)
+        yield ended
+        requests = CounterMetricFamily("palestra_requests", "Requests by operation and code.", labels=["op", "code"])
+        for labels, count in sorted(stats.requests.items()):
+            requests.add_metric(labels, count)
+        yield requests
+        sessions = GaugeMetricFamily("palestra_worker_sessions", "Sessions per worker.", labels=["worker"])
+        memory = GaugeMetricFamily("palestra_worker_resident_bytes", "Memory per worker.", labels=["worker"])
+        for worker in pool.workers:
+            sessions.add_metric([str(worker.number)], len(worker.sessions))
+            memory.add_metric([str(worker.number)], resident_bytes(worker.link.process.pid))
+        yield sessions
+        yield memory
+        seconds = HistogramMetricFamily("palestra_call_seconds", "Duration of calls in workers.", labels=["op"])
+        for operation, counts in sorted(stats.call_counts.items()):
+            total, buckets = 0, []
+            for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
+                total += count
+                buckets.append((bound, total))
+            seconds.add_metric([operation], buckets, sum_value=stats.call_seconds[operation])
+        yield seconds
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 where the system does not report it."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_SIZE
+    except (OSError, IndexError, ValueError):
+        return 0

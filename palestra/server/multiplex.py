@@ -1,14 +1,14 @@
-"""One socket for many sessions: requests in, answers out, each with its id, in whatever order they are done.
+"""Serve many sessions over one WebSocket.
 
-A message is one request or a list of them, JSON in text and msgpack in binary messages; answers that are ready together
-are sent together, as a list. Sessions do not hang on the socket: a client that comes back goes on with them.
+A message is one request or a list of them: JSON in text messages, msgpack in binary ones. Every response carries the id
+of its request; responses are sent in the order in which they are ready, and those that are ready together are sent as
+one list. Sessions do not depend on the connection: a client that reconnects continues with them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,29 +16,29 @@ from typing import Any
 import msgspec
 
 from palestra.remote import protocol
-from palestra.remote.protocol import JSON, MSGPACK, Fault, Request, Response, encode_json, encode_msgpack, fault
-from palestra.server.auth import Visitor
-from palestra.server.dispatcher import Desk
-from palestra.server.responses import answered
+from palestra.remote.protocol import JSON, MSGPACK, Answer, Fault, Request, encode_json, encode_msgpack, fault
+from palestra.server.auth import Client
+from palestra.server.dispatcher import Dispatcher
+from palestra.server.request import Receive, Send
+from palestra.server.responses import envelope
 from palestra.server.sessions import Result
 
 log = logging.getLogger("palestra.server")
-MOST_WAITING = 100_000  # answers that a client has not taken
-MOST_AT_ONCE = 4_096  # requests in one message
-_READ: dict[str, Any] = {kind: protocol.decoder(kind, list[Request] | Request) for kind in (JSON, MSGPACK)}
-_READ_ONE: dict[str, Any] = {kind: protocol.decoder(kind, Request) for kind in (JSON, MSGPACK)}
-_READ_RAW: dict[str, Any] = {kind: protocol.decoder(kind, list[msgspec.Raw]) for kind in (JSON, MSGPACK)}
-_READ_ANY: dict[str, Any] = {kind: protocol.decoder(kind, Any) for kind in (JSON, MSGPACK)}
+MAX_UNSENT = 100_000  # responses that wait for a client to read
+MAX_REQUESTS = 4_096  # per message
+_MEDIA_TYPES = (JSON, MSGPACK)
+_DECODE: dict[str, Any] = {m: protocol.decoder(m, list[Request] | Request) for m in _MEDIA_TYPES}
+_DECODE_ONE: dict[str, Any] = {m: protocol.decoder(m, Request) for m in _MEDIA_TYPES}
+_DECODE_RAW: dict[str, Any] = {m: protocol.decoder(m, list[msgspec.Raw]) for m in _MEDIA_TYPES}
+_DECODE_ANY: dict[str, Any] = {m: protocol.decoder(m, Any) for m in _MEDIA_TYPES}
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-
-async def talk(desk: Desk, receive: Receive, send: Send, visitor: Visitor) -> None:
-    """Until the client hangs up."""
+async def serve_websocket(dispatcher: Dispatcher, receive: Receive, send: Send, client: Client) -> None:
+    """Accept a connection and serve it until the client disconnects."""
     await receive()
     await send({"type": "websocket.accept"})
-    speaker = Speaker(send)
+    sender = ResponseSender(send)
     try:
         while True:
             message = await receive()
@@ -46,103 +46,103 @@ async def talk(desk: Desk, receive: Receive, send: Send, visitor: Visitor) -> No
                 return
             text = message.get("text")
             data = message["bytes"] if text is None else text
-            kind = MSGPACK if text is None else JSON
-            asks, refusals = read(data, kind)
-            for name, refusal in refusals:
-                desk.stats.requests["socket", refusal.code] += 1
-                speaker.add(kind, name, refusal)
-            for ask in asks:
-                desk.submit(ask, visitor.owner, kind, partial(speaker.add, kind, ask.id))
+            media_type = MSGPACK if text is None else JSON
+            requests, errors = decode_message(data, media_type)
+            for request_id, error in errors:
+                dispatcher.stats.requests["websocket", error.code] += 1
+                sender.add(media_type, request_id, error)
+            for request in requests:
+                dispatcher.submit(request, client.owner, media_type, partial(sender.add, media_type, request.id))
             if log.isEnabledFor(logging.DEBUG):
-                for ask in asks:
-                    extra = {"op": type(ask).__name__.lower(), "session": getattr(ask, "session", "")}
-                    log.debug("request", extra={**extra, "request": ask.id, "over": "socket"})
-            desk.stats.requests["socket", "ok"] += len(asks)
-            if speaker.waiting > MOST_WAITING:
-                await send({"type": "websocket.close", "code": 1013, "reason": "answers are not being read"})
+                for request in requests:
+                    extra = {"op": type(request).__name__.lower(), "session": getattr(request, "session", "")}
+                    log.debug("request", extra={**extra, "request": request.id, "transport": "websocket"})
+            dispatcher.stats.requests["websocket", "ok"] += len(requests)
+            if sender.unsent > MAX_UNSENT:
+                await send({"type": "websocket.close", "code": 1013, "reason": "the client does not read responses"})
                 return
     finally:
-        await speaker.close()
+        await sender.close()
 
 
-def read(data: bytes | str, kind: str) -> tuple[list[Request], list[tuple[str, Fault]]]:
-    """The requests of a message, and what is wrong with the others, by their ids."""
+def decode_message(data: bytes | str, media_type: str) -> tuple[list[Request], list[tuple[str, Fault]]]:
+    """Return the valid requests of a message, and an error with the request id for each of the others."""
     try:
-        found = _READ[kind](data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        return _one_by_one(data, kind, err)
-    asks: list[Request] = found if isinstance(found, list) else [found]
-    if not asks:
-        return [], [("", fault("bad_request", "a message holds at least one request"))]
-    if len(asks) > MOST_AT_ONCE:
+        message = _DECODE[media_type](data)
+    except _DECODE_ERRORS as err:
+        return _decode_each(data, media_type, err)
+    requests: list[Request] = message if isinstance(message, list) else [message]
+    if not requests:
+        return [], [("", fault("bad_request", "a message must contain at least one request"))]
+    if len(requests) > MAX_REQUESTS:
         return [], [("", _too_many())]
-    return asks, []
+    return requests, []
 
 
 def _too_many() -> Fault:
-    return fault("too_large", f"a message holds at most {MOST_AT_ONCE} requests")
+    return fault("too_large", f"a message may contain at most {MAX_REQUESTS} requests")
 
 
-def _one_by_one(data: bytes | str, kind: str, err: Exception) -> tuple[list[Request], list[tuple[str, Fault]]]:
-    """Some request in a message is bad: find out which."""
-    asks: list[Request] = []
-    refusals: list[tuple[str, Fault]] = []
+def _decode_each(data: bytes | str, media_type: str, err: Exception) -> tuple[list[Request], list[tuple[str, Fault]]]:
+    """Decode the requests of an invalid message one by one."""
+    requests: list[Request] = []
+    errors: list[tuple[str, Fault]] = []
     try:
-        parts = _READ_RAW[kind](data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return [], [(_id_of(data, kind), fault("bad_request", str(err)[:300]))]
-    if len(parts) > MOST_AT_ONCE:
+        parts = _DECODE_RAW[media_type](data)
+    except _DECODE_ERRORS:
+        return [], [(_request_id(data, media_type), fault("bad_request", str(err)[:300]))]
+    if len(parts) > MAX_REQUESTS:
         return [], [("", _too_many())]
     for part in parts:
         try:
-            asks.append(_READ_ONE[kind](part))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-            refusals.append((_id_of(bytes(part), kind), fault("bad_request", str(wrong)[:300])))
-    return asks, refusals
+            requests.append(_DECODE_ONE[media_type](part))
+        except _DECODE_ERRORS as part_err:
+            errors.append((_request_id(bytes(part), media_type), fault("bad_request", str(part_err)[:300])))
+    return requests, errors
 
 
-def _id_of(data: bytes | str, kind: str) -> str:
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = _READ_ANY[kind](data)
+def _request_id(data: bytes | str, media_type: str) -> str:
+    with suppress(*_DECODE_ERRORS):
+        value = _DECODE_ANY[media_type](data)
         if isinstance(value, dict) and isinstance(value.get("id"), str):
             return str(value["id"])[:128]
     return ""
 
 
-class Speaker:
-    """Sends answers, those of one turn of the loop together."""
+class ResponseSender:
+    """Send responses in the background; those that are ready in the same turn of the event loop form one message."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._outbox: dict[str, list[Response]] = {JSON: [], MSGPACK: []}
-        self._news = asyncio.Event()
+        self._queues: dict[str, list[Answer]] = {JSON: [], MSGPACK: []}
+        self._ready = asyncio.Event()
         self._closed = False
-        self._task = asyncio.create_task(self._speak())
+        self._task = asyncio.create_task(self._run())
 
     @property
-    def waiting(self) -> int:
-        return sum(map(len, self._outbox.values()))
+    def unsent(self) -> int:
+        return sum(map(len, self._queues.values()))
 
-    def add(self, kind: str, name: str, result: Result) -> None:
+    def add(self, media_type: str, request_id: str, result: Result) -> None:
         if self._closed:
-            return  # the client asks again, with the same id, when it is back
-        self._outbox[kind].append(answered(name, result))
-        self._news.set()
+            return  # a client that reconnects sends the request again, with the same id
+        self._queues[media_type].append(envelope(request_id, result))
+        self._ready.set()
 
-    async def _speak(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
-            for kind, outbox in self._outbox.items():
-                if not outbox:
+            await self._ready.wait()
+            self._ready.clear()
+            for media_type, queue in self._queues.items():
+                if not queue:
                     continue
-                answers = outbox[:]
-                outbox.clear()
-                said: Any = answers[0] if len(answers) == 1 else answers
-                if kind == JSON:
-                    await self._send({"type": "websocket.send", "text": encode_json(said).decode()})
+                responses = queue[:]
+                queue.clear()
+                message: Any = responses[0] if len(responses) == 1 else responses
+                if media_type == JSON:
+                    await self._send({"type": "websocket.send", "text": encode_json(message).decode()})
                 else:
-                    await self._send({"type": "websocket.send", "bytes": encode_msgpack(said)})
+                    await self._send({"type": "websocket.send", "bytes": encode_msgpack(message)})
 
     async def close(self) -> None:
         self._closed = True

@@ -1,4 +1,4 @@
-"""The protocol as an OpenAPI document, from the records themselves."""
+"""OpenAPI document of the native protocol, generated from its message types."""
 
 from __future__ import annotations
 
@@ -13,87 +13,96 @@ from palestra.remote.protocol import CODES, JSON, MSGPACK, PREFIX
 
 Schema: TypeAlias = dict[str, Any]
 
-# Which errors an address can answer. The first are of any request: a connection is refused before it has an address.
+# Error codes by kind of path. The first group applies to every request: a connection can fail before its path is read.
 _ANY = ("bad_request", "too_large", "too_slow", "wrong_host", "not_allowed")
-_KNOWN = ("unauthorized",)
+_AUTH = ("unauthorized",)
 _LIMITS = ("rate_limited", "capacity")
 _BODY = ("unsupported_media", "not_yet", *_LIMITS)
 _OF_SESSION = ("unknown_session", "session_gone", "not_found")
 _IN_ENV = ("session_busy", "env_failed", "bad_value", "out_of_order", "id_reused", "episode_over", "reset_needed")
 _OPENING = ("quota", "draining", "unavailable")
 
-_NUMBER = {"type": "integer", "minimum": 0, "description": "The number of the call that this answers."}
-_NAME = {"type": "string", "description": "Of the session."}
+_SEQ = {"type": "integer", "minimum": 0, "description": "Sequence number of the call."}
+_SESSION = {"type": "string", "description": "Name of the session."}
 
 
-def _object(told: str, required: Sequence[str], **properties: Any) -> Schema:
-    return {"type": "object", "description": told, "required": list(required), "properties": properties}
+def _object(description: str, required: Sequence[str], **properties: Any) -> Schema:
+    return {"type": "object", "description": description, "required": list(required), "properties": properties}
 
 
-# What is answered, by name.
+# Schemas of response bodies.
 _RESULTS: dict[str, Schema] = {
     "StepResult": _object(
-        "What a reset or a step led to; a reset that plays no actions has no reward.",
+        "Result of a reset or a step. A reset without `actions` has no reward.",
         ["seq", "observation", "info"],
-        seq=_NUMBER,
+        seq=_SEQ,
         observation={
             "description": "Text, or a list of parts: {type: text, text} and {type: image, image (base64 in JSON)}.",
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object", "required": ["type"]}}],
         },
-        reward={"type": ["number", "null"], "description": "null: the episode broke, or the number is none."},
+        reward={
+            "type": ["number", "null"],
+            "description": "null if the environment failed or for NaN.",
+        },
         terminated={"type": "boolean"},
         truncated={"type": "boolean"},
         info={"type": "object"},
-        episode={"type": "integer", "description": "With `autoreset`: the number of the running episode."},
+        episode={"type": "integer", "description": "With `autoreset`: number of the running episode."},
     ),
     "Created": _object(
-        "A session.",
+        "New session.",
         ["session", "env", "lease", "seq", "max_turns", "reward_range", "expert_peeks", "spec"],
-        session=_NAME,
+        session=_SESSION,
         env={"type": "string"},
-        lease={"type": "number", "description": "Seconds without use after which it ends."},
-        seq={"type": "integer", "description": "The number of its first call."},
+        lease={"type": "number", "description": "Seconds after which an unused session ends."},
+        seq={"type": "integer", "description": "Sequence number of its first call."},
         max_turns={"type": ["integer", "null"]},
         reward_range={"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2},
         expert_peeks={"type": "boolean"},
         spec={"type": "object"},
     ),
     "Forked": _object(
-        "A session with a copy of the episode.",
+        "New session with a copy of the episode.",
         ["seq", "session", "env", "lease"],
-        seq=_NUMBER,
-        session=_NAME,
+        seq=_SEQ,
+        session=_SESSION,
         env={"type": "string"},
         lease={"type": "number"},
     ),
-    "Looked": _object(
-        "How a session stands.",
+    "SessionStatus": _object(
+        "State of a session.",
         ["session", "env", "lease", "seq", "busy"],
-        session=_NAME,
+        session=_SESSION,
         env={"type": "string"},
         lease={"type": "number"},
-        seq={"type": "integer", "description": "The number of its next call."},
-        busy={"type": "boolean", "description": "Is a call under way?"},
+        seq={"type": "integer", "description": "Sequence number of its next call."},
+        busy={"type": "boolean", "description": "Whether a call is running."},
     ),
     "Closed": _object(
-        "A session that has ended.",
+        "Ended session.",
         ["closed", "cause"],
-        closed={"type": "boolean", "description": "true, whether it had ended before or not."},
-        cause={"type": "string", "description": "How it ended."},
+        closed={"type": "boolean", "description": "Always true, also if the session had ended before."},
+        cause={"type": "string", "description": "Why the session ended."},
     ),
     "Rendered": _object(
-        "What people look at.",
+        "Rendered state of the environment.",
         ["mode", "render"],
         mode={"enum": ["text", "image"]},
-        render={"type": ["string", "null"], "description": "Text, or a picture (base64 in JSON); null: no such view."},
+        render={
+            "type": ["string", "null"],
+            "description": "Text or image (base64 in JSON); null: no such mode.",
+        },
     ),
-    "Advised": _object(
-        "What a player would do.",
+    "SuggestedAction": _object(
+        "Action of one of the environment's players.",
         ["action"],
-        action={"type": ["string", "null"], "description": "null: there is no such player, or it was seeded."},
+        action={
+            "type": ["string", "null"],
+            "description": "null: no such player, or it was only seeded.",
+        },
     ),
-    "Stepped": _object(
-        "What came of a vector's step; rows come as they were done.",
+    "VectorStepResult": _object(
+        "Results of a vector step, in the order in which they finished.",
         ["rows", "errors"],
         rows={
             "type": "array",
@@ -107,47 +116,49 @@ _RESULTS: dict[str, Schema] = {
         errors={
             "type": "array",
             "items": _object(
-                "A step that has no row.",
+                "Step that failed.",
                 ["index", "error"],
                 index={"type": "integer", "minimum": 0},
                 error={"$ref": "#/components/schemas/Fault"},
             ),
         },
     ),
-    "Answers": _object(
-        "One answer a request, in their order.",
-        ["answers"],
-        answers={"type": "array", "items": {"$ref": "#/components/schemas/Response"}},
+    "BatchResult": _object(
+        "One response per request, in the order of the requests.",
+        ["responses"],
+        responses={"type": "array", "items": {"$ref": "#/components/schemas/Answer"}},
     ),
     "Envs": _object(
-        "What is served.",
+        "Served environments.",
         ["envs"],
         envs={
             "type": "array",
-            "items": _object("One of them.", ["env", "summary"], env={"type": "string"}, summary={"type": "string"}),
+            "items": _object(
+                "Served environment.", ["env", "summary"], env={"type": "string"}, summary={"type": "string"}
+            ),
         },
     ),
-    "Spec": _object("What is known of an environment.", ["id", "entry_point", "kwargs"], id={"type": "string"}),
-    "Status": _object("How the server is.", ["status"], status={"type": "string"}),
-    "Error": _object("Why not.", ["error"], error={"$ref": "#/components/schemas/Fault"}),
+    "Spec": _object("Specification of an environment.", ["id", "entry_point", "kwargs"], id={"type": "string"}),
+    "ServerStatus": _object("State of the server.", ["status"], status={"type": "string"}),
+    "Error": _object("Error response.", ["error"], error={"$ref": "#/components/schemas/Fault"}),
 }
-_BODIED = (protocol.Create, protocol.Step, protocol.Steps, protocol.SuggestAction, protocol.Batch)
-_RETRY = {"description": "Seconds to wait, a whole number.", "schema": {"type": "integer", "minimum": 1}}
+_BODY_REQUIRED = (protocol.Create, protocol.Step, protocol.Steps, protocol.Advice, protocol.Batch)
+_RETRY_AFTER = {"description": "Seconds to wait before a retry.", "schema": {"type": "integer", "minimum": 1}}
 
 
-def document(envs: Sequence[str] = ()) -> Schema:
-    """OpenAPI 3.1; `envs` are given as examples."""
-    calls = (
+def openapi_document(envs: Sequence[str] = ()) -> Schema:
+    """Return the OpenAPI 3.1 document; `envs` appear as examples."""
+    operations = (
         ("reset", protocol.Reset, "StepResult", _IN_ENV),
         ("step", protocol.Step, "StepResult", _IN_ENV),
         ("fork", protocol.Fork, "Forked", (*_IN_ENV, *_OPENING)),
         ("render", protocol.Render, "Rendered", _IN_ENV),
-        ("suggest_action", protocol.SuggestAction, "Advised", _IN_ENV),
+        ("advice", protocol.Advice, "SuggestedAction", _IN_ENV),
         ("close", protocol.Close, "Closed", ()),
     )
     records = [
         protocol.Create,
-        *(record for _, record, _, _ in calls),
+        *(record for _, record, _, _ in operations),
         protocol.Steps,
         protocol.Batch,
         protocol.Response,
@@ -165,94 +176,100 @@ def document(envs: Sequence[str] = ()) -> Schema:
     opening = ("unknown_env", "bad_value", "env_failed", "session_gone", "session_busy", "id_reused", *_OPENING)
     create = _post("createSession", protocol.Create, "CreateBody", "Created", *opening, status="201")
     create["responses"]["201"]["links"] = {
-        what: {"operationId": what, "parameters": {"session": "$response.body#/session"}}
-        for what in ("lookAtSession", "deleteSession", *(what for what, *_ in calls))
+        name: {"operationId": name, "parameters": {"session": "$response.body#/session"}}
+        for name in ("getSession", "deleteSession", *(name for name, *_ in operations))
     }
-    known = (*_KNOWN, *_LIMITS)
+    common = (*_AUTH, *_LIMITS)
     paths: Schema = {
-        f"{PREFIX}/envs": {"get": _get("listEnvs", "What is served", "Envs", *_KNOWN)},
+        f"{PREFIX}/envs": {"get": _get("listEnvs", "List the served environments", "Envs", *_AUTH)},
         f"{PREFIX}/envs/{{env}}": {
             "parameters": [env],
-            "get": _get("getEnv", "What is known of one environment", "Spec", "unknown_env", *_KNOWN),
+            "get": _get("getEnv", "Return the specification of an environment", "Spec", "unknown_env", *_AUTH),
         },
         f"{PREFIX}/sessions": {"post": create},
         of_session: {
             "parameters": [session],
-            "get": _get("lookAtSession", "How a session stands", "Looked", *_OF_SESSION, *known),
-            "delete": _get("deleteSession", "End a session", "Closed", *_OF_SESSION, *known),
+            "get": _get(
+                "getSession",
+                "Return the state of a session and renew its lease",
+                "SessionStatus",
+                *_OF_SESSION,
+                *common,
+            ),
+            "delete": _get("deleteSession", "End a session", "Closed", *_OF_SESSION, *common),
         },
-        f"{PREFIX}/steps": {"post": _post("stepMany", protocol.Steps, "StepsBody", "Stepped")},
-        f"{PREFIX}/batch": {"post": _post("batch", protocol.Batch, "Batch", "Answers")},
-        "/health": {"get": _get("health", "The server runs", "Status")},
-        "/ready": {"get": _get("ready", "It takes sessions", "Status", "draining", "unavailable")},
-        "/metrics": {"get": _get("metrics", "Counters for Prometheus", None, *_KNOWN)},
-        "/openapi.json": {"get": _get("openapi", "This document", "", *_KNOWN)},
+        f"{PREFIX}/steps": {"post": _post("stepMany", protocol.Steps, "StepsBody", "VectorStepResult")},
+        f"{PREFIX}/batch": {"post": _post("batch", protocol.Batch, "Batch", "BatchResult")},
+        "/health": {"get": _get("health", "Check that the server is running", "ServerStatus")},
+        "/ready": {"get": _get("ready", "Check that sessions are accepted", "ServerStatus", "draining", "unavailable")},
+        "/metrics": {"get": _get("metrics", "Return metrics in the Prometheus text format", None, *_AUTH)},
+        "/openapi.json": {"get": _get("openapi", "Return this document", "", *_AUTH)},
     }
-    for what, record, result, codes in calls:
+    for operation, record, result, errors in operations:
         body = f"{record.__name__}Body"
-        paths[f"{of_session}/{what}"] = {
+        paths[f"{of_session}/{operation}"] = {
             "parameters": [session],
-            "post": _post(what, record, body, result, *_OF_SESSION, *codes),
+            "post": _post(operation, record, body, result, *_OF_SESSION, *errors),
         }
     for path in ("/health", "/ready"):
         paths[path]["get"]["security"] = []
-    codes_told = "\n".join(f"- `{code}` ({status}): {told}" for code, (status, told) in CODES.items())
+    codes = "\n".join(f"- `{code}` ({status}): {meaning}" for code, (status, meaning) in CODES.items())
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Palestra environments",
             "version": f"{protocol.VERSION} (palestra {__version__})",
-            "description": f"Sessions of environments. Errors carry one of these codes:\n\n{codes_told}\n\n"
-            f"The same records travel on the socket at {PREFIX}/ws, where `op` names what is asked, `session` whose it "
-            "is, and every answer has the `id` of its request: a message is one record or a list of them, JSON in text "
-            "messages and msgpack in binary ones. A request's id can also stand in X-Request-Id, which is sent back.",
+            "description": f"Environments as a service. Errors carry one of these codes:\n\n{codes}\n\n"
+            f"The WebSocket at {PREFIX}/ws accepts the same requests with two more fields, `op` (the operation) and "
+            "`session`. A message is one request or a list of them, JSON in text messages and msgpack in binary ones; "
+            "every response has the `id` of its request. Over HTTP the id can also be sent as X-Request-Id.",
         },
         "components": {
             "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        "security": [{"token": []}, {}],  # a server for one machine asks for none
+        "security": [{"token": []}, {}],  # a server on loopback may run without tokens
         "paths": paths,
     }
 
 
 def _body_of(record: Schema) -> Schema:
-    """A record as HTTP has it: the address says what is asked, and of which session."""
-    left = {name: schema for name, schema in record["properties"].items() if name not in ("op", "session")}
+    """Return the schema of an HTTP body: the path already names the operation and the session."""
+    properties = {name: schema for name, schema in record["properties"].items() if name not in ("op", "session")}
     required = [name for name in record["required"] if name != "op"]
-    return {**record, "title": f"{record['title']}Body", "properties": left, "required": required}
+    return {**record, "title": f"{record['title']}Body", "properties": properties, "required": required}
 
 
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"} if name else {"type": "object"}
 
 
-def _answers(good: str, result: str | None, codes: tuple[str, ...]) -> Schema:
-    """`result`: the name of a schema; "" for any object, None for text."""
+def _responses(success: str, result: str | None, codes: tuple[str, ...]) -> Schema:
+    """Return the responses of a path. `result` is the name of a schema, "" for any object, None for text."""
     if result is None:
         content: Schema = {"text/plain": {"schema": {"type": "string"}}}
     else:
         content = {kind: {"schema": _ref(result)} for kind in ((JSON, MSGPACK) if result else (JSON,))}
-    found: Schema = {good: {"description": "Done.", "content": content}}
+    responses: Schema = {success: {"description": "Success.", "content": content}}
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(CODES[code][0], []).append(code)
     for status, names in sorted(by_status.items()):
-        found[str(status)] = {
+        responses[str(status)] = {
             "description": "; ".join(f"{name}: {CODES[name][1]}" for name in names),
             "content": {kind: {"schema": _ref("Error")} for kind in (JSON, MSGPACK)},
         }
         if status in (429, 503, 504):
-            found[str(status)]["headers"] = {"Retry-After": _RETRY}
+            responses[str(status)]["headers"] = {"Retry-After": _RETRY_AFTER}
         elif status == 401:
-            found["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}, "required": True}}
+            responses["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}, "required": True}}
         elif status == 405:
-            found["405"]["headers"] = {"Allow": {"schema": {"type": "string"}, "required": True}}
-    return found
+            responses["405"]["headers"] = {"Allow": {"schema": {"type": "string"}, "required": True}}
+    return responses
 
 
-def _get(name: str, told: str, result: str | None, *codes: str) -> Schema:
-    return {"operationId": name, "summary": told, "responses": _answers("200", result, (*codes, *_ANY))}
+def _get(name: str, summary: str, result: str | None, *codes: str) -> Schema:
+    return {"operationId": name, "summary": summary, "responses": _responses("200", result, (*codes, *_ANY))}
 
 
 def _post(name: str, record: type, body: str, result: str, *codes: str, status: str = "200") -> Schema:
@@ -260,8 +277,8 @@ def _post(name: str, record: type, body: str, result: str, *codes: str, status: 
         "operationId": name,
         "summary": (record.__doc__ or name).split("\n")[0],
         "requestBody": {
-            "required": record in _BODIED,
+            "required": record in _BODY_REQUIRED,
             "content": {kind: {"schema": _ref(body)} for kind in (JSON, MSGPACK)},
         },
-        "responses": _answers(status, result, (*codes, *_BODY, *_KNOWN, *_ANY)),
+        "responses": _responses(status, result, (*codes, *_BODY, *_AUTH, *_ANY)),
     }

@@ -1,4 +1,4 @@
-"""One HTTP request: what routes need of it, and how it is answered."""
+"""One HTTP request: read its body and send its response."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from palestra.remote.protocol import JSON, MSGPACK, Fault, encoder, fault, status_of
-from palestra.server.auth import Visitor
+from palestra.server.auth import Client
 from palestra.server.sessions import Result
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 
-POUR = 20.0  # seconds that a body which is too large anyway may go on
-TYPES = {kind: (b"content-type", kind.encode()) for kind in (JSON, MSGPACK)}
+DISCARD_TIMEOUT = 20.0  # seconds to receive and discard a body that is too large
+CONTENT_TYPES = {media_type: (b"content-type", media_type.encode()) for media_type in (JSON, MSGPACK)}
 
 
 class HttpRequest:
-    """One HTTP request: what routes need of it, and how to answer it."""
+    """One HTTP request and its response."""
 
     __slots__ = (
-        "_limit",
+        "_max_body",
         "_receive",
         "_send",
         "accept",
-        "answered",
+        "client",
+        "content_type",
         "headers",
-        "kind",
         "method",
         "path",
         "query",
-        "visitor",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, visitor: Visitor, limit: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, client: Client, max_body: int) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.visitor = visitor
-        self.kind = visitor.kind  # of the body: JSON, MSGPACK or ""
-        self.accept = visitor.accept  # of the answer
+        self.headers: Headers = scope["headers"]
+        self.client = client
+        self.content_type = client.content_type  # JSON, MSGPACK or ""
+        self.accept = client.accept
         self._receive = receive
         self._send = send
-        self._limit = limit
+        self._max_body = max_body
 
     async def body(self) -> bytes:
-        """All of it; raises Refused where it is too large, Gone where the client is."""
-        if self.visitor.length > self._limit:
-            await self._pour_away()
-            raise Refused(too_large(self._limit))
+        """Return the whole body. Raise RequestError if it is too large, ClientDisconnected if the client has left."""
+        if self.client.content_length > self._max_body:
+            await self._discard_body()
+            raise RequestError(too_large(self._max_body))
         message = await self._receive()
         data: bytes = message.get("body", b"")
         if message.get("more_body"):
@@ -62,69 +62,77 @@ class HttpRequest:
                 message = await self._receive()
                 part: bytes = message.get("body", b"")
                 size += len(part)
-                if size > self._limit:
+                if size > self._max_body:
                     parts.clear()
-                    await self._pour_away()
-                    raise Refused(too_large(self._limit))
+                    await self._discard_body()
+                    raise RequestError(too_large(self._max_body))
                 parts.append(part)
             data = b"".join(parts)
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         return data
 
-    async def _pour_away(self) -> None:
-        """Take the rest of a body, for a while: most clients listen only when they have said everything."""
+    async def _discard_body(self) -> None:
+        """Receive the rest of a body: most clients read the response only after they have sent everything."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(POUR):
+            async with asyncio.timeout(DISCARD_TIMEOUT):
                 while (await self._receive()).get("more_body"):
                     pass
 
-    async def answer(self, status: int, body: bytes, *headers: tuple[bytes, bytes], kind: str | None = None) -> None:
-        written = TYPES.get(kind or self.accept) or (b"content-type", (kind or "").encode())
-        all_ = [written, (b"content-length", b"%d" % len(body)), *headers]
-        if self.visitor.request_id:
-            all_.append((b"x-request-id", self.visitor.request_id))
-        await self._send({"type": "http.response.start", "status": status, "headers": all_})
+    async def send(
+        self, status: int, body: bytes, *headers: tuple[bytes, bytes], content_type: str | None = None
+    ) -> None:
+        """Send a response; the content type is the accepted one unless given."""
+        header = CONTENT_TYPES.get(content_type or self.accept) or (b"content-type", (content_type or "").encode())
+        all_headers = [header, (b"content-length", b"%d" % len(body)), *headers]
+        if self.client.request_id:
+            all_headers.append((b"x-request-id", self.client.request_id))
+        await self._send({"type": "http.response.start", "status": status, "headers": all_headers})
         await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
 
-    async def tell(self, result: Result, status: int = 200) -> None:
-        """An answer of the desk's."""
+    async def send_result(self, result: Result, status: int = 200) -> None:
+        """Send a result of the dispatcher."""
         if isinstance(result, Fault):
-            headers: list[tuple[bytes, bytes]] = []
-            if isinstance(result.retry_after, float):
-                headers.append((b"retry-after", b"%d" % max(1, round(result.retry_after))))
-            if result.code == "unauthorized":
-                headers.append((b"www-authenticate", b"Bearer"))
-            elif result.code == "not_allowed":
-                headers.append((b"allow", result.message.removeprefix("use ").encode()))
-            await self.answer(status_of(result), encoder(self.accept)({"error": result}), *headers)
+            body = encoder(self.accept)({"error": result})
+            await self.send(status_of(result), body, *error_headers(result))
         else:
-            await self.answer(status, result)
+            await self.send(status, result)
 
-    async def value(self, data: Any, status: int = 200) -> None:
-        """Plain data."""
-        await self.answer(status, encoder(self.accept)(data))
-
-
-class Refused(Exception):
-    """A request that is answered with `args[0]`."""
-
-    @property
-    def fault(self) -> Fault:
-        found: Fault = self.args[0]
-        return found
+    async def send_value(self, value: Any, status: int = 200) -> None:
+        """Encode and send plain data."""
+        await self.send(status, encoder(self.accept)(value))
 
 
-class Gone(Exception):
-    """The client hung up."""
+class RequestError(Exception):
+    """Request that gets the error response `fault`."""
+
+    def __init__(self, error: Fault) -> None:
+        super().__init__(error.message)
+        self.fault = error
+
+
+class ClientDisconnected(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+def error_headers(error: Fault) -> Headers:
+    """Return the headers that belong to an error response."""
+    headers: Headers = []
+    if isinstance(error.retry_after, float):
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+    if error.code == "unauthorized":
+        headers.append((b"www-authenticate", b"Bearer"))
+    elif error.code == "not_allowed":
+        headers.append((b"allow", error.message.removeprefix("use ").encode()))
+    return headers
 
 
 def too_large(limit: int) -> Fault:
-    return fault("too_large", f"a request has at most {limit:,} bytes")
+    return fault("too_large", f"a request may have at most {limit:,} bytes")
 
 
 def not_found() -> Fault:
-    return fault("not_found", "nothing is there; GET /openapi.json tells what is")
+    return fault("not_found", "no such path; GET /openapi.json describes all paths")
 
 
 def not_allowed(methods: str) -> Fault:

@@ -1,4 +1,4 @@
-"""What the desk says: ends and refusals in words, results with their numbers, in which form and how late."""
+"""Build the responses of the dispatcher: errors, call numbers, conversion between JSON and msgpack, timeouts."""
 
 from __future__ import annotations
 
@@ -7,86 +7,98 @@ from typing import Final
 
 import msgspec
 
-from palestra.remote.protocol import MSGPACK, Fault, Response, encoder, fault, status_of
-from palestra.server.sessions import Cause, Result, Tell
+from palestra.remote.protocol import MSGPACK, Answer, Fault, encoder, fault, status_of
+from palestra.server.sessions import Cause, Respond, Result
 
-_ENDINGS: Final[dict[str, str]] = {
+_CAUSES: Final[dict[str, str]] = {
     "closed": "it was closed",
-    "expired": "nobody used it for as long as its lease lasts; a longer lease is asked for at its creation",
-    "deadline": "a call took longer than this server allows, and its environment was given up",
-    "crashed": "its worker process died while this session's call was under way",
-    "worker": "its worker process died; create it anew, with the same seed and actions where it should go on",
+    "expired": "it was not used within its lease; request a longer `lease` when creating it",
+    "deadline": "a call exceeded the server's step timeout and the environment was abandoned",
+    "crashed": "its worker process died during a call of this session",
+    "worker": "its worker process died; create a new session and replay the seed and the actions to continue",
     "stopped": "the server stopped",
 }
 
 
-def gone(cause: Cause, how: str = "") -> Fault:
-    words = f"the session has ended: {_ENDINGS[cause]}" + (f" ({how})" if how else "")
+def session_gone(cause: Cause, detail: str = "") -> Fault:
+    message = f"the session has ended: {_CAUSES[cause]}" + (f" ({detail})" if detail else "")
     boundary = "" if cause == "closed" else "env"
-    return fault("session_gone", words, cause=cause, boundary=boundary, kind="SessionLost")
+    return fault("session_gone", message, cause=cause, boundary=boundary, kind="SessionLost")
 
 
 def unknown_session() -> Fault:
-    return fault("unknown_session", "there is no such session, or it is another client's", kind="SessionLost")
+    return fault("unknown_session", "no such session, or it belongs to another client", kind="SessionLost")
 
 
 def id_reused() -> Fault:
-    return fault(
-        "id_reused", "the call before had this id and asked for something else; use a new id for every request"
-    )
+    return fault("id_reused", "the previous call had this id and different content; use a new id for every request")
 
 
 def busy() -> Fault:
-    return fault("session_busy", "another call of this session is under way; one at a time", retry_after=0.05)
+    return fault("session_busy", "another call of this session is running; send one call at a time", retry_after=0.05)
 
 
-def numbered(body: bytes, seq: int, write: str) -> bytes:
-    """The object that `body` is, with its call's number added in front."""
-    if write == MSGPACK:
+def draining() -> Fault:
+    return fault("draining", "this server is shutting down and accepts no new sessions", retry_after=5.0)
+
+
+def sessions_full(limit: int) -> Fault:
+    return fault("capacity", f"all {limit} sessions are in use", retry_after=5.0)
+
+
+def quota_reached(limit: int) -> Fault:
+    return fault("quota", f"this client has {limit} sessions, the maximum per client", retry_after=5.0)
+
+
+def late(seconds: float) -> Fault:
+    return fault(
+        "not_yet", f"not finished within {seconds:g} s; retry with the same id and sequence number", retry_after=0.1
+    )
+
+
+def with_seq(body: bytes, seq: int, media_type: str) -> bytes:
+    """Insert the number of the call as the first field of the encoded object `body`."""
+    if media_type == MSGPACK:
         return bytes([body[0] + 1]) + _SEQ_KEY + msgspec.msgpack.encode(seq) + body[1:]
     return b'{"seq":%d,%b' % (seq, body[1:])
 
 
-def counted(result: Result, seq: int) -> Result:
-    """An error with the number of its call; results have it already."""
+def with_fault_seq(result: Result, seq: int) -> Result:
+    """Add the number of the call to an error; encoded results contain it already."""
     return msgspec.structs.replace(result, seq=seq) if isinstance(result, Fault) else result
 
 
 _SEQ_KEY: Final = msgspec.msgpack.encode("seq")
 
 
-def rewritten(tell: Tell, then: str, now: str) -> Tell:
-    """An answer that was written for JSON, for a retry that speaks msgpack, or the other way round."""
-    read = msgspec.msgpack.decode if then == MSGPACK else msgspec.json.decode
+def transcoded(respond: Respond, source: str, target: str) -> Respond:
+    """Convert a stored response for a retry that accepts another media type than the first request."""
+    decode = msgspec.msgpack.decode if source == MSGPACK else msgspec.json.decode
 
-    def told(result: Result) -> None:
-        tell(result if isinstance(result, Fault) else encoder(now)(read(result)))
+    def convert(result: Result) -> None:
+        respond(result if isinstance(result, Fault) else encoder(target)(decode(result)))
 
-    return told
+    return convert
 
 
-def patient(tell: Tell, seconds: float) -> Tell:
-    """`tell`, at the latest after so long; what comes later is for whoever asks again."""
+def with_timeout(respond: Respond, seconds: float) -> Respond:
+    """Respond with `not_yet` after `seconds`; a later result is dropped here and returned to a retry."""
     loop = asyncio.get_running_loop()
-    open_ = True
+    pending = True
 
-    def told(result: Result) -> None:
-        nonlocal open_
-        if open_:
-            open_ = False
+    def respond_once(result: Result) -> None:
+        nonlocal pending
+        if pending:
+            pending = False
             timer.cancel()
-            tell(result)
+            respond(result)
 
-    timer = loop.call_later(seconds, told, late(seconds))
-    return told
-
-
-def late(seconds: float) -> Fault:
-    return fault("not_yet", f"not done within {seconds:g} s; ask again with the same id and number", retry_after=0.1)
+    timer = loop.call_later(seconds, respond_once, late(seconds))
+    return respond_once
 
 
-def answered(name: str, result: Result) -> Response:
-    """An answer of the desk's among others."""
+def envelope(request_id: str, result: Result) -> Answer:
+    """Wrap a result for the WebSocket or a batch, where every response carries the id of its request."""
     if isinstance(result, Fault):
-        return Response(id=name, status=status_of(result), error=result)
-    return Response(id=name, result=msgspec.Raw(result))
+        return Answer(id=request_id, status=status_of(result), error=result)
+    return Answer(id=request_id, result=msgspec.Raw(result))

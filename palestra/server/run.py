@@ -1,4 +1,4 @@
-"""Listens until it is told to stop: the process around the application, its signals, its log."""
+"""Run the server process: listen, log, and drain sessions on SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,64 +6,160 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from palestra.errors import BadValue
 from palestra.optional import require
-from palestra.server.app import App
-from palestra.sockets import url_of
+from palestra.sockets import is_loopback, listen, url_of
 from palestra.workers.worker import calm_collector
 
-KEEP_ALIVE = 75  # seconds an idle connection is kept
-_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+if TYPE_CHECKING:
+    from palestra.server.app import App
+
+KEEP_ALIVE = 75  # seconds until an idle connection is closed
+TOKEN_VARIABLE = "PALESTRA_TOKEN"  # name of an environment variable
+log = logging.getLogger("palestra.server")
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
-class JsonLines(logging.Formatter):
-    """A log line as one JSON object, with whatever the event carries."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        shown: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-        }
-        shown |= {name: value for name, value in vars(record).items() if name not in _USUAL}
-        if record.exc_info:
-            shown["trace"] = self.formatException(record.exc_info)
-        return json.dumps(shown, default=str)
-
-
-def set_up_log(level: str) -> None:
-    """Structured lines on standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    for name in ("palestra.server", "uvicorn"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
-        logger.setLevel(level.upper() if name == "palestra.server" else "ERROR")
-
-
-def run(
-    app: App,
-    held: socket.socket,
+def create_app(
+    envs: str | Iterable[str],
     *,
-    drain: float = 30.0,
-    ready: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Serve until SIGTERM or Ctrl-C: then no new sessions, `drain` seconds for those there are, and everything closed.
+    workers: int = 1,
+    python: Iterable[str] = (),
+    imports: Iterable[str] = (),
+    **settings: Any,
+) -> App:
+    """Build an ASGI application that serves `envs`, for Uvicorn, Ray Serve or any ASGI server with lifespan support.
 
-    A second signal stops at once. `ready` is told the address when sessions are taken.
+    Args:
+        envs: Names of environments: ids, `module:Class`, URLs, or whole families written `game:`.
+        workers: Number of worker processes per interpreter.
+        python: Interpreters for families with conflicting packages, as FAMILY=PATH.
+        imports: Modules to import first, in the server and its workers, e.g. to register environments.
+        **settings: Any other field of `palestra.server.settings.Settings`.
+    """
+    require("msgspec", extra="serve")
+    from palestra.server.app import App
+    from palestra.server.protocols import all_protocols
+    from palestra.server.settings import Settings, resolve_env_names, worker_groups
+
+    modules = tuple(imports)
+    for module in modules:
+        __import__(module)
+    names = [envs] if isinstance(envs, str) else envs
+    resolved = Settings(
+        envs=resolve_env_names(names), groups=worker_groups(workers, python), imports=modules, **settings
+    )
+    return App(resolved, all_protocols(resolved))
+
+
+def serve(
+    envs: str | Iterable[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8100,
+    workers: int | None = None,
+    python: Iterable[str] = (),
+    imports: Iterable[str] = (),
+    token_file: str | Path | None = None,
+    max_sessions: int = 4_096,
+    sessions_per_client: int | None = None,
+    rate: float | None = None,
+    lease: float = 600.0,
+    step_timeout: float = 120.0,
+    reset_timeout: float | None = None,
+    max_body: float = 16.0,
+    memory: float | None = None,
+    any_kwargs: bool = False,
+    drain: float = 30.0,
+    node: str = "",
+    log_level: str | None = "info",
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve environments until SIGTERM or Ctrl-C, like `palestra serve`.
+
+    Args:
+        envs: Names of environments: ids, `module:Class`, URLs, or whole families written `game:`.
+        host: Address to listen on. Any address other than loopback requires tokens.
+        port: Port to listen on; 0 selects a free one, which `on_ready` receives.
+        workers: Number of worker processes (default: one per core).
+        python: Interpreters for families with conflicting packages, as FAMILY=PATH.
+        imports: Modules to import first, e.g. to register environments.
+        token_file: File with one `token` or `name token` per line; PALESTRA_TOKEN can hold a single token instead.
+        max_sessions: Maximum number of open sessions.
+        sessions_per_client: Maximum number of open sessions per token.
+        rate: Maximum number of requests per second and token.
+        lease: Seconds after which an unused session ends.
+        step_timeout: Maximum seconds for one step.
+        reset_timeout: Maximum seconds for creating or resetting an environment (default: as `step_timeout`).
+        max_body: Maximum size of a request in MB.
+        memory: Maximum memory of one worker in MB.
+        any_kwargs: Accept keywords from clients that may name files of this machine.
+        drain: Seconds that open sessions may continue after SIGTERM.
+        node: Prefix of session names, for load balancers that route by path.
+        log_level: Level of the JSON log lines on standard error; None leaves logging unchanged.
+        on_ready: Called with the URL when the server accepts sessions.
+    """
+    for module in ("msgspec", "uvicorn", "websockets"):
+        require(module, extra="serve")
+    from palestra.server.settings import read_tokens
+
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise BadValue("serve() blocks and cannot run inside an event loop; use `with palestra.server.running(...)`")
+    tokens = read_tokens(token_file) if token_file else {}
+    if not tokens and os.environ.get(TOKEN_VARIABLE):
+        tokens = {os.environ[TOKEN_VARIABLE]: "client"}
+    if not tokens and not is_loopback(host):
+        raise BadValue(
+            f"listening on {host} requires tokens, since other machines can reach it: create one with "
+            f"`openssl rand -hex 16 > FILE` and pass --token-file FILE (token_file=), or set {TOKEN_VARIABLE}"
+        )
+    app = create_app(
+        envs,
+        workers=workers if workers is not None else os.cpu_count() or 1,
+        python=python,
+        imports=imports,
+        tokens=tokens,
+        any_host=bool(tokens) or not is_loopback(host),
+        any_kwargs=any_kwargs,
+        node=node,
+        lease=lease,
+        step_timeout=step_timeout,
+        reset_timeout=reset_timeout,
+        max_sessions=max_sessions,
+        sessions_per_client=sessions_per_client,
+        rate=rate,
+        max_body=int(max_body * 2**20),
+        memory=None if memory is None else int(memory * 2**20),
+    )
+    if log_level is not None:
+        configure_logging(log_level)
+    run_app(app, listen(host, port, backlog=2_048), drain=drain, on_ready=on_ready)
+
+
+def run_app(
+    app: App, listener: socket.socket, *, drain: float = 30.0, on_ready: Callable[[str], None] | None = None
+) -> None:
+    """Run an application on a listening socket until SIGTERM or Ctrl-C.
+
+    After the signal no new sessions are accepted and open ones may continue for `drain` seconds. A second signal stops
+    at once.
     """
     uvicorn = require("uvicorn", extra="serve")
     require("httptools", extra="serve")
-    from palestra.server.connection import HttpConnection, Socket, look_at
+    from palestra.server.connection import HttpConnection, WebSocketConnection, check_connections
 
-    options = uvicorn.Config(
+    config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
@@ -73,9 +169,9 @@ def run(
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=5,
         http=HttpConnection,
-        ws=Socket,
+        ws=WebSocketConnection,
         ws_max_size=app.settings.max_body,
-        ws_ping_interval=app.settings.ping,  # half-open ones are found out by it
+        ws_ping_interval=app.settings.ping,  # detects half-open connections
         ws_ping_timeout=app.settings.ping,
         ws_per_message_deflate=False,
         lifespan="on",
@@ -84,55 +180,84 @@ def run(
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """Ours: a signal begins to drain."""
+            """Disable uvicorn's handlers: here a signal starts draining."""
             yield
 
         async def on_tick(self, counter: int) -> bool:
-            if counter % 10 == 0:  # once a second
-                look_at(self.server_state.connections, app.settings.request_timeout)
-            ends: bool = await super().on_tick(counter)
-            return ends
+            if counter % 10 == 0:  # once per second
+                check_connections(self.server_state.connections, app.settings.request_timeout)
+            should_exit: bool = await super().on_tick(counter)
+            return should_exit
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
             if self.should_exit:
                 return
-            loop = asyncio.get_running_loop()
-            stop = Stop(app, self, drain)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, stop.signalled)
+            if threading.current_thread() is threading.main_thread():
+                loop = asyncio.get_running_loop()
+                shutdown = Shutdown(app, self, drain)
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, shutdown.on_signal)
             calm_collector()
-            ready(url_of(held))
+            url = url_of(listener)
+            log.info("listening", extra={"url": url, "envs": len(app.settings.envs)})
+            if on_ready is not None:
+                on_ready(url)
 
-    with held:
-        Server(options).run(sockets=[held])
+    with listener:
+        Server(config).run(sockets=[listener])
 
 
-class Stop:
-    """What a signal sets going."""
+class Shutdown:
+    """Drain sessions on the first signal and stop on the second."""
 
     def __init__(self, app: App, server: Any, drain: float) -> None:
-        self._app = app
+        self._dispatcher = app.dispatcher
         self._server = server
         self._drain = drain
         self._task: asyncio.Task[None] | None = None
-        self._log = logging.getLogger("palestra.server")
 
-    def signalled(self) -> None:
+    def on_signal(self) -> None:
         if self._task is not None:
             self._stop()
             return
-        self._app.desk.draining = True
-        self._log.info("draining", extra={"sessions": len(self._app.desk.sessions), "seconds": self._drain})
+        self._dispatcher.draining = True
+        log.info("draining", extra={"sessions": len(self._dispatcher.sessions), "seconds": self._drain})
         self._task = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
         end = time.monotonic() + self._drain
-        while len(self._app.desk.sessions) and time.monotonic() < end:
+        while len(self._dispatcher.sessions) and time.monotonic() < end:
             await asyncio.sleep(0.05)
         self._stop()
 
     def _stop(self) -> None:
-        self._log.info("stopping", extra={"sessions": len(self._app.desk.sessions)})
-        self._app.desk.end_all()
+        log.info("stopping", extra={"sessions": len(self._dispatcher.sessions)})
+        self._dispatcher.end_all()
         self._server.should_exit = True
+
+
+class JsonFormatter(logging.Formatter):
+    """Format a log record, with its extra fields, as one JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def configure_logging(level: str) -> None:
+    """Write JSON log lines of the server to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    for name in ("palestra.server", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level.upper() if name == "palestra.server" else "ERROR")

@@ -1,4 +1,4 @@
-"""Sessions: who has which environment, until when, and which call of it is next. Pure bookkeeping, no waiting."""
+"""Session table: owner, lease, call number and last response of every session. Bookkeeping only, nothing here waits."""
 
 from __future__ import annotations
 
@@ -11,147 +11,154 @@ from palestra.remote.protocol import Fault
 from palestra.server.worker_pool import Worker
 
 Result: TypeAlias = bytes | Fault
-Tell: TypeAlias = Callable[[Result], None]
+Respond: TypeAlias = Callable[[Result], None]  # delivers the response of one request
 Cause: TypeAlias = Literal["closed", "expired", "deadline", "crashed", "worker", "stopped"]
 
-REMEMBERED = 20_000  # ended sessions whose end can still be told
+MAX_ENDED = 20_000  # ended sessions whose cause can still be reported
 
 
-class Kept(Protocol):
-    """An answer that several sessions share."""
+class SharedResponse(Protocol):
+    """Response bytes that several sessions share: the rows of a vector step."""
 
-    def alone(self, key: int, seq: int) -> bytes: ...
+    def extract(self, key: int, seq: int) -> bytes:
+        """Return the response of the session `key` alone."""
+        ...
 
 
 class Session:
-    """One client's environment."""
+    """Environment of one client, and the state of its calls."""
 
     __slots__ = (
-        "began",
-        "born",
-        "broken",
-        "closing",
+        "call_started",
         "create_fingerprint",
-        "creation",
+        "create_id",
+        "create_media_type",
+        "create_response",
+        "deadline",
+        "end_cause",
         "env",
+        "expires_at",
+        "failure",
         "id",
         "key",
-        "last",
         "last_fingerprint",
         "last_id",
-        "last_write",
+        "last_media_type",
+        "last_response",
         "lease",
-        "made",
-        "made_write",
+        "media_type",
         "owner",
         "seq",
-        "until",
         "waiters",
         "worker",
-        "write",
     )
 
     def __init__(self, *, name: str, key: int, worker: Worker, env: str, owner: str, lease: float, now: float) -> None:
         self.id = name
-        self.key = key  # its number in the workers
+        self.key = key  # number of the session in messages to workers
         self.worker = worker
         self.env = env
         self.owner = owner
         self.lease = lease
-        self.born = now
-        self.until = now + lease
-        self.seq = 0  # the number of the next call
-        self.last_id = ""  # the id of the call before
-        self.last_fingerprint = 0  # what it asked
-        self.last: Result | Kept | None = None  # what it was answered
-        self.last_write = ""  # as bytes of which kind
-        self.write = ""  # as which the call under way will be
-        self.waiters: list[Tell] | None = None  # whom the call under way is told; None: there is none
-        self.began = 0.0  # when it began
-        self.broken: Fault | None = None  # why the environment cannot go on
-        self.closing: Cause | None = None  # ended while a call was under way
-        self.creation = ""  # the id of the request that made it
-        self.create_fingerprint = 0  # what that asked
-        self.made: bytes | None = None  # what that was answered
-        self.made_write = ""  # as bytes of which kind
+        self.expires_at = now + lease
+        self.seq = 0  # number of the next call
+        self.waiters: list[Respond] | None = None  # where to send the response of the running call; None: no call runs
+        self.call_started = 0.0
+        self.deadline = 0.0  # when the running call is abandoned
+        self.media_type = ""  # of the response of the running call
+        self.failure: Fault | None = None  # set while the environment is unusable, until the next reset
+        self.end_cause: Cause | None = None  # set if the session ended while a call was running
+        self.last_id = ""  # request id of the previous numbered call, for retries
+        self.last_fingerprint = 0
+        self.last_response: Result | SharedResponse | None = None
+        self.last_media_type = ""
+        self.create_id = ""  # request id of the creation, for retries
+        self.create_fingerprint = 0
+        self.create_response: bytes | None = None
+        self.create_media_type = ""
 
 
 class Sessions:
-    """All of one server, and how the latest ones ended."""
+    """All sessions of one server, and the causes of the most recent ends."""
 
     def __init__(self, node: str = "") -> None:
-        self._node = f"{node}." if node else ""
+        self._prefix = f"{node}." if node else ""
         self.by_id: dict[str, Session] = {}
-        self.by_key: dict[int, Session] = {}
-        self._creations: dict[tuple[str, str], Session] = {}
-        self._counts: dict[str, int] = {}
+        self.by_key: dict[int, Session] = {}  # includes ended sessions whose last call still runs
+        self._by_create_id: dict[tuple[str, str], Session] = {}
+        self._count_by_owner: dict[str, int] = {}
         self._ended: OrderedDict[str, tuple[str, Cause]] = OrderedDict()
-        self._watched: dict[str, Callable[[Cause | None], None]] = {}
-        self._key = 0
+        self._listeners: dict[str, Callable[[Cause | None], None]] = {}
+        self._last_key = 0
 
     def __len__(self) -> int:
         return len(self.by_id)
 
-    def open(self, *, worker: Worker, env: str, owner: str, lease: float, creation: str, now: float) -> Session:
-        self._key += 1
-        name = self._node + secrets.token_urlsafe(16)
-        session = Session(name=name, key=self._key, worker=worker, env=env, owner=owner, lease=lease, now=now)
-        self.by_id[name] = self.by_key[self._key] = session
-        self._counts[owner] = self._counts.get(owner, 0) + 1
-        worker.sessions.add(self._key)
-        if creation:
-            session.creation = creation
-            self._creations[owner, creation] = session
+    def open(self, *, worker: Worker, env: str, owner: str, lease: float, create_id: str, now: float) -> Session:
+        """Add a session with a new random name."""
+        self._last_key += 1
+        key = self._last_key
+        name = self._prefix + secrets.token_urlsafe(16)
+        session = Session(name=name, key=key, worker=worker, env=env, owner=owner, lease=lease, now=now)
+        self.by_id[name] = self.by_key[key] = session
+        self._count_by_owner[owner] = self._count_by_owner.get(owner, 0) + 1
+        worker.sessions.add(key)
+        if create_id:
+            session.create_id = create_id
+            self._by_create_id[owner, create_id] = session
         return session
 
     def end(self, session: Session, cause: Cause | None) -> None:
-        """Forget a session; its end can be told for a while (None: it never began)."""
+        """Remove a session and remember its cause for a while (None: the session was never usable)."""
         if self.by_id.pop(session.id, None) is None:
             return
         owner = session.owner
-        if self._counts[owner] == 1:
-            del self._counts[owner]
+        if self._count_by_owner[owner] == 1:
+            del self._count_by_owner[owner]
         else:
-            self._counts[owner] -= 1
-        if session.creation:
-            self._creations.pop((owner, session.creation), None)
+            self._count_by_owner[owner] -= 1
+        if session.create_id:
+            self._by_create_id.pop((owner, session.create_id), None)
         if session.waiters is None:
             self.by_key.pop(session.key, None)
         if cause is not None:
             self._ended[session.id] = (owner, cause)
-            if len(self._ended) > REMEMBERED:
+            if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
-        told = self._watched.pop(session.id, None)
-        if told is not None:
-            told(cause)
+        listener = self._listeners.pop(session.id, None)
+        if listener is not None:
+            listener(cause)
 
-    def watch(self, session: Session, told: Callable[[Cause | None], None]) -> None:
-        """Have it told when a session ends, however it does."""
-        self._watched[session.id] = told
+    def on_end(self, session: Session, listener: Callable[[Cause | None], None]) -> None:
+        """Call `listener` with the cause when the session ends."""
+        self._listeners[session.id] = listener
 
     def forget_key(self, key: int) -> None:
+        """Drop the worker number of an ended session."""
         self.by_key.pop(key, None)
 
     def find(self, name: str, owner: str) -> Session | None:
+        """Return the session of that name; sessions of other owners are not visible."""
         session = self.by_id.get(name)
-        return session if session is not None and session.owner == owner else None  # another client's is not there
+        return session if session is not None and session.owner == owner else None
 
-    def at(self, key: int) -> Session | None:
-        return self.by_key.get(key)
+    def created_by(self, owner: str, create_id: str) -> Session | None:
+        """Return the session that the request `create_id` of this owner opened."""
+        return self._by_create_id.get((owner, create_id))
 
-    def created_by(self, owner: str, request: str) -> Session | None:
-        return self._creations.get((owner, request))
+    def count(self, owner: str) -> int:
+        """Return the number of open sessions of `owner`."""
+        return self._count_by_owner.get(owner, 0)
 
-    def held_by(self, owner: str) -> int:
-        return self._counts.get(owner, 0)
-
-    def how_ended(self, name: str, owner: str) -> Cause | None:
-        whose, cause = self._ended.get(name, ("", None))
-        return cause if whose == owner else None
+    def end_cause(self, name: str, owner: str) -> Cause | None:
+        """Return why a session of `owner` ended, if it is still remembered."""
+        ended_owner, cause = self._ended.get(name, ("", None))
+        return cause if ended_owner == owner else None
 
     def all(self) -> list[Session]:
+        """Return the open sessions."""
         return list(self.by_id.values())
 
-    def known(self) -> list[Session]:
-        """All, and those that have ended while a call of theirs goes on."""
+    def with_calls(self) -> list[Session]:
+        """Return the open sessions and the ended ones whose last call still runs."""
         return list(self.by_key.values())

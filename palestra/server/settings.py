@@ -1,4 +1,4 @@
-"""What a server serves and what it lets clients take; checked once, before anything starts."""
+"""Settings of a server, validated before anything starts."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from palestra import registry
 from palestra.errors import BadValue
 from palestra.server.worker_pool import Group
 
-FEW = 8  # tokens shorter than that are guessed
+MIN_TOKEN_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Of one server. Times are in seconds."""
+    """Settings of one server. Times are in seconds, sizes in bytes."""
 
-    envs: tuple[str, ...]  # the ids that are served
+    envs: tuple[str, ...]  # ids of the served environments
     groups: tuple[Group, ...] = (Group(families=frozenset()),)
     imports: tuple[str, ...] = ()  # modules that register environments
-    tokens: Mapping[str, str] = field(default_factory=dict)  # token -> whose it is; empty: nobody is asked
-    any_host: bool = False  # requests are taken whatever name they were sent to
-    any_kwargs: bool = False  # clients may give keywords that name files
-    node: str = ""  # begins every session's name, for balancers that route by path
-    lease: float = 600.0  # of a session, unless the client asks for another
-    longest_lease: float = 86_400.0
-    step_timeout: float = 120.0  # of one call in an environment; then the session is lost
-    request_timeout: float = 60.0  # for a request to arrive, and for its answer to be taken
-    ping: float = 20.0  # between questions to sockets whether they are still there, and to answer one
+    tokens: Mapping[str, str] = field(default_factory=dict)  # token -> client name; empty: no token is required
+    any_host: bool = False  # accept any Host header
+    any_kwargs: bool = False  # accept keywords that may name files
+    node: str = ""  # prefix of session names, for load balancers that route by path
+    lease: float = 600.0  # default lease of a session
+    max_lease: float = 86_400.0
+    step_timeout: float = 120.0  # for one call of an environment; a call that takes longer loses its session
+    reset_timeout: float | None = None  # for creating and resetting an environment; None: as step_timeout
+    request_timeout: float = 60.0  # for a request to arrive, and for the client to read its response
+    ping: float = 20.0  # interval of WebSocket pings, and time to respond to one
     max_sessions: int = 4_096
     sessions_per_client: int | None = None
-    rate: float | None = None  # requests a second and client
-    max_in_flight: int = 4_096
-    max_body: int = 16 << 20  # bytes
-    threads: int = 64  # slow calls at once, in one worker
-    memory: int | None = None  # bytes for one worker
+    rate: float | None = None  # requests per second and client
+    max_in_flight: int = 4_096  # calls that run at the same time
+    max_body: int = 16 << 20
+    threads: int = 64  # slow calls that run at the same time in one worker
+    memory: int | None = None  # per worker
 
     def __post_init__(self) -> None:
         if not self.envs:
-            raise BadValue("name what to serve: ids (game:Wordle-v0-hard) or families (babyai:)")
+            raise BadValue("no environment to serve; pass ids (game:Wordle-v0-hard) or families (babyai:)")
         for name in (
             "lease",
-            "longest_lease",
+            "max_lease",
             "step_timeout",
             "request_timeout",
             "ping",
@@ -52,91 +53,98 @@ class Settings:
             "threads",
         ):
             if not getattr(self, name) > 0:
-                raise BadValue(f"{name} is above 0, got {getattr(self, name)!r}")
-        for name in ("sessions_per_client", "rate", "memory"):
+                raise BadValue(f"{name} must be greater than 0, got {getattr(self, name)!r}")
+        for name in ("reset_timeout", "sessions_per_client", "rate", "memory"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise BadValue(f"{name} is above 0, or None for no limit, got {getattr(self, name)!r}")
+                raise BadValue(f"{name} must be greater than 0, or None for no limit; got {getattr(self, name)!r}")
         if not all(c.isalnum() or c in "-_" for c in self.node):
-            raise BadValue(f"a node's name is made of letters, digits, - and _, got {self.node!r}")
+            raise BadValue(f"node may contain letters, digits, - and _ only, got {self.node!r}")
 
 
-def served_ids(names: Iterable[str]) -> tuple[str, ...]:
-    """Ids, and families written `game:`, as ids; each once."""
-    found: dict[str, None] = {}
+def resolve_env_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Expand families (`game:`) and check all other names; duplicates are removed."""
+    ids: dict[str, None] = {}
     for name in names:
         if name.endswith(":"):
-            found.update(dict.fromkeys(registry.list_envs(name[:-1])))
+            ids.update(dict.fromkeys(registry.list_envs(name[:-1])))
         else:
-            found[registry.get_spec(name).id] = None
-    return tuple(found)
+            ids[registry.get_spec(name).id] = None
+    return tuple(ids)
 
 
-def groups_of(workers: int, pythons: Iterable[str]) -> tuple[Group, ...]:
-    """`FAMILY=PATH` of an interpreter each, and this one for everything else."""
+def worker_groups(workers: int, pythons: Iterable[str]) -> tuple[Group, ...]:
+    """Return a group of workers per interpreter in `pythons` (FAMILY=PATH), and one for all other families."""
     by_path: dict[str, set[str]] = {}
-    for given in pythons:
-        family, equals, path = given.partition("=")
+    for entry in pythons:
+        family, equals, path = entry.partition("=")
         family = family.rstrip(":")
         if not (family and equals and path):
-            raise BadValue(f"--python reads FAMILY=INTERPRETER, as in sciworld=/opt/sci/bin/python; got {given!r}")
+            raise BadValue(f"--python must be FAMILY=INTERPRETER, e.g. sciworld=/opt/sci/bin/python; got {entry!r}")
         if not Path(path).is_file():
-            raise BadValue(f"--python {given}: there is no {path}")
+            raise BadValue(f"--python {entry}: {path} does not exist")
         by_path.setdefault(path, set()).add(family)
     if workers < 1:
-        raise BadValue(f"workers is at least 1, got {workers}")
-    own = [Group(families=frozenset(f), python=path, workers=workers) for path, f in by_path.items()]
-    return (*own, Group(families=frozenset(), workers=workers))
+        raise BadValue(f"workers must be at least 1, got {workers}")
+    groups = [Group(families=frozenset(families), python=path, workers=workers) for path, families in by_path.items()]
+    return (*groups, Group(families=frozenset(), workers=workers))
 
 
 def read_tokens(path: str | Path) -> dict[str, str]:
-    """A file with a token a line, or `name token`; # begins a comment. -> token: name."""
+    """Read a token file: one `token` or `name token` per line, # starts a comment. Return client names by token."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as err:
-        raise BadValue(f"the token file {path} cannot be read: {err}") from err
-    found: dict[str, str] = {}
+        raise BadValue(f"cannot read the token file {path}: {err}") from err
+    tokens: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         words = line.split("#")[0].split()
         if not words:
             continue
         if len(words) > 2:
-            raise BadValue(f"{path}, line {number}: a line holds a token, or a name and a token")
+            raise BadValue(f"{path}, line {number}: expected `token` or `name token`, got {len(words)} words")
         token = words[-1]
-        if len(token) < FEW:
+        if len(token) < MIN_TOKEN_LENGTH:
             raise BadValue(
-                f"{path}, line {number}: a token has at least {FEW} characters; `openssl rand -hex 16` makes one"
+                f"{path}, line {number}: a token needs at least {MIN_TOKEN_LENGTH} characters; "
+                "create one with `openssl rand -hex 16`"
             )
-        found[token] = words[0] if len(words) == 2 else f"client{number}"
-    if not found:
-        raise BadValue(f"{path} holds no token; `openssl rand -hex 16 > {path}` makes one")
-    return found
+        tokens[token] = words[0] if len(words) == 2 else f"client{number}"
+    if not tokens:
+        raise BadValue(f"{path} contains no token; create one with `openssl rand -hex 16 > {path}`")
+    return tokens
 
 
 _RESERVED = frozenset({"tools", "wrappers", "max_tool_calls", "seed"})
+_FILE_CHARACTERS = "/\\.~:\0"
+_MAX_TEXT = 1_000
+_MAX_DEPTH = 4
 
 
-def check_keywords(given: Mapping[str, object], *, any_words: bool = False) -> None:
-    """Refuse what could reach a file or start a program: a client's keywords are numbers, switches and plain words.
+def check_keywords(keywords: Mapping[str, object], *, unrestricted: bool = False) -> None:
+    """Raise BadValue for keywords of a client that could name a file or start a program on the server.
 
-    With `any_words` they may name files, and are still plain data.
+    Clients may send numbers, booleans and short strings. With `unrestricted`, strings may also name files.
     """
-    for name, value in given.items():
-        if name in _RESERVED and not any_words:
-            raise BadValue(f"a client cannot give {name!r}; the server's own settings say that")
-        _check_value(name, value, 0, any_words)
+    for name, value in keywords.items():
+        if name in _RESERVED and not unrestricted:
+            raise BadValue(f"clients cannot set {name!r}; it is a setting of the server")
+        _check_value(name, value, 0, unrestricted)
 
 
-def _check_value(name: str, value: object, depth: int, any_words: bool) -> None:
+def _check_value(name: str, value: object, depth: int, unrestricted: bool) -> None:
     if isinstance(value, str):
-        if any_words:
+        if unrestricted:
             return
-        if not set(value).isdisjoint("/\\.~:\0") or len(value) > 1_000:
+        if not set(value).isdisjoint(_FILE_CHARACTERS) or len(value) > _MAX_TEXT:
             raise BadValue(
-                f"{name}: a client's words have no / \\ . ~ or :, since they could name a file of the server's"
+                f"{name}: strings from clients must not contain / \\ . ~ or :, since they could name a file of the "
+                "server; start it with --any-kwargs to allow them"
             )
-    elif isinstance(value, dict | list) and depth < 4:
+    elif isinstance(value, dict | list) and depth < _MAX_DEPTH:
         for item in value.items() if isinstance(value, dict) else value:
             for part in item if isinstance(item, tuple) else (item,):
-                _check_value(name, part, depth + 1, any_words)
+                _check_value(name, part, depth + 1, unrestricted)
     elif not (value is None or isinstance(value, bool | int | float)):
-        raise BadValue(f"{name}: a client gives numbers, switches and plain words, nested at most four deep")
+        raise BadValue(
+            f"{name}: clients may send numbers, booleans and strings, nested at most {_MAX_DEPTH} levels deep"
+        )

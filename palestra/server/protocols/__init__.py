@@ -1,16 +1,16 @@
-"""Protocols of others on the same server, a module each: a prefix of their own, the same desk behind them."""
+"""Protocols of other projects on the same server, one module per protocol, each under its own path prefix."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from palestra.server.app import Dialect
+    from palestra.server.app import ProtocolAdapter
     from palestra.server.settings import Settings
 
 
-def all_dialects(settings: Settings) -> list[Dialect]:
-    """Those that this server can speak."""
+def all_protocols(settings: Settings) -> list[ProtocolAdapter]:
+    """Return an adapter per protocol."""
     from palestra.server.protocols.agentgym import AgentGym
     from palestra.server.protocols.mcp import Mcp
     from palestra.server.protocols.openenv import OpenEnv

@@ -1,7 +1,7 @@
-"""AgentGym's HTTP protocol, one family under a path each: `/agentgym/textcraft/create`, `reset`, `step` and the rest.
+"""AgentGym's HTTP protocol, one family per path: `/agentgym/textcraft/create`, `reset`, `step` and so on.
 
-AgentGym's own clients run against it unchanged. Its ids are integers; they are checked against whose they are, never
-given twice, and forgotten when their session ends.
+AgentGym's own clients work unchanged. Its environments are numbered; a number is valid for the client that created it
+only, is never used twice, and becomes invalid when its session ends.
 """
 
 from __future__ import annotations
@@ -17,22 +17,29 @@ from msgspec import Meta, Struct
 
 from palestra.remote.protocol import JSON, Status, fault
 from palestra.server.app import App, deny
-from palestra.server.auth import Visitor
-from palestra.server.dispatcher import Desk
+from palestra.server.auth import Client
+from palestra.server.dispatcher import Dispatcher
 from palestra.server.protocols import agentgym_views as views
-from palestra.server.protocols.agentgym_tasks import TASKS, served
-from palestra.server.protocols.protocol_session import REMEMBERED, Played, Seat, read_body, refuse, told
-from palestra.server.request import HttpRequest, Receive, Refused, Scope, Send
+from palestra.server.protocols.agentgym_tasks import TASKS, family_envs
+from palestra.server.protocols.protocol_session import (
+    MAX_ENDED,
+    ProtocolSession,
+    StepResult,
+    error_details,
+    read_body,
+    send_error,
+)
+from palestra.server.request import HttpRequest, Receive, RequestError, Scope, Send, not_allowed
 from palestra.server.settings import Settings
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
-BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families that call an environment's number env_idx, not id
-BEGUN = frozenset({"searchqa", "textcraft", "webshop"})  # families whose environments have begun when they are made
-GAP = 1 << 16  # numbers grow by up to so much, that none can be guessed from another
+BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families that call the number of an environment env_idx, not id
+RESET_AT_CREATE = frozenset({"searchqa", "textcraft", "webshop"})  # families whose `create` starts an episode
+MAX_GAP = 1 << 16  # between consecutive numbers, so that none can be guessed from another
 
 
 class Body(Struct, kw_only=True):
-    """What any of their requests may say; what else one says is not looked at."""
+    """Fields of all requests of the protocol; other fields are ignored."""
 
     id: Number | None = None
     env_idx: Number | None = None
@@ -43,19 +50,21 @@ class Body(Struct, kw_only=True):
     commands: str | None = None
 
 
-class Chair(Seat):
-    """One environment of a family."""
+class AgentGymSession(ProtocolSession):
+    """One numbered environment."""
 
-    def __init__(self, desk: Desk, owner: str, family: str, number: int, ended: Callable[[object], None]) -> None:
-        super().__init__(desk, owner, ended=ended)
+    def __init__(
+        self, dispatcher: Dispatcher, owner: str, family: str, number: int, on_end: Callable[[object], None]
+    ) -> None:
+        super().__init__(dispatcher, owner, on_end=on_end)
         self.family = family
         self.number = number
-        self.goal: str | None = None  # of all its episodes, where the client named one
+        self.goal: str | None = None  # of all its episodes, if the client chose one
 
-    def current(self) -> tuple[Played, Played]:
-        """What the episode began with, and what came of it last."""
+    def results(self) -> tuple[StepResult, StepResult]:
+        """Return the first and the latest result of the running episode."""
         if self.first is None or self.last is None:
-            raise Refused(fault("reset_needed", "no episode has begun; reset first"))
+            raise RequestError(fault("reset_needed", "no episode is running; call reset first"))
         return self.first, self.last
 
 
@@ -63,151 +72,152 @@ class AgentGym:
     prefix = "/agentgym/"
 
     def __init__(self, settings: Settings) -> None:
-        self._ids = {family: served(settings.envs, family) for family in TASKS}
-        self._chairs: dict[int, Chair] = {}
-        self._ended: OrderedDict[int, tuple[str, str]] = OrderedDict()  # number -> whose it was, and its session
-        self._number = secrets.randbelow(1 << 32)  # another start in every life, lest an old client meets a new env
-        self._calls: dict[str, Callable[[Chair, Body, str], Awaitable[Any]]] = {
+        self._ids = {family: family_envs(settings.envs, family) for family in TASKS}
+        self._sessions: dict[int, AgentGymSession] = {}
+        self._ended: OrderedDict[int, tuple[str, str]] = OrderedDict()  # number -> (owner, session)
+        self._last_number = secrets.randbelow(1 << 32)  # random, so that clients of a previous run find nothing
+        self._operations: dict[str, Callable[[AgentGymSession, Body, str], Awaitable[Any]]] = {
             "reset": self._reset,
             "step": self._step,
             "close": self._close,
         }
 
-    async def socket(self, app: App, scope: Scope, receive: Receive, send: Send, visitor: Visitor) -> None:  # noqa: ARG002
+    async def websocket(self, app: App, scope: Scope, receive: Receive, send: Send, client: Client) -> None:  # noqa: ARG002
         await receive()
-        await deny(scope, send, fault("not_found", "AgentGym's protocol has no socket"))
+        await deny(scope, send, fault("not_found", "AgentGym's protocol has no WebSocket"))
 
     async def close(self) -> None:
-        self._chairs.clear()
+        self._sessions.clear()
 
     async def http(self, app: App, request: HttpRequest) -> None:
-        family, _, what = request.path[len(self.prefix) :].partition("/")
+        family, _, route = request.path[len(self.prefix) :].partition("/")
         code = "ok"
         try:
-            answer = await self._answer(app.desk, request, family, what)
-        except Refused as err:
+            response = await self._handle(app.dispatcher, request, family, route)
+        except RequestError as err:
             code = err.fault.code
-            await refuse(request, err.fault, {"error": err.fault.message, "code": code, **told(err.fault)})
+            body = {"error": err.fault.message, "code": code, **error_details(err.fault)}
+            await send_error(request, err.fault, body)
         else:
-            await request.answer(200, msgspec.json.encode(answer), kind=JSON)
-        app.desk.stats.requests["agentgym", code] += 1
+            await request.send(200, msgspec.json.encode(response), content_type=JSON)
+        app.dispatcher.stats.requests["agentgym", code] += 1
 
-    async def _answer(self, desk: Desk, request: HttpRequest, family: str, what: str) -> Any:
+    async def _handle(self, dispatcher: Dispatcher, request: HttpRequest, family: str, route: str) -> Any:
         if family not in TASKS:
-            raise Refused(fault("not_found", f"AgentGym's families here are {', '.join(TASKS)}"))
-        ids = self._ids[family]
-        if not ids:
-            raise Refused(fault("unknown_env", f"this server serves nothing of {TASKS[family][0]}:"))
-        owner = request.visitor.owner
-        if what == "" and request.method == "GET":
+            raise RequestError(fault("not_found", f"no such AgentGym family; available: {', '.join(TASKS)}"))
+        if not self._ids[family]:
+            message = f"this server serves no environment of the family {TASKS[family][0]}:"
+            raise RequestError(fault("unknown_env", message))
+        owner = request.client.owner
+        if route == "" and request.method == "GET":
             return f"This is environment {views.NAMES[family]}."
-        if what == "create":
+        if route == "create":
             _check_method(request, "POST")
-            return await self._create(desk, owner, family, await read_body(request, Body))
-        if what == "list_envs":
+            return await self._create(dispatcher, owner, family, await read_body(request, Body))
+        if route == "list_envs":
             _check_method(request, "GET")
-            mine = (chair for chair in self._chairs.values() if chair.owner == owner and chair.family == family)
-            return [chair.number for chair in mine]
-        view = views.of(family, what)
+            return [s.number for s in self._sessions.values() if s.owner == owner and s.family == family]
+        view = views.find_view(family, route)
         if view is not None:
             _check_method(request, "GET")
-            chair = await self._find(desk, owner, family, _asked_for(request, family))
-            return await view(chair, *chair.current())
-        call = self._calls.get(what)
-        if call is None:
-            raise Refused(fault("not_found", f"{views.NAMES[family]} has {', '.join(views.names(family))}"))
+            session = await self._find(dispatcher, owner, family, _query_number(request, family))
+            return await view(session, *session.results())
+        operation = self._operations.get(route)
+        if operation is None:
+            message = f"no such path; {views.NAMES[family]} has {', '.join(views.routes(family))}"
+            raise RequestError(fault("not_found", message))
         _check_method(request, "POST")
         body = await read_body(request, Body)
         number = body.env_idx if family in BY_ENV_IDX else body.id
         if number is None:
-            raise Refused(fault("bad_request", f"{'env_idx' if family in BY_ENV_IDX else 'id'} is missing"))
-        if what == "close" and self._was(number, owner, family):
-            return views.closed(family, number, False)
-        chair = await self._find(desk, owner, family, number)
-        return await call(chair, body, request.visitor.request_id.decode("latin-1"))
+            raise RequestError(fault("bad_request", f"{'env_idx' if family in BY_ENV_IDX else 'id'} is missing"))
+        if route == "close" and self._has_ended(number, owner):
+            return views.close_response(family, number, False)
+        session = await self._find(dispatcher, owner, family, number)
+        return await operation(session, body, request.client.request_id.decode("latin-1"))
 
     # Numbers.
 
-    def _was(self, number: int, owner: str, family: str) -> bool:  # noqa: ARG002  # a number is of one family
+    def _has_ended(self, number: int, owner: str) -> bool:
         return self._ended.get(number, ("", ""))[0] == owner
 
-    async def _find(self, desk: Desk, owner: str, family: str, number: int) -> Chair:
-        chair = self._chairs.get(number)
-        if chair is not None and chair.owner == owner and chair.family == family:
-            return chair
-        if self._was(number, owner, family):
-            _, session = self._ended[number]
-            await Seat(desk, owner).ask(Status(session=session))  # raises: it says how it ended
-        raise Refused(fault("unknown_session", f"there is no environment {number}, or it is another client's"))
+    async def _find(self, dispatcher: Dispatcher, owner: str, family: str, number: int) -> AgentGymSession:
+        session = self._sessions.get(number)
+        if session is not None and session.owner == owner and session.family == family:
+            return session
+        if self._has_ended(number, owner):
+            _, name = self._ended[number]
+            await ProtocolSession(dispatcher, owner).request(Look(session=name))  # raises the cause of its end
+        raise RequestError(fault("unknown_session", f"no environment {number}, or it belongs to another client"))
 
     def _forget(self, number: int) -> None:
-        chair = self._chairs.pop(number, None)
-        if chair is not None and chair.session:
-            self._ended[number] = (chair.owner, chair.session)
-            if len(self._ended) > REMEMBERED:
+        session = self._sessions.pop(number, None)
+        if session is not None and session.session:
+            self._ended[number] = (session.owner, session.session)
+            if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
 
-    # Calls.
+    # Operations.
 
-    async def _create(self, desk: Desk, owner: str, family: str, body: Body) -> Any:
+    async def _create(self, dispatcher: Dispatcher, owner: str, family: str, body: Body) -> Any:
         if body.commands:
-            raise Refused(fault("bad_value", "which recipes are shown follows from the task; leave out `commands`"))
-        self._number += 1 + secrets.randbelow(GAP)
-        number = self._number
-        chair = Chair(desk, owner, family, number, lambda _: self._forget(number))
-        first = 0 if family == "webshop" else (body.id or 0) if family in BY_ENV_IDX else body.data_idx
+            raise RequestError(fault("bad_value", "`commands` is not supported: the task determines the recipes"))
+        self._last_number += 1 + secrets.randbelow(MAX_GAP)
+        number = self._last_number
+        session = AgentGymSession(dispatcher, owner, family, number, lambda _: self._forget(number))
+        index = 0 if family == "webshop" else (body.id or 0) if family in BY_ENV_IDX else body.data_idx
         if family == "textcraft" and body.goal:
-            chair.goal = body.goal.removeprefix("minecraft:")
+            session.goal = body.goal.removeprefix("minecraft:")
         try:
-            if family in BEGUN:
-                await self._begin(chair, first, "")
+            if family in RESET_AT_CREATE:
+                await self._start_episode(session, index, "")
             else:
-                task = TASKS[family][1](self._ids[family], first)
-                await chair.sit(task.env, task.kwargs)
+                task = TASKS[family][1](self._ids[family], index)
+                await session.ensure_open(task.env, task.kwargs)
         except BaseException:
-            chair.close()
+            session.close()
             raise
-        if chair.open:  # else it has ended already, before anybody knew its number
-            self._chairs[number] = chair
-        return views.created(family, number, chair.last)
+        if session.is_open:  # it may have ended before the client learns its number
+            self._sessions[number] = session
+        return views.create_response(family, number, session.last)
 
-    async def _begin(self, chair: Chair, number: int, name: str) -> Played:
-        task = TASKS[chair.family][1](self._ids[chair.family], number)
-        options = task.options if chair.goal is None else {**task.options, "goal": chair.goal}
-        with chair.held():
+    async def _start_episode(self, session: AgentGymSession, index: int, request_id: str) -> StepResult:
+        task = TASKS[session.family][1](self._ids[session.family], index)
+        options = task.options if session.goal is None else {**task.options, "goal": session.goal}
+        with session.exclusive():
             try:
-                await chair.sit(task.env, task.kwargs)
-            except Refused:
-                if not chair.session:  # the old one is gone, and there is no new one
-                    self._chairs.pop(chair.number, None)
+                await session.ensure_open(task.env, task.kwargs)
+            except RequestError:
+                if not session.session:  # the old session is gone and no new one was opened
+                    self._sessions.pop(session.number, None)
                 raise
-            return await chair.reset(task.seed, options, name=name)
+            return await session.reset(task.seed, options, request_id=request_id)
 
-    async def _reset(self, chair: Chair, body: Body, name: str) -> Any:
-        wanted = {"webshop": body.session_id or 0, "searchqa": body.id or 0}
-        played = await self._begin(chair, wanted.get(chair.family, body.data_idx), name)
-        return views.begun(chair.family, chair.number, played)
+    async def _reset(self, session: AgentGymSession, body: Body, request_id: str) -> Any:
+        indexes = {"webshop": body.session_id or 0, "searchqa": body.id or 0}
+        result = await self._start_episode(session, indexes.get(session.family, body.data_idx), request_id)
+        return views.reset_response(session.family, session.number, result)
 
-    async def _step(self, chair: Chair, body: Body, name: str) -> Any:
+    async def _step(self, session: AgentGymSession, body: Body, request_id: str) -> Any:
         if body.action is None:
-            raise Refused(fault("bad_request", "action is missing"))
-        played = await chair.step(body.action, name=name)
-        return views.stepped(chair.family, played, chair.total)
+            raise RequestError(fault("bad_request", "action is missing"))
+        result = await session.step(body.action, request_id=request_id)
+        return views.step_response(session.family, result, session.total_reward)
 
-    async def _close(self, chair: Chair, body: Body, name: str) -> Any:  # noqa: ARG002
-        self._forget(chair.number)
-        return views.closed(chair.family, chair.number, chair.close())
+    async def _close(self, session: AgentGymSession, body: Body, request_id: str) -> Any:  # noqa: ARG002
+        self._forget(session.number)
+        return views.close_response(session.family, session.number, session.close())
 
 
 def _check_method(request: HttpRequest, method: str) -> None:
     if request.method != method and not (method == "GET" and request.method == "HEAD"):
-        raise Refused(fault("not_allowed", f"use {method}"))
+        raise RequestError(not_allowed(method))
 
 
-def _asked_for(request: HttpRequest, family: str) -> int:
-    """The number in the query."""
+def _query_number(request: HttpRequest, family: str) -> int:
+    """Return the number of the environment from the query."""
     key = "env_idx" if family in BY_ENV_IDX else "id"
-    given = parse_qs(request.query.decode("latin-1")).get(key, [""])[0]
-    if not (given.isascii() and given.isdigit() and len(given) < 17):
-        raise Refused(fault("bad_request", f"the query names the environment: ?{key}=NUMBER"))
-    return int(given)
+    value = parse_qs(request.query.decode("latin-1")).get(key, [""])[0]
+    if not (value.isascii() and value.isdigit() and len(value) < 17):
+        raise RequestError(fault("bad_request", f"the query must name the environment: ?{key}=NUMBER"))
+    return int(value)

@@ -1,4 +1,4 @@
-"""What an episode looks like in each of AgentGym's families: the bodies that its clients read."""
+"""Response bodies of AgentGym's families, in the form its clients expect."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
-from palestra.server.protocols.protocol_session import Played, Seat
+from palestra.server.protocols.protocol_session import ProtocolSession, StepResult
 
-View: TypeAlias = Callable[[Seat, Played, Played], Awaitable[Any]]  # what it began with, what came of it last
+View: TypeAlias = Callable[[ProtocolSession, StepResult, StepResult], Awaitable[Any]]  # first and latest result
 
 NAMES = {
     "babyai": "BabyAI",
@@ -17,110 +17,109 @@ NAMES = {
     "searchqa": "SearchQA",
     "webshop": "WebShop",
 }
-_FORM = re.compile(r"^- ([^:\n]+)", re.M)
+_COMMAND = re.compile(r"^- ([^:\n]+)", re.M)
 
 
-def created(family: str, number: int, played: Played | None) -> Any:
+def create_response(family: str, number: int, result: StepResult | None) -> Any:
     if family in ("searchqa", "webshop"):
         return number
-    if family == "textcraft" and played is not None:
-        return {"id": number, "observation": played.text, "done": False, "reward": 0}
+    if family == "textcraft" and result is not None:
+        return {"id": number, "observation": result.text, "done": False, "reward": 0}
     return {"id": number}
 
 
-def begun(family: str, number: int, played: Played) -> Any:
+def reset_response(family: str, number: int, result: StepResult) -> Any:
     if family == "searchqa":
-        return played.text
+        return result.text
     if family == "webshop":
-        return [played.text, None]
+        return [result.text, None]
     if family == "textcraft":
-        return {"id": number, "observation": played.text, "done": False, "reward": 0}
-    body = {"observation": played.text, "reward": 0, "score": 0, "done": False}
+        return {"id": number, "observation": result.text, "done": False, "reward": 0}
+    body = {"observation": result.text, "reward": 0, "score": 0, "done": False}
     if family == "sciworld":
-        body |= _task(played) | {"deleted": False}
+        body |= _task(result) | {"deleted": False}
     return body
 
 
-def stepped(family: str, played: Played, total: float) -> Any:
-    reward, done = played.reward or 0.0, played.done
+def step_response(family: str, result: StepResult, total_reward: float) -> Any:
+    reward, done = result.reward or 0.0, result.done
     if family == "webshop":
-        return {"state": played.text, "reward": reward, "done": done, "info": None}
-    body: dict[str, Any] = {"observation": played.text, "reward": reward, "done": done}
+        return {"state": result.text, "reward": reward, "done": done, "info": None}
+    body: dict[str, Any] = {"observation": result.text, "reward": reward, "done": done}
     if family == "searchqa":
         body["info"] = None
     elif family == "babyai":
-        body["score"] = total
-    elif family == "sciworld":  # which counts in hundredths
-        body |= {"reward": round(100 * reward), "score": _score(played)}
+        body["score"] = total_reward
+    elif family == "sciworld":  # whose scores are percentages
+        body |= {"reward": round(100 * reward), "score": _score(result)}
     return body
 
 
-def closed(family: str, number: int, now: bool) -> Any:
-    """`now`: it was open until this call."""
+def close_response(family: str, number: int, was_open: bool) -> Any:
     if family == "searchqa":
-        return now
-    return {"closed": now} if family == "webshop" else {"closed": now, "id": number}
+        return was_open
+    return {"closed": was_open} if family == "webshop" else {"closed": was_open, "id": number}
 
 
-def _task(first: Played) -> dict[str, Any]:
+def _task(first: StepResult) -> dict[str, Any]:
     info = first.info
     names = {"task_name": "task", "var_num": "variation", "task_description": "goal"}
-    return {theirs: info.get(ours, "") for theirs, ours in names.items()}  # an env of somebody else's may say less
+    return {theirs: info.get(ours, "") for theirs, ours in names.items()}  # a custom environment may not provide them
 
 
-def _score(played: Played) -> int:
-    return round(100 * float(played.info.get("score", 0.0)))
+def _score(result: StepResult) -> int:
+    return round(100 * float(result.info.get("score", 0.0)))
 
 
-# What can be read between steps.
+# Views: GET requests between steps.
 
 
-async def _observation(_seat: Seat, _first: Played, last: Played) -> str:
+async def _observation(_session: ProtocolSession, _first: StepResult, last: StepResult) -> str:
     return last.text
 
 
-async def _detail(_seat: Seat, first: Played, last: Played) -> dict[str, Any]:
+async def _detail(_session: ProtocolSession, first: StepResult, last: StepResult) -> dict[str, Any]:
     body = {"observation": last.text, "done": last.done, "reward": last.reward or 0.0, "deleted": False}
     if "task" in first.info:
         body |= {**_task(first), "reward": round(100 * (last.reward or 0.0)), "score": _score(last)}
     return body
 
 
-async def _commands(_seat: Seat, first: Played, _last: Played) -> str:
-    """The recipes: the lines behind their heading that read `craft ...`."""
+async def _commands(_session: ProtocolSession, first: StepResult, _last: StepResult) -> str:
+    """Return the recipes: the `craft ...` lines after their heading."""
     lines = first.text.partition("Crafting recipes:\n")[2].splitlines()
-    return "\n".join(_while_recipes(lines))
+    return "\n".join(_leading_recipes(lines))
 
 
-def _while_recipes(lines: Iterable[str]) -> Iterable[str]:
+def _leading_recipes(lines: Iterable[str]) -> Iterable[str]:
     for line in lines:
         if not line.startswith("craft "):
             return
         yield line
 
 
-async def _goal(_seat: Seat, first: Played, _last: Played) -> str:
+async def _goal(_session: ProtocolSession, first: StepResult, _last: StepResult) -> str:
     return f"craft {first.info.get('goal', '')}"
 
 
-async def _action_hint(seat: Seat, first: Played, last: Played) -> dict[str, Any]:
-    """The forms of commands, and what can be named now: asked for in a copy, as asking takes a turn."""
-    forms = [form for form in _FORM.findall(first.text) if form not in ("help", "objects")]
-    found = [] if last.done else (await seat.aside("objects")).splitlines()
-    things = [line.strip() for line in found if line.startswith(("\t", " "))]
-    return {"possible_actions": forms, "possible_objects": things}
+async def _action_hint(session: ProtocolSession, first: StepResult, last: StepResult) -> dict[str, Any]:
+    """Return the commands and the visible objects. Listing objects takes a turn, so it is done in a fork."""
+    commands = [command for command in _COMMAND.findall(first.text) if command not in ("help", "objects")]
+    lines = [] if last.done else (await session.peek("objects")).splitlines()
+    objects = [line.strip() for line in lines if line.startswith(("\t", " "))]
+    return {"possible_actions": commands, "possible_objects": objects}
 
 
-async def _goals(seat: Seat, _first: Played, _last: Played) -> dict[str, Any]:
-    return {"goals": await seat.render()}
+async def _goals(session: ProtocolSession, _first: StepResult, _last: StepResult) -> dict[str, Any]:
+    return {"goals": await session.render()}
 
 
-async def _available_actions(_seat: Seat, first: Played, last: Played) -> dict[str, Any]:
+async def _available_actions(_session: ProtocolSession, first: StepResult, last: StepResult) -> dict[str, Any]:
     page = first if last.done else last
     return {"has_search_bar": not last.done, "clickables": [] if last.done else page.info.get("clickables", [])}
 
 
-async def _instruction_text(_seat: Seat, first: Played, _last: Played) -> str:
+async def _instruction_text(_session: ProtocolSession, first: StepResult, _last: StepResult) -> str:
     return str(first.info.get("instruction", ""))
 
 
@@ -137,10 +136,10 @@ _VIEWS: dict[str, dict[str, View]] = {
 }
 
 
-def of(family: str, what: str) -> View | None:
-    return _VIEWS[family].get(what)
+def find_view(family: str, route: str) -> View | None:
+    return _VIEWS[family].get(route)
 
 
-def names(family: str) -> list[str]:
-    """All that a family can be asked."""
+def routes(family: str) -> list[str]:
+    """Return all routes of a family."""
     return ["create", "reset", "step", "close", "list_envs", *_VIEWS[family]]

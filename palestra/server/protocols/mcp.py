@@ -1,8 +1,8 @@
 """MCP over streamable HTTP for any environment: `/mcp/ID`, with the tools reset, step, render and close.
 
-One MCP session has one environment, opened by its first reset and given back with it. Answers are plain JSON: there is
-nothing to stream. Written on the wire itself, so that leases and limits are the server's own and no second application
-runs beside it.
+An MCP session has one environment, opened by its first reset and closed with it. Responses are plain JSON, since
+nothing is streamed. The SDK's server is not used: it would be a second application with its own sessions, to which the
+server's leases and limits could not apply.
 """
 
 from __future__ import annotations
@@ -18,29 +18,32 @@ import msgspec
 from palestra import __version__, registry
 from palestra.remote.protocol import JSON, fault
 from palestra.server.app import App, deny
-from palestra.server.auth import Visitor
-from palestra.server.dispatcher import Desk
-from palestra.server.protocols import toolbox
-from palestra.server.protocols.protocol_session import Seat, refuse, told
-from palestra.server.protocols.toolbox import BadCall, rpc_error, rpc_result
-from palestra.server.request import HttpRequest, Receive, Refused, Scope, Send
+from palestra.server.auth import Client
+from palestra.server.dispatcher import Dispatcher
+from palestra.server.protocols import env_tools
+from palestra.server.protocols.env_tools import RpcError, rpc_error, rpc_result
+from palestra.server.protocols.protocol_session import ProtocolSession, error_details, send_error
+from palestra.server.request import HttpRequest, Receive, RequestError, Scope, Send, not_allowed
+from palestra.server.responses import draining, quota_reached, sessions_full
 from palestra.server.sessions import Cause
 from palestra.server.settings import Settings
 
-_SESSION = b"mcp-session-id"
+_SESSION_HEADER = b"mcp-session-id"
 _INSTRUCTIONS = """\
-This server offers the environment {id}: {summary}
-Call `reset` to begin an episode and read the rules; then call `step` with one action at a time, written as the rules \
-say, until the answer tells that the episode is over. A reward of 1 in all means that the task is solved."""
+This server provides the environment {id}: {summary}
+Call `reset` to start an episode and read its rules. Then call `step` with one action at a time, in the format that \
+the rules describe, until the result says that the episode is over. A total reward of 1 means that the task is solved."""
 
 
-class Client(Seat):
+class McpSession(ProtocolSession):
     """One MCP session."""
 
-    def __init__(self, desk: Desk, owner: str, env: str, ended: Callable[[Cause | None], None]) -> None:
-        super().__init__(desk, owner, ended=ended)
-        self.serves = env
-        self.used = monotonic()
+    def __init__(
+        self, dispatcher: Dispatcher, owner: str, served_env: str, on_end: Callable[[Cause | None], None]
+    ) -> None:
+        super().__init__(dispatcher, owner, on_end=on_end)
+        self.served_env = served_env
+        self.last_used = monotonic()
 
 
 class Mcp:
@@ -49,118 +52,118 @@ class Mcp:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._envs = frozenset(settings.envs)
-        self._clients: dict[tuple[str, str], Client] = {}  # by whose, and the session's name
-        self._looked = monotonic()
+        self._sessions: dict[tuple[str, str], McpSession] = {}  # by owner and session name
+        self._last_sweep = monotonic()
 
-    async def socket(self, app: App, scope: Scope, receive: Receive, send: Send, visitor: Visitor) -> None:  # noqa: ARG002
+    async def websocket(self, app: App, scope: Scope, receive: Receive, send: Send, client: Client) -> None:  # noqa: ARG002
         await receive()
-        await deny(scope, send, fault("not_found", "MCP is spoken over HTTP here"))
+        await deny(scope, send, fault("not_found", "MCP is available over HTTP only"))
 
     async def close(self) -> None:
-        self._clients.clear()
+        self._sessions.clear()
 
     async def http(self, app: App, request: HttpRequest) -> None:
         code = "ok"
         try:
             env = request.path[len(self.prefix) :].rstrip("/")
             if env not in self._envs:
-                raise Refused(fault("unknown_env", f"{env[:100]!r} is not served here. GET /v1/envs lists what is."))
+                message = f"{env[:100]!r} is not served here. GET /v1/envs lists the served environments."
+                raise RequestError(fault("unknown_env", message))
             self._sweep()
             if request.method == "DELETE":
-                await self._end(request, env)
+                await self._delete(request, env)
             elif request.method == "POST":
-                await self._post(app.desk, request, env)
+                await self._post(app.dispatcher, request, env)
             else:
-                raise Refused(fault("not_allowed", "use POST, DELETE"))
-        except Refused as err:
+                raise RequestError(not_allowed("POST, DELETE"))
+        except RequestError as err:
             code = err.fault.code
-            body = rpc_error(None, toolbox.INVALID, err.fault.message, {"code": code, **told(err.fault)})
-            await refuse(request, err.fault, body)
-        app.desk.stats.requests["mcp", code] += 1
+            data = {"code": code, **error_details(err.fault)}
+            await send_error(request, err.fault, rpc_error(None, env_tools.INVALID_REQUEST, err.fault.message, data))
+        app.dispatcher.stats.requests["mcp", code] += 1
 
     def _sweep(self) -> None:
-        """Forget sessions that nobody used for as long as an environment's lease lasts."""
+        """Drop sessions without an open environment that have not been used for the length of a lease."""
         now = monotonic()
-        if now - self._looked < min(60.0, self._settings.lease):
+        if now - self._last_sweep < min(60.0, self._settings.lease):
             return
-        self._looked = now
-        for key, client in list(self._clients.items()):
-            if not client.open and now - client.used > self._settings.lease:
-                del self._clients[key]
+        self._last_sweep = now
+        for key, session in list(self._sessions.items()):
+            if not session.is_open and now - session.last_used > self._settings.lease:
+                del self._sessions[key]
 
-    def _client(self, request: HttpRequest, env: str) -> tuple[tuple[str, str], Client]:
-        name = next((value for header, value in request.headers if header == _SESSION), b"").decode("latin-1")
+    def _find(self, request: HttpRequest, env: str) -> tuple[tuple[str, str], McpSession]:
+        name = next((value for header, value in request.headers if header == _SESSION_HEADER), b"").decode("latin-1")
         if not name:
-            raise Refused(fault("bad_request", "the header Mcp-Session-Id is missing; initialize tells it"))
-        key = (request.visitor.owner, name)
-        client = self._clients.get(key)
-        if client is None or client.serves != env:
-            raise Refused(fault("unknown_session", "there is no such session; initialize begins one"))
-        client.used = monotonic()
-        return key, client
+            raise RequestError(fault("bad_request", "the header Mcp-Session-Id is missing; `initialize` returns it"))
+        key = (request.client.owner, name)
+        session = self._sessions.get(key)
+        if session is None or session.served_env != env:
+            raise RequestError(fault("unknown_session", "no such session; call `initialize` to open one"))
+        session.last_used = monotonic()
+        return key, session
 
-    async def _end(self, request: HttpRequest, env: str) -> None:
-        key, client = self._client(request, env)
-        del self._clients[key]
-        client.close()
-        await request.answer(200, b"{}", kind=JSON)
+    async def _delete(self, request: HttpRequest, env: str) -> None:
+        key, session = self._find(request, env)
+        del self._sessions[key]
+        session.close()
+        await request.send(200, b"{}", content_type=JSON)
 
-    async def _post(self, desk: Desk, request: HttpRequest, env: str) -> None:
+    async def _post(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> None:
         body = await request.body()
-        if request.kind != JSON:
-            raise Refused(fault("unsupported_media", f"send {JSON}, and say so in Content-Type"))
+        if request.content_type != JSON:
+            raise RequestError(fault("unsupported_media", f"Content-Type must be {JSON}"))
         headers: list[tuple[bytes, bytes]] = []
-        name = None
+        request_id = None
         try:
-            asked = toolbox.read_rpc(body)
-            name, method, params = asked.get("id"), asked.get("method"), asked.get("params") or {}
-            if "id" not in asked:  # a notification, or an answer to what was never asked
-                await request.answer(202, b"", kind=JSON)
+            message = env_tools.decode_rpc(body)
+            request_id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+            if "id" not in message:  # a notification
+                await request.send(202, b"", content_type=JSON)
                 return
-            if not isinstance(name, str | int) or not isinstance(method, str) or not isinstance(params, dict):
-                raise BadCall(toolbox.INVALID, "a request has an id, a method and params")
+            if not isinstance(request_id, str | int) or not isinstance(method, str) or not isinstance(params, dict):
+                raise RpcError(env_tools.INVALID_REQUEST, "a request needs an id, a method and params")
             if method == "initialize":
-                key = self._begin(desk, request.visitor.owner, env)
-                headers.append((_SESSION, key.encode()))
-                answer = rpc_result(name, _hello(env, params.get("protocolVersion")))
+                name = self._open(dispatcher, request.client.owner, env)
+                headers.append((_SESSION_HEADER, name.encode()))
+                response = rpc_result(request_id, _initialize_result(env, params.get("protocolVersion")))
             elif method == "ping":
-                answer = rpc_result(name, {})
-            elif method not in ("tools/list", "tools/call"):
-                raise BadCall(toolbox.NO_METHOD, f"there is no method {method[:100]!r}")
+                response = rpc_result(request_id, {})
+            elif method == "tools/list":
+                self._find(request, env)
+                response = rpc_result(request_id, {"tools": env_tools.TOOLS})
+            elif method == "tools/call":
+                _, session = self._find(request, env)
+                unique_id = f"{type(request_id).__name__} {request_id}"  # 1 and "1" are different ids
+                tool, arguments = params.get("name"), params.get("arguments")
+                response = rpc_result(request_id, await env_tools.call_tool(session, env, tool, arguments, unique_id))
             else:
-                _, client = self._client(request, env)
-                answer = rpc_result(name, await _tools(client, env, method, params, f"{type(name).__name__} {name}"))
-        except BadCall as err:
-            answer = rpc_error(name, *err.args)
-        await request.answer(200, msgspec.json.encode(answer), *headers, kind=JSON)
+                raise RpcError(env_tools.METHOD_NOT_FOUND, f"unknown method {method[:100]!r}")
+        except RpcError as err:
+            response = rpc_error(request_id, *err.args)
+        await request.send(200, msgspec.json.encode(response), *headers, content_type=JSON)
 
-    def _begin(self, desk: Desk, owner: str, env: str) -> str:
-        if desk.draining:
-            raise Refused(fault("draining", "this server is about to stop", retry_after=5.0))
-        if len(self._clients) >= self._settings.max_sessions:
-            raise Refused(fault("capacity", f"all {self._settings.max_sessions} sessions are taken", retry_after=5.0))
+    def _open(self, dispatcher: Dispatcher, owner: str, env: str) -> str:
+        if dispatcher.draining:
+            raise RequestError(draining())
+        if len(self._sessions) >= self._settings.max_sessions:
+            raise RequestError(sessions_full(self._settings.max_sessions))
         quota = self._settings.sessions_per_client
-        if quota is not None and sum(whose == owner for whose, _ in self._clients) >= quota:
-            raise Refused(fault("quota", f"you have {quota} sessions, as many as a client may", retry_after=5.0))
+        if quota is not None and sum(session_owner == owner for session_owner, _ in self._sessions) >= quota:
+            raise RequestError(quota_reached(quota))
         name = token_urlsafe(16)
-        self._clients[owner, name] = Client(desk, owner, env, partial(self._ended, (owner, name)))
+        self._sessions[owner, name] = McpSession(dispatcher, owner, env, partial(self._on_end, (owner, name)))
         return name
 
-    def _ended(self, key: tuple[str, str], cause: Cause | None) -> None:
-        if cause in ("expired", "stopped"):  # other ends are told to whoever calls next
-            self._clients.pop(key, None)
+    def _on_end(self, key: tuple[str, str], cause: Cause | None) -> None:
+        if cause in ("expired", "stopped"):  # other causes are reported to the next call
+            self._sessions.pop(key, None)
 
 
-async def _tools(client: Client, env: str, method: str, params: dict[str, Any], request: str) -> dict[str, Any]:
-    if method == "tools/list":
-        return {"tools": toolbox.TOOLS}
-    return await toolbox.call(client, env, params.get("name"), params.get("arguments"), request)
-
-
-def _hello(env: str, version: object) -> dict[str, Any]:
+def _initialize_result(env: str, version: object) -> dict[str, Any]:
     summary = registry.get_spec(env).summary or "a text environment"
     return {
-        "protocolVersion": version if version in toolbox.VERSIONS else toolbox.LATEST,
+        "protocolVersion": version if version in env_tools.VERSIONS else env_tools.LATEST_VERSION,
         "capabilities": {"tools": {"listChanged": False}},
         "serverInfo": {"name": f"palestra {env}", "version": __version__},
         "instructions": _INSTRUCTIONS.format(id=env, summary=summary),

@@ -1,8 +1,8 @@
-"""OpenEnv's protocol for any environment: `/openenv/ID/reset`, `step`, `state` and the rest, and the socket at `ws`.
+"""OpenEnv's protocol for any environment: `/openenv/ID/reset`, `step`, `state` and so on, and a WebSocket at `ws`.
 
-OpenEnv's own client runs against it unchanged. What it does otherwise than OpenEnv's server: over plain HTTP an episode
-goes on from request to request, named by `episode_id`, or else the client's one unnamed episode; a step that is asked
-again with its `request_id` is not taken twice; seeds count.
+OpenEnv's own client works unchanged. Differences from OpenEnv's server: over plain HTTP an episode continues from
+request to request, identified by `episode_id` or, without one, as the client's only unnamed episode; a step that is sent
+again with the same `request_id` is not executed twice; seeds are honoured.
 """
 
 from __future__ import annotations
@@ -19,47 +19,60 @@ from msgspec import Meta, Struct
 from palestra import __version__, registry
 from palestra.remote.protocol import JSON, Seconds, Status, fault
 from palestra.server.app import App, deny
-from palestra.server.auth import Visitor
-from palestra.server.dispatcher import Desk
-from palestra.server.protocols import toolbox
-from palestra.server.protocols.openenv_socket import converse
-from palestra.server.protocols.openenv_wire import SCHEMA, action_of, reset_of, result_of
-from palestra.server.protocols.protocol_session import REMEMBERED, Seat, read_body, refuse, told
-from palestra.server.request import HttpRequest, Receive, Refused, Scope, Send
+from palestra.server.auth import Client
+from palestra.server.dispatcher import Dispatcher
+from palestra.server.protocols import env_tools
+from palestra.server.protocols.openenv_messages import (
+    SCHEMA,
+    parse_action,
+    parse_reset,
+    state_response,
+    step_response,
+)
+from palestra.server.protocols.openenv_socket import serve_openenv_websocket
+from palestra.server.protocols.protocol_session import (
+    MAX_ENDED,
+    ProtocolSession,
+    error_details,
+    read_body,
+    send_error,
+)
+from palestra.server.request import HttpRequest, Receive, RequestError, Scope, Send, not_allowed
+from palestra.server.responses import draining
 from palestra.server.settings import Settings
 
-SEEN = 256  # request ids of one episode that are known again
-Name = Annotated[str, Meta(max_length=255)]
+MAX_REQUEST_IDS = 256  # remembered per episode
+Id = Annotated[str, Meta(max_length=255)]
 
 
 class StepBody(Struct, kw_only=True):
     action: dict[str, Any]
     timeout_s: Seconds | None = None
-    request_id: Name | None = None
-    episode_id: Name | None = None
+    request_id: Id | None = None
+    episode_id: Id | None = None
 
 
 class CloseBody(Struct, kw_only=True):
-    episode_id: Name | None = None
+    episode_id: Id | None = None
 
 
-class Episode(Seat):
+class OpenEnvEpisode(ProtocolSession):
     """One episode over HTTP."""
 
-    def __init__(self, desk: Desk, owner: str, name: str, ended: Callable[[object], None]) -> None:
-        super().__init__(desk, owner, ended=ended)
-        self.name = name
-        self.asked: deque[str] = deque(maxlen=SEEN)  # request ids, the latest last
+    def __init__(self, dispatcher: Dispatcher, owner: str, episode_id: str, on_end: Callable[[object], None]) -> None:
+        super().__init__(dispatcher, owner, on_end=on_end)
+        self.episode_id = episode_id
+        self.request_ids: deque[str] = deque(maxlen=MAX_REQUEST_IDS)  # of steps, the latest last
 
-    def check(self, name: str) -> None:
-        """Refuse a request id whose answer is no longer kept: it must not be a step again."""
-        session = self.desk.sessions.find(self.session, self.owner)
-        if name in self.asked and session is not None and session.last_id != name:
-            raise Refused(fault("out_of_order", "that request_id was used for an earlier step of this episode"))
+    def check_request_id(self, request_id: str) -> None:
+        """Raise if a step with this id was executed and its response is no longer stored."""
+        session = self.dispatcher.sessions.find(self.session, self.owner)
+        if request_id in self.request_ids and session is not None and session.last_id != request_id:
+            raise RequestError(fault("out_of_order", "this request_id belongs to an earlier step of the episode"))
 
 
-Key = tuple[str, str, str]  # whose, which environment, which episode
-_NOT_COUNTED = frozenset({"capacity", "rate_limited", "session_busy"})
+Key = tuple[str, str, str]  # owner, environment, episode id
+_NOT_EXECUTED = frozenset({"capacity", "rate_limited", "session_busy"})
 
 
 class OpenEnv:
@@ -67,11 +80,11 @@ class OpenEnv:
 
     def __init__(self, settings: Settings) -> None:
         self._envs = frozenset(settings.envs)
-        self._episodes: dict[Key, Episode] = {}
-        self._unnamed: dict[tuple[str, str], str] = {}  # whose, which environment -> the episode nobody gave a name
-        self._ended: OrderedDict[Key, str] = OrderedDict()  # -> the session that was theirs
-        self._tooled: dict[tuple[str, str], Episode] = {}  # by whose, and the id that `openenv/session/create` told
-        self._routes: dict[str, tuple[str, Callable[[Desk, HttpRequest, str], Awaitable[Any]]]] = {
+        self._episodes: dict[Key, OpenEnvEpisode] = {}
+        self._unnamed: dict[tuple[str, str], str] = {}  # (owner, env) -> id of the episode the client did not name
+        self._ended: OrderedDict[Key, str] = OrderedDict()  # -> session of an ended episode
+        self._tool_sessions: dict[tuple[str, str], OpenEnvEpisode] = {}  # by owner and session id
+        self._routes: dict[str, tuple[str, Callable[[Dispatcher, HttpRequest, str], Awaitable[Any]]]] = {
             "reset": ("POST", self._reset),
             "step": ("POST", self._step),
             "close": ("POST", self._close),
@@ -85,126 +98,132 @@ class OpenEnv:
     async def close(self) -> None:
         self._episodes.clear()
         self._unnamed.clear()
-        self._tooled.clear()
+        self._tool_sessions.clear()
 
     async def http(self, app: App, request: HttpRequest) -> None:
         code = "ok"
         try:
-            env, what = self._address(request.path)
-            if what not in self._routes:
-                raise Refused(fault("not_found", f"OpenEnv's protocol has {', '.join(self._routes)} and ws"))
-            method, serve = self._routes[what]
+            env, route = self._split_path(request.path)
+            if route not in self._routes:
+                message = f"no such path; OpenEnv's protocol has {', '.join(self._routes)} and ws"
+                raise RequestError(fault("not_found", message))
+            method, handler = self._routes[route]
             if request.method != method:
-                raise Refused(fault("not_allowed", f"use {method}"))
-            answer = await serve(app.desk, request, env)
-        except Refused as err:
+                raise RequestError(not_allowed(method))
+            response = await handler(app.dispatcher, request, env)
+        except RequestError as err:
             code = err.fault.code
-            await refuse(request, err.fault, {"detail": err.fault.message, "code": code, **told(err.fault)})
+            body = {"detail": err.fault.message, "code": code, **error_details(err.fault)}
+            await send_error(request, err.fault, body)
         else:
-            await request.answer(200, msgspec.json.encode(answer), kind=JSON)
-        app.desk.stats.requests["openenv", code] += 1
+            await request.send(200, msgspec.json.encode(response), content_type=JSON)
+        app.dispatcher.stats.requests["openenv", code] += 1
 
-    async def socket(self, app: App, scope: Scope, receive: Receive, send: Send, visitor: Visitor) -> None:
+    async def websocket(self, app: App, scope: Scope, receive: Receive, send: Send, client: Client) -> None:
         try:
-            env, what = self._address(scope["path"])
-            if what != "ws":
-                raise Refused(fault("not_found", "the socket is at /openenv/ID/ws"))
-            if app.desk.draining:
-                raise Refused(fault("draining", "this server is about to stop"))
-        except Refused as err:
+            env, route = self._split_path(scope["path"])
+            if route != "ws":
+                raise RequestError(fault("not_found", "the WebSocket is at /openenv/ID/ws"))
+            if app.dispatcher.draining:
+                raise RequestError(draining())
+        except RequestError as err:
             await receive()
             await deny(scope, send, err.fault)
             return
-        app.sockets += 1
+        app.websockets += 1
         try:
-            await converse(app.desk, env, visitor.owner, receive, send)
+            await serve_openenv_websocket(app.dispatcher, env, client.owner, receive, send)
         finally:
-            app.sockets -= 1
+            app.websockets -= 1
 
-    def _address(self, path: str) -> tuple[str, str]:
-        env, _, what = path[len(self.prefix) :].partition("/")
+    def _split_path(self, path: str) -> tuple[str, str]:
+        """Return the environment and the route of a path."""
+        rest = path[len(self.prefix) :]
+        env, _, route = (rest, "", "") if rest in self._envs else rest.rpartition("/")
         if env not in self._envs:
-            raise Refused(fault("unknown_env", f"{env[:100]!r} is not served here. GET /v1/envs lists what is."))
-        return env, what
+            message = f"{env[:100]!r} is not served here. GET /v1/envs lists the served environments."
+            raise RequestError(fault("unknown_env", message))
+        return env, route
 
     # Episodes over HTTP.
 
-    def _key(self, owner: str, env: str, name: str) -> Key:
-        """`name` may be empty: then it is the one episode that this client has not named."""
-        return owner, env, name or self._unnamed.get((owner, env), "")
+    def _key(self, owner: str, env: str, episode_id: str) -> Key:
+        """Return the key of an episode; without an id, of the one episode that the client did not name."""
+        return owner, env, episode_id or self._unnamed.get((owner, env), "")
 
-    async def _find(self, desk: Desk, key: Key) -> Episode:
+    async def _find(self, dispatcher: Dispatcher, key: Key) -> OpenEnvEpisode:
         episode = self._episodes.get(key)
         if episode is not None:
             return episode
         session = self._ended.get(key)
         if session is not None:
-            await Seat(desk, key[0]).ask(Status(session=session))  # raises: it says how it ended
-        raise Refused(fault("reset_needed", "there is no such episode; reset begins one"))
+            await ProtocolSession(dispatcher, key[0]).request(Look(session=session))  # raises the cause of its end
+        raise RequestError(fault("reset_needed", "no such episode; call reset to start one"))
 
     def _forget(self, key: Key) -> None:
-        owner, env, name = key
+        owner, env, episode_id = key
         episode = self._episodes.pop(key, None)
         keys = [key]
-        if self._unnamed.get((owner, env)) == name:
+        if self._unnamed.get((owner, env)) == episode_id:
             del self._unnamed[owner, env]
             keys.append((owner, env, ""))
         if episode is not None and episode.session:
-            for gone in keys:
-                self._ended[gone] = episode.session
-            while len(self._ended) > REMEMBERED:
+            for ended in keys:
+                self._ended[ended] = episode.session
+            while len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
 
-    async def _reset(self, desk: Desk, request: HttpRequest, env: str) -> Any:
-        asked = reset_of(await read_body(request, dict[str, Any]))
-        owner = request.visitor.owner
-        key = self._key(owner, env, asked.episode_id)
+    async def _reset(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:
+        fields = parse_reset(await read_body(request, dict[str, Any]))
+        owner = request.client.owner
+        key = self._key(owner, env, fields.episode_id)
         episode = self._episodes.get(key)
         if episode is None:
-            key = (owner, env, asked.episode_id or token_hex(16))
-            if not asked.episode_id:
+            key = (owner, env, fields.episode_id or token_hex(16))
+            if not fields.episode_id:
                 self._unnamed[owner, env] = key[2]
-            episode = self._episodes[key] = Episode(desk, owner, key[2], lambda _: self._forget(key))
-        with episode.held():
+            episode = self._episodes[key] = OpenEnvEpisode(dispatcher, owner, key[2], lambda _: self._forget(key))
+        with episode.exclusive():
             try:
-                await episode.sit(env)
-                played = await episode.reset(asked.seed, asked.options, name=_name(request))
-            except Refused:
-                if not episode.session:  # none was had, or it was lost, which is told by this
+                await episode.ensure_open(env)
+                result = await episode.reset(fields.seed, fields.options, request_id=_header_id(request))
+            except RequestError:
+                if not episode.session:  # none was opened, or it was lost and this error reports it
                     self._forget(key)
                 raise
-            episode.asked.clear()
-        return result_of(played, episode.name)
+            episode.request_ids.clear()
+        return step_response(result, episode.episode_id)
 
-    async def _step(self, desk: Desk, request: HttpRequest, env: str) -> Any:
+    async def _step(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:
         body: StepBody = await read_body(request, StepBody)
-        action = action_of(body.action)
-        owner = request.visitor.owner
-        episode = await self._find(desk, self._key(owner, env, body.episode_id or _asked_for(request)))
-        name = body.request_id or _name(request)
-        episode.check(name)
-        first = name != "" and name not in episode.asked
-        if first:
-            episode.asked.append(name)
+        action = parse_action(body.action)
+        episode_id = body.episode_id or _query_episode_id(request)
+        episode = await self._find(dispatcher, self._key(request.client.owner, env, episode_id))
+        request_id = body.request_id or _header_id(request)
+        episode.check_request_id(request_id)
+        is_new = request_id != "" and request_id not in episode.request_ids
+        if is_new:
+            episode.request_ids.append(request_id)
         try:
-            played = await episode.step(action, name=name, timeout=body.timeout_s)
-        except Refused as err:
-            if first and err.fault.code in _NOT_COUNTED:
-                episode.asked.remove(name)
+            result = await episode.step(action, request_id=request_id, timeout=body.timeout_s)
+        except RequestError as err:
+            if is_new and err.fault.code in _NOT_EXECUTED:
+                episode.request_ids.remove(request_id)
             raise
-        return result_of(played, episode.name)
+        return step_response(result, episode.episode_id)
 
-    async def _close(self, desk: Desk, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
+    async def _close(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
         body: CloseBody = await read_body(request, CloseBody)
-        key = self._key(request.visitor.owner, env, body.episode_id or "")
+        key = self._key(request.client.owner, env, body.episode_id or "")
         episode = self._episodes.get(key)
         self._forget(key)
         return {"closed": episode is not None and episode.close()}
 
-    async def _state(self, desk: Desk, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
-        return state_of(self._episodes.get(self._key(request.visitor.owner, env, _asked_for(request))))
+    async def _state(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
+        episode = self._episodes.get(self._key(request.client.owner, env, _query_episode_id(request)))
+        return state_response(episode, None if episode is None else episode.episode_id)
 
-    async def _metadata(self, desk: Desk, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
+    async def _metadata(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
         spec = registry.get_spec(env)
         return {
             "name": env,
@@ -215,76 +234,66 @@ class OpenEnv:
             "readme_content": None,
         }
 
-    async def _schema(self, desk: Desk, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
+    async def _schema(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
         return SCHEMA
 
-    async def _health(self, desk: Desk, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
+    async def _health(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
         return {"status": "healthy"}
 
     # Tools over HTTP.
 
-    async def _mcp(self, desk: Desk, request: HttpRequest, env: str) -> Any:
-        name = None
+    async def _mcp(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:
+        request_id = None
         try:
-            asked = toolbox.read_rpc(await request.body())
-            name = asked.get("id")
-            return toolbox.rpc_result(name, await self._rpc(desk, request.visitor.owner, env, asked))
-        except toolbox.BadCall as err:
-            return toolbox.rpc_error(name, *err.args)
+            message = env_tools.decode_rpc(await request.body())
+            request_id = message.get("id")
+            result = await self._rpc(dispatcher, request.client.owner, env, message)
+            return env_tools.rpc_result(request_id, result)
+        except env_tools.RpcError as err:
+            return env_tools.rpc_error(request_id, *err.args)
 
-    async def _rpc(self, desk: Desk, owner: str, env: str, asked: dict[str, Any]) -> Any:
-        method, params = asked.get("method"), asked.get("params", {})
+    async def _rpc(self, dispatcher: Dispatcher, owner: str, env: str, message: dict[str, Any]) -> Any:
+        method, params = message.get("method"), message.get("params", {})
         if not isinstance(params, dict):
-            raise toolbox.BadCall(toolbox.BAD_PARAMS, "params is an object")
+            raise env_tools.RpcError(env_tools.INVALID_PARAMS, "params must be an object")
         if method == "tools/list":
-            return {"tools": toolbox.TOOLS}
+            return {"tools": env_tools.TOOLS}
         if method == "openenv/session/create":
-            name = token_hex(16)
-            episode = Episode(desk, owner, name, lambda _: self._untool(owner, name))
-            try:
-                await episode.sit(env)
-            except Refused as err:
-                raise toolbox.BadCall(-32000, err.fault.message) from None
-            if episode.open:
-                self._tooled[owner, name] = episode
-            return {"session_id": name}
-        found = self._tooled.get((owner, str(params.get("session_id"))))
+            return await self._create_tool_session(dispatcher, owner, env)
+        session = self._tool_sessions.get((owner, str(params.get("session_id"))))
         if method == "openenv/session/close":
-            if found is None:
-                raise toolbox.BadCall(toolbox.BAD_PARAMS, "there is no such session_id")
-            self._tooled.pop((owner, found.name), None)
-            return {"session_id": found.name, "closed": found.close()}
+            if session is None:
+                raise env_tools.RpcError(env_tools.INVALID_PARAMS, "no such session_id")
+            self._drop_tool_session(owner, session.episode_id)
+            return {"session_id": session.episode_id, "closed": session.close()}
         if method != "tools/call":
-            raise toolbox.BadCall(toolbox.NO_METHOD, f"there is no method {method!r}")
-        if found is None:
-            raise toolbox.BadCall(toolbox.BAD_PARAMS, "name a session_id; openenv/session/create makes one")
-        answer = await toolbox.call(found, env, params.get("name"), params.get("arguments"), "")
-        if params.get("name") == "close":
-            self._untool(owner, found.name)  # else nothing would remind us of it
-        return answer
+            raise env_tools.RpcError(env_tools.METHOD_NOT_FOUND, f"unknown method {method!r}")
+        if session is None:
+            message_text = "session_id is missing or unknown; openenv/session/create returns one"
+            raise env_tools.RpcError(env_tools.INVALID_PARAMS, message_text)
+        result = await env_tools.call_tool(session, env, params.get("name"), params.get("arguments"), "")
+        if params.get("name") == "close":  # after this no end of a session would remove it
+            self._drop_tool_session(owner, session.episode_id)
+        return result
 
-    def _untool(self, owner: str, name: str) -> None:
-        self._tooled.pop((owner, name), None)
+    async def _create_tool_session(self, dispatcher: Dispatcher, owner: str, env: str) -> dict[str, Any]:
+        name = token_hex(16)
+        session = OpenEnvEpisode(dispatcher, owner, name, lambda _: self._drop_tool_session(owner, name))
+        try:
+            await session.ensure_open(env)
+        except RequestError as err:
+            raise env_tools.RpcError(-32000, err.fault.message) from None
+        if session.is_open:
+            self._tool_sessions[owner, name] = session
+        return {"session_id": name}
 
-
-def state_of(episode: Episode | None) -> dict[str, Any]:
-    """How an episode stands."""
-    if episode is None or episode.first is None or episode.last is None:
-        return {"episode_id": None, "step_count": 0}
-    return {
-        "episode_id": episode.name,
-        "step_count": episode.steps,
-        "env": episode.env,
-        "seed": episode.first.info.get("seed"),
-        "total_reward": episode.total,
-        "done": episode.last.done,
-    }
+    def _drop_tool_session(self, owner: str, name: str) -> None:
+        self._tool_sessions.pop((owner, name), None)
 
 
-def _name(request: HttpRequest) -> str:
-    return request.visitor.request_id.decode("latin-1")
+def _header_id(request: HttpRequest) -> str:
+    return request.client.request_id.decode("latin-1")
 
 
-def _asked_for(request: HttpRequest) -> str:
-    """The episode in the query."""
+def _query_episode_id(request: HttpRequest) -> str:
     return parse_qs(request.query.decode("latin-1")).get("episode_id", [""])[0][:255]

@@ -1,8 +1,8 @@
-"""OpenEnv's socket: one environment, messages in, a reply to each in their order. With the socket its session ends.
+"""WebSocket of OpenEnv's protocol: one environment per connection, closed with it; one reply per message, in order.
 
-OpenEnv's client has no ids: once its patience is over it takes the next reply, whatever it answers, for that of its
-next message. So where a message comes before the one before it was answered, that answer is not sent any more: nobody
-waits for it. A message with a `request_id` is always answered, and the answer has the same.
+OpenEnv's client sends no request ids: after a timeout it takes the next reply, whatever it belongs to, for the reply to
+its next message. So if a message arrives before the previous one was answered, the previous reply is dropped. A message
+with a `request_id` always gets a reply, which carries the same id.
 """
 
 from __future__ import annotations
@@ -13,28 +13,34 @@ from secrets import token_hex
 from typing import Any
 
 from palestra.remote.protocol import encode_json
-from palestra.server.dispatcher import Desk
-from palestra.server.protocols import toolbox
-from palestra.server.protocols.openenv_wire import action_of, error_of, reset_of, result_of
-from palestra.server.protocols.protocol_session import Seat, read_json
-from palestra.server.request import Receive, Refused, Send
+from palestra.server.dispatcher import Dispatcher
+from palestra.server.protocols import env_tools
+from palestra.server.protocols.openenv_messages import (
+    error_message,
+    parse_action,
+    parse_reset,
+    state_response,
+    step_response,
+)
+from palestra.server.protocols.protocol_session import ProtocolSession, decode_json
+from palestra.server.request import Receive, RequestError, Send
 
-MOST_WAITING = 8  # messages of one client that were not answered; then none is read
+MAX_UNANSWERED = 8  # messages of one client; then no more are read
 
 
-class Talk:
-    """One socket."""
+class OpenEnvConnection:
+    """One WebSocket connection."""
 
-    def __init__(self, desk: Desk, env: str, owner: str, send: Send) -> None:
-        self._desk = desk
+    def __init__(self, dispatcher: Dispatcher, env: str, owner: str, send: Send) -> None:
+        self._dispatcher = dispatcher
         self._env = env
-        self._seat = Seat(desk, owner)
-        self._episode: str | None = None
+        self._session = ProtocolSession(dispatcher, owner)
+        self._episode_id: str | None = None
         self._send = send
-        self._queue: asyncio.Queue[str | bytes] = asyncio.Queue(MOST_WAITING)
+        self._queue: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_UNANSWERED)
 
-    async def hear(self, receive: Receive) -> None:
-        """Until the client hangs up."""
+    async def receive_messages(self, receive: Receive) -> None:
+        """Queue messages until the client disconnects."""
         while True:
             message = await receive()
             if message["type"] != "websocket.receive":
@@ -42,110 +48,98 @@ class Talk:
             text = message.get("text")
             await self._queue.put(message["bytes"] if text is None else text)
 
-    async def answer(self) -> None:
-        """Until the client says that it has done."""
+    async def send_replies(self) -> None:
+        """Reply to queued messages until the client sends `close`."""
         while True:
-            reply, name = await self._reply(await self._queue.get())
+            reply, request_id = await self._reply(await self._queue.get())
             if reply is None:
                 return
-            if name is not None:
-                reply["request_id"] = name
+            if request_id is not None:
+                reply["request_id"] = request_id
             elif not self._queue.empty():
-                continue  # its client has given it up
-            self._desk.stats.requests["openenv", reply["data"].get("fault", "ok")] += 1
+                continue  # the client no longer waits for it
+            self._dispatcher.stats.requests["openenv", reply["data"].get("fault", "ok")] += 1
             await self._send({"type": "websocket.send", "text": encode_json(reply).decode()})
 
     def close(self) -> None:
-        self._seat.close()
+        self._session.close()
 
     async def _reply(self, text: str | bytes) -> tuple[dict[str, Any] | None, str | None]:
-        """What to say to a message (None: goodbye), and the id it asks for."""
+        """Return the reply to a message (None: close the connection) and its request id."""
         try:
-            message = read_json(text, Any)
-        except Refused as err:
-            return _wrong("INVALID_JSON", err.fault.message), None
+            message = decode_json(text, Any)
+        except RequestError as err:
+            return _invalid("INVALID_JSON", err.fault.message), None
         if not isinstance(message, dict):
-            return _wrong("VALIDATION_ERROR", "a message is an object with a type"), None
+            return _invalid("VALIDATION_ERROR", "a message must be an object with a type"), None
         kind, data = message.get("type"), message.get("data", {})
         if not isinstance(data, dict):
-            return _wrong("VALIDATION_ERROR", "data is an object"), None
-        name = message.get("request_id", data.get("request_id"))
-        if name is not None and not (isinstance(name, str) and len(name) <= 255):
-            return _wrong("VALIDATION_ERROR", "request_id is a string of at most 255 characters"), None
+            return _invalid("VALIDATION_ERROR", "data must be an object"), None
+        request_id = message.get("request_id", data.get("request_id"))
+        if request_id is not None and not (isinstance(request_id, str) and len(request_id) <= 255):
+            return _invalid("VALIDATION_ERROR", "request_id must be a string of at most 255 characters"), None
         try:
-            return await self._done(kind, data, name or ""), name
-        except Refused as err:
-            return error_of(err.fault, making=not self._seat.session), name
+            return await self._handle(kind, data, request_id or ""), request_id
+        except RequestError as err:
+            return error_message(err.fault, creating=not self._session.session), request_id
 
-    async def _done(self, kind: object, data: dict[str, Any], name: str) -> dict[str, Any] | None:
-        seat = self._seat
+    async def _handle(self, kind: object, data: dict[str, Any], request_id: str) -> dict[str, Any] | None:
+        session = self._session
         if kind == "reset":
-            asked = reset_of(data)
-            with seat.held():
-                await seat.sit(self._env)
-                played = await seat.reset(asked.seed, asked.options, name=name)
-            self._episode = asked.episode_id or token_hex(8)
-            return {"type": "observation", "data": result_of(played, self._episode)}
+            fields = parse_reset(data)
+            with session.exclusive():
+                await session.ensure_open(self._env)
+                result = await session.reset(fields.seed, fields.options, request_id=request_id)
+            self._episode_id = fields.episode_id or token_hex(8)
+            return {"type": "observation", "data": step_response(result, self._episode_id)}
         if kind == "step":
-            action = action_of(data)
-            await self._check_there()
-            return {"type": "observation", "data": result_of(await seat.step(action, name=name), self._episode or "")}
+            action = parse_action(data)
+            if session.session and not session.is_open:
+                await session.ensure_open(self._env)  # raises the cause of the loss; the next reset opens a new one
+            result = await session.step(action, request_id=request_id)
+            return {"type": "observation", "data": step_response(result, self._episode_id or "")}
         if kind == "state":
-            return {"type": "state", "data": self._state()}
+            return {"type": "state", "data": state_response(session, self._episode_id)}
         if kind == "mcp":
             return {"type": "mcp", "data": await self._rpc(data)}
         if kind == "close":
             return None
-        return _wrong("UNKNOWN_TYPE", f"there is no message of type {str(kind)[:60]!r}")
+        return _invalid("UNKNOWN_TYPE", f"unknown message type {str(kind)[:60]!r}")
 
-    async def _check_there(self) -> None:
-        """A session that was lost is told as lost, and the next reset begins another."""
-        if self._seat.session and not self._seat.open:
-            await self._seat.sit(self._env)  # raises
-
-    def _state(self) -> dict[str, Any]:
-        seat = self._seat
-        if seat.first is None or seat.last is None:
-            return {"episode_id": None, "step_count": 0}
-        return {
-            "episode_id": self._episode,
-            "step_count": seat.steps,
-            "env": self._env,
-            "seed": seat.first.info.get("seed"),
-            "total_reward": seat.total,
-            "done": seat.last.done,
-        }
-
-    async def _rpc(self, asked: dict[str, Any]) -> dict[str, Any]:
-        name, method, params = asked.get("id"), asked.get("method"), asked.get("params") or {}
+    async def _rpc(self, message: dict[str, Any]) -> dict[str, Any]:
+        request_id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
         try:
             if method == "tools/list":
-                return toolbox.rpc_result(name, {"tools": toolbox.TOOLS})
+                return env_tools.rpc_result(request_id, {"tools": env_tools.TOOLS})
             if method != "tools/call" or not isinstance(params, dict):
-                raise toolbox.BadCall(toolbox.NO_METHOD, f"there is no method {str(method)[:60]!r}")
-            result = await toolbox.call(self._seat, self._env, params.get("name"), params.get("arguments"), "")
-            return toolbox.rpc_result(name, result)
-        except toolbox.BadCall as err:
-            return toolbox.rpc_error(name, *err.args)
+                raise env_tools.RpcError(env_tools.METHOD_NOT_FOUND, f"unknown method {str(method)[:60]!r}")
+            name, arguments = params.get("name"), params.get("arguments")
+            result = await env_tools.call_tool(self._session, self._env, name, arguments, "")
+            return env_tools.rpc_result(request_id, result)
+        except env_tools.RpcError as err:
+            return env_tools.rpc_error(request_id, *err.args)
 
 
-async def converse(desk: Desk, env: str, owner: str, receive: Receive, send: Send) -> None:
-    """One socket, from its beginning to its end."""
+async def serve_openenv_websocket(dispatcher: Dispatcher, env: str, owner: str, receive: Receive, send: Send) -> None:
+    """Accept a connection and serve it until either side closes it."""
     await receive()
     await send({"type": "websocket.accept"})
-    talk = Talk(desk, env, owner, send)
-    tasks = [asyncio.create_task(talk.hear(receive)), asyncio.create_task(talk.answer())]
+    connection = OpenEnvConnection(dispatcher, env, owner, send)
+    tasks = [
+        asyncio.create_task(connection.receive_messages(receive)),
+        asyncio.create_task(connection.send_replies()),
+    ]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        talk.close()
+        connection.close()
         for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # a reply to someone who has left
+            with suppress(asyncio.CancelledError, Exception):  # e.g. a reply to a client that has disconnected
                 await task
-        with suppress(Exception):  # the client may have closed it
+        with suppress(Exception):  # the client may have closed the connection
             await send({"type": "websocket.close", "code": 1000})
 
 
-def _wrong(code: str, message: str) -> dict[str, Any]:
+def _invalid(code: str, message: str) -> dict[str, Any]:
     return {"type": "error", "data": {"message": message, "code": code, "fault": "bad_request"}}

@@ -1,7 +1,8 @@
-"""One client's environment in another protocol: a session at the desk, opened when it is needed, told when it ends.
+"""Session of a client that uses another protocol.
 
-Whatever a dialect calls it - an env_idx, an episode, a socket - is a seat. Leases, quotas, capacity, deadlines and
-crashes are the desk's affair and hold here as they do in the server's own protocol.
+An AgentGym environment number, an OpenEnv episode or connection and an MCP session are each one ProtocolSession, backed
+by a session of the dispatcher that is opened when it is needed. Leases, quotas, capacity, timeouts and crashes are
+handled by the dispatcher exactly as in the native protocol.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from palestra.remote.protocol import (
     fault,
     status_of,
 )
-from palestra.server.dispatcher import Desk
-from palestra.server.request import HttpRequest, Refused
+from palestra.server.dispatcher import Dispatcher
+from palestra.server.request import HttpRequest, RequestError, error_headers
 from palestra.server.sessions import Cause, Result
 
-REMEMBERED = 20_000  # ended seats whose end can still be told
-_read_any = msgspec.json.Decoder().decode
+MAX_ENDED = 20_000  # ended sessions whose cause can still be reported
+_decode_any = msgspec.json.Decoder().decode
 
 
-class Played(Struct, kw_only=True):
-    """What a reset or a step led to."""
+class StepResult(Struct, kw_only=True):
+    """Result of a reset or a step."""
 
     seq: int
     observation: Any
@@ -49,7 +50,7 @@ class Played(Struct, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The words of the observation; each picture is shown as `[image]`."""
+        """Text of the observation, with `[image]` in place of each image."""
         if isinstance(self.observation, str):
             return self.observation
         return "".join(part["text"] if part["type"] == "text" else "[image]" for part in self.observation)
@@ -59,162 +60,168 @@ class Played(Struct, kw_only=True):
         return self.terminated or self.truncated
 
 
-_read_played = msgspec.json.Decoder(Played).decode
+_decode_step = msgspec.json.Decoder(StepResult).decode
 
 
-class Seat:
-    """A session that may not be open yet, and what became of it last. One call at a time; a second is refused."""
+class ProtocolSession:
+    """Session that is opened on demand, with the latest result. Runs one call at a time and refuses a second one.
 
-    def __init__(self, desk: Desk, owner: str, *, ended: Callable[[Cause | None], None] | None = None) -> None:
-        self.desk = desk
+    `on_end` is called with the cause when the session ends without a request through this object.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, owner: str, *, on_end: Callable[[Cause | None], None] | None = None
+    ) -> None:
+        self.dispatcher = dispatcher
         self.owner = owner
         self.env = ""
-        self.session = ""
+        self.session = ""  # name of the dispatcher's session; "" if none is open
         self.steps = 0  # of the running episode
-        self.total = 0.0  # what they earned
-        self.last: Played | None = None
-        self.first: Played | None = None  # what the running episode began with
-        self._ended = ended  # told when the session ends and nobody here asked for it
+        self.total_reward = 0.0  # of the running episode
+        self.first: StepResult | None = None  # result of the last reset
+        self.last: StepResult | None = None
+        self._on_end = on_end
         self._busy = False
         self._closed = False
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """While its session may change; steps of one session the desk keeps apart itself."""
-        self._check_free()
+    def exclusive(self) -> Iterator[None]:
+        """Refuse other calls while the underlying session may change."""
+        self._check_idle()
         self._busy = True
         try:
             yield
         finally:
             self._busy = False
 
-    def _check_free(self) -> None:
+    def _check_idle(self) -> None:
         if self._busy:
-            raise Refused(fault("session_busy", "another call of this one is under way; one at a time"))
+            raise RequestError(fault("session_busy", "another call of this session is running; send one at a time"))
 
-    async def ask(self, ask: Request) -> bytes:
-        """Raises Refused where the desk does."""
-        return good(await self.desk.ask(ask, self.owner))
+    async def request(self, request: Request) -> bytes:
+        """Send a request to the dispatcher; raise RequestError if it fails."""
+        return result_or_raise(await self.dispatcher.request(request, self.owner))
 
     @property
-    def open(self) -> bool:
-        return self.session != "" and self.desk.sessions.find(self.session, self.owner) is not None
+    def is_open(self) -> bool:
+        return self.session != "" and self.dispatcher.sessions.find(self.session, self.owner) is not None
 
-    async def sit(self, env: str, kwargs: dict[str, Any] | None = None) -> None:
-        """Have a session of `env`: the one there is, or a new one instead. One that was lost is told as lost, once."""
-        if self.session and not self.open:
+    async def ensure_open(self, env: str, kwargs: dict[str, Any] | None = None) -> None:
+        """Open a session of `env` unless one is open; a lost session raises its cause once."""
+        if self.session and not self.is_open:
             lost, self.session = self.session, ""
-            await self.ask(Status(session=lost))  # raises
+            await self.request(Look(session=lost))  # raises
         if self.session and self.env == env:
             return
-        self.leave()
+        self.release()
         self.env = env
         self.first = self.last = None
-        # With no pause between: the place that was left is ours.
-        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.desk.submit(Create(env=env, kwargs=kwargs or {}), self.owner, JSON, partial(self._opened, answer))
-        good(await answer)
+        # No await between release and submit, so that no other client can take the freed capacity.
+        response: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        create = Create(env=env, kwargs=kwargs or {})
+        self.dispatcher.submit(create, self.owner, JSON, partial(self._on_created, response))
+        result_or_raise(await response)
 
-    def _opened(self, answer: asyncio.Future[Result], result: Result) -> None:
+    def _on_created(self, response: asyncio.Future[Result], result: Result) -> None:
         if not isinstance(result, Fault):
-            name = _read_any(result)["session"]
-            session = self.desk.sessions.find(name, self.owner)
+            name = _decode_any(result)["session"]
+            session = self.dispatcher.sessions.find(name, self.owner)
             if self._closed:
-                self.desk.hang_up(name, self.owner)  # the client left while it was being made
+                self.dispatcher.release(name, self.owner)  # the client left while the session was being opened
             elif session is not None:
                 self.session = name
-                self.desk.sessions.watch(session, partial(self._over, name))
-        if not answer.done():
-            answer.set_result(result)
+                self.dispatcher.sessions.on_end(session, partial(self._on_session_end, name))
+        if not response.done():
+            response.set_result(result)
 
-    def _over(self, name: str, cause: Cause | None) -> None:
-        if self.session == name and not self._closed and self._ended is not None:
-            self._ended(cause)
+    def _on_session_end(self, name: str, cause: Cause | None) -> None:
+        if self.session == name and not self._closed and self._on_end is not None:
+            self._on_end(cause)
 
-    async def reset(self, seed: int | None = None, options: dict[str, Any] | None = None, *, name: str = "") -> Played:
-        """Begin an episode; `name` is the id of the request, for retries."""
-        ask = Reset(session=self.session, seed=seed, options=options or None, id=name)
-        self.last = self.first = played = _read_played(await self.ask(ask))
+    async def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None, *, request_id: str = ""
+    ) -> StepResult:
+        """Start an episode; a retry with the same `request_id` returns the same result."""
+        request = Reset(session=self.session, seed=seed, options=options or None, id=request_id)
+        self.last = self.first = result = _decode_step(await self.request(request))
         self.steps = 0
-        self.total = 0.0
-        return played
+        self.total_reward = 0.0
+        return result
 
-    async def step(self, action: str, *, name: str = "", timeout: Seconds | None = None) -> Played:
-        """Take an action."""
-        self._check_free()
-        if not self.session:
-            raise Refused(fault("reset_needed", "no episode has begun; reset first"))
-        before = self.last
-        played = _read_played(await self.ask(Step(session=self.session, action=action, id=name, timeout=timeout)))
-        if before is None or played.seq > before.seq:  # not the answer to a retry, which was counted before
+    async def step(self, action: str, *, request_id: str = "", timeout: Seconds | None = None) -> StepResult:
+        """Take an action; a retry with the same `request_id` returns the same result."""
+        self._check_idle()
+        self._check_reset()
+        previous = self.last
+        request = Step(session=self.session, action=action, id=request_id, timeout=timeout)
+        result = _decode_step(await self.request(request))
+        if previous is None or result.seq > previous.seq:  # otherwise the response of a retry, already counted
             self.steps += 1
-            self.total += played.reward or 0.0
-            self.last = played
-        return played
+            self.total_reward += result.reward or 0.0
+            self.last = result
+        return result
 
     async def render(self) -> str | None:
-        """The state as people look at it, in words."""
+        """Render the state as text."""
+        self._check_reset()
+        text: str | None = _decode_any(await self.request(Render(session=self.session)))["render"]
+        return text
+
+    def _check_reset(self) -> None:
         if not self.session:
-            raise Refused(fault("reset_needed", "no episode has begun; reset first"))
-        shown: str | None = _read_any(await self.ask(Render(session=self.session)))["render"]
-        return shown
+            raise RequestError(fault("reset_needed", "no episode is running; call reset first"))
 
-    async def aside(self, action: str) -> str:
-        """What `action` would lead to: taken in a copy of the episode, which is then dropped."""
-        copy = _read_any(await self.ask(Fork(session=self.session)))["session"]
+    async def peek(self, action: str) -> str:
+        """Return the observation after `action`, taken in a fork that is then closed."""
+        fork = _decode_any(await self.request(Fork(session=self.session)))["session"]
         try:
-            return _read_played(await self.ask(Step(session=copy, action=action))).text
+            return _decode_step(await self.request(Step(session=fork, action=action))).text
         finally:
-            self.desk.hang_up(copy, self.owner)
+            self.dispatcher.release(fork, self.owner)
 
-    def leave(self) -> bool:
-        """End the session; was there one?"""
+    def release(self) -> bool:
+        """End the underlying session; return whether one was open."""
+        was_open = self.is_open
         name, self.session = self.session, ""
-        found = name != "" and self.desk.sessions.find(name, self.owner) is not None
-        if found:
-            self.desk.hang_up(name, self.owner)
-        return found
+        if was_open:
+            self.dispatcher.release(name, self.owner)
+        return was_open
 
     def close(self) -> bool:
-        """`leave`, for good."""
+        """Release the session and open no other one."""
         self._closed = True
-        return self.leave()
+        return self.release()
 
 
-def good(result: Result) -> bytes:
-    """A result, or Refused."""
+def result_or_raise(result: Result) -> bytes:
+    """Return a result, or raise RequestError for an error."""
     if isinstance(result, Fault):
-        raise Refused(result)
+        raise RequestError(result)
     return result
 
 
-async def read_body(request: HttpRequest, wanted: Any) -> Any:
-    """The body as `wanted`; Refused where it is something else. No body is an empty object."""
+async def read_body(request: HttpRequest, body_type: Any) -> Any:
+    """Decode the JSON body as `body_type`; a missing body is an empty object."""
     body = await request.body()
-    if body and request.kind != JSON:
-        raise Refused(fault("unsupported_media", f"send {JSON}, and say so in Content-Type"))
-    return read_json(body or b"{}", wanted)
+    if body and request.content_type != JSON:
+        raise RequestError(fault("unsupported_media", f"Content-Type must be {JSON}"))
+    return decode_json(body or b"{}", body_type)
 
 
-def read_json(body: bytes | str, wanted: Any) -> Any:
-    """`body` as `wanted`, or Refused."""
+def decode_json(body: bytes | str, body_type: Any) -> Any:
+    """Decode JSON as `body_type`, or raise RequestError."""
     try:
-        return msgspec.json.decode(body, type=wanted)
+        return msgspec.json.decode(body, type=body_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        raise Refused(fault("bad_request", str(err)[:300] or type(err).__name__)) from None
+        raise RequestError(fault("bad_request", str(err)[:300] or type(err).__name__)) from None
 
 
-def told(found: Fault) -> dict[str, Any]:
-    """What else is known of an error, besides its message and code."""
-    more = {"boundary": found.boundary, "cause": found.cause, "kind": found.kind}
-    return {name: value for name, value in more.items() if value}
+def error_details(error: Fault) -> dict[str, Any]:
+    """Return the fields of an error that are set, besides its message and code."""
+    details = {"boundary": error.boundary, "cause": error.cause, "kind": error.kind}
+    return {name: value for name, value in details.items() if value}
 
 
-async def refuse(request: HttpRequest, found: Fault, body: Any) -> None:
-    """An error in a dialect's own words, with the status and headers of ours."""
-    headers: list[tuple[bytes, bytes]] = []
-    if isinstance(found.retry_after, float):
-        headers.append((b"retry-after", b"%d" % max(1, round(found.retry_after))))
-    if found.code == "not_allowed":
-        headers.append((b"allow", found.message.removeprefix("use ").encode()))
-    await request.answer(status_of(found), msgspec.json.encode(body), *headers, kind=JSON)
+async def send_error(request: HttpRequest, error: Fault, body: Any) -> None:
+    """Send an error in the format of another protocol, with the status and headers of the native one."""
+    await request.send(status_of(error), msgspec.json.encode(body), *error_headers(error), content_type=JSON)

@@ -1,4 +1,4 @@
-"""A server of one's own for as long as a `with` block lasts: for notebooks, tests, and a machine's other programs."""
+"""Run a server in the background for the duration of a `with` block: for notebooks, tests and scripts."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from typing import Any
 
 from palestra.errors import BadValue
 
-GRACE = 20.0  # seconds to end in
+SHUTDOWN_TIMEOUT = 20.0  # seconds
 
 
 @contextmanager
 def running(*envs: str, **options: Any) -> Iterator[str]:
-    """`palestra serve ENVS` in a process of its own, on a free port; gives its address.
+    """Run `palestra serve ENVS` in a child process on a free port and yield its URL.
 
-    `options` are those of the command: `workers=2`, `token_file="t"`, `imports=["my_envs"]`.
+    `options` are the flags of the command: `workers=2`, `token_file="t"`, `imports=["my_envs"]`.
     """
     command = [sys.executable, "-m", "palestra", "serve", *envs, "--port", "0", "--drain", "0", "--log-level", "error"]
     for name, value in options.items():
         flag = "--import" if name == "imports" else f"--{name.replace('_', '-')}"
-        for one in value if isinstance(value, list | tuple) else [value]:
-            command += [flag] if one is True else [flag, str(one)]
+        for item in value if isinstance(value, list | tuple) else [value]:
+            command += [flag] if item is True else [flag, str(item)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None  # noqa: S101  # as asked for above
+    assert process.stdout is not None  # noqa: S101  # both are pipes
     assert process.stderr is not None  # noqa: S101
     with process.stdout, process.stderr:
-        found = re.search(r"http://\S+:\d+", process.stdout.readline())
-        if found is None:
-            raise BadValue(process.stderr.read().strip() or f"the server ended with {process.wait()}")
+        url = re.search(r"http://\S+:\d+", process.stdout.readline())
+        if url is None:
+            message = process.stderr.read().strip()
+            raise BadValue(message or f"`palestra serve` exited with status {process.wait()}")
         try:
-            yield found[0]
+            yield url[0]
         finally:
             process.terminate()
             try:
-                process.wait(GRACE)
+                process.wait(SHUTDOWN_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -1,0 +1,242 @@
+"""Step many sessions with one request and one response.
+
+Workers encode the rows; the server only joins the bytes. A row is [index, observation, reward, terminated, truncated,
+info, episode]: `index` is the position of the step in the request, `episode` the number of the running episode if the
+session resets automatically. A session stores the block of rows that contains its own as its last response, and the
+block is decoded only for a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from palestra.remote.protocol import MSGPACK, OUTCOME, Fault, Step, Steps, encoder
+from palestra.server import worker as commands
+from palestra.server.responses import late, with_seq
+from palestra.server.sessions import Respond, Result
+from palestra.server.worker_pool import Worker
+
+if TYPE_CHECKING:
+    from palestra.server.calls import Calls
+
+
+class StepError(msgspec.Struct, kw_only=True):
+    """Step of a vector request that has no row."""
+
+    index: int
+    error: Fault
+
+
+class StepRows:
+    """Encoded rows that one worker returned for several sessions of a vector request."""
+
+    __slots__ = ("_decoded", "data", "keys", "media_type")
+
+    def __init__(self, keys: Sequence[int], data: bytes, media_type: str) -> None:
+        self.keys = keys  # session numbers, in the order of the rows
+        self.data = data  # encoded array of rows
+        self.media_type = media_type
+        self._decoded: dict[int, list[Any]] | None = None
+
+    @property
+    def by_key(self) -> dict[int, list[Any]]:
+        if self._decoded is None:
+            self._decoded = dict(zip(self.keys, _decode(self.media_type)(self.data), strict=True))
+        return self._decoded
+
+    def extract(self, key: int, seq: int) -> bytes:
+        """Return one session's row as the response of a single step."""
+        body = dict(zip(OUTCOME, self.by_key[key][1:], strict=True))
+        if body["episode"] is None:
+            del body["episode"]
+        return with_seq(encoder(self.media_type)(body), seq, self.media_type)
+
+    def without(self, keys: set[int]) -> bytes:
+        """Return the encoded rows of all sessions except `keys`."""
+        rows = [row for key, row in self.by_key.items() if key not in keys]
+        data: bytes = encoder(self.media_type)(rows)
+        return data
+
+
+class VectorResponse:
+    """Response of a vector request while its rows and errors arrive."""
+
+    __slots__ = ("_blocks", "_errors", "_missing", "_on_done", "_respond", "_size", "_timer", "media_type", "started")
+
+    def __init__(self, size: int, media_type: str, respond: Respond, on_done: Callable[[], object]) -> None:
+        self.media_type = media_type
+        self.started = monotonic()
+        self._size = size
+        self._missing = size
+        self._blocks: list[bytes] = []  # encoded arrays of rows
+        self._errors: list[StepError] = []
+        self._respond = respond
+        self._on_done = on_done
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set_timeout(self, seconds: float) -> None:
+        """After `seconds`, respond with `not_yet` for every step that has not finished."""
+        if self._missing:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out, seconds)
+
+    def add_rows(self, rows: bytes, count: int) -> None:
+        """Add an encoded array of `count` rows."""
+        if self._missing:
+            if count:
+                self._blocks.append(rows)
+            self._finish(count)
+
+    def add_result(self, index: int, result: Result) -> None:
+        """Add the response of one step: an error, or the stored response of a retry."""
+        if not self._missing:
+            return  # after the timeout
+        if isinstance(result, Fault):
+            self._errors.append(StepError(index=index, error=result))
+        else:
+            body = _decode(self.media_type)(result)
+            self._blocks.append(encoder(self.media_type)([[index, *(body.get(name) for name in OUTCOME)]]))
+        self._finish(1)
+
+    def _finish(self, count: int) -> None:
+        self._missing -= count
+        if self._missing == 0:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._on_done()
+            self._respond(self._encode())
+
+    def _time_out(self, seconds: float) -> None:
+        finished = {error.index for error in self._errors}
+        for block in self._blocks:
+            finished.update(row[0] for row in _decode(self.media_type)(block))
+        missing = [index for index in range(self._size) if index not in finished]
+        self._errors += [StepError(index=index, error=late(seconds)) for index in missing]
+        self._finish(self._missing)
+
+    def _encode(self) -> bytes:
+        errors: bytes = encoder(self.media_type)(self._errors)
+        if self.media_type == MSGPACK:
+            rows = _array_header(self._size - len(self._errors)) + b"".join(map(_without_header, self._blocks))
+            return b"\x82" + _ROWS + rows + _ERRORS + errors
+        return b'{"rows":[%b],"errors":%b}' % (b",".join(block[1:-1] for block in self._blocks), errors)
+
+
+class VectorSteps:
+    """Vector requests of one server. `step` runs a step that needs the checks of a single request."""
+
+    def __init__(self, calls: Calls, step: Callable[[Step, str, str, Respond], None]) -> None:
+        self._calls = calls
+        self._step = step
+        self._responses: dict[int, VectorResponse] = {}  # by request number
+        self._last_number = 0
+
+    def submit(self, request: Steps, owner: str, media_type: str, respond: Respond) -> None:
+        """Send the steps that can start now to their workers, one message per worker; check the others one by one."""
+        calls = self._calls
+        self._last_number += 1
+        number = self._last_number
+        response = VectorResponse(len(request.steps), media_type, respond, partial(self._responses.pop, number, None))
+        self._responses[number] = response
+        deadline = response.started + calls.step_timeout
+        free = calls.free
+        batches: dict[Worker, tuple[list[int], list[int], list[str]]] = {}  # session numbers, indexes, actions
+        request_id, find = request.id, calls.sessions.by_id.get
+        for index, (name, seq, action) in enumerate(request.steps):
+            session = find(name)
+            add_result = partial(response.add_result, index)
+            if (
+                free > 0
+                and session is not None
+                and seq == session.seq
+                and session.waiters is None
+                and session.failure is None
+                and session.owner == owner
+            ):
+                free -= 1
+                session.seq = seq + 1
+                session.last_id = request_id
+                session.last_fingerprint = hash(action)
+                session.last_response = None
+                session.last_media_type = session.media_type = media_type
+                session.waiters = [add_result]
+                session.call_started = response.started
+                session.deadline = deadline
+                batch = batches.get(session.worker)
+                if batch is None:
+                    batch = batches[session.worker] = ([], [], [])
+                batch[0].append(session.key)
+                batch[1].append(index)
+                batch[2].append(action)
+            elif free > 0:
+                self._step(Step(id=request_id, session=name, seq=seq, action=action), owner, media_type, add_result)
+            else:
+                add_result(calls.full())
+        if request.timeout is not None:
+            response.set_timeout(request.timeout)
+        for worker, batch in batches.items():
+            calls.in_flight += len(batch[0])
+            calls.pool.send(worker, (0, commands.MANY, (number, media_type, *batch)))
+
+    def on_rows(self, number: int, media_type: str, keys: tuple[int, ...], data: Any, episodes: int) -> None:
+        """Handle finished steps of the request `number`; `episodes` of them ended an episode."""
+        calls = self._calls
+        if not isinstance(data, bytes):  # the interpreter of the worker has no msgspec
+            try:
+                data = encoder(media_type)(data)
+            except (ValueError, TypeError, OverflowError) as err:
+                if len(keys) == 1:
+                    calls.on_reply(keys[0], commands.ROW, commands.BROKE, commands.broken(err))
+                else:
+                    for key, row in zip(keys, data, strict=True):
+                        self.on_rows(number, media_type, (key,), [row], int(row[3] or row[4]))
+                return
+        now = monotonic()
+        find = calls.sessions.by_key.get
+        rows = StepRows(keys, data, media_type)
+        dropped: set[int] = set()
+        for key in keys:
+            session = find(key)
+            if session is None or session.waiters is None:  # abandoned
+                dropped.add(key)
+                continue
+            waiters, session.waiters = session.waiters, None
+            calls.in_flight -= 1
+            session.expires_at = now + session.lease
+            if session.end_cause is not None:  # its waiters have received the cause
+                dropped.add(key)
+                calls.sessions.forget_key(key)
+                calls.pool.drop(session.worker, key)
+                continue
+            session.last_response = rows
+            for respond in waiters[1:]:  # the first one belongs to this request
+                respond(rows.extract(key, session.seq - 1))
+        calls.stats.episodes += episodes
+        response = self._responses.get(number)
+        if response is not None:
+            calls.stats.record_call("step", now - response.started, len(keys))
+            response.add_rows(rows.without(dropped) if dropped else rows.data, len(keys) - len(dropped))
+
+
+def _decode(media_type: str) -> Callable[[bytes], Any]:
+    return msgspec.msgpack.decode if media_type == MSGPACK else msgspec.json.decode
+
+
+def _array_header(size: int) -> bytes:
+    """Return the msgpack header of an array."""
+    if size < 16:
+        return bytes([0x90 | size])
+    return b"\xdc" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xdd" + size.to_bytes(4, "big")
+
+
+def _without_header(array: bytes) -> bytes:
+    return array[{0xDC: 3, 0xDD: 5}.get(array[0], 1) :]
+
+
+_ROWS: Final = msgspec.msgpack.encode("rows")
+_ERRORS: Final = msgspec.msgpack.encode("errors")
