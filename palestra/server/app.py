@@ -40,7 +40,7 @@ from palestra.server.settings import Settings
 log = logging.getLogger("palestra.server")
 
 # Operations on a session over HTTP: last part of the path -> type of the body.
-OPERATIONS: dict[str, type[protocol.Sessional]] = {
+OPERATIONS: dict[str, type[protocol.SessionRequest]] = {
     "reset": protocol.Reset,
     "step": protocol.Step,
     "fork": protocol.Fork,
@@ -134,7 +134,7 @@ class App:
         body: Any
         if not slash:
             if request.method == "GET":
-                operation, body = "look", protocol.Look(session=name)
+                operation, body = "status", protocol.Status(session=name)
             elif request.method == "DELETE":
                 operation, body = "close", protocol.Close(session=name)
             else:

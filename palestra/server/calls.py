@@ -231,6 +231,6 @@ _OPERATIONS: Final = {
     commands.ROW: "step",
     commands.FORKS: "fork",
     commands.RENDERS: "render",
-    commands.ADVICE: "advice",
+    commands.SUGGEST_ACTION: "suggest_action",
 }
 _NUMBERED: Final = frozenset({commands.RESETS, commands.STEPS, commands.ROW, commands.FORKS})

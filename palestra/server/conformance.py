@@ -1,7 +1,6 @@
-"""check_server: does a server keep the protocol? Every law is tried over the wire, as a client would.
+"""Check that a server follows the protocol, over the wire and with nothing but its URL.
 
-Nothing is assumed of the server but its address: any implementation can be checked. A law that is broken is named, with
-what was asked and what was answered.
+Any implementation of the protocol can be checked. The first violation is reported with the request and its response.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ import msgspec
 
 from palestra.errors import BadValue, ConformanceError
 from palestra.optional import require
-from palestra.remote.protocol import CODES, JSON, MSGPACK, PREFIX
+from palestra.remote.protocol import CODES, JSON, MSGPACK, OUTCOME, PREFIX
 
-STATUSES = frozenset(status for status, _ in CODES.values()) | {200, 201}
+STEP_FIELDS = OUTCOME[:5]  # `episode` is sent by sessions with autoreset only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """An answer."""
+class Response:
+    """One HTTP response."""
 
     status: int
     body: Any
@@ -35,361 +34,388 @@ class Told:
 
     @property
     def code(self) -> str:
+        """Error code; "" for a success."""
         return self.body.get("error", {}).get("code", "") if isinstance(self.body, dict) else ""
 
+    @property
+    def without_seq(self) -> dict[str, Any]:
+        return {name: value for name, value in self.body.items() if name != "seq"}
 
-class Caller:
-    """Plain HTTP to one server; keeps what was asked last, for what is told of a broken law."""
+
+class Client:
+    """Plain HTTP client that remembers its last request for the error report."""
 
     def __init__(self, base: str, env: str, token: str | None) -> None:
         parts = urlsplit(base)
         if parts.scheme != "http" or not parts.netloc:
-            raise BadValue(f"a server's address reads http://HOST:PORT, got {base!r}")
+            raise BadValue(f"the URL of a server must be http://HOST:PORT, got {base!r}")
         self.host, self.path = parts.netloc, parts.path.rstrip("/")
         self.base, self.env = base.rstrip("/"), env
         self.token = token
-        self.last = ""
+        self.last_request = ""
 
-    def ask(
+    def send(
         self,
         method: str,
         path: str,
         body: Any = None,
         *,
-        kind: str = JSON,
+        content_type: str = JSON,
         accept: str = JSON,
         token: str | None = None,
         raw: bytes | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> Told:
-        given = {"Accept": accept, **(headers or {})}
-        shown = self.token if token is None else token
-        if shown:
-            given["Authorization"] = f"Bearer {shown}"
+    ) -> Response:
+        """Send a request: `body` is encoded as `content_type`, `raw` is sent unchanged."""
+        headers = {"Accept": accept}
+        used_token = self.token if token is None else token
+        if used_token:
+            headers["Authorization"] = f"Bearer {used_token}"
         data = raw
         if body is not None:
-            data = msgspec.msgpack.encode(body) if kind == MSGPACK else json.dumps(body).encode()
-        if data is not None and kind:
-            given["Content-Type"] = kind
-        self.last = f"{method} {path} {'' if data is None else data[:200]!r}"
-        wire = http.client.HTTPConnection(self.host, timeout=60)
+            data = msgspec.msgpack.encode(body) if content_type == MSGPACK else json.dumps(body).encode()
+        if data is not None and content_type:
+            headers["Content-Type"] = content_type
+        self.last_request = f"{method} {path} {'' if data is None else data[:200]!r}"
+        connection = http.client.HTTPConnection(self.host, timeout=60)
         try:
-            wire.request(method, self.path + path, data, given)
-            response = wire.getresponse()
-            told = response.read()
-            kind_of = response.headers.get("Content-Type", "")
-            found = {name.lower(): value for name, value in response.headers.items()}
+            connection.request(method, self.path + path, data, headers)
+            response = connection.getresponse()
+            received = response.read()
             status = response.status
+            received_headers = {name.lower(): value for name, value in response.headers.items()}
         finally:
-            wire.close()
+            connection.close()
+        decode = msgspec.msgpack.decode if MSGPACK in received_headers.get("content-type", "") else msgspec.json.decode
         try:
-            value: Any = msgspec.msgpack.decode(told) if MSGPACK in kind_of else msgspec.json.decode(told)
+            value: Any = decode(received)
         except msgspec.DecodeError:
-            value = told
-        return Told(status=status, body=value, raw=told, headers=found)
+            value = received
+        return Response(status=status, body=value, raw=received, headers=received_headers)
 
-    def open(self, **more: Any) -> str:
-        told = self.ask("POST", f"{PREFIX}/sessions", {"env": self.env, **more})
-        self.require(told.status == 201 and isinstance(told.body, dict), "sessions", "create answers 201", told)
-        return str(told.body["session"])
+    def open(self, **fields: Any) -> str:
+        """Create a session and return its name."""
+        response = self.send("POST", f"{PREFIX}/sessions", {"env": self.env, **fields})
+        created = response.status == 201 and isinstance(response.body, dict)
+        self.require(created, "sessions", "creating a session must return 201", response)
+        return str(response.body["session"])
 
-    def call(self, session: str, what: str, **body: Any) -> Told:
-        return self.ask("POST", f"{PREFIX}/sessions/{session}/{what}", body)
+    def call(self, session: str, operation: str, **fields: Any) -> Response:
+        return self.send("POST", f"{PREFIX}/sessions/{session}/{operation}", fields)
 
-    def close(self, session: str) -> None:
-        self.ask("DELETE", f"{PREFIX}/sessions/{session}")
+    def close(self, *sessions: str) -> None:
+        for session in sessions:
+            self.send("DELETE", f"{PREFIX}/sessions/{session}")
 
-    def action(self, session: str) -> str:
-        told = self.call(session, "suggest_action", player="random")
-        return str(told.body["action"]) if told.status == 200 else "x"
+    def random_action(self, session: str) -> str:
+        response = self.call(session, "suggest_action", player="random")
+        return str(response.body["action"]) if response.status == 200 else "x"
 
-    def require(self, holds: bool, law: str, words: str, told: Told) -> None:
+    def require(self, holds: bool, invariant: str, expected: str, response: Response) -> None:
+        """Raise ConformanceError with the last request unless `holds`."""
         if not holds:
-            seen = f"{told.status} {told.raw[:300]!r}"
-            raise ConformanceError(law, f"{words}; the answer was {seen}", f"    {self.last}")
+            received = f"{response.status} {response.raw[:300]!r}"
+            raise ConformanceError(invariant, f"{expected}; the response was {received}", f"    {self.last_request}")
 
 
-Law = Callable[[Caller], None]
-
-
-def _health(to: Caller) -> None:
-    """/health and /ready answer 200 without a token."""
+def check_health(client: Client) -> None:
+    """/health and /ready return 200 without a token."""
     for path in ("/health", "/ready"):
-        told = to.ask("GET", path, token="")
-        to.require(told.status == 200, "health", f"{path} answers 200", told)
-    told = to.ask("GET", "/openapi.json")
-    to.require(told.status == 200 and "paths" in told.body, "openapi", "the document is served", told)
+        response = client.send("GET", path, token="")
+        client.require(response.status == 200, "health", f"{path} must return 200", response)
+    response = client.send("GET", "/openapi.json")
+    served = response.status == 200 and "paths" in response.body
+    client.require(served, "openapi", "/openapi.json must return the OpenAPI document", response)
 
 
-def _token(to: Caller) -> None:
-    """Where a token is asked for, a wrong one and none are refused alike."""
-    if to.token is None:
+def check_token(client: Client) -> None:
+    """A server with tokens refuses wrong ones."""
+    if client.token is None:
         return
-    for wrong in ("x", to.token[:-1], to.token + "x"):
-        told = to.ask("GET", f"{PREFIX}/envs", token=wrong)
-        to.require(told.status == 401 and told.code == "unauthorized", "token", "a wrong token is refused", told)
+    for wrong in ("x", client.token[:-1], client.token + "x"):
+        response = client.send("GET", f"{PREFIX}/envs", token=wrong)
+        refused = response.status == 401 and response.code == "unauthorized"
+        client.require(refused, "token", "a wrong token must be refused", response)
 
 
-def _episode(to: Caller) -> None:
-    """The same seed and actions lead to the same answers, again and again."""
-    session = to.open()
-    first = to.call(session, "reset", seed=11)
-    to.require(first.status == 200 and "observation" in first.body, "reset", "reset answers an observation", first)
-    step = to.call(session, "step", action=to.action(session))
-    names = {"observation", "reward", "terminated", "truncated", "info"}
-    to.require(step.status == 200 and names <= step.body.keys(), "step", f"step answers {sorted(names)}", step)
+def check_determinism(client: Client) -> None:
+    """The same seed and actions lead to the same results."""
+    session = client.open()
+    first = client.call(session, "reset", seed=11)
+    valid = first.status == 200 and "observation" in first.body
+    client.require(valid, "reset", "reset must return an observation", first)
+    step = client.call(session, "step", action=client.random_action(session))
+    valid = step.status == 200 and step.body.keys() >= {*STEP_FIELDS}
+    client.require(valid, "step", f"step must return {', '.join(STEP_FIELDS)}", step)
     for seed in range(20, 32):
-        to.call(session, "reset", seed=seed)
-        actions = [to.action(session) for _ in range(3)]
-        seen = []
+        client.call(session, "reset", seed=seed)
+        actions = [client.random_action(session) for _ in range(3)]
+        results = []
         for _ in range(2):
-            told = to.call(session, "reset", seed=seed, actions=actions)
-            seen.append((told.status, told.body.get("observation"), told.body.get("reward")))
-        to.require(seen[0] == seen[1], "seeds", f"seed {seed} and {actions} lead to the same, twice", told)
-    to.close(session)
+            response = client.call(session, "reset", seed=seed, actions=actions)
+            results.append((response.status, response.body.get("observation"), response.body.get("reward")))
+        same = results[0] == results[1]
+        client.require(same, "seeds", f"seed {seed} and actions {actions} must lead to the same result twice", response)
+    client.close(session)
 
 
-def _once(to: Caller) -> None:
-    """A step that is sent again with its id and number is answered with the same bytes, and taken once."""
-    session, twin = to.open(), to.open()
-    to.call(session, "reset", seed=5, id="r", seq=0)
-    to.call(twin, "reset", seed=5)
-    action = to.action(session)
-    first = to.call(session, "step", action=action, id="s", seq=1)
-    second = to.call(session, "step", action=action, id="s", seq=1)
-    to.require(first.raw == second.raw, "exactly once", "a retry gets the same answer", second)
-    to.call(twin, "step", action=action)
+def check_retry(client: Client) -> None:
+    """A step that is sent again with its id and number is executed once and gets the same response."""
+    session, reference = client.open(), client.open()
+    client.call(session, "reset", seed=5, id="r", seq=0)
+    client.call(reference, "reset", seed=5)
+    action = client.random_action(session)
+    first = client.call(session, "step", action=action, id="s", seq=1)
+    second = client.call(session, "step", action=action, id="s", seq=1)
+    client.require(first.raw == second.raw, "exactly once", "a retry must get the same response", second)
+    client.call(reference, "step", action=action)
     if not (first.body.get("terminated") or first.body.get("truncated")):
-        here = to.call(session, "step", action=action, id="t", seq=2)
-        there = to.call(twin, "step", action=action)
-        strip = [{k: v for k, v in told.body.items() if k != "seq"} for told in (here, there)]
-        to.require(strip[0] == strip[1], "exactly once", "a retry does not step twice", here)
-    to.close(session)
-    to.close(twin)
+        next_step = client.call(session, "step", action=action, id="t", seq=2)
+        expected = client.call(reference, "step", action=action)
+        same = next_step.without_seq == expected.without_seq
+        client.require(same, "exactly once", "a retry must not execute the step again", next_step)
+    client.close(session, reference)
 
 
-def _create_once(to: Caller) -> None:
-    """A creation that is sent again makes one session."""
-    body = {"env": to.env, "id": f"conformance-{os.urandom(6).hex()}"}
-    first = to.ask("POST", f"{PREFIX}/sessions", body)
-    second = to.ask("POST", f"{PREFIX}/sessions", body)
+def check_create_retry(client: Client) -> None:
+    """A creation that is sent again with its id opens one session."""
+    body = {"env": client.env, "id": f"conformance-{os.urandom(6).hex()}"}
+    first = client.send("POST", f"{PREFIX}/sessions", body)
+    second = client.send("POST", f"{PREFIX}/sessions", body)
     same = first.status == 201 and second.body.get("session") == first.body.get("session")
-    to.require(same, "exactly once", "a creation that is sent again gives the same session", second)
-    to.close(first.body["session"])
+    client.require(same, "exactly once", "a repeated creation must return the same session", second)
+    client.close(first.body["session"])
 
 
-def _order(to: Caller) -> None:
-    """Only the next number is taken; the answer says which that is."""
-    session = to.open()
-    to.call(session, "reset", seed=1, id="a", seq=0)
+def check_order(client: Client) -> None:
+    """Only the next sequence number is accepted; the error reports the expected one."""
+    session = client.open()
+    client.call(session, "reset", seed=1, id="a", seq=0)
     for seq in (0, 7):
-        told = to.call(session, "step", action="x", id=f"wrong{seq}", seq=seq)
-        right = told.status == 409 and told.code == "out_of_order" and told.body["error"].get("expected") == 1
-        to.require(right, "order", f"number {seq} is refused where 1 is next, and `expected` says so", told)
-    for verb in ("fork", "step"):
-        told = to.call(session, verb, id="a", **({"action": "x"} if verb == "step" else {}))
-        right = told.status == 409 and told.code == "id_reused"
-        to.require(right, "order", f"a {verb} with the id of a reset is not answered as that reset was", told)
-    to.close(session)
+        response = client.call(session, "step", action="x", id=f"wrong{seq}", seq=seq)
+        refused = response.status == 409 and response.code == "out_of_order"
+        refused = refused and response.body["error"].get("expected") == 1
+        client.require(refused, "order", f"seq {seq} must be refused with `expected` 1", response)
+    for operation in ("fork", "step"):
+        fields = {"action": "x"} if operation == "step" else {}
+        response = client.call(session, operation, id="a", **fields)
+        refused = response.status == 409 and response.code == "id_reused"
+        client.require(refused, "order", f"a {operation} with the id of a reset must be refused", response)
+    client.close(session)
 
 
-def _together(to: Caller) -> None:
-    """Calls of one session that come together are carried out one at a time, or refused; none is lost."""
-    session = to.open()
-    to.call(session, "reset", seed=2, id="a", seq=0)
-    action = to.action(session)
-    told: list[Told] = []
+def check_concurrency(client: Client) -> None:
+    """Concurrent calls of one session run one at a time or are refused."""
+    session = client.open()
+    client.call(session, "reset", seed=2, id="a", seq=0)
+    action = client.random_action(session)
+    responses: list[Response] = []
 
     def step(number: int) -> None:
-        told.append(Caller(to.base, to.env, to.token).call(session, "step", action=action, id=f"c{number}", seq=1))
+        own = Client(client.base, client.env, client.token)
+        responses.append(own.call(session, "step", action=action, id=f"c{number}", seq=1))
 
     threads = [threading.Thread(target=step, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    good = [one for one in told if one.status == 200]
-    bad = next((one for one in told if one.status != 200 and one.code not in ("out_of_order", "session_busy")), None)
-    to.require(len(good) == 1 and bad is None, "one at a time", "one of eight equal numbers is taken", bad or told[0])
-    to.close(session)
+    accepted = [r for r in responses if r.status == 200]
+    allowed = ("out_of_order", "session_busy")
+    wrong = next((r for r in responses if r.status != 200 and r.code not in allowed), None)
+    one = len(accepted) == 1 and wrong is None
+    expected = "one of eight calls with the same number must be accepted"
+    client.require(one, "one at a time", expected, wrong or responses[0])
+    client.close(session)
 
 
-def _ends(to: Caller) -> None:
-    """Closing twice is no error; a closed session is gone, an unknown one is not there."""
-    session = to.open()
+def check_close(client: Client) -> None:
+    """Closing twice is no error; calls of a closed or unknown session report that."""
+    session = client.open()
     for _ in range(2):
-        told = to.call(session, "close")
-        to.require(told.status == 200, "close", "closing is idempotent", told)
-    told = to.call(session, "step", action="x")
-    gone = told.status == 410 and told.code == "session_gone" and told.body["error"].get("cause") == "closed"
-    to.require(gone, "close", "a closed session is gone, and the cause is told", told)
-    told = to.call("nobody", "step", action="x")
-    to.require(told.status == 404 and told.code == "unknown_session", "sessions", "an unknown one is not there", told)
+        response = client.call(session, "close")
+        client.require(response.status == 200, "close", "closing must be idempotent", response)
+    response = client.call(session, "step", action="x")
+    gone = response.status == 410 and response.code == "session_gone"
+    gone = gone and response.body["error"].get("cause") == "closed"
+    client.require(gone, "close", "a closed session must return 410 with the cause `closed`", response)
+    response = client.call("nobody", "step", action="x")
+    unknown = response.status == 404 and response.code == "unknown_session"
+    client.require(unknown, "sessions", "an unknown session must return 404", response)
 
 
-def _over(to: Caller) -> None:
-    """A step before the first reset and one after the end are refused as such."""
-    session = to.open()
-    told = to.call(session, "step", action="x")
-    to.require(told.status == 409 and told.code == "reset_needed", "episodes", "a reset is needed first", told)
-    to.call(session, "reset", seed=3)
+def check_episodes(client: Client) -> None:
+    """Steps before the first reset and after the end of an episode are refused."""
+    session = client.open()
+    response = client.call(session, "step", action="x")
+    refused = response.status == 409 and response.code == "reset_needed"
+    client.require(refused, "episodes", "a step before the first reset must be refused", response)
+    client.call(session, "reset", seed=3)
     for _ in range(300):
-        told = to.call(session, "step", action=to.action(session))
-        if told.status != 200 or told.body["terminated"] or told.body["truncated"]:
+        response = client.call(session, "step", action=client.random_action(session))
+        if response.status != 200 or response.body["terminated"] or response.body["truncated"]:
             break
     else:
-        to.close(session)
-        return  # an endless one
-    told = to.call(session, "step", action="x")
-    to.require(told.status == 409 and told.code == "episode_over", "episodes", "no step after the last", told)
-    to.close(session)
+        client.close(session)
+        return  # the episode is too long to check its end
+    response = client.call(session, "step", action="x")
+    refused = response.status == 409 and response.code == "episode_over"
+    client.require(refused, "episodes", "a step after the end of the episode must be refused", response)
+    client.close(session)
 
 
-def _fork(to: Caller) -> None:
-    """A fork goes its own way."""
-    session = to.open()
-    to.call(session, "reset", seed=4)
-    action = to.action(session)
-    told = to.call(session, "fork")
-    to.require(told.status == 200 and "session" in told.body, "fork", "fork answers a session", told)
-    twin = told.body["session"]
-    one, two = to.call(session, "step", action=action), to.call(twin, "step", action=action)
-    same = {k: v for k, v in one.body.items() if k != "seq"} == {k: v for k, v in two.body.items() if k != "seq"}
-    to.require(same, "fork", "the same action leads to the same in both", two)
-    to.close(session)
-    told = to.ask("GET", f"{PREFIX}/sessions/{twin}")
-    to.require(told.status == 200, "fork", "it outlives what it was forked from", told)
-    to.close(twin)
+def check_fork(client: Client) -> None:
+    """A fork is an independent copy of the episode."""
+    session = client.open()
+    client.call(session, "reset", seed=4)
+    action = client.random_action(session)
+    response = client.call(session, "fork")
+    forked = response.status == 200 and "session" in response.body
+    client.require(forked, "fork", "fork must return a session", response)
+    fork = response.body["session"]
+    original, copy = client.call(session, "step", action=action), client.call(fork, "step", action=action)
+    same = original.without_seq == copy.without_seq
+    client.require(same, "fork", "the same action must lead to the same result in both", copy)
+    client.close(session)
+    response = client.send("GET", f"{PREFIX}/sessions/{fork}")
+    client.require(response.status == 200, "fork", "a fork must survive the end of the original", response)
+    client.close(fork)
 
 
-def _kinds(to: Caller) -> None:
-    """msgpack in and out says the same as JSON."""
-    session, twin = to.open(), to.open()
-    plain = to.call(session, "reset", seed=6)
-    path = f"{PREFIX}/sessions/{twin}/reset"
-    packed = to.ask("POST", path, {"seed": 6}, kind=MSGPACK, accept=MSGPACK)
-    to.require(packed.headers.get("content-type", "").startswith(MSGPACK), "msgpack", "it is said in msgpack", packed)
+def check_msgpack(client: Client) -> None:
+    """msgpack bodies are accepted and carry the same content as JSON."""
+    json_session, msgpack_session = client.open(), client.open()
+    plain = client.call(json_session, "reset", seed=6)
+    path = f"{PREFIX}/sessions/{msgpack_session}/reset"
+    packed = client.send("POST", path, {"seed": 6}, content_type=MSGPACK, accept=MSGPACK)
+    is_msgpack = packed.headers.get("content-type", "").startswith(MSGPACK)
+    client.require(is_msgpack, "msgpack", "the response must be msgpack", packed)
     same = packed.body.get("observation") == plain.body["observation"]
-    to.require(same, "msgpack", "it says the same as JSON", packed)
-    to.close(session)
-    to.close(twin)
+    client.require(same, "msgpack", "the content must be the same as in JSON", packed)
+    client.close(json_session, msgpack_session)
 
 
-def _batch(to: Caller) -> None:
-    """A batch is answered in its order, each for itself."""
-    sessions = [to.open() for _ in range(3)]
-    asks: list[dict[str, Any]] = [{"op": "reset", "session": s, "seed": 1, "id": s} for s in sessions]
-    asks.insert(1, {"op": "step", "session": "nobody", "action": "x", "id": "bad"})
-    told = to.ask("POST", f"{PREFIX}/batch", {"requests": asks})
-    ids = [answer.get("id") for answer in told.body.get("answers", [])] if isinstance(told.body, dict) else []
-    to.require(told.status == 200 and ids == [ask["id"] for ask in asks], "batch", "answers come in order", told)
-    codes = [answer.get("error", {}).get("code", "ok") for answer in told.body["answers"]]
-    to.require(codes == ["ok", "unknown_session", "ok", "ok"], "batch", "each is answered for itself", told)
-    for session in sessions:
-        to.close(session)
+def check_batch(client: Client) -> None:
+    """The responses of a batch are in order, and one error does not affect the others."""
+    sessions = [client.open() for _ in range(3)]
+    requests: list[dict[str, Any]] = [{"op": "reset", "session": s, "seed": 1, "id": s} for s in sessions]
+    requests.insert(1, {"op": "step", "session": "nobody", "action": "x", "id": "bad"})
+    response = client.send("POST", f"{PREFIX}/batch", {"requests": requests})
+    items = response.body.get("responses", []) if isinstance(response.body, dict) else []
+    in_order = response.status == 200 and [item.get("id") for item in items] == [r["id"] for r in requests]
+    client.require(in_order, "batch", "responses must have the order of the requests", response)
+    codes = [item.get("error", {}).get("code", "ok") for item in items]
+    independent = codes == ["ok", "unknown_session", "ok", "ok"]
+    client.require(independent, "batch", "each request must get its own result or error", response)
+    client.close(*sessions)
 
 
-def _vector(to: Caller) -> None:
-    """Steps of many sessions in one request: each is answered once, as it would be alone, and the same when retried."""
-    sessions, twins = [to.open() for _ in range(3)], [to.open() for _ in range(3)]
-    for number, session in enumerate((*sessions, *twins)):
-        to.call(session, "reset", seed=number % 3, seq=0)
-    actions = [to.action(session) for session in sessions]
+def check_vector_step(client: Client) -> None:
+    """The rows of a vector step equal the results of single steps, and a retry gets the same rows."""
+    sessions, references = [client.open() for _ in range(3)], [client.open() for _ in range(3)]
+    for number, session in enumerate((*sessions, *references)):
+        client.call(session, "reset", seed=number % 3, seq=0)
+    actions = [client.random_action(session) for session in sessions]
     steps = [[session, 1, action] for session, action in zip(sessions, actions, strict=True)]
-    told = to.ask("POST", f"{PREFIX}/steps", {"id": "v", "steps": [*steps, ["nobody", 1, "x"]]})
-    rows = sorted(told.body.get("rows", [])) if isinstance(told.body, dict) else []
-    right = told.status == 200 and [row[0] for row in rows] == [0, 1, 2]
-    to.require(right, "vector", "every step has one row", told)
-    missed = [(one.get("index"), one.get("error", {}).get("code")) for one in told.body.get("errors", [])]
-    to.require(missed == [(3, "unknown_session")], "vector", "what is wrong with a step is told with its index", told)
-    for row, twin, action in zip(rows, twins, actions, strict=True):
-        one = to.call(twin, "step", action=action, seq=1)
-        alone = [one.body.get(name) for name in ("observation", "reward", "terminated", "truncated", "info")]
-        to.require(row[1:6] == alone, "vector", f"a row is what the step alone leads to, {alone}", told)
-    again = to.ask("POST", f"{PREFIX}/steps", {"id": "v", "steps": steps})
-    to.require(sorted(again.body["rows"]) == rows, "vector", "a retry gets the same rows", again)
-    for session in (*sessions, *twins):
-        to.close(session)
+    response = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": [*steps, ["nobody", 1, "x"]]})
+    rows = sorted(response.body.get("rows", [])) if isinstance(response.body, dict) else []
+    complete = response.status == 200 and [row[0] for row in rows] == [0, 1, 2]
+    client.require(complete, "vector", "every step must have one row", response)
+    errors = [(item.get("index"), item.get("error", {}).get("code")) for item in response.body.get("errors", [])]
+    client.require(errors == [(3, "unknown_session")], "vector", "a failed step must be reported by index", response)
+    for row, reference, action in zip(rows, references, actions, strict=True):
+        single = client.call(reference, "step", action=action, seq=1)
+        expected = [single.body.get(name) for name in STEP_FIELDS]
+        client.require(row[1:6] == expected, "vector", f"a row must equal the single step, {expected}", response)
+    retry = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": steps})
+    client.require(sorted(retry.body["rows"]) == rows, "vector", "a retry must get the same rows", retry)
+    client.close(*sessions, *references)
 
 
-def _bad(to: Caller) -> None:
-    """Bad requests get a documented code, and never a 500."""
-    session = to.open()
+def check_errors(client: Client) -> None:
+    """Invalid requests get the documented code and status."""
+    session = client.open()
     path = f"{PREFIX}/sessions/{session}/step"
-    for code, told in (
-        ("bad_request", to.ask("POST", path, raw=b"{")),
-        ("bad_request", to.ask("POST", path, {"action": 5})),
-        ("bad_request", to.ask("POST", path, {"action": "x", "nonsense": 1})),
-        ("bad_request", to.ask("POST", path, raw=b"\xff\xfe")),
-        ("bad_request", to.ask("POST", path, raw=b"[" * 100_000)),
-        ("unsupported_media", to.ask("POST", path, raw=b"action=x", kind="application/x-www-form-urlencoded")),
-        ("not_allowed", to.ask("PUT", path, {"action": "x"})),
-        ("not_found", to.ask("POST", f"{PREFIX}/sessions/{session}/dance", {})),
-        ("not_found", to.ask("GET", "/nowhere")),
-        ("unknown_env", to.ask("POST", f"{PREFIX}/sessions", {"env": "no:Such-v0"})),
-    ):
-        right = told.status == CODES[code][0] and told.code == code
-        to.require(right, "errors", f"that is {code}, {CODES[code][0]}", told)
-    to.close(session)
+    form = "application/x-www-form-urlencoded"
+    requests: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("bad_request", "POST", path, {"raw": b"{"}),
+        ("bad_request", "POST", path, {"body": {"action": 5}}),
+        ("bad_request", "POST", path, {"body": {"action": "x", "nonsense": 1}}),
+        ("bad_request", "POST", path, {"raw": b"\xff\xfe"}),
+        ("bad_request", "POST", path, {"raw": b"[" * 100_000}),
+        ("unsupported_media", "POST", path, {"raw": b"action=x", "content_type": form}),
+        ("not_allowed", "PUT", path, {"body": {"action": "x"}}),
+        ("not_found", "POST", f"{PREFIX}/sessions/{session}/dance", {"body": {}}),
+        ("not_found", "GET", "/nowhere", {}),
+        ("unknown_env", "POST", f"{PREFIX}/sessions", {"body": {"env": "no:Such-v0"}}),
+    ]
+    for code, method, request_path, arguments in requests:
+        response = client.send(method, request_path, **arguments)
+        status = CODES[code][0]
+        correct = response.status == status and response.code == code
+        client.require(correct, "errors", f"the response must be {code}, {status}", response)
+    client.close(session)
 
 
-def _socket(to: Caller) -> None:
-    """On the socket every answer has the id of its request, whatever the order; one request or a list of them."""
-    client = require("websockets.sync.client", extra="serve")
-    headers = {"Authorization": f"Bearer {to.token}"} if to.token else {}
-    with client.connect(f"ws{to.base.removeprefix('http')}{PREFIX}/ws", additional_headers=headers) as socket:
-        asks = [{"op": "create", "env": to.env, "id": f"c{i}"} for i in range(4)]
-        socket.send(json.dumps(asks))
-        sessions = {}
-        heard: list[dict[str, Any]] = []
-        while len(heard) < 4:
-            message = json.loads(socket.recv(timeout=60))
-            heard += message if isinstance(message, list) else [message]
-        sessions = {one["id"]: one.get("result", {}).get("session") for one in heard}
-        told = Told(status=200, body=heard, raw=json.dumps(heard).encode(), headers={})
-        to.last = f"socket {asks}"
-        to.require(None not in sessions.values() and len(sessions) == 4, "socket", "each request is answered", told)
-        socket.send(json.dumps({"op": "dance", "id": "bad"}))
-        bad = json.loads(socket.recv(timeout=60))
-        told = Told(status=200, body=bad, raw=json.dumps(bad).encode(), headers={})
-        right = bad.get("id") == "bad" and bad.get("error", {}).get("code") == "bad_request"
-        to.require(right, "socket", "a bad request is answered with its id", told)
+def check_websocket(client: Client) -> None:
+    """On the WebSocket every response has the id of its request; a message is one request or a list."""
+    websockets = require("websockets.sync.client", extra="serve")
+    headers = {"Authorization": f"Bearer {client.token}"} if client.token else {}
+    url = f"ws{client.base.removeprefix('http')}{PREFIX}/ws"
+    with websockets.connect(url, additional_headers=headers) as websocket:
+        requests = [{"op": "create", "env": client.env, "id": f"c{i}"} for i in range(4)]
+        websocket.send(json.dumps(requests))
+        received: list[dict[str, Any]] = []
+        while len(received) < 4:
+            message = json.loads(websocket.recv(timeout=60))
+            received += message if isinstance(message, list) else [message]
+        sessions = {item["id"]: item.get("result", {}).get("session") for item in received}
+        client.last_request = f"websocket {requests}"
+        complete = None not in sessions.values() and len(sessions) == 4
+        client.require(complete, "websocket", "each request must get a response", _as_response(received))
+        websocket.send(json.dumps({"op": "dance", "id": "bad"}))
+        error = json.loads(websocket.recv(timeout=60))
+        correct = error.get("id") == "bad" and error.get("error", {}).get("code") == "bad_request"
+        expected = "an invalid request must get an error with its id"
+        client.require(correct, "websocket", expected, _as_response(error))
         for session in sessions.values():
-            socket.send(json.dumps({"op": "close", "session": session, "id": f"x{session}"}))
-            socket.recv(timeout=60)
+            websocket.send(json.dumps({"op": "close", "session": session, "id": f"x{session}"}))
+            websocket.recv(timeout=60)
 
 
-LAWS: tuple[Law, ...] = (
-    _health,
-    _token,
-    _episode,
-    _once,
-    _create_once,
-    _order,
-    _together,
-    _ends,
-    _over,
-    _fork,
-    _kinds,
-    _batch,
-    _vector,
-    _bad,
-    _socket,
+def _as_response(message: Any) -> Response:
+    return Response(status=200, body=message, raw=json.dumps(message).encode(), headers={})
+
+
+CHECKS: tuple[Callable[[Client], None], ...] = (
+    check_health,
+    check_token,
+    check_determinism,
+    check_retry,
+    check_create_retry,
+    check_order,
+    check_concurrency,
+    check_close,
+    check_episodes,
+    check_fork,
+    check_msgpack,
+    check_batch,
+    check_vector_step,
+    check_errors,
+    check_websocket,
 )
 
 
 def check_server(url: str, *, env: str | None = None, token: str | None = None) -> list[str]:
-    """Try every law on the server at `url`, with `env` (its first one otherwise); what was tried, a line each.
+    """Run all checks on the server at `url` and return their descriptions.
 
-    Raises ConformanceError at the first that does not hold. Its sessions are closed again.
+    Uses the environment `env`, or the first one that the server lists. Raises ConformanceError at the first violation.
     """
-    to = Caller(url, env or "", token)
+    client = Client(url, env or "", token)
     if env is None:
-        told = to.ask("GET", f"{PREFIX}/envs")
-        to.require(told.status == 200 and bool(told.body.get("envs")), "envs", "the served ones are listed", told)
-        to.env = told.body["envs"][0]["env"]
-    done = []
-    for law in LAWS:
-        law(to)
-        done.append((law.__doc__ or "").strip())
-    return done
+        response = client.send("GET", f"{PREFIX}/envs")
+        listed = response.status == 200 and bool(response.body.get("envs"))
+        client.require(listed, "envs", "/envs must list the served environments", response)
+        client.env = response.body["envs"][0]["env"]
+    for check in CHECKS:
+        check(client)
+    return [(check.__doc__ or "").strip() for check in CHECKS]

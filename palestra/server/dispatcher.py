@@ -79,7 +79,7 @@ class Dispatcher:
             Fork: self._fork,
             Render: self._render,
             SuggestAction: self._suggest_action,
-            Status: self._look,
+            Status: self._status,
             Close: self._close,
         }
 
@@ -117,7 +117,7 @@ class Dispatcher:
         if wait:
             respond(fault("rate_limited", "too many requests per second", retry_after=ceil(100 * wait) / 100))
             return
-        if self.calls.free <= 0 and not isinstance(request, Close | Look):
+        if self.calls.free <= 0 and not isinstance(request, Close | Status):
             respond(self.calls.full())
             return
         if request.timeout is not None and count == 1:
@@ -146,7 +146,7 @@ class Dispatcher:
         if request.id:
             existing = self.sessions.created_by(owner, request.id)
             if existing is not None:
-                if gist(request) != existing.create_fingerprint:
+                if fingerprint(request) != existing.create_fingerprint:
                     respond(id_reused())
                     return
                 self._repeat(existing, media_type, respond, existing.create_response, existing.create_media_type)
@@ -170,7 +170,7 @@ class Dispatcher:
             worker=worker, env=request.env, owner=owner, lease=lease, create_id=request.id, now=monotonic()
         )
         session.create_media_type = media_type
-        session.create_fingerprint = gist(request) if request.id else 0
+        session.create_fingerprint = fingerprint(request) if request.id else 0
         vector = None if request.autoreset is None else (request.autoreset, request.root, request.episode)
         self.calls.start(session, media_type, respond, commands.MAKE, (request.env, request.kwargs, vector))
 
@@ -206,13 +206,13 @@ class Dispatcher:
         if session is not None:
             self.calls.start(session, media_type, respond, commands.RENDERS, (request.mode, media_type))
 
-    def _advice(self, request: Advice, owner: str, media_type: str, respond: Respond) -> None:
+    def _suggest_action(self, request: SuggestAction, owner: str, media_type: str, respond: Respond) -> None:
         session = self._accept(request, owner, respond)
         if session is not None:
             payload = (request.player, request.seed, media_type)
-            self.calls.start(session, media_type, respond, commands.ADVICE, payload)
+            self.calls.start(session, media_type, respond, commands.SUGGEST_ACTION, payload)
 
-    def _look(self, request: Look, owner: str, media_type: str, respond: Respond) -> None:
+    def _status(self, request: Status, owner: str, media_type: str, respond: Respond) -> None:
         session = self._find(request, owner, respond)
         if session is not None:
             body = {"session": session.id, "env": session.env, "lease": session.lease, "seq": session.seq}
@@ -232,7 +232,7 @@ class Dispatcher:
 
     # Checks before a call starts.
 
-    def _find(self, request: Sessional, owner: str, respond: Respond) -> Session | None:
+    def _find(self, request: SessionRequest, owner: str, respond: Respond) -> Session | None:
         """Return the session and renew its lease, or respond with an error."""
         session = self.sessions.find(request.session, owner)
         if session is None:
@@ -242,7 +242,7 @@ class Dispatcher:
         session.expires_at = monotonic() + session.lease
         return session
 
-    def _accept(self, request: Sessional, owner: str, respond: Respond) -> Session | None:
+    def _accept(self, request: SessionRequest, owner: str, respond: Respond) -> Session | None:
         """Return the session if it can run a call that has no number, or respond with an error."""
         session = self._find(request, owner, respond)
         if session is not None:
@@ -262,7 +262,7 @@ class Dispatcher:
         if session is None:
             return None
         if _is_retry(request, session):
-            if gist(request) != session.last_fingerprint:
+            if fingerprint(request) != session.last_fingerprint:
                 respond(id_reused())
             else:
                 self._repeat(session, media_type, respond, session.last_response, session.last_media_type)
@@ -276,7 +276,7 @@ class Dispatcher:
             return None
         session.seq += 1
         session.last_id = request.id
-        session.last_fingerprint = gist(request) if request.id else 0
+        session.last_fingerprint = fingerprint(request) if request.id else 0
         session.last_response = None
         session.last_media_type = media_type
         if session.failure is not None and not isinstance(request, Reset):

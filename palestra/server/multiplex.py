@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from palestra.remote import protocol
-from palestra.remote.protocol import JSON, MSGPACK, Answer, Fault, Request, encode_json, encode_msgpack, fault
+from palestra.remote.protocol import JSON, MSGPACK, Fault, Request, Response, encode_json, encode_msgpack, fault
 from palestra.server.auth import Client
 from palestra.server.dispatcher import Dispatcher
 from palestra.server.request import Receive, Send
@@ -114,7 +114,7 @@ class ResponseSender:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._queues: dict[str, list[Answer]] = {JSON: [], MSGPACK: []}
+        self._queues: dict[str, list[Response]] = {JSON: [], MSGPACK: []}
         self._ready = asyncio.Event()
         self._closed = False
         self._task = asyncio.create_task(self._run())

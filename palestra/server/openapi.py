@@ -126,7 +126,7 @@ _RESULTS: dict[str, Schema] = {
     "BatchResult": _object(
         "One response per request, in the order of the requests.",
         ["responses"],
-        responses={"type": "array", "items": {"$ref": "#/components/schemas/Answer"}},
+        responses={"type": "array", "items": {"$ref": "#/components/schemas/Response"}},
     ),
     "Envs": _object(
         "Served environments.",
@@ -142,7 +142,7 @@ _RESULTS: dict[str, Schema] = {
     "ServerStatus": _object("State of the server.", ["status"], status={"type": "string"}),
     "Error": _object("Error response.", ["error"], error={"$ref": "#/components/schemas/Fault"}),
 }
-_BODY_REQUIRED = (protocol.Create, protocol.Step, protocol.Steps, protocol.Advice, protocol.Batch)
+_BODY_REQUIRED = (protocol.Create, protocol.Step, protocol.Steps, protocol.SuggestAction, protocol.Batch)
 _RETRY_AFTER = {"description": "Seconds to wait before a retry.", "schema": {"type": "integer", "minimum": 1}}
 
 
@@ -153,7 +153,7 @@ def openapi_document(envs: Sequence[str] = ()) -> Schema:
         ("step", protocol.Step, "StepResult", _IN_ENV),
         ("fork", protocol.Fork, "Forked", (*_IN_ENV, *_OPENING)),
         ("render", protocol.Render, "Rendered", _IN_ENV),
-        ("advice", protocol.Advice, "SuggestedAction", _IN_ENV),
+        ("suggest_action", protocol.SuggestAction, "SuggestedAction", _IN_ENV),
         ("close", protocol.Close, "Closed", ()),
     )
     records = [

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from palestra.remote.protocol import MSGPACK, Answer, Fault, encoder, fault, status_of
+from palestra.remote.protocol import MSGPACK, Fault, Response, encoder, fault, status_of
 from palestra.server.sessions import Cause, Respond, Result
 
 _CAUSES: Final[dict[str, str]] = {
@@ -97,8 +97,8 @@ def with_timeout(respond: Respond, seconds: float) -> Respond:
     return respond_once
 
 
-def envelope(request_id: str, result: Result) -> Answer:
+def envelope(request_id: str, result: Result) -> Response:
     """Wrap a result for the WebSocket or a batch, where every response carries the id of its request."""
     if isinstance(result, Fault):
-        return Answer(id=request_id, status=status_of(result), error=result)
-    return Answer(id=request_id, result=msgspec.Raw(result))
+        return Response(id=request_id, status=status_of(result), error=result)
+    return Response(id=request_id, result=msgspec.Raw(result))

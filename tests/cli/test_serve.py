@@ -1,11 +1,14 @@
-"""`palestra serve`, as it is typed."""
+"""`palestra serve` as a command, and `palestra.server.serve` in a script."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,83 +16,99 @@ import pytest
 import palestra
 from palestra.cli import main
 from palestra.errors import BadValue
+from palestra.server import serve
+
+TOKEN = "0123456789abcdef"
 
 
-def started(*args: str, env: dict[str, str] | None = None) -> tuple[subprocess.Popen[str], str]:
-    command = [
-        sys.executable,
-        "-m",
-        "palestra",
-        "serve",
-        *args,
-        "--port",
-        "0",
-        "--workers",
-        "1",
-        "--log-level",
-        "error",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+@contextmanager
+def started(command: list[str], cwd: Path | None = None) -> Iterator[str]:
+    """Run a server and yield its URL; SIGTERM must end it with status 0."""
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=cwd)
     assert process.stdout is not None
-    line = process.stdout.readline()
-    found = re.search(r"http://\S+:\d+", line)
-    assert found is not None, line
-    return process, found[0]
+    with process.stdout:
+        line = process.stdout.readline()
+        try:
+            url = re.search(r"http://\S+:\d+", line)
+            assert url is not None, line
+            yield url[0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
 
 
-def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_command_serves_until_sigterm(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("# who may\nteam 0123456789abcdef\n")
-    process, url = started("game:Wordle-v0-hard", "logic:", "--token-file", str(tokens))
-    try:
+    tokens.write_text(f"# clients\nteam {TOKEN}\n")
+    options = ["--token-file", str(tokens), "--port", "0", "--workers", "1", "--log-level", "error"]
+    with started(["-m", "palestra", "serve", "game:Wordle-v0-hard", "logic:", *options]) as url:
         with pytest.raises(BadValue, match="token"):
             palestra.make(f"{url}/game:Wordle-v0-hard", token="wrong")
-        with palestra.make(f"{url}/game:Wordle-v0-hard", token="0123456789abcdef") as env:
+        with palestra.make(f"{url}/game:Wordle-v0-hard", token=TOKEN) as env:
             observation, _ = env.reset(seed=1)
             assert observation == palestra.make("game:Wordle-v0-hard").reset(seed=1)[0]
         checked = subprocess.run(
             [sys.executable, "-m", "palestra", "check", url],
             capture_output=True,
             text=True,
-            env={"PALESTRA_TOKEN": "0123456789abcdef", "PATH": "/usr/bin:/bin"},
+            env={"PALESTRA_TOKEN": TOKEN, "PATH": "/usr/bin:/bin"},
         )
         assert checked.returncode == 0, checked.stdout + checked.stderr
-        assert "keeps the protocol" in checked.stdout
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-        assert process.stdout is not None
-        process.stdout.close()
 
 
-def test_what_cannot_be_served_is_said_before_anything_starts(
+SCRIPT = """
+from palestra.server import serve
+
+if __name__ == "__main__":
+    options = {"port": 0, "workers": 1, "log_level": "error"}
+    serve("game:GuessTheNumber-v0-easy", on_ready=lambda url: print(url, flush=True), **options)
+"""
+
+
+def test_serve_in_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with started([str(script)]) as url, palestra.make(f"{url}/game:GuessTheNumber-v0-easy") as env:
+        env.reset(seed=1)
+        assert isinstance(env.step("\\boxed{5}").observation, str)
+
+
+def test_serve_refuses_a_running_event_loop() -> None:
+    async def call() -> None:
+        serve("game:GuessTheNumber-v0-easy")
+
+    with pytest.raises(BadValue, match="running"):
+        asyncio.run(call())
+
+
+def test_invalid_arguments_fail_before_the_server_starts(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PALESTRA_TOKEN", raising=False)
     short = tmp_path / "short"
     short.write_text("abc\n")
     empty = tmp_path / "empty"
-    empty.write_text("# nobody\n")
-    for args, told in (
+    empty.write_text("# no token\n")
+    for args, message in (
         (["game:Wordel-v0-hard"], "Did you mean"),
-        (["gam:"], "no family 'gam'"),
+        (["gam:"], "'gam'"),
         (["game:", "--host", "0.0.0.0"], "--token-file"),
         (["game:", "--token-file", str(short)], "at least 8 characters"),
-        (["game:", "--token-file", str(empty)], "holds no token"),
-        (["game:", "--token-file", str(tmp_path / "none")], "cannot be read"),
+        (["game:", "--token-file", str(empty)], "contains no token"),
+        (["game:", "--token-file", str(tmp_path / "none")], "cannot read the token file"),
         (["game:", "--python", "game"], "FAMILY=INTERPRETER"),
-        (["game:", "--python", "game=/no/such"], "there is no /no/such"),
-        (["game:", "--workers", "0"], "workers is at least 1"),
-        (["game:", "--lease", "-1"], "lease is above 0"),
+        (["game:", "--python", "game=/no/such"], "/no/such does not exist"),
+        (["game:", "--workers", "0"], "workers must be at least 1"),
+        (["game:", "--lease", "-1"], "lease must be greater than 0"),
         (["game:", "--host", "256.1.1.1", "--token-file", str(tmp_path / "ok")], "cannot"),
     ):
         assert main(["serve", *args]) == 2, args
-        assert told in capsys.readouterr().err, args
+        assert message in capsys.readouterr().err, args
 
 
-def test_a_taken_port_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_occupied_port_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     from palestra.sockets import listen
 
-    with listen("127.0.0.1", 0) as held:
-        assert main(["serve", "game:", "--port", str(held.getsockname()[1])]) == 2
-    assert "choose another" in capsys.readouterr().err
+    with listen("127.0.0.1", 0) as listener:
+        assert main(["serve", "game:", "--port", str(listener.getsockname()[1])]) == 2
+    assert "--port" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def no_harm(server: Server, bystander: Bystander, token: str, *, megabytes: int 
         said = len(server.lines)
         yield
         until(lambda: server.number("sessions", client) == sessions)
-        until(lambda: server.number("sockets", client) == 0)
+        until(lambda: server.number("websockets", client) == 0)
         until(lambda: server.number("calls_in_flight", client) <= 1)  # the bystander's
         until(lambda: server.handles() <= handles)
     assert [worker.pid for worker in server.workers()] == workers

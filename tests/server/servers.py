@@ -215,13 +215,13 @@ class Later:
 
 def _main() -> None:
     from palestra.server import create_app
-    from palestra.server.run import run, set_up_log
+    from palestra.server.run import configure_logging, run_app
     from palestra.sockets import listen
 
     settings, drain = json.loads(sys.argv[1])
-    set_up_log(settings.pop("log", "info"))
+    configure_logging(settings.pop("log", "info"))
     app = create_app(settings.pop("envs"), **settings)
-    run(app, listen("127.0.0.1", 0), drain=drain, ready=lambda url: print("ready", url, flush=True))
+    run_app(app, listen("127.0.0.1", 0), drain=drain, on_ready=lambda url: print("ready", url, flush=True))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from palestra.errors import ConformanceError
-from palestra.server.conformance import LAWS, check_server
+from palestra.server.conformance import CHECKS, check_server
 from tests.server.servers import GUESS, Client, Server, serving
 
 TOKEN = "a token nobody knows"
@@ -24,13 +24,13 @@ def server() -> Iterator[Server]:
 
 
 def test_ours_keeps_every_law(server: Server) -> None:
-    assert len(check_server(server.url)) == len(LAWS)
+    assert len(check_server(server.url)) == len(CHECKS)
     assert server.number("sessions") == 0
 
 
 def test_ours_keeps_them_with_a_token() -> None:
     with serving(GUESS, tokens={TOKEN: "me"}, any_host=True) as server:
-        assert len(check_server(server.url, env=GUESS, token=TOKEN)) == len(LAWS)
+        assert len(check_server(server.url, env=GUESS, token=TOKEN)) == len(CHECKS)
 
 
 Spoil = Callable[[str, str, dict[str, Any]], tuple[str, dict[str, Any]] | None]  # method, path, body -> what is asked
@@ -90,7 +90,7 @@ def five_hundred(path: str, status: int, body: Any) -> tuple[int, Any]:
 
 
 def unordered(path: str, status: int, body: Any) -> tuple[int, Any]:
-    return status, {"answers": body["answers"][::-1]} if path.endswith("/batch") else body
+    return status, {"responses": body["responses"][::-1]} if path.endswith("/batch") else body
 
 
 def crossed(path: str, status: int, body: Any) -> tuple[int, Any]:

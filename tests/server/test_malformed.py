@@ -309,7 +309,7 @@ def test_sessions_of_others(server: Server, play: Play) -> None:
         for answer in (theirs.look(), theirs.do("a"), theirs.reset(), theirs.fork(), theirs.render(), theirs.close()):
             assert (answer.status, answer.code) == (404, "unknown_session")
         batch = bob.post("/v1/batch", {"requests": [{"op": "step", "session": play.session, "action": "x"}]}).data
-        assert batch["answers"][0]["error"]["code"] == "unknown_session"
+        assert batch["responses"][0]["error"]["code"] == "unknown_session"
         with connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {BOB}"}) as ws:
             assert ask(ws, {"op": "close", "session": play.session})["error"]["code"] == "unknown_session"
     assert play.do("b").data["observation"] == "b"
@@ -626,7 +626,7 @@ def test_clients_that_do_not_listen() -> None:
                 before = play.look().data["seq"]
                 stack.enter_context(connect(server)).sendall(head.encode() + body)
                 until(lambda: play.look().data["seq"] > before and not play.look().data["busy"])  # noqa: B023
-            until(lambda: server.number("sockets", client) == 0)
+            until(lambda: server.number("websockets", client) == 0)
             until(lambda: server.handles() <= handles)
             read_all(silent)  # it was told and hung up on
         assert play.do("a").data["info"]["count"] == 7

@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(workers=2, log="debug", longest_lease=1_000) as found:
+    with serving(workers=2, log="debug", max_lease=1_000) as found:
         yield found
 
 
@@ -472,12 +472,12 @@ def test_a_batch(client: Client, play: Play) -> None:
         {"op": "step", "session": play.session, "action": "b", "id": "busy"},
         {"op": "status", "session": other.session},
     ]
-    answers = client.post("/v1/batch", {"requests": asked}).data["answers"]
+    answers = client.post("/v1/batch", {"requests": asked}).data["responses"]
     assert [answer.get("id", "") for answer in answers] == ["slow", "quick", "lost", "busy", ""]
     assert [answer.get("status", 200) for answer in answers] == [200, 200, 404, 409, 200]
     assert answers[0]["result"]["observation"] == "sleep 0.1"
     assert answers[1]["result"]["observation"] == palestra.make(GUESS).reset(seed=3)[0]
-    late = client.post("/v1/batch", {"requests": [{**asked[0], "id": "x"}], "timeout": 0.01}).data["answers"][0]
+    late = client.post("/v1/batch", {"requests": [{**asked[0], "id": "x"}], "timeout": 0.01}).data["responses"][0]
     assert late["error"]["code"] == "not_yet"
     assert play.do("sleep 0.1", id="x").status == 200
     other.close()

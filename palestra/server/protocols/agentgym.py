@@ -147,7 +147,7 @@ class AgentGym:
             return session
         if self._has_ended(number, owner):
             _, name = self._ended[number]
-            await ProtocolSession(dispatcher, owner).request(Look(session=name))  # raises the cause of its end
+            await ProtocolSession(dispatcher, owner).request(Status(session=name))  # raises the cause of its end
         raise RequestError(fault("unknown_session", f"no environment {number}, or it belongs to another client"))
 
     def _forget(self, number: int) -> None:

@@ -32,7 +32,7 @@ _SESSION_HEADER = b"mcp-session-id"
 _INSTRUCTIONS = """\
 This server provides the environment {id}: {summary}
 Call `reset` to start an episode and read its rules. Then call `step` with one action at a time, in the format that \
-the rules describe, until the result says that the episode is over. A total reward of 1 means that the task is solved."""
+the rules describe, until the result says that the episode is over. A total reward of 1 means the task is solved."""
 
 
 class McpSession(ProtocolSession):

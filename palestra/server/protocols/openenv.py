@@ -1,8 +1,8 @@
 """OpenEnv's protocol for any environment: `/openenv/ID/reset`, `step`, `state` and so on, and a WebSocket at `ws`.
 
 OpenEnv's own client works unchanged. Differences from OpenEnv's server: over plain HTTP an episode continues from
-request to request, identified by `episode_id` or, without one, as the client's only unnamed episode; a step that is sent
-again with the same `request_id` is not executed twice; seeds are honoured.
+request to request, identified by `episode_id` or, without one, as the client's only unnamed episode; a step that is
+sent again with the same `request_id` is not executed twice; seeds are honoured.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class OpenEnv:
             return episode
         session = self._ended.get(key)
         if session is not None:
-            await ProtocolSession(dispatcher, key[0]).request(Look(session=session))  # raises the cause of its end
+            await ProtocolSession(dispatcher, key[0]).request(Status(session=session))  # raises the cause of its end
         raise RequestError(fault("reset_needed", "no such episode; call reset to start one"))
 
     def _forget(self, key: Key) -> None:

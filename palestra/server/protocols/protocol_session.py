@@ -110,7 +110,7 @@ class ProtocolSession:
         """Open a session of `env` unless one is open; a lost session raises its cause once."""
         if self.session and not self.is_open:
             lost, self.session = self.session, ""
-            await self.request(Look(session=lost))  # raises
+            await self.request(Status(session=lost))  # raises
         if self.session and self.env == env:
             return
         self.release()

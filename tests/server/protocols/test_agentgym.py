@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from palestra.envs.sciworld.tasks import TYPES
 from palestra.registry import list_envs
-from palestra.server.protocols.agentgym_tasks import TASKS, Task, served, spread
+from palestra.server.protocols.agentgym_tasks import TASKS, Task, family_envs, spread
 from tests.server.bad_envs import TRICKY
 from tests.server.servers import Client, Reply, Server, serving, until
 
@@ -106,7 +106,7 @@ def test_an_expert_plays_a_whole_episode(server: Server, family: str, number: in
     with server.client() as client, server.client() as other:
         their = Their(client, family)
         their.create()
-        theirs = expert(other, TASKS[family][1](served(ENVS, family), number))
+        theirs = expert(other, TASKS[family][1](family_envs(ENVS, family), number))
         first, _, _ = next(theirs)
         assert their.reset(number) == first
         last = (0.0, False)

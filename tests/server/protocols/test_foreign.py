@@ -16,7 +16,7 @@ from websockets.sync.server import ServerConnection, serve
 import palestra
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownKeyword
 from palestra.remote import make_agentgym, make_openenv
-from palestra.server.protocols.agentgym_tasks import TASKS, served
+from palestra.server.protocols.agentgym_tasks import TASKS, family_envs
 from palestra.wrappers import Horizon
 from tests.server.bad_envs import TRICKY
 from tests.server.protocols.outside import HERE, free_port, openenv_python, started
@@ -44,7 +44,7 @@ def test_a_vector_of_them(server: Server) -> None:
 def test_agentgyms_protocol_there_and_back(server: Server, family: str) -> None:
     with make_agentgym(f"agentgym+{server.url}/agentgym/{family}", data_len=50) as env:
         for seed in (7, 108):
-            task = TASKS[family][1](served(ENVS, family), seed % 50)
+            task = TASKS[family][1](family_envs(ENVS, family), seed % 50)
             with palestra.make(task.env, **task.kwargs) as local:
                 first, info = env.reset(seed=seed)
                 assert first == local.reset(seed=task.seed)[0]

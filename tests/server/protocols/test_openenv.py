@@ -289,7 +289,7 @@ def test_with_a_socket_its_session_ends(server: Server) -> None:
         talk.socket.socket.shutdown(socket.SHUT_RDWR)
         talk.held.close()
     until(lambda: server.number("sessions") == 0)
-    until(lambda: server.number("sockets") == 0)
+    until(lambda: server.number("websockets") == 0)
     with Talk(server) as talk:
         talk.socket.send(json.dumps({"type": "reset"}))
         talk.socket.socket.shutdown(socket.SHUT_RDWR)  # while its environment may still be in the making
