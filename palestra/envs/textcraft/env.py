@@ -84,8 +84,8 @@ class TextCraft(WorldEnv):
             "get COUNT ITEM - collect items; works for every item that has no recipe\n"
             "craft COUNT ITEM using COUNT ITEM, COUNT ITEM, ... - follow a recipe once or several times with items "
             "from your inventory\ninventory - list your items\n"
-            f"Crafting recipes (not all of them are needed):\n{recipes}\n{groups}"
-            f"Goal: craft {display_name(self.goal)}.\n"
+            f"Crafting recipes:\n{recipes}\n{groups}"
+            f"Not all of these recipes are needed.\nGoal: craft {display_name(self.goal)}.\n"
             f"Answer with one action, for example: {self.example_action()}\nYou may think first; the last line of your "
             f'reply, or the text after "Action:", is the action. You have {self.max_turns} turns.'
         )

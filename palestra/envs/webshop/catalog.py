@@ -1,4 +1,4 @@
-"""The registered shops: GEM's ids with GEM's rules for errors, and Shop-v0, which forgives them. Data only."""
+"""Specs of the WebShop environments: Shop-v0, and GEM's ids, where an invalid action ends the episode."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ def _shop(name: str, summary: str, random: float, **kwargs: Any) -> EnvSpec:
 _GEM = {"max_turns": 15, "error_reward": -0.1, "stop_when_error": True}
 
 SPECS = [
-    _shop("Shop-v0", "search a shop and buy what is asked for", 0.02, mode="text_rich", split="train", max_turns=15),
+    _shop(
+        "Shop-v0", "search a shop and buy the product described", 0.02, mode="text_rich", split="train", max_turns=15
+    ),
     *(
         _shop(
             f"{split}-{mode}",
-            f"buy what is asked for; {split} goals, pages as {mode}",
+            f"buy the product described; {split} goals, {mode} pages",
             0.02,
             mode=mode,
             split=split,

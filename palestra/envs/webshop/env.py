@@ -1,4 +1,4 @@
-"""WebShop: an instruction, a shop, one purchase, and a score for what was bought."""
+"""WebShop: search a shop for the product an instruction describes, and buy it; the purchase is scored."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from palestra.envs.tasks.order import position_of, row_at
 from palestra.envs.webshop import pages
 from palestra.envs.webshop.pages import BACK, BUY, MODES, NEXT, PAGE_SIZE, PREV, SUB_PAGES, Element, Mode
 from palestra.envs.webshop.product import Goal, Product
-from palestra.envs.webshop.reward import ALIKE, Nouns, Score, color_of, score
+from palestra.envs.webshop.reward import SIMILAR, Nouns, Score, color_of, score, token_set_ratio
 from palestra.envs.webshop.shop import Shop, Source, shop_of
-from palestra.envs.webshop.similar import token_set_ratio
 from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue
 from palestra.parsing import clip
 
-TAIL = 8_000  # characters at the end of a reply in which an action is looked for
-LISTED = 30  # clickable things named where something else was clicked
-KEYWORDS = 1_000  # characters of a search that count
+MAX_REPLY_CHARS = 8_000  # an action is parsed from this many characters at the end of a reply
+MAX_LISTED = 30  # clickable values matches in the feedback for a wrong click
+MAX_KEYWORD_CHARS = 1_000  # longer searches are cut
 _BRACKET = re.compile(r"\b(search|click)[ \t]?\[|[\[\]]", re.I)
 _EXAMPLE = "search[wool blanket]"
 
-Plan = tuple[str, int, str, tuple[tuple[str, str], ...]]  # keywords, place among what is found, asin, options to choose
+Plan = tuple[str, int, str, tuple[tuple[str, str], ...]]  # keywords, index in the results, asin, options to choose
 
 
 class WebShop(WorldEnv):
-    """Buy what the instruction asks for.
+    """Buy the product that the instruction describes.
 
-    The shop is generated (`products` of them, from `catalogue_seed`), or WebShop's own, where `folder` holds its files
-    (`products=None`: all of them; `human=False`: goals a program made). `split`: "train", "dev", "test" or "all" goals;
-    a seed is a place in a shuffled order of them, and `reset(options={"goal": 7})` names one. `mode`: how pages are
-    shown, "text", "text_rich" or "html"; `show_attributes` adds a page of attributes to each item. The reward comes
-    with the purchase and is WebShop's, 0 to 1 (`palestra/envs/webshop/reward.py`); success is a reward of 1. `nouns`
-    replaces how the nouns of a title are found.
+    The shop is generated (`products` products from `catalogue_seed`) or, if `folder` contains WebShop's files, read
+    from them (`products=None` for all products, `human=False` for generated goals). `split` selects the "train", "dev",
+    "test" or "all" goals; a seed is a position in a shuffled order of them, and `reset(options={"goal": 7})` selects
+    one. `mode` is the page format: "text", "text_rich" or "html". `show_attributes` adds a page of attributes to each
+    product. The reward comes with the purchase and is WebShop's, from 0 to 1 (`palestra/envs/webshop/reward.py`);
+    success is a reward of 1. `nouns` replaces the function that finds the nouns of a title.
 
-    Differs from WebShop: a seed repeats an episode, an action that is not possible is answered with what is, and no
-    search term has a secret meaning. Differs from GEM: no server, no download. The expert knows the catalogue: it
-    searches for what the instruction says, or for a title that suits it, and buys the first thing found that fits in
-    every respect.
+    Differences from WebShop: a seed repeats an episode, the feedback for an impossible action lists the possible ones,
+    and no search term has a special meaning. Differences from GEM: no server, no download. The expert knows the
+    catalogue: it searches for the instruction's terms, or for a matching title, and buys the first result that meets
+    the whole goal.
     """
 
-    shared = WorldEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_found"}
+    shared = WorldEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_results"}
 
     goal: Goal
     number: int  # of the goal
@@ -63,44 +62,47 @@ class WebShop(WorldEnv):
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         if mode not in MODES:
-            raise BadValue(f"mode is one of {', '.join(MODES)}, got {mode!r}")
+            raise BadValue(f"`mode` must be one of {', '.join(MODES)}; got {mode!r}")
         self.mode = mode
         self.show_attributes = bool(show_attributes)
         self._nouns = nouns
-        place = None if folder is None else str(folder)
-        self.shop: Shop = shop_of(Source(folder=place, products=products, seed=catalogue_seed, human=human))
+        source = Source(
+            folder=None if folder is None else str(folder), products=products, seed=catalogue_seed, human=human
+        )
+        self.shop: Shop = shop_of(source)
         self._goals = self.shop.split(split)
 
-    # The episode
+    # Episode
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "goal" in options:
-            place = self._checked(options["goal"]) - self._goals.start
-            seed = position_of(place, len(self._goals), seed=0, epoch=0)  # so that info["seed"] alone repeats it
+            index = self._checked(options["goal"]) - self._goals.start
+            seed = position_of(index, len(self._goals), seed=0, epoch=0)  # so that info["seed"] alone repeats it
         return super().reset(seed, options)
 
     def begin(self, options: dict[str, Any]) -> None:
-        wanted = options.pop("goal", None)
+        requested = options.pop("goal", None)
         count = len(self._goals)
         epoch, position = divmod(self.seed, count)
-        if wanted is None:
+        if requested is None:
             self.number = self._goals[row_at(position, count, seed=0, epoch=epoch)]
         else:
-            self.number = self._checked(wanted)
+            self.number = self._checked(requested)
         self.goal = self.shop.goals[self.number]
         self._plan: Plan | None = None
         self._seen: set[str] = set()
-        self._to_search()
+        self._open_search_page()
 
     def _checked(self, number: object) -> int:
         if isinstance(number, int) and number in self._goals:
             return number
-        raise BadValue(f"goal is a number from {self._goals.start} to {self._goals.stop - 1}, got {number!r}")
+        last = self._goals.stop - 1
+        raise BadValue(f"the reset option `goal` must be from {self._goals.start} to {last}, got {number!r}")
 
-    def _to_search(self) -> None:
-        self.where = "search"  # or "results", "item", or the name of a sub-page
+    def _open_search_page(self) -> None:
+        self.location = "search"  # or "results", "item", or the name of a sub-page
         self.keywords = ""
-        self._found: tuple[int, ...] = ()
+        self._results: tuple[int, ...] = ()
         self.page = 1
         self.asin = ""
         self.chosen: dict[str, str] = {}
@@ -110,172 +112,180 @@ class WebShop(WorldEnv):
 
     def prompt(self) -> str:
         return (
-            "You are shopping. Find and buy a product that is as the instruction says: its kind, its attributes, its "
-            "options and its price.\nAn action is one of\n"
-            "- search[keywords]: search the shop, from any page;\n"
-            "- click[value]: click something on the page: a product's number, an option's value, "
-            f"{BACK}, {NEXT}, {PREV}, {', '.join(self._sub_pages())} or {BUY}. Nothing else can be clicked.\n"
-            f"Choose options before you click[{BUY}]: that ends the episode, and your score, from 0 to 1, is the share "
-            "of what was asked for that the purchase has.\n"
-            f"Write one action a turn, for example {_EXAMPLE}. You may think first; the last action of your reply "
-            f"counts. You have {self.max_turns} turns.\n\n{self._shown()}"
+            "You are shopping online. Find and buy a product that matches the instruction in its kind, attributes, "
+            "options and price.\nActions:\n"
+            "- search[keywords]: search the shop; possible on every page\n"
+            "- click[value]: click an element of the current page: a product's number, an option's value, "
+            f"{BACK}, {NEXT}, {PREV}, {', '.join(self._sub_pages())} or {BUY}\n"
+            f"Choose the options before click[{BUY}], which ends the episode. Your score, from 0 to 1, is the fraction "
+            "of the requirements that the purchase meets.\n"
+            f"Write one action per turn, for example: {_EXAMPLE}\nYou may think first; the last action of your reply "
+            f"counts. You have {self.max_turns} turns.\n\n{self._page_text()}"
         )
 
     def act(self, action: str) -> Outcome:
-        read = read_action(action)
-        if read is None:
-            error = "ends the episode" if self.stop_when_error else "costs a turn"
-            text = f"No action could be read, which {error}. Write search[keywords] or click[value], as in {_EXAMPLE}."
-            return self._answer(f"{text}\n{self._shown()}", invalid="format")
-        verb, value = read
+        parsed = read_action(action)
+        if parsed is None:
+            cost = "ends the episode" if self.stop_when_error else "uses a turn"
+            text = f"No action found, which {cost}. Write search[keywords] or click[value], for example {_EXAMPLE}."
+            return self._outcome(f"{text}\n{self._page_text()}", invalid="format")
+        verb, value = parsed
         if verb == "search":
             return self._search(value)
-        if value.lower() == BUY.lower() and self.where == "item":
+        if value.lower() == BUY.lower() and self.location == "item":
             return self._buy()
-        named = [element for element in self._elements() if element.clickable and element.text.lower() == value.lower()]
-        if not named:
-            can = self.clickables()
-            listed = ", ".join(can[:LISTED]) + (", ..." if len(can) > LISTED else "")
-            what = f"You can click: {listed}." if can else "Nothing can be clicked here; search[keywords] is possible."
-            text = f"There is no {clip(value)!r} to click on this page. {what}"
-            return self._answer(f"{text}\n{self._shown()}", invalid="rule")
-        self._click(named)
-        return self._answer(self._shown())
+        matches = [
+            element for element in self._elements() if element.clickable and element.text.lower() == value.lower()
+        ]
+        if not matches:
+            possible = self.clickables()
+            listed = ", ".join(possible[:MAX_LISTED]) + (", ..." if len(possible) > MAX_LISTED else "")
+            hint = f"You can click: {listed}." if possible else "Nothing can be clicked here; use search[keywords]."
+            text = f"There is no {clip(value)!r} to click on this page. {hint}"
+            return self._outcome(f"{text}\n{self._page_text()}", invalid="rule")
+        self._click(matches)
+        return self._outcome(self._page_text())
 
-    def _answer(self, text: str, **outcome: Any) -> Outcome:
+    def _outcome(self, text: str, **outcome: Any) -> Outcome:
         return Outcome(text, info={"clickables": self.clickables()}, **outcome)
 
     def _search(self, keywords: str) -> Outcome:
-        keywords = keywords[:KEYWORDS].strip()
+        keywords = keywords[:MAX_KEYWORD_CHARS].strip()
         if not keywords:
-            return self._answer(f"A search needs keywords, as in {_EXAMPLE}.\n{self._shown()}", invalid="rule")
-        self._to_search()
-        self.where, self.keywords = "results", keywords
-        self._found = self.shop.search(keywords)
-        return self._answer(self._shown())
+            text = f"A search needs keywords, for example {_EXAMPLE}."
+            return self._outcome(f"{text}\n{self._page_text()}", invalid="rule")
+        self._open_search_page()
+        self.location, self.keywords = "results", keywords
+        self._results = self.shop.search(keywords)
+        return self._outcome(self._page_text())
 
-    def _click(self, named: list[Element]) -> None:
-        element = named[0]
+    def _click(self, matches: list[Element]) -> None:
+        element = matches[0]
         if element.kind == "link":
-            self.where, self.asin = "item", element.text
+            self.location, self.asin = "item", element.text
             self.chosen = {}
             self._seen.add(element.text)
         elif element.kind == "option":
-            # The same value may belong to two options: clicked again, it is the next one's.
-            free = [other for other in named if self.chosen.get(other.name) != other.text]
-            chosen = (free or named)[0]
+            # Two options may have the same value: a second click selects it for the next option.
+            unselected = [other for other in matches if self.chosen.get(other.name) != other.text]
+            chosen = (unselected or matches)[0]
             self.chosen[chosen.name] = chosen.text
         elif element.text == BACK:
-            self._to_search()
+            self._open_search_page()
         elif element.text == NEXT:
             self.page += 1
         elif element.text == PREV:
             self._back()
         else:
-            self.where = element.text
+            self.location = element.text
 
     def _back(self) -> None:
-        if self.where == "results":
+        if self.location == "results":
             self.page -= 1
-        elif self.where == "item":
-            self.where, self.asin, self.chosen = "results", "", {}
+        elif self.location == "item":
+            self.location, self.asin, self.chosen = "results", "", {}
         else:
-            self.where = "item"
+            self.location = "item"
 
     def _buy(self) -> Outcome:
-        bought = self.judge(self.product, self.chosen)
-        solved = bought.reward == 1.0
-        info = {"score": bought.reward, **bought.as_info(), "asin": self.asin, "clickables": []}
-        text = pages.shown(pages.done_page(bought.reward), self.mode)
-        return Outcome(text, bought.reward, "solved" if solved else "lost", info=info)
+        result = self.score_purchase(self.product, self.chosen)
+        solved = result.reward == 1.0
+        info = {"score": result.reward, **result.as_info(), "asin": self.asin, "clickables": []}
+        text = pages.format_page(pages.done_page(result.reward), self.mode)
+        return Outcome(text, result.reward, "solved" if solved else "lost", info=info)
 
-    def judge(self, product: Product, chosen: dict[str, str]) -> Score:
-        """The score of a purchase, in this episode."""
+    def score_purchase(self, product: Product, chosen: dict[str, str]) -> Score:
+        """Score a purchase against this episode's goal."""
         return score(product, self.goal, list(chosen.values()), self._nouns)
 
-    # What is seen
+    # Pages
 
     @property
     def product(self) -> Product:
-        """The one whose page is open."""
+        """The product whose page is open."""
         return self.shop.products[self.shop.number_of[self.asin]]
 
     def _sub_pages(self) -> tuple[str, ...]:
         return SUB_PAGES if self.show_attributes else SUB_PAGES[:-1]
 
     def _elements(self) -> list[Element]:
-        wish = self.goal.instruction
-        if self.where == "search":
-            return pages.search_page(wish)
-        if self.where == "results":
+        instruction = self.goal.instruction
+        if self.location == "search":
+            return pages.search_page(instruction)
+        if self.location == "results":
             first = (self.page - 1) * PAGE_SIZE
-            found = [self.shop.products[number] for number in self._found[first : first + PAGE_SIZE]]
-            return pages.results_page(wish, found, self.page, len(self._found), self._seen)
-        if self.where == "item":
-            return pages.item_page(wish, self.product, self.chosen, attributes=self.show_attributes)
-        return pages.sub_page(wish, self.product, self.where)
+            products = [self.shop.products[number] for number in self._results[first : first + PAGE_SIZE]]
+            return pages.results_page(instruction, products, self.page, len(self._results), self._seen)
+        if self.location == "item":
+            return pages.item_page(instruction, self.product, self.chosen, attributes=self.show_attributes)
+        return pages.sub_page(instruction, self.product, self.location)
 
-    def _shown(self) -> str:
-        return pages.shown(self._elements(), self.mode)
+    def _page_text(self) -> str:
+        return pages.format_page(self._elements(), self.mode)
 
     def clickables(self) -> list[str]:
-        """What can be clicked now, in reading order."""
+        """Return the values that can be clicked now, in reading order."""
         return [element.text for element in self._elements() if element.clickable]
 
     def render(self, mode: str = "text") -> str | None:
-        """The page: "text" (rich text) or "html"; there are no pictures."""
-        how: Mode | None = {"text": "text_rich", "html": "html"}.get(mode)  # type: ignore[assignment]
-        return None if how is None or self.ending == "reset" else pages.shown(self._elements(), how)
+        """Return the page as rich text ("text") or "html"; None for other modes."""
+        page_mode: Mode | None = {"text": "text_rich", "html": "html"}.get(mode)  # type: ignore[assignment]
+        if page_mode is None or self.ending == "reset":
+            return None
+        return pages.format_page(self._elements(), page_mode)
 
-    # The players
+    # Players
 
     def example_action(self) -> str:
         return _EXAMPLE
 
     def sample_random_action(self) -> str:
-        can = self.clickables()
-        if can:
-            return f"click[{self.player_rng.choice(can)}]"
+        clickables = self.clickables()
+        if clickables:
+            return f"click[{self.player_rng.choice(clickables)}]"
         words = re.findall(r"[a-z0-9]+", self.goal.instruction.lower()) or ["anything"]
         first = self.player_rng.randrange(len(words))
         return f"search[{' '.join(words[first : first + 3])}]"
 
     def expert_action(self) -> str | None:
         if self._plan is None:
-            self._plan = self._planned()
-        keywords, place, asin, options = self._plan
-        if self.where in SUB_PAGES and self.asin == asin:
+            self._plan = self._make_plan()
+        keywords, index, asin, options = self._plan
+        if self.location in SUB_PAGES and self.asin == asin:
             return f"click[{PREV}]"
-        if self.where == "item" and self.asin == asin:
+        if self.location == "item" and self.asin == asin:
             missing = [value for name, value in options if self.chosen.get(name) != value]
             return f"click[{missing[0]}]" if missing else f"click[{BUY}]"
-        if self.where == "results" and self.keywords == keywords:
-            page = place // PAGE_SIZE + 1
+        if self.location == "results" and self.keywords == keywords:
+            page = index // PAGE_SIZE + 1
             return f"click[{asin if page == self.page else NEXT if page > self.page else PREV}]"
         return f"search[{keywords}]"
 
-    def _planned(self) -> Plan:
-        """The first product found that earns the whole reward; else the best one seen."""
+    def _make_plan(self) -> Plan:
+        """Plan to buy the first search result that earns the full reward, or else the best one."""
         goal = self.goal
         best: tuple[float, Plan] | None = None
-        wanted = " ".join((*goal.attributes, goal.query, *goal.options)).replace("[", " ").replace("]", " ")
-        for keywords in (wanted, goal.name.replace("[", " ").replace("]", " ")):
-            keywords = keywords[:KEYWORDS].strip()
-            for place, number in enumerate(self.shop.search(keywords)):
+        terms = " ".join((*goal.attributes, goal.query, *goal.options)).replace("[", " ").replace("]", " ")
+        for keywords in (terms, goal.name.replace("[", " ").replace("]", " ")):
+            keywords = keywords[:MAX_KEYWORD_CHARS].strip()
+            for index, number in enumerate(self.shop.search(keywords)):
                 product = self.shop.products[number]
-                options = _fitting(product, goal)
-                reward = self.judge(product, dict(options)).reward
+                options = _matching_options(product, goal)
+                reward = self.score_purchase(product, dict(options)).reward
                 if best is None or reward > best[0]:
-                    best = (reward, (keywords, place, product.asin, options))
+                    best = (reward, (keywords, index, product.asin, options))
                 if reward == 1.0:
                     return best[1]
         return (goal.query, 0, goal.asin, ()) if best is None else best[1]
 
 
 def read_action(reply: str) -> tuple[str, str] | None:
-    r"""The last `search[...]` or `click[...]` of a reply, in a \boxed{} or not: verb and value. Brackets may nest."""
-    text = reply[-TAIL:]
-    found: tuple[str, int, int] | None = None
+    r"""Return verb and value of the last `search[...]` or `click[...]` of a reply, inside \boxed{} or not.
+
+    Brackets may be nested.
+    """
+    text = reply[-MAX_REPLY_CHARS:]
+    last: tuple[str, int, int] | None = None
     opened: list[tuple[str | None, int]] = []
     for bracket in _BRACKET.finditer(text):
         if bracket[0] != "]":
@@ -283,12 +293,12 @@ def read_action(reply: str) -> tuple[str, str] | None:
         elif opened:
             verb, start = opened.pop()
             if verb is not None:
-                found = (verb.lower(), start, bracket.start())
-    return None if found is None else (found[0], text[found[1] : found[2]].strip())
+                last = (verb.lower(), start, bracket.start())
+    return None if last is None else (last[0], text[last[1] : last[2]].strip())
 
 
-def _fitting(product: Product, goal: Goal) -> tuple[tuple[str, str], ...]:
-    """For each option the goal names, a value of the product's that counts for it, exact ones first."""
+def _matching_options(product: Product, goal: Goal) -> tuple[tuple[str, str], ...]:
+    """Return, for each option of the goal, a matching value of the product, preferring exact matches."""
     chosen: dict[str, str] = {}
     for wanted in goal.options:
         candidates = [
@@ -296,7 +306,7 @@ def _fitting(product: Product, goal: Goal) -> tuple[tuple[str, str], ...]:
             for name, values in product.options
             if name not in chosen
             for value in values
-            if token_set_ratio(color_of(value), color_of(wanted)) > ALIKE
+            if token_set_ratio(color_of(value), color_of(wanted)) > SIMILAR
         ]
         if candidates:
             _, _, name, value = min(candidates)

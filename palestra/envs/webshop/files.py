@@ -1,12 +1,12 @@
-"""WebShop's own JSON files -> products and goals.
+"""Read products and goals from WebShop's own JSON files.
 
-    items_shuffle.json      the products, a list        (items_shuffle_1000.json: its first thousand)
-    items_ins_v2.json       attributes, and instructions made by a program, by asin
+    items_shuffle.json      list of products            (items_shuffle_1000.json: the first thousand)
+    items_ins_v2.json       attributes and generated instructions, by asin
     items_human_ins.json    instructions written by people, by asin
-    reviews.json            ratings and reviews         (optional, as WebShop's download leaves it out)
+    reviews.json            ratings and reviews         (optional; not part of WebShop's download)
 
-What the original draws anew in every process is drawn here from the product's asin: a price within a range, and the
-limits of prices in instructions.
+The original draws prices within a range and price limits in instructions at random in every process; here they are
+derived from the product's asin.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ ITEMS = ("items_shuffle.json", "items_shuffle_1000.json")
 ATTRIBUTES = ("items_ins_v2.json", "items_ins_v2_1000.json")
 HUMAN = ("items_human_ins.json",)
 REVIEWS = ("reviews.json",)
-_NO_PRICE = 100.0  # what WebShop takes for products without a price
+_NO_PRICE = 100.0  # WebShop's price of products without one
 
 
 def read_products(folder: Path, count: int | None) -> list[Product]:
-    """The products of a folder with WebShop's files, the first `count` of them."""
+    """Read the first `count` products of a folder with WebShop's files, or all for None."""
     items = _read(folder, ITEMS, list)
     attributes = _read(folder, ATTRIBUTES, dict)
-    reviews = {row["asin"]: row for row in _read(folder, REVIEWS, list, needed=False) or []}
-    found: dict[str, Product] = {}
+    reviews = {row["asin"]: row for row in _read(folder, REVIEWS, list, required=False) or []}
+    products: dict[str, Product] = {}
     for number, row in enumerate(items[:count]):
         asin = str(row.get("asin", "nan"))
-        if asin == "nan" or len(asin) > 10 or asin in found:
+        if asin == "nan" or len(asin) > 10 or asin in products:
             continue
         try:
-            found[asin] = _product(row, asin, attributes.get(asin) or {}, reviews.get(asin) or {})
+            products[asin] = _product(row, asin, attributes.get(asin) or {}, reviews.get(asin) or {})
         except (KeyError, TypeError, ValueError, AttributeError) as err:
-            raise BadValue(f"{folder}: item {number} ({asin}) is not as WebShop writes them: {err!r}") from err
-    if not found:
-        raise DataMissing(f"{folder} holds no products")
-    return list(found.values())
+            raise BadValue(f"{folder}: item {number} ({asin}) does not have WebShop's format: {err!r}") from err
+    if not products:
+        raise DataMissing(f"{folder} contains no products")
+    return list(products.values())
 
 
 def read_goals(folder: Path, catalogue: Sequence[Product], *, human: bool) -> list[Goal]:
-    """The goals people wrote, or those a program made: one for each combination of options."""
+    """Read the goals written by people, or the generated ones: one per combination of options."""
     if human:
         rows = _read(folder, HUMAN, dict)
         goals = [goal for product in catalogue for goal in _human(product, rows.get(product.asin) or ())]
@@ -59,11 +59,11 @@ def read_goals(folder: Path, catalogue: Sequence[Product], *, human: bool) -> li
         rows = _read(folder, ATTRIBUTES, dict)
         goals = [goal for product in catalogue for goal in _synthetic(product, rows.get(product.asin) or {})]
     if not goals:
-        raise DataMissing(f"{folder} holds no goals for these {len(catalogue)} products; try human={not human}")
+        raise DataMissing(f"{folder} contains no goals for these {len(catalogue)} products; try human={not human}")
     return goals
 
 
-def _product(row: Mapping[str, Any], asin: str, told: Mapping[str, Any], review: Mapping[str, Any]) -> Product:
+def _product(row: Mapping[str, Any], asin: str, annotations: Mapping[str, Any], review: Mapping[str, Any]) -> Product:
     features = row["small_description"]
     price, tag = _price(asin, row.get("pricing"))
     return Product(
@@ -77,7 +77,7 @@ def _product(row: Mapping[str, Any], asin: str, told: Mapping[str, Any], review:
         price=price,
         price_tag=tag,
         options=tuple(_options(row.get("customization_options") or {})),
-        attributes=tuple(map(str, told.get("attributes") or ())),
+        attributes=tuple(map(str, annotations.get("attributes") or ())),
         rating=str(review.get("average_rating", "N.A.")),
         reviews=tuple(
             Review(
@@ -123,8 +123,8 @@ def _synthetic(product: Product, row: Mapping[str, Any]) -> Iterator[Goal]:
     options = sorted(product.options)
     for chosen in itertools.product(*(values for _, values in options)):
         listed = ", and ".join(f"{name}: {value}" for (name, _), value in zip(options, chosen, strict=True))
-        wish = f"{text}{' with ' if listed else ''}{listed}{price_text(upper)}"
-        yield _goal(product, wish, attributes, chosen, upper)
+        instruction = f"{text}{' with ' if listed else ''}{listed}{price_text(upper)}"
+        yield _goal(product, instruction, attributes, chosen, upper)
 
 
 def _goal(product: Product, text: str, attributes: Sequence[str], options: Any, upper: float) -> Goal:
@@ -141,16 +141,16 @@ def _goal(product: Product, text: str, attributes: Sequence[str], options: Any, 
     )
 
 
-def _read(folder: Path, names: Sequence[str], kind: type, *, needed: bool = True) -> Any:
-    place = next((folder / name for name in names if (folder / name).is_file()), None)
-    if place is None:
-        if not needed:
+def _read(folder: Path, names: Sequence[str], kind: type, *, required: bool = True) -> Any:
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
+        if not required:
             return None
-        raise DataMissing(f"there is no {' or '.join(names)} in {folder}; WebShop's setup.sh downloads them")
+        raise DataMissing(f"no {' or '.join(names)} in {folder}; WebShop's setup.sh downloads it")
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as err:
-        raise BadValue(f"{place} is no JSON: {err}") from err
-    if not isinstance(found, kind):
-        raise BadValue(f"{place} holds a {type(found).__name__}, not the {kind.__name__} that WebShop writes")
-    return found
+        raise BadValue(f"{path} is not valid JSON: {err}") from err
+    if not isinstance(content, kind):
+        raise BadValue(f"{path} must contain a {kind.__name__} as in WebShop, got a {type(content).__name__}")
+    return content

@@ -1,7 +1,7 @@
-"""A seed and a number -> a catalogue of that many products, and goals: what somebody could want from it.
+"""Generate a catalogue of products from a seed, and goals for it.
 
-Each product follows from the seed and its own number alone, so that a larger catalogue begins with the smaller one.
-Every attribute of a product stands somewhere an agent can read: in the title, the features or the description.
+Each product depends only on the seed and its own number, so a smaller catalogue is a prefix of a larger one. Every
+attribute of a product occurs in a text the agent can read: the title, the features or the description.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from palestra.envs.webshop.goods import BRAND_ENDS, BRAND_STARTS, KINDS, Kind
 from palestra.envs.webshop.product import NO_LIMIT, Goal, Product, Review
 from palestra.seeding import child_seed
 
-GOALS_EACH = 3  # goals that are tried for a product; the same instruction twice is kept once
+GOALS_PER_PRODUCT = 3  # duplicates of an instruction are dropped
 _CENTS = (0, 49, 75, 95, 99, 99)
 _ASINS = 36**8
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -44,7 +44,7 @@ _REVIEWS = (
     ("Would buy again", "My second one from {brand}. Works well for {use}."),
     ("Nice", "Looks better than in the pictures."),
 )
-_WISHES = (
+_INSTRUCTIONS = (
     "i am looking for {a}{attributes}{noun}{options}{price}",
     "i need {a}{attributes}{noun}{options}{price}",
     "find me {a}{attributes}{noun}{options}{price}",
@@ -52,11 +52,11 @@ _WISHES = (
     "please get me {a}{noun}, {listed}{options}{price}",
     "i would like {a}{noun}, {listed}{options}{price}",
 )
-PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))  # limits are among these, in dollars
+PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))  # possible price limits, in dollars
 
 
 def products(seed: int, count: int) -> list[Product]:
-    """The catalogue."""
+    """Generate the first `count` products of the catalogue."""
     return [_product(seed, number) for number in range(count)]
 
 
@@ -66,7 +66,7 @@ def _product(seed: int, number: int) -> Product:
     brand = rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)
     noun = rng.choice(kind.nouns)
     use = rng.choice(kind.uses)
-    model = f"{rng.choice(_LETTERS)}{rng.choice(_LETTERS)}{number + 100}"  # no other product has it
+    model = f"{rng.choice(_LETTERS)}{rng.choice(_LETTERS)}{number + 100}"  # unique
     attributes = rng.sample(kind.attributes, rng.randint(3, min(6, len(kind.attributes))))
     shown = {"brand": brand, "noun": noun.lower(), "plural": _plural(kind.query), "use": use, "model": model}
     price = rng.randint(*kind.prices) + rng.choice(_CENTS) / 100
@@ -99,22 +99,22 @@ def _title(rng: Random, brand: str, noun: str, model: str, use: str, attribute: 
 
 
 def _features(rng: Random, attributes: Sequence[str], use: str) -> tuple[str, ...]:
-    told = [
+    features = [
         rng.choice(_FEATURES).format(Attribute=attribute.capitalize(), attribute=attribute, use=use)
         for attribute in attributes
     ]
-    told += rng.sample(_PLAIN_FEATURES, rng.randint(1, 2))
-    rng.shuffle(told)
-    return tuple(told)
+    features += rng.sample(_PLAIN_FEATURES, rng.randint(1, 2))
+    rng.shuffle(features)
+    return tuple(features)
 
 
 def _options(rng: Random, kind: Kind) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Some of the kind's options, each with some of its values, in the kind's order."""
+    """Draw some of the kind's options, each with some of its values, in the kind's order."""
     chosen = []
     for name, values in kind.options:
         if rng.random() < 0.85:
-            held = set(rng.sample(values, rng.randint(2, min(6, len(values)))))
-            chosen.append((name, tuple(value for value in values if value in held)))
+            offered = set(rng.sample(values, rng.randint(2, min(6, len(values)))))
+            chosen.append((name, tuple(value for value in values if value in offered)))
     return tuple(chosen)
 
 
@@ -127,7 +127,7 @@ def _reviews(rng: Random, attributes: Sequence[str], shown: dict[str, str]) -> t
 
 
 def _asin(seed: int, number: int) -> str:
-    """Ten letters and digits; different numbers, different ones, as the factor shares none with 36."""
+    """Return ten letters and digits, unique per number because the factor is coprime to 36."""
     code = (number * 2_425_967_623_051 + child_seed(seed, "asin")) % _ASINS
     text = ""
     for _ in range(8):
@@ -141,20 +141,20 @@ def _plural(noun: str) -> str:
 
 
 def goals(seed: int, catalogue: Sequence[Product]) -> list[Goal]:
-    """What could be wanted: for each product some of its attributes, some of its options, and a price above its own."""
+    """Generate goals: some attributes and options of each product, and a price limit above its price."""
     seen: set[str] = set()
-    found = []
+    unique = []
     for product in catalogue:
         rng = Random(child_seed(seed, "goals", product.asin))
         for goal in _goals(rng, product):
-            if goal.instruction not in seen:  # else two goals would look alike and want different things
+            if goal.instruction not in seen:  # otherwise two goals with the same text could want different products
                 seen.add(goal.instruction)
-                found.append(goal)
-    return found
+                unique.append(goal)
+    return unique
 
 
 def _goals(rng: Random, product: Product) -> Iterator[Goal]:
-    for _ in range(GOALS_EACH):
+    for _ in range(GOALS_PER_PRODUCT):
         attributes = rng.sample(product.attributes, min(len(product.attributes), rng.randint(1, 3)))
         options = [(name, rng.choice(values)) for name, values in product.options if rng.random() < 0.8]
         upper = price_limit(rng, product.price)
@@ -171,7 +171,7 @@ def _goals(rng: Random, product: Product) -> Iterator[Goal]:
 
 
 def price_limit(rng: Random, price: float) -> float:
-    """WebShop's rule: of the next four whole tens above the price, the larger of two drawn."""
+    """Draw a price limit by WebShop's rule: the larger of two of the next four multiples of ten above the price."""
     above = [step for step in PRICE_STEPS if step > price][:4]
     return max(rng.sample(above, 2)) if len(above) >= 2 else NO_LIMIT
 
@@ -184,11 +184,11 @@ def _instruction(
     rng: Random, noun: str, attributes: Sequence[str], options: Sequence[tuple[str, str]], upper: float
 ) -> str:
     before = ", ".join(attributes) + " "
-    wish = rng.choice(_WISHES)
-    first = before if "{attributes}" in wish else noun
+    template = rng.choice(_INSTRUCTIONS)
+    first = before if "{attributes}" in template else noun
     plural = _plural(noun) == noun
     article = "" if plural else ("an " if first[0] in "aeiou" else "a ")
-    return wish.format(
+    return template.format(
         a=article,
         attributes=before,
         listed=" and ".join(attributes),

@@ -1,4 +1,4 @@
-"""What the generated shop sells: kinds of goods with their categories, attributes, options and prices. Data only."""
+"""Product kinds of the generated shop with their categories, attributes, options and prices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from palestra.envs.webshop.product import STEP
 class Kind:
     category: str
     path: str
-    query: str  # what a shopper calls it
-    nouns: tuple[str, ...]  # what titles call it
+    query: str  # search term
+    nouns: tuple[str, ...]  # names used in titles
     uses: tuple[str, ...]
     attributes: tuple[str, ...]
     options: tuple[tuple[str, tuple[str, ...]], ...]
-    prices: tuple[int, int]  # dollars
+    prices: tuple[int, int]  # lowest and highest, in dollars
 
 
 def _kind(

@@ -1,8 +1,7 @@
-"""Pages of the shop -> elements in reading order -> text, rich text or HTML. An element knows whether it can be
-clicked.
+"""Build the shop's pages from elements in reading order, and format them as text, rich text or HTML.
 
-The three forms are WebShop's: "text" joins what is visible by [SEP]; "text_rich" marks what can be clicked as
-[button] ... [button_] and what was clicked as [clicked button]; "html" is the page, with WebShop's ids and classes.
+The three formats are WebShop's: "text" joins the visible elements with [SEP]; "text_rich" marks clickable elements as
+[button] ... [button_] and clicked ones as [clicked button]; "html" is the page, with WebShop's ids and classes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Mode = Literal["text", "text_rich", "html"]
 MODES: tuple[Mode, ...] = ("text", "text_rich", "html")
 
 SEARCH, BACK, NEXT, PREV, BUY = "Search", "Back to Search", "Next >", "< Prev", "Buy Now"
-SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")  # the last one only where the shop shows attributes
+SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")  # the last one only with `show_attributes`
 PAGE_SIZE = 10
 
 Kind = Literal["text", "heading", "search", "button", "link", "option"]
@@ -26,11 +25,11 @@ Kind = Literal["text", "heading", "search", "button", "link", "option"]
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Something visible."""
+    """A visible element of a page."""
 
     kind: Kind
     text: str
-    name: str = ""  # of an option, "color"
+    name: str = ""  # name of an option, such as "color"
     clicked: bool = False
 
     @property
@@ -48,9 +47,9 @@ def search_page(instruction: str) -> list[Element]:
 
 
 def results_page(
-    instruction: str, found: Sequence[Product], page: int, total: int, seen: Iterable[str]
+    instruction: str, products: Sequence[Product], page: int, total: int, seen: Iterable[str]
 ) -> list[Element]:
-    """`found`: the products of this page, of `total`; `seen`: asins that were opened before."""
+    """Build one page of search results: its `products` of `total`, with the asins in `seen` marked as clicked."""
     opened = set(seen)
     elements = [*_head(instruction), Element("button", BACK)]
     elements.append(Element("text", f"Page {page} (Total results: {total})"))
@@ -58,7 +57,7 @@ def results_page(
         elements.append(Element("button", PREV))
     if page * PAGE_SIZE < total:
         elements.append(Element("button", NEXT))
-    for product in found:
+    for product in products:
         elements.append(Element("link", product.asin, clicked=product.asin in opened))
         elements.append(Element("text", product.name))
         elements.append(Element("text", product.price_tag))
@@ -81,15 +80,15 @@ def item_page(instruction: str, product: Product, chosen: Mapping[str, str], *, 
 def sub_page(instruction: str, product: Product, name: str) -> list[Element]:
     elements = [*_head(instruction), Element("button", BACK), Element("button", PREV)]
     if name == "Description":
-        told = [product.description]
+        texts = [product.description]
     elif name == "Features":
-        told = list(product.bullet_points)
+        texts = list(product.bullet_points)
     elif name == "Attributes":
-        told = [*product.attributes, product.category, product.query, product.product_category]
+        texts = [*product.attributes, product.category, product.query, product.product_category]
     else:
-        told = [text for r in product.reviews for text in (r.title, f"Rating: {r.score}", r.body)]
-    told = [text for text in told if text] or [f"No {name}"]
-    return [*elements, *(Element("text", text) for text in told)]
+        texts = [text for r in product.reviews for text in (r.title, f"Rating: {r.score}", r.body)]
+    texts = [text for text in texts if text] or [f"No {name}"]
+    return [*elements, *(Element("text", text) for text in texts)]
 
 
 def done_page(reward: float) -> list[Element]:
@@ -104,8 +103,8 @@ def _head(instruction: str) -> list[Element]:
     return [Element("text", "Instruction:"), Element("text", instruction)]
 
 
-def shown(elements: Sequence[Element], mode: Mode) -> str:
-    """A page as the agent reads it."""
+def format_page(elements: Sequence[Element], mode: Mode) -> str:
+    """Format a page as the agent reads it."""
     if mode == "text":
         return " [SEP] ".join(element.text for element in elements)
     return "\n".join(map(_rich, elements)) if mode == "text_rich" else _html(elements)
@@ -122,14 +121,14 @@ def _rich(element: Element) -> str:
 
 
 def _html(elements: Sequence[Element]) -> str:
-    body = "\n".join(f"    {_tag(place, element)}" for place, element in enumerate(elements))
+    body = "\n".join(f"    {_tag(index, element)}" for index, element in enumerate(elements))
     return (
         "<!DOCTYPE html>\n<html>\n  <head><title>WebShop</title></head>\n"
         f'  <body>\n  <div class="container">\n{body}\n  </div>\n  </body>\n</html>'
     )
 
 
-def _tag(place: int, element: Element) -> str:
+def _tag(index: int, element: Element) -> str:
     text = escape(element.text, quote=True)
     if element.kind == "search":
         return (
@@ -143,11 +142,11 @@ def _tag(place: int, element: Element) -> str:
     if element.kind == "option":
         name, checked = escape(element.name, quote=True), " checked" if element.clicked else ""
         return (
-            f'<input type="radio" id="radio_{place}" name="{name}" value="{text}"{checked}>'
-            f'<label for="radio_{place}">{text}</label>'
+            f'<input type="radio" id="radio_{index}" name="{name}" value="{text}"{checked}>'
+            f'<label for="radio_{index}">{text}</label>'
         )
     if element.kind == "heading":
         return f"<h2>{text}</h2>"
-    if place and element.text.startswith(("Price:", "Rating:")):
+    if index and element.text.startswith(("Price:", "Rating:")):
         return f"<h4>{text}</h4>"
     return f"<p>{text}</p>"

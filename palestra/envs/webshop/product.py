@@ -1,11 +1,11 @@
-"""The nouns of the shop: a product, a review, and a goal, which is what somebody wants to buy."""
+"""Products, reviews, and goals: what a customer wants to buy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-STEP = "\u203a"  # between the steps of a category
-NO_LIMIT = 1_000_000.0  # dollars: the goal names no price
+STEP = "\u203a"  # separates the steps of a category path
+NO_LIMIT = 1_000_000.0  # dollars; the goal has no price limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,31 +17,27 @@ class Review:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """One article of the catalogue. Fields are those of WebShop's files, under plainer names."""
+    """A product of the catalogue, with the fields of WebShop's files under plainer names."""
 
-    asin: str  # ten letters and digits; what is clicked
+    asin: str  # ten letters and digits; clicking it opens the product
     name: str  # the title
     category: str  # beauty, electronics, fashion, garden or grocery
-    query: str  # what shoppers call this kind of thing
-    product_category: str  # Home & Kitchen, Furniture, Chairs, with STEP between
+    query: str  # search term for this kind of product
+    product_category: str  # Home & Kitchen, Furniture, Chairs, separated by STEP
     description: str
     bullet_points: tuple[str, ...]
     price: float
     price_tag: str  # as shown; files may hold a range
     options: tuple[tuple[str, tuple[str, ...]], ...]  # ("color", ("red", "navy"))
-    attributes: tuple[str, ...]  # "machine washable"; the shop shows them only where it is asked to
+    attributes: tuple[str, ...]  # "machine washable"; shown only with `show_attributes`
     rating: str = "N.A."
     reviews: tuple[Review, ...] = ()
     image: str = ""
 
-    def option_of(self, value: str) -> str | None:
-        """The name of the first option that has `value`."""
-        return next((name for name, values in self.options if value in values), None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What is wanted, and the product it was made from."""
+    """What the customer wants, and the product it was derived from."""
 
     asin: str
     query: str

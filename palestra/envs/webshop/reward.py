@@ -1,19 +1,19 @@
-"""What was bought and what was wanted -> WebShop's published reward, 0 to 1 (Yao et al. 2022, section 3 and its code).
+"""Compute WebShop's published reward of a purchase, from 0 to 1 (Yao et al. 2022, section 3 and its code).
 
     r = r_type * (attributes matched + options matched + [price <= limit]) / (attributes + options + 1)
 
-- Attributes: one of the goal's counts where one of the product's is alike (token set ratio above 85), or where it
-  stands in the title, the features or the description.
-- Options: one of the goal's counts where a chosen one is alike (above 85), after both are reduced to the first colour
-  word in them, if there is one.
-- r_type is 1 where the goal's search term is the product's, or two of the category's steps are shared, or more than a
-  fifth of the nouns of the wanted title are in the bought one; else 0.5. Below a tenth of the nouns it is 0.1, without
-  any of them 0.
+- Attributes: a goal attribute matches if a product attribute is similar (token set ratio above 85), or if it occurs in
+  the title, the features or the description.
+- Options: a goal option matches if a chosen one is similar (above 85), after both are reduced to the first colour word
+  they contain, if any.
+- r_type is 1 if the goal's search term equals the product's, or two steps of the category path are shared, or more than
+  a fifth of the nouns of the wanted title occur in the bought one; else 0.5. Below a tenth of the nouns it is 0.1, and
+  without any of them 0.
 
-The nouns are the one place that differs: the original asks a spaCy model for common and proper nouns. Titles are nearly
-all nouns to it, so here every word counts that is made of letters, is no function word, and does not end like a
-participle. On the four pairs of titles of WebShop's own tests that gives the same shares. A function of one's own, such
-as one that calls spaCy, goes in by the environment's keyword `nouns`.
+Only the nouns differ: the original uses a spaCy model to find common and proper nouns. That model takes nearly every
+word of a title for a noun, so here every word counts that consists of letters, is not a function word, and does not end
+like a participle. On the four pairs of titles in WebShop's tests this gives the same fractions. The environment's
+argument `nouns` replaces this function, for example by one that calls spaCy.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from palestra.envs.webshop.product import STEP, Goal, Product
-from palestra.envs.webshop.similar import token_set_ratio
+from palestra.optional import require
 
 Nouns = Callable[[str], list[str]]
 
-ALIKE = 85  # more than this
-# In this order: the first that occurs in an option, at any place, stands for it.
+SIMILAR = 85  # texts with a higher token set ratio match
+MAX_COMPARED_CHARS = 2_000
+# In this order: an option is reduced to the first one that occurs anywhere in it.
 _COLOR_TEXT = (
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "
     "camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry "
@@ -51,12 +53,12 @@ _WORD = re.compile(r"[^\W_]+(?:[.'&][^\W_]+)*\.?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The reward and what it is made of, under WebShop's names."""
+    """The reward and its components, under WebShop's names."""
 
     reward: float
     r_type: float
     r_att: float
-    r_option: float | None  # None: the goal names no options
+    r_option: float | None  # None if the goal has no options
     r_price: bool
     query_match: bool
     category_match: bool
@@ -66,21 +68,31 @@ class Score:
         return {name: getattr(self, name) for name in self.__slots__ if name != "reward"}
 
 
+@lru_cache(maxsize=65_536)
+def token_set_ratio(text: str, other: str) -> int:
+    """Compare two texts as sets of words, from 0 to 100, as the package thefuzz does for WebShop."""
+    fuzz: Any = require("rapidfuzz.fuzz", extra="webshop")
+    utils: Any = require("rapidfuzz.utils", extra="webshop")
+    ascii_texts = (one[:MAX_COMPARED_CHARS].encode("ascii", "ignore").decode() for one in (text, other))
+    ratio: float = fuzz.token_set_ratio(*ascii_texts, processor=utils.default_process)
+    return round(ratio)
+
+
 def score(product: Product, goal: Goal, chosen: Collection[str], nouns: Nouns | None = None) -> Score:
-    """Judge the purchase of `product` with the options `chosen`."""
+    """Score the purchase of `product` with the options `chosen`."""
     r_type, query, category, title = _type(product, goal, nouns or title_words)
-    matched = sum(_has(product, attribute) for attribute in goal.attributes)
-    picked = [color_of(value) for value in chosen]
-    fitting = sum(
-        any(token_set_ratio(value, wanted) > ALIKE for value in picked) for wanted in map(color_of, goal.options)
+    matching_attributes = sum(_has(product, attribute) for attribute in goal.attributes)
+    selected = [color_of(value) for value in chosen]
+    matching_options = sum(
+        any(token_set_ratio(value, wanted) > SIMILAR for value in selected) for wanted in map(color_of, goal.options)
     )
     price = product.price <= goal.price_upper
     parts = len(goal.attributes) + len(goal.options) + 1
     return Score(
-        reward=r_type * (matched + fitting + price) / parts,
+        reward=r_type * (matching_attributes + matching_options + price) / parts,
         r_type=r_type,
-        r_att=matched / len(goal.attributes) if goal.attributes else 1.0,
-        r_option=fitting / len(goal.options) if goal.options else None,
+        r_att=matching_attributes / len(goal.attributes) if goal.attributes else 1.0,
+        r_option=matching_options / len(goal.options) if goal.options else None,
         r_price=price,
         query_match=query,
         category_match=category,
@@ -91,7 +103,7 @@ def score(product: Product, goal: Goal, chosen: Collection[str], nouns: Nouns | 
 def _type(product: Product, goal: Goal, nouns: Nouns) -> tuple[float, bool, bool, float]:
     query = product.query == goal.query
     category = len(_steps(product.product_category) & _steps(goal.product_category)) >= 2
-    wanted = nouns(goal.name)  # with repetitions, which lower the share, as in the original
+    wanted = nouns(goal.name)  # with repetitions, which lower the fraction, as in the original
     title = len(set(nouns(product.name)) & set(wanted)) / len(wanted) if wanted else 0.2
     if title == 0:
         return 0.0, query, category, title
@@ -106,7 +118,7 @@ def _steps(path: str) -> set[str]:
 
 def _has(product: Product, attribute: str) -> bool:
     return (
-        any(token_set_ratio(own, attribute) > ALIKE for own in product.attributes)
+        any(token_set_ratio(own, attribute) > SIMILAR for own in product.attributes)
         or attribute in product.name.lower()
         or attribute in " ".join(product.bullet_points).lower()
         or attribute in product.description.lower()
@@ -114,17 +126,17 @@ def _has(product: Product, attribute: str) -> bool:
 
 
 def color_of(option: str) -> str:
-    """The first colour word in an option's value, or the value itself."""
+    """Return the first colour word in an option's value, or the value itself."""
     return next((color for color in COLORS if color in option), option)
 
 
 def title_words(title: str) -> list[str]:
-    """The words of a title that are taken for nouns, in lower case."""
+    """Return the words of a title that count as nouns, in lower case."""
     words = (word.lower() for word in _WORD.findall(title))
-    return [word for word in words if not any(c.isdigit() for c in word) and not _no_noun(word)]
+    return [word for word in words if not any(c.isdigit() for c in word) and not _is_no_noun(word)]
 
 
-def _no_noun(word: str) -> bool:
+def _is_no_noun(word: str) -> bool:
     if len(word) == 1 or word in _FUNCTION_WORDS:
         return True
     return len(word) > 5 and word.endswith("ed") and not word.endswith("eed")  # "listed", but neither "red" nor "speed"

@@ -1,6 +1,6 @@
-"""Where a shop's products come from -> the shop: products, goals in their splits, and a search.
+"""The shop: products, goals in their splits, and a search.
 
-A shop is made once a process and shared by every env that asks for the same; it moves to other processes as its source.
+A shop is built once per process and shared by all envs with the same source; only its source is pickled.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from palestra.errors import BadValue
 from palestra.optional import require
 
 SPLITS = ("train", "dev", "test", "all")
-FOUND = 50  # products a search leads to
+MAX_RESULTS = 50  # per search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a shop is made of."""
+    """Where the products and goals of a shop come from."""
 
-    folder: str | None = None  # with WebShop's files; None: a generated catalogue
-    products: int | None = 1000  # of a folder the first ones, None: all
-    seed: int = 0  # of a generated catalogue
-    human: bool = True  # of a folder: goals that people wrote
+    folder: str | None = None  # folder with WebShop's files; None for a generated catalogue
+    products: int | None = 1000  # number of products; None for all products of a folder
+    seed: int = 0  # seed of a generated catalogue
+    human: bool = True  # goals of a folder: written by people or generated
 
 
 class Shop:
-    """Products, what could be wanted of them, and BM25 over their texts with Lucene's usual settings."""
+    """Products, goals, and BM25 search over the products' texts with Lucene's default parameters."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -45,7 +45,7 @@ class Shop:
             self.products = files.read_products(folder, source.products)
             goals = files.read_goals(folder, self.products, human=source.human)
         self.number_of = {product.asin: number for number, product in enumerate(self.products)}
-        self.goals = [goals[row_at(place, len(goals), seed=233, epoch=0)] for place in range(len(goals))]
+        self.goals = [goals[row_at(position, len(goals), seed=233, epoch=0)] for position in range(len(goals))]
         self.key = _key(self.products)
         require("numpy", extra="webshop")
         from palestra.tools.search.corpus import cached_index
@@ -59,30 +59,30 @@ class Shop:
         return self
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
-        """What the search reads of each product: title, description, first feature and options, as in WebShop."""
+        """Yield the text to index of each product: title, description, first feature and options, as in WebShop."""
         for product in self.products:
             options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
             yield product.asin, product.name, " ".join((product.description, *product.bullet_points[:1], options))
 
     def search(self, keywords: str) -> tuple[int, ...]:
-        """The numbers of the products found, best first."""
-        return tuple(number for number, _ in self._index.rank(keywords.lower(), FOUND))
+        """Return the numbers of the matching products, best first."""
+        return tuple(number for number, _ in self._index.rank(keywords.lower(), MAX_RESULTS))
 
     def split(self, name: str) -> range:
-        """The goals of a split, by number. With WebShop's 12,087 goals: 500 test, 1,000 dev, the rest train."""
+        """Return the numbers of a split's goals. WebShop's 12,087 goals: 500 test, 1,000 dev, the rest train."""
         if name not in SPLITS:
-            raise BadValue(f"a split is one of {', '.join(SPLITS)}, got {name!r}")
-        every = len(self.goals)
-        test = min(500, every // 5)
-        dev = test + min(1000, every // 5)
-        places = {"test": range(test), "dev": range(test, dev), "train": range(dev, every), "all": range(every)}
-        if not places[name]:
-            raise BadValue(f"{every} goals are too few for a split {name!r}; take split='all' or more products")
-        return places[name]
+            raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
+        total = len(self.goals)
+        test = min(500, total // 5)
+        dev = test + min(1000, total // 5)
+        splits = {"test": range(test), "dev": range(test, dev), "train": range(dev, total), "all": range(total)}
+        if not splits[name]:
+            raise BadValue(f"{total} goals are too few for the split {name!r}; use split='all' or more products")
+        return splits[name]
 
 
 def _key(products: list[Product]) -> str:
-    """Names the texts, so that an index of other texts is never taken for theirs."""
+    """Return a fingerprint of the indexed texts, so that a cached index is used only for the same texts."""
     digest = blake2b(digest_size=8)
     for product in products:
         digest.update(repr((product.asin, product.name, product.description)).encode("utf-8", "replace"))
@@ -91,15 +91,15 @@ def _key(products: list[Product]) -> str:
 
 
 _shops: dict[tuple[Source, Any], Shop] = {}
-_lock = threading.Lock()  # one maker at a time: the second asks for what the first has made
+_lock = threading.Lock()  # one builder at a time; a second request finds the finished shop
 
 
 def shop_of(source: Source) -> Shop:
-    """The shop of `source`, made now or before."""
+    """Return the shop of `source`, built now or earlier in this process."""
     if source.folder is None and (not isinstance(source.products, int) or source.products < 1):
-        raise BadValue(f"a generated shop has at least one product, got products={source.products!r}")
+        raise BadValue(f"a generated shop needs at least one product, got products={source.products!r}")
     if source.products is not None and source.products < 1:
-        raise BadValue(f"products is at least 1, or None for all, got {source.products!r}")
+        raise BadValue(f"`products` must be at least 1, or None for all; got {source.products!r}")
     with _lock:
         key = (source, _stamp(source.folder))
         shop = _shops.get(key)
@@ -109,7 +109,7 @@ def shop_of(source: Source) -> Shop:
 
 
 def _stamp(folder: str | None) -> Any:
-    """Changes when the files do, so that edited ones are read again."""
+    """Return the files' modification times, so that edited files are read again."""
     if folder is None:
         return None
     return tuple(sorted((path.name, path.stat().st_mtime_ns) for path in Path(folder).glob("*.json")))

@@ -1,4 +1,4 @@
-"""The shop as it is played: pages, clicks, options, buying, and every kind of bad action."""
+"""WebShop: pages, clicks, options, purchases, and every kind of invalid action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.envs.webshop.env import WebShop, read_action
 from palestra.errors import BadValue, UnknownKeyword
 
 
-def shop(**options: Any) -> WebShop:
+def make_env(**options: Any) -> WebShop:
     return WebShop(**{"products": 200, "split": "all", **options})
 
 
@@ -22,8 +22,8 @@ def goal_with_options(env: WebShop) -> int:
     return next(n for n, goal in enumerate(env.shop.goals) if len(goal.options) >= 2)
 
 
-def test_a_purchase_step_by_step() -> None:
-    env = shop()
+def test_a_complete_purchase() -> None:
+    env = make_env()
     prompt, info = env.reset(options={"goal": goal_with_options(env)})
     assert isinstance(prompt, str)
     assert info["instruction"] in prompt
@@ -46,8 +46,8 @@ def test_a_purchase_step_by_step() -> None:
     assert last.info["r_type"] == last.info["r_att"] == last.info["r_option"] == 1
 
 
-def test_buying_without_the_options_earns_a_part() -> None:
-    env = shop()
+def test_buying_without_options_earns_partial_reward() -> None:
+    env = make_env()
     env.reset(options={"goal": goal_with_options(env)})
     env.step(f"search[{env.goal.name}]")
     env.step(f"click[{env.goal.asin}]")
@@ -57,8 +57,8 @@ def test_buying_without_the_options_earns_a_part() -> None:
     assert (last.info["success"], last.info["ending"], last.info["r_option"]) == (False, "lost", 0)
 
 
-def test_an_option_is_replaced_by_another_and_forgotten_with_the_page() -> None:
-    env = shop()
+def test_options_are_replaced_and_reset_with_the_page() -> None:
+    env = make_env()
     env.reset(options={"goal": goal_with_options(env)})
     env.step(f"search[{env.goal.name}]")
     env.step(f"click[{env.goal.asin}]")
@@ -72,7 +72,7 @@ def test_an_option_is_replaced_by_another_and_forgotten_with_the_page() -> None:
 
 
 def test_pages_of_results() -> None:
-    env = shop(max_turns=40)
+    env = make_env(max_turns=40)
     env.reset(seed=1)
     first = env.step("search[easy color size black]").info["clickables"]
     assert "< Prev" not in first
@@ -93,7 +93,7 @@ def test_pages_of_results() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "invalid", "says"),
+    ("action", "invalid", "expected"),
     [
         ("", "format", "search[keywords] or click[value]"),
         ("I would like to look around first.", "format", "search[keywords] or click[value]"),
@@ -105,18 +105,18 @@ def test_pages_of_results() -> None:
         ("buy[Buy Now]", "format", "search[keywords]"),
     ],
 )
-def test_bad_actions_are_answered_and_change_nothing(action: str, invalid: str, says: str) -> None:
-    env = shop()
+def test_bad_actions_get_feedback_and_change_nothing(action: str, invalid: str, expected: str) -> None:
+    env = make_env()
     env.reset(seed=1)
     step = env.step(action)
     assert (step.info["invalid"], step.reward, step.done) == (invalid, 0.0, False)
-    assert says in str(step.observation)
+    assert expected in str(step.observation)
     assert env.goal.instruction in str(step.observation)  # the page is shown again
-    assert env.where == "search"
+    assert env.location == "search"
 
 
-def test_only_what_is_on_the_page_can_be_clicked() -> None:
-    env = shop()
+def test_only_elements_of_the_page_can_be_clicked() -> None:
+    env = make_env()
     env.reset(seed=1)
     here = env.step("search[lamp]").info["clickables"]
     elsewhere = next(product.asin for product in env.shop.products if product.asin not in here)
@@ -124,11 +124,11 @@ def test_only_what_is_on_the_page_can_be_clicked() -> None:
     assert step.info["invalid"] == "rule"
     assert here[3] in str(step.observation)
     assert env.step("click[Description]").info["invalid"] == "rule"
-    assert env.where == "results"
+    assert env.location == "results"
 
 
-def test_a_search_without_hits_is_a_page_with_a_way_back() -> None:
-    env = shop()
+def test_a_search_without_results_has_a_back_button() -> None:
+    env = make_env()
     env.reset(seed=1)
     step = env.step("search[qqqzzz]")
     assert step.info["clickables"] == ["Back to Search"]
@@ -136,7 +136,7 @@ def test_a_search_without_hits_is_a_page_with_a_way_back() -> None:
     assert env.step("click[back to search]").info["clickables"] == []
 
 
-def test_gems_ids_end_with_a_bad_action() -> None:
+def test_a_bad_action_ends_the_episode_of_gems_ids() -> None:
     env = palestra.make("webshop:train-text")
     env.reset(seed=1)
     step = env.step("click[nothing]")
@@ -146,7 +146,7 @@ def test_gems_ids_end_with_a_bad_action() -> None:
 
 
 def test_turns_run_out() -> None:
-    env = shop(max_turns=2)
+    env = make_env(max_turns=2)
     env.reset(seed=1)
     env.step("search[lamp]")
     step = env.step("click[Back to Search]")
@@ -154,7 +154,7 @@ def test_turns_run_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "read"),
+    ("reply", "action"),
     [
         ("search[red shoes]", ("search", "red shoes")),
         ("I think so.\nAction: Click[Buy Now]", ("click", "Buy Now")),
@@ -166,18 +166,18 @@ def test_turns_run_out() -> None:
         ("", None),
     ],
 )
-def test_reading_actions(reply: str, read: tuple[str, str] | None) -> None:
-    assert read_action(reply) == read
+def test_actions_are_parsed(reply: str, action: tuple[str, str] | None) -> None:
+    assert read_action(reply) == action
 
 
 @given(st.text(alphabet="searchlik[] \n]", max_size=200))
-def test_any_reply_can_be_read(reply: str) -> None:
-    found = read_action(reply)
-    assert found is None or (found[0] in ("search", "click") and found[1] == found[1].strip())
+def test_any_reply_can_be_parsed(reply: str) -> None:
+    action = read_action(reply)
+    assert action is None or (action[0] in ("search", "click") and action[1] == action[1].strip())
 
 
 class Page(HTMLParser):
-    """What an HTML page lets one click."""
+    """Collect the clickable elements of an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -188,13 +188,13 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.ids.add(found.get("id") or "")
-        if tag == "input" and found.get("type") == "radio":
-            self.clickables.append(found["value"] or "")
+        attributes = dict(attrs)
+        self.ids.add(attributes.get("id") or "")
+        if tag == "input" and attributes.get("type") == "radio":
+            self.clickables.append(attributes["value"] or "")
         if tag not in ("input", "!doctype"):
             self.open.append(tag)
-            self._last = found
+            self._last = attributes
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -206,8 +206,8 @@ class Page(HTMLParser):
             self.clickables.append(data)
 
 
-def test_the_three_forms_show_the_same_page() -> None:
-    envs = {mode: shop(mode=mode) for mode in ("text", "text_rich", "html")}
+def test_the_three_modes_show_the_same_page() -> None:
+    envs = {mode: make_env(mode=mode) for mode in ("text", "text_rich", "html")}
     number = goal_with_options(envs["text"])
     shown: dict[str, str] = {}
     for mode, env in envs.items():
@@ -230,10 +230,10 @@ def test_the_three_forms_show_the_same_page() -> None:
         assert [line.split("] ", 1)[1].rsplit(" [", 1)[0] for line in rich] == clickables
 
 
-def test_the_expert_finds_the_way_from_anywhere() -> None:
-    """After any stray moves, it still buys what is wanted."""
+def test_the_expert_succeeds_from_any_page() -> None:
+    """After random actions it still buys the right product."""
     for seed in range(30):
-        env = shop(max_turns=60)
+        env = make_env(max_turns=60)
         env.reset(seed=seed)
         for _ in range(seed % 7):
             action = env.sample_random_action()
@@ -246,7 +246,7 @@ def test_the_expert_finds_the_way_from_anywhere() -> None:
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_the_expert_reaches_every_goal_of_a_split(split: str) -> None:
+def test_the_expert_solves_every_goal_of_a_split(split: str) -> None:
     env = palestra.make("webshop:Shop-v0", split=split)
     shop_env = env.unwrapped
     assert isinstance(shop_env, WebShop)
@@ -260,22 +260,22 @@ def test_the_expert_reaches_every_goal_of_a_split(split: str) -> None:
             step = env.step(env.expert_action() or "")
             done = step.done
         assert step.reward == 1.0
-    assert seen == set(shop_env.shop.split(split))  # the first seeds are every goal once
+    assert seen == set(shop_env.shop.split(split))  # the first seeds visit every goal once
 
 
-def test_a_goal_can_be_named_and_its_seed_repeats_it() -> None:
-    env = shop()
+def test_a_selected_goal_is_repeated_by_its_seed() -> None:
+    env = make_env()
     prompt, info = env.reset(options={"goal": 17})
     assert env.reset(seed=info["seed"])[0] == prompt
     assert info["goal"] == 17
-    with pytest.raises(BadValue, match="goal is a number"):
+    with pytest.raises(BadValue, match="`goal` must be from"):
         env.reset(options={"goal": 10_000})
     with pytest.raises(BadValue, match="does not know"):
         env.reset(options={"gaol": 1})
 
 
-def test_attributes_have_a_page_where_asked_for() -> None:
-    env = shop(show_attributes=True)
+def test_show_attributes_adds_a_page() -> None:
+    env = make_env(show_attributes=True)
     env.reset(seed=1)
     env.step(f"search[{env.goal.name}]")
     env.step(f"click[{env.goal.asin}]")
@@ -284,7 +284,7 @@ def test_attributes_have_a_page_where_asked_for() -> None:
 
 
 def test_rendering() -> None:
-    env = shop(mode="text")
+    env = make_env(mode="text")
     assert env.render() is None
     env.reset(seed=1)
     assert "[button] Search [button_]" in str(env.render())
@@ -292,10 +292,10 @@ def test_rendering() -> None:
     assert env.render("image") is None
 
 
-def test_wrong_keywords_are_named() -> None:
-    with pytest.raises(BadValue, match="mode is one of"):
-        shop(mode="txt")
-    with pytest.raises(BadValue, match="a split is one of"):
-        shop(split="training")
+def test_wrong_arguments_raise() -> None:
+    with pytest.raises(BadValue, match="`mode` must be one of"):
+        make_env(mode="txt")
+    with pytest.raises(BadValue, match="`split` must be one of"):
+        make_env(split="training")
     with pytest.raises(UnknownKeyword, match="products"):
         palestra.make("webshop:Shop-v0", product=5)

@@ -1,4 +1,4 @@
-"""WebShop's own files, in the schema its download has, written small."""
+"""Reading WebShop's files, with small files in the format of its download."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ITEMS: list[dict[str, Any]] = [
         "category": "garden",
         "query": "tin box",
     },
-    {"asin": "nan", "name": "left out"},
+    {"asin": "nan", "name": "ignored"},
 ]
 ATTRIBUTES = {
     "B00SHAMPOO": {
@@ -138,26 +138,26 @@ def test_products_are_read_as_webshop_reads_them(folder: Path) -> None:
     assert 1019.99 <= lamp.price <= 1200
     assert lamp.bullet_points == ("Glass shade",)
     assert (box.price, box.price_tag, box.attributes, box.rating) == (100.0, "$100.0", (), "N.A.")
-    assert read_products(folder, None)[1].price == lamp.price  # drawn, but always the same
+    assert read_products(folder, None)[1].price == lamp.price  # random, but always the same
 
 
-def test_goals_of_people_and_of_a_program(folder: Path) -> None:
+def test_human_and_generated_goals(folder: Path) -> None:
     catalogue = read_products(folder, None)
     human = read_goals(folder, catalogue, human=True)
     assert [goal.attributes for goal in human] == [("sulfate free",), ("tea tree",), ("glass shade",)]
     assert human[0].instruction.startswith("i want a sulfate free shampoo that smells of mint, and price lower than ")
     assert human[0].price_upper in (30.0, 40.0, 50.0)
     assert human[2].instruction == "i want a lamp"  # no limit above 990 dollars
-    made = read_goals(folder, catalogue, human=False)
-    assert len(made) == 4  # one for each combination of size and scent
-    assert {goal.options for goal in made} == {
+    generated = read_goals(folder, catalogue, human=False)
+    assert len(generated) == 4  # one for each combination of size and scent
+    assert {goal.options for goal in generated} == {
         (scent, size) for scent in ("mint", "rose [new]") for size in ("12 fl oz", "24 | 2 fl oz")
     }
-    assert "with scent: mint, and size: 12 fl oz, and price lower than" in made[0].instruction
+    assert "with scent: mint, and size: 12 fl oz, and price lower than" in generated[0].instruction
 
 
 @pytest.mark.parametrize("human", [True, False])
-def test_they_can_be_played(folder: Path, human: bool) -> None:
+def test_goals_can_be_solved(folder: Path, human: bool) -> None:
     env = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, human=human, split="all")
     inner = env.unwrapped
     assert isinstance(inner, WebShop)
@@ -169,7 +169,7 @@ def test_they_can_be_played(folder: Path, human: bool) -> None:
         assert step.reward == 1.0
 
 
-def test_snapshots_go_by_the_folder(folder: Path) -> None:
+def test_snapshots_refer_to_the_folder(folder: Path) -> None:
     env = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, split="all")
     env.reset(seed=0)
     moved = palestra.Env.restore(env.snapshot())
@@ -184,7 +184,7 @@ def test_an_edited_file_is_read_again(folder: Path) -> None:
     assert len(second.shop.goals) == 1  # type: ignore[attr-defined]
 
 
-def test_what_is_missing_or_wrong_is_named(folder: Path) -> None:
+def test_missing_or_malformed_files_raise(folder: Path) -> None:
     (folder / "items_human_ins.json").unlink()
     with pytest.raises(DataMissing, match="items_human_ins.json"):
         palestra.make("webshop:Shop-v0", folder=str(folder), products=None)
@@ -192,7 +192,7 @@ def test_what_is_missing_or_wrong_is_named(folder: Path) -> None:
     with pytest.raises(BadValue, match="item 0"):
         palestra.make("webshop:Shop-v0", folder=str(folder), products=None, human=False)
     (folder / "items_shuffle.json").write_text("{")
-    with pytest.raises(BadValue, match="no JSON"):
+    with pytest.raises(BadValue, match="not valid JSON"):
         palestra.make("webshop:Shop-v0", folder=str(folder), products=None, human=False)
     with pytest.raises(DataMissing, match="items_shuffle"):
         palestra.make("webshop:Shop-v0", folder=str(folder / "nowhere"), products=None)

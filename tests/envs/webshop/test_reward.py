@@ -1,4 +1,4 @@
-"""The reward is WebShop's: held against its own tests' values, the package it compares texts with, and its formula."""
+"""WebShop's reward, compared with the values of WebShop's tests, the package thefuzz, and the published formula."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from palestra.envs.webshop.generate import goals, products
 from palestra.envs.webshop.product import Goal, Product
-from palestra.envs.webshop.reward import color_of, score, title_words
-from palestra.envs.webshop.similar import token_set_ratio
+from palestra.envs.webshop.reward import color_of, score, title_words, token_set_ratio
 
-ALIKE = [  # as thefuzz 0.22 computes them
+RATIOS = [  # values of thefuzz 0.22
     ("profile bottle fade button", "profile bottle fade merino natural", 84),
     ("rod drawstring sulfate", "rod drazstring sulfate support", 81),
     ("quiet brightness", "quiet brightnessbgrip", 86),
@@ -60,14 +59,14 @@ GOALS = goals(5, CATALOGUE)
 BY_ASIN = {product.asin: product for product in CATALOGUE}
 
 
-@pytest.mark.parametrize(("one", "other", "ratio"), ALIKE)
-def test_texts_are_compared_as_thefuzz_does(one: str, other: str, ratio: int) -> None:
+@pytest.mark.parametrize(("one", "other", "ratio"), RATIOS)
+def test_token_set_ratio_equals_thefuzz(one: str, other: str, ratio: int) -> None:
     assert token_set_ratio(one, other) == ratio
     assert token_set_ratio(other, one) == ratio
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_likeness_is_symmetric_and_bounded(one: str, other: str) -> None:
+def test_token_set_ratio_is_symmetric_and_bounded(one: str, other: str) -> None:
     assert 0 <= token_set_ratio(one, other) == token_set_ratio(other, one) <= 100
 
 
@@ -107,7 +106,7 @@ def goal(**changes: object) -> Goal:
     return Goal(**{**plain, **changes})  # type: ignore[arg-type]
 
 
-# The names and the shares of nouns are those that WebShop's own tests state for its spaCy model.
+# Names and fractions of nouns from WebShop's tests, computed there by its spaCy model.
 CORD = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar"
 OTHER_CORD = (
     "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater System"
@@ -128,9 +127,9 @@ TWEEZERS = "Minkissy 2pcs Stainless Steel Eyebrow Tweezers Blackhead Acne Remove
         ("Rusticware 921ORB Kitchen and Bath Cabinet Knob", TWEEZERS, 0.0),
     ],
 )
-def test_shares_of_nouns_are_those_of_the_original(wanted: str, bought: str, share: float) -> None:
-    found = score(item(name=bought), goal(name=wanted), ()).title_score
-    assert found == pytest.approx(share, abs=0.011)
+def test_noun_fractions_equal_the_originals(wanted: str, bought: str, share: float) -> None:
+    title_score = score(item(name=bought), goal(name=wanted), ()).title_score
+    assert title_score == pytest.approx(share, abs=0.011)
 
 
 @pytest.mark.parametrize(
@@ -142,18 +141,18 @@ def test_shares_of_nouns_are_those_of_the_original(wanted: str, bought: str, sha
         ("a \u203a a \u203a d", False),
     ],
 )
-def test_two_steps_of_the_category_make_a_match(path: str, match: bool) -> None:
+def test_two_shared_category_steps_match(path: str, match: bool) -> None:
     assert score(item(product_category=path), goal(), ()).category_match is match
 
 
-def test_attributes_are_found_alike_or_in_the_texts() -> None:
+def test_attributes_match_similar_ones_or_texts() -> None:
     assert score(item(attributes=("tea tree", "essential oil", "natural ingredients")), goal(), ()).r_att == 1
     assert score(item(attributes=("essential oil", "natural ingredients")), goal(), ()).r_att == pytest.approx(2 / 3)
-    told = item(
+    described = item(
         bullet_points=("This shampoo has essential oils and smells like lemons",),
         description="Best shampoo on the market, made with natural ingredients",
     )
-    assert score(told, goal(), ()).r_att == pytest.approx(2 / 3)
+    assert score(described, goal(), ()).r_att == pytest.approx(2 / 3)
     assert score(item(attributes=("tea bag", "earl gray"), name="English tea"), goal(), ()).r_att == 0
 
 
@@ -182,31 +181,31 @@ def test_options(wanted: tuple[str, ...], chosen: tuple[str, ...], share: float 
         ("webshop", "webshop"),
     ],
 )
-def test_an_option_is_reduced_to_its_colour(option: str, color: str) -> None:
+def test_options_are_reduced_to_their_colour(option: str, color: str) -> None:
     assert color_of(option) == color
 
 
-def test_whole_rewards_of_the_original() -> None:
-    """The values of WebShop's own last test, which hands the features over as a string, so that they are letters."""
+def test_rewards_equal_the_originals() -> None:
+    """The values of WebShop's last test, which passes the features as one string, so that each letter is a feature."""
     name = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
     bought = item(name=name, attributes=("tea tree", "essential oil", "natural ingredients"))
     wanted = goal(name=name, options=("grey", "XL"))
     assert score(bought, wanted, ("grey", "XL")).reward == 1
-    told = replace(
+    described = replace(
         bought,
         attributes=(),
         bullet_points=tuple("This shampoo has essential oils and smells like lemons"),
         description="Best shampoo on the market, made with natural ingredients",
     )
-    assert score(told, wanted, ("grey", "XL")).reward == pytest.approx(2 / 3)
+    assert score(described, wanted, ("grey", "XL")).reward == pytest.approx(2 / 3)
     wanted = replace(wanted, options=("grey", "XL", "pack of 12"))
-    assert score(told, wanted, ("grey", "XL")).reward == pytest.approx(0.5714, abs=1e-3)
+    assert score(described, wanted, ("grey", "XL")).reward == pytest.approx(0.5714, abs=1e-3)
     wanted = replace(wanted, name=CORD)
-    other = replace(told, name=OTHER_CORD, query="query 2", product_category="a \u203a d \u203a e")
+    other = replace(described, name=OTHER_CORD, query="query 2", product_category="a \u203a d \u203a e")
     assert score(other, wanted, ("grey", "XL")).reward == pytest.approx(0.2857, abs=1e-3)
 
 
-def test_the_type_weighs_the_rest() -> None:
+def test_the_type_multiplies_the_reward() -> None:
     far = {"query": "other", "product_category": "x"}
     assert score(item(name="Tin Box", **far), goal(name="Tin " + "Whistle Drum Flute Horn " * 3), ()).r_type == 0.1
     assert score(item(name="Tin Box", **far), goal(name="Tin Whistle Drum Flute Horn"), ()).r_type == 0.5
@@ -215,23 +214,23 @@ def test_the_type_weighs_the_rest() -> None:
     assert score(item(name="Wool Hat"), goal(name="2 x 4"), ()).r_type == 1.0  # no nouns at all
 
 
-def test_ones_own_nouns() -> None:
+def test_a_custom_noun_function() -> None:
     assert score(item(name="a b c"), goal(name="c d"), (), str.split).title_score == 0.5
     assert title_words("Compact 3-Season Tent for Two, Insulated (XL200)") == ["compact", "season", "tent", "two"]
 
 
 @given(st.integers(0, len(CATALOGUE) - 1), st.integers(0, len(GOALS) - 1), st.randoms(use_true_random=False))
 def test_the_formula(number: int, wanted: int, rng: object) -> None:
-    """Parts and whole agree, for any purchase: r_type times what matched, over what was asked."""
+    """For any purchase the reward is r_type times the matched requirements over all requirements."""
     product, want = CATALOGUE[number], GOALS[wanted]
     chosen = [rng.choice(values) for _, values in product.options]  # type: ignore[attr-defined]
-    found = score(product, want, chosen)
-    options = (found.r_option or 0) * len(want.options)
-    parts = found.r_att * len(want.attributes) + options + found.r_price
+    result = score(product, want, chosen)
+    options = (result.r_option or 0) * len(want.options)
+    parts = result.r_att * len(want.attributes) + options + result.r_price
     whole = len(want.attributes) + len(want.options) + 1
-    assert found.reward == pytest.approx(found.r_type * parts / whole)
-    assert 0 <= found.reward <= 1
+    assert result.reward == pytest.approx(result.r_type * parts / whole)
+    assert 0 <= result.reward <= 1
 
 
-def test_the_target_itself_earns_the_whole_reward() -> None:
+def test_the_goals_product_earns_the_full_reward() -> None:
     assert all(score(BY_ASIN[wanted.asin], wanted, wanted.options).reward == 1 for wanted in GOALS)
