@@ -23,7 +23,7 @@ from palestra.errors import (
     UnknownKeyword,
 )
 from palestra.remote import RemoteEnv
-from palestra.server.fault_injection import FaultyServer
+from palestra.server.fault_injection import FaultyProxy
 from tests.server.servers import GUESS, Server, serving, until
 
 FAULTS = "palestra.server.fault_injection.envs"
@@ -121,7 +121,7 @@ def test_mistakes_are_the_errors_they_are_in_process(server: Server, transport: 
         palestra.make(url, transport=transport, max_number=1)
     with pytest.raises(BadValue, match="name a file"):
         palestra.make(url, transport=transport, max_number="/etc/passwd")
-    with pytest.raises(BadValue, match="cannot give 'tools'"):
+    with pytest.raises(BadValue, match="cannot set 'tools'"):
         RemoteEnv(url, kwargs={"tools": ["python"]})
     with palestra.make(url, transport=transport) as env:
         with pytest.raises(ResetNeeded):
@@ -217,10 +217,10 @@ def test_a_vector_does_not_wait_for_its_slowest(server: Server) -> None:
 def test_an_env_that_raises_costs_that_env(server: Server, transport: str) -> None:
     with palestra.make(f"{server.url}/fault:Raise-v0", transport=transport) as env:
         env.reset(seed=1)
-        with pytest.raises(EnvFailed, match="told to raise") as caught:
+        with pytest.raises(EnvFailed, match="injected failure") as caught:
             env.step("x")
         assert caught.value.boundary == "env"
-        with pytest.raises(EnvFailed, match="told to raise"):
+        with pytest.raises(EnvFailed, match="injected failure"):
             env.step("x")
         assert env.reset(seed=1)[1]["seed"] == 1
     ids = [f"{server.url}/fault:Raise-v0", f"{server.url}/{GUESS}"]
@@ -290,7 +290,7 @@ def test_whatever_happens_to_answers_every_step_happens_once(
     server: Server, fates: dict[str, float], transport: str
 ) -> None:
     here = palestra.make(GUESS, max_number=10**6, max_turns=40)
-    with FaultyServer(server.url, seed=3, seconds=0.02, **fates) as faulty:
+    with FaultyProxy(server.url, seed=3, seconds=0.02, **fates) as faulty:
         env = palestra.make(f"{faulty.url}/{GUESS}", transport=transport, max_number=10**6, max_turns=40)
         assert env.reset(seed=4) == here.reset(seed=4)
         for number in range(1, 30):
@@ -301,7 +301,7 @@ def test_whatever_happens_to_answers_every_step_happens_once(
 
 
 def test_a_half_open_connection_is_not_waited_for(server: Server, transport: str) -> None:
-    with FaultyServer(server.url, half_open=1.0) as faulty, pytest.raises(EnvFailed):
+    with FaultyProxy(server.url, half_open=1.0) as faulty, pytest.raises(EnvFailed):
         palestra.make(f"{faulty.url}/{GUESS}", transport=transport, timeout=0.5, patience=0.5)
 
 

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 import palestra
 from palestra.errors import BadValue, ToolFailed, UnknownEnv, UnknownKeyword
-from palestra.integrations.mcp import server_of
+from palestra.integrations.mcp import create_server
 from palestra.tools.mcp import McpTools
 from palestra.types import text_of
 
@@ -58,7 +58,7 @@ def test_the_sdk_s_client_plays_as_the_env_itself_would() -> None:
                     assert text(told).endswith("[reward 1; the episode is over: solved]")
                     over = await client.call_tool("step", {"action": "x"})
                     assert over.is_error
-                    assert "call reset for another" in text(over)
+                    assert "call reset to start another" in text(over)
             for wrong in ({}, {"action": 5}, {"actoin": "x"}):
                 assert (await client.call_tool("step", wrong)).is_error
             assert (await client.call_tool("reset", {"seed": -1})).is_error
@@ -86,7 +86,7 @@ def address() -> Iterator[str]:
     words = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--http", "0", "--set", "max_turns=6"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    yield process.stderr.readline().split()[2]
+    yield process.stderr.readline().split()[3]
     process.send_signal(signal.SIGINT)
     process.wait(timeout=20)
     process.stderr.close()
@@ -136,7 +136,7 @@ def test_many_clients_over_http(address: str) -> None:
 
 def test_a_server_in_this_process() -> None:
     async def played() -> str:
-        async with Client(server_of(GAME, seed=9, tools=["search"])) as client:
+        async with Client(create_server(GAME, seed=9, tools=["search"])) as client:
             await client.call_tool("reset", {})
             return text(await client.call_tool("step", {"action": "<search>observatory</search>"}))
 
@@ -145,11 +145,11 @@ def test_a_server_in_this_process() -> None:
 
 def test_mistakes_are_told_at_once() -> None:
     with pytest.raises(UnknownKeyword, match="max_turns"):
-        server_of(GAME, max_turn=3)
+        create_server(GAME, max_turn=3)
     with pytest.raises(UnknownEnv):
-        server_of("game:Sudoku-v0-hardest")
+        create_server("game:Sudoku-v0-hardest")
     with pytest.raises(BadValue, match="search"):
-        server_of(GAME, tools=["serach"])
+        create_server(GAME, tools=["serach"])
     words = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--set", "max_turn=3"]
     done = subprocess.run(words, input="", capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -1,15 +1,15 @@
-"""Environments as MCP servers, so that any MCP client can play them. (MCP servers as tools: `palestra.tools.mcp`.)
+"""Environments as MCP servers, for any MCP client. (`palestra.tools.mcp` is the opposite: MCP servers as tools.)
 
-from palestra.integrations.mcp import serve, server_of
+from palestra.integrations.mcp import create_server, serve
 
-serve("game:Sudoku-v0-easy")                    # on standard input and output; what `palestra mcp-serve` does
+serve("game:Sudoku-v0-easy")                    # over standard input and output, like `palestra mcp-serve`
 serve("game:Sudoku-v0-easy", http=8000)         # at http://127.0.0.1:8000/mcp
 """
 
 from palestra.optional import require
 
-require("mcp", extra="mcp")  # before the module below says it less helpfully
+require("mcp", extra="mcp")  # before the import below, whose error would not name the extra
 
-from palestra.integrations.mcp.to_mcp import serve, server_of  # noqa: E402
+from palestra.integrations.mcp.to_mcp import create_server, serve  # noqa: E402
 
-__all__ = ["serve", "server_of"]
+__all__ = ["create_server", "serve"]

@@ -1,4 +1,4 @@
-"""Calls of `reset` and `step` from any number of clients -> episodes, each with an env of its own."""
+"""Episodes of an MCP server: one environment per episode, for any number of clients."""
 
 from __future__ import annotations
 
@@ -14,79 +14,80 @@ from palestra.errors import EpisodeOver, ResetNeeded
 from palestra.seeding import check_seed, child_seed
 from palestra.types import Observation, Step
 
-MOST = 256  # episodes at once; the one not played for longest makes room
+MAX_EPISODES = 256  # the least recently used one is closed for a new one
+MAX_IDLE = 4
 
 
 @dataclass(slots=True)
 class Episode:
-    """One client's game."""
+    """Running episode of one client."""
 
     key: str
     env: Env
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # steps of one episode follow each other
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # steps of one episode run one after the other
     over: bool = False
 
 
 class Episodes:
-    """Every episode that is being played. `single`: there is one client, so its last one need not be named."""
+    """All running episodes. With `single` there is one client, whose steps need not name their episode."""
 
     def __init__(self, make: Callable[[], Env], *, single: bool, seed: int | None = None) -> None:
         self.single = single
         self._make = make
         self._seed = seed
-        self._begun = 0
-        self._playing: OrderedDict[str, Episode] = OrderedDict()
-        self._idle: list[Env] = []  # of episodes that ended well, to be used again
+        self._started = 0
+        self._running: OrderedDict[str, Episode] = OrderedDict()
+        self._idle: list[Env] = []  # environments of finished episodes, for reuse
 
     async def reset(self, seed: int | None) -> tuple[Episode, Observation, dict[str, Any]]:
+        """Start an episode."""
         if self.single:
-            for key in list(self._playing):  # a second game, and nobody can come back to the first
+            for key in list(self._running):  # the client cannot name its previous episode
                 await self._drop(key)
-        while len(self._playing) >= MOST:
-            await self._drop(next(iter(self._playing)))
-        wanted = check_seed(seed) if seed is not None else self._next_seed()
+        while len(self._running) >= MAX_EPISODES:
+            await self._drop(next(iter(self._running)))
+        episode_seed = check_seed(seed) if seed is not None else self._next_seed()
         env = self._idle.pop() if self._idle else await asyncio.to_thread(self._make)
         episode = Episode(key=secrets.token_hex(8), env=env)
-        observation, info = await env.areset(seed=wanted)
-        self._playing[episode.key] = episode
+        observation, info = await env.areset(seed=episode_seed)
+        self._running[episode.key] = episode
         return episode, observation, info
 
     async def step(self, key: str | None, action: str) -> tuple[Episode, Step]:
-        episode = self._found(key)
-        async with episode.turn:
+        """Take an action in the episode `key`."""
+        episode = self._find(key)
+        async with episode.lock:
             if episode.over:
-                raise EpisodeOver("the episode is over; call reset for another one")
+                raise EpisodeOver("the episode is over; call reset to start another one")
             step = await episode.env.astep(action)
             episode.over = step.done
         return episode, step
 
     def close(self) -> None:
-        for env in [*(episode.env for episode in self._playing.values()), *self._idle]:
+        for env in [*(episode.env for episode in self._running.values()), *self._idle]:
             env.close()
-        self._playing.clear()
+        self._running.clear()
         self._idle.clear()
 
     def _next_seed(self) -> int | None:
         if self._seed is None:
             return None
-        self._begun += 1
-        return self._seed if self._begun == 1 else child_seed(self._seed, f"episode {self._begun}")
+        self._started += 1
+        return self._seed if self._started == 1 else child_seed(self._seed, f"episode {self._started}")
 
-    def _found(self, key: str | None) -> Episode:
-        if key is None and self.single and self._playing:
-            key = next(reversed(self._playing))
+    def _find(self, key: str | None) -> Episode:
+        if key is None and self.single and self._running:
+            key = next(reversed(self._running))
         if key is None:
-            raise ResetNeeded("no episode has begun; call reset first")
-        if key not in self._playing:
-            raise ResetNeeded(
-                f"there is no episode {key[:40]!r} (any more); call reset, which tells the name of a new one"
-            )
-        self._playing.move_to_end(key)
-        return self._playing[key]
+            raise ResetNeeded("no episode is running; call reset first")
+        if key not in self._running:
+            raise ResetNeeded(f"no episode {key[:40]!r}, or it has been closed; call reset, which returns a new one")
+        self._running.move_to_end(key)
+        return self._running[key]
 
     async def _drop(self, key: str) -> None:
-        episode = self._playing.pop(key)
-        if episode.over and len(self._idle) < 4:
+        episode = self._running.pop(key)
+        if episode.over and len(self._idle) < MAX_IDLE:
             self._idle.append(episode.env)
         else:
             await episode.env.aclose()

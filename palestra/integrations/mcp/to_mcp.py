@@ -1,4 +1,4 @@
-"""An environment's id -> an MCP server with two tools, `reset` and `step`."""
+"""MCP server for one environment, with the tools `reset` and `step`."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ from palestra.registry import get_spec, make
 from palestra.types import Observation
 
 _INSTRUCTIONS = """\
-This server offers the environment {id}: {summary}
-Call `reset` to begin an episode and read the rules; then call `step` with one action at a time, written as the rules \
-say, until the answer tells that the episode is over. A reward of 1 in all means that the task is solved."""
-_PICTURES = ((b"\x89PNG", "image/png"), (b"\xff\xd8", "image/jpeg"), (b"GIF8", "image/gif"), (b"RIFF", "image/webp"))
+This server provides the environment {id}: {summary}
+Call `reset` to start an episode and read its rules. Then call `step` with one action at a time, in the format that \
+the rules describe, until the result says that the episode is over. A total reward of 1 means the task is solved."""
+_IMAGE_TYPES = ((b"\x89PNG", "image/png"), (b"\xff\xd8", "image/jpeg"), (b"GIF8", "image/gif"), (b"RIFF", "image/webp"))
 
 
-def server_of(
+def create_server(
     env_id: str, *, single: bool = True, seed: int | None = None, tools: Sequence[Any] = (), **kwargs: Any
 ) -> MCPServer[Any]:
-    """The SDK's server, not yet running. `single`: for one client, which then need not name its episode."""
-    return _built(env_id, single=single, seed=seed, tools=tools, **kwargs)[0]
+    """Return an MCPServer of the SDK, not yet running.
+
+    With `single` it serves one client, whose steps need not name their episode.
+    """
+    return _build(env_id, single=single, seed=seed, tools=tools, **kwargs)[0]
 
 
-def _built(
+def _build(
     env_id: str, *, single: bool, seed: int | None, tools: Sequence[Any], **kwargs: Any
 ) -> tuple[MCPServer[Any], Episodes]:
     spec = get_spec(env_id)
     with make(env_id, tools=tools, **kwargs):
-        pass  # a wrong keyword is told now, not to the first client
+        pass  # fail now on a wrong keyword, not at the first reset
     episodes = Episodes(lambda: make(env_id, tools=tools, **kwargs), single=single, seed=seed)
 
     @asynccontextmanager
@@ -55,40 +58,42 @@ def _built(
         version=__version__,
         instructions=_INSTRUCTIONS.format(id=env_id, summary=spec.summary or "a text environment"),
         log_level="WARNING",
-        lifespan=lifespan if single else None,  # over HTTP a lifespan is a session's, and episodes outlive those
+        lifespan=lifespan
+        if single
+        else None,  # over HTTP every MCP session has its own lifespan, and episodes outlive it
     )
 
     async def reset(seed: int | None = None) -> CallToolResult:
-        """Begin an episode: the task, its rules, and the format of actions. The same seed gives the same episode."""
-        with _told():
+        """Start an episode: returns the task, its rules and the format of actions. Equal seeds give equal episodes."""
+        with _tool_errors():
             episode, observation, info = await episodes.reset(seed)
-        facts: dict[str, Any] = {"episode": episode.key, "info": _plain(info)}
-        note = None if single else f'[episode "{episode.key}": name it in every step]'
-        return _answer(observation, facts, note)
+        structured: dict[str, Any] = {"episode": episode.key, "info": _jsonable(info)}
+        note = None if single else f'[episode "{episode.key}": pass it to every step]'
+        return _tool_result(observation, structured, note)
 
-    async def stepped(episode: str | None, action: str) -> CallToolResult:
-        with _told():
-            played, step = await episodes.step(episode, action)
-        facts = {
-            "episode": played.key,
+    async def run_step(episode: str | None, action: str) -> CallToolResult:
+        with _tool_errors():
+            running, step = await episodes.step(episode, action)
+        structured = {
+            "episode": running.key,
             "reward": step.reward,
             "terminated": step.terminated,
             "truncated": step.truncated,
-            "info": _plain(step.info),
+            "info": _jsonable(step.info),
         }
         note = f"[reward {step.reward:g}]" if step.reward else None
         if step.done:
             outcome = "solved" if step.info.get("success") else "not solved"
             note = f"[reward {step.reward:g}; the episode is over: {outcome}]"
-        return _answer(step.observation, facts, note)
+        return _tool_result(step.observation, structured, note)
 
     async def step(action: str) -> CallToolResult:
-        """Take one action in the episode that `reset` began, written as its rules say."""
-        return await stepped(None, action)
+        """Take one action in the running episode, in the format that `reset` described."""
+        return await run_step(None, action)
 
     async def step_in(episode: str, action: str) -> CallToolResult:
-        """Take one action, written as the rules say, in the episode whose name `reset` told."""
-        return await stepped(episode, action)
+        """Take one action, in the format that `reset` described, in the episode that it returned."""
+        return await run_step(episode, action)
 
     server.add_tool(reset, name="reset", structured_output=False)
     server.add_tool(step if single else step_in, name="step", structured_output=False)
@@ -105,18 +110,21 @@ def serve(
     ready: Callable[[str], None] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Serve until the client leaves (standard input and output) or forever (`http`, a port; 0 for a free one)."""
-    server, episodes = _built(env_id, single=http is None, seed=seed, tools=tools, **kwargs)
+    """Serve an environment over standard input and output until the client leaves, or over HTTP on the port `http`.
+
+    `http=0` selects a free port. `ready` is called with the URL.
+    """
+    server, episodes = _build(env_id, single=http is None, seed=seed, tools=tools, **kwargs)
     logging.getLogger("mcp").setLevel(logging.ERROR)
     if http is None:
-        server.run("stdio")  # what an env prints goes to standard error meanwhile: the SDK sees to it
+        server.run("stdio")  # the SDK redirects what the environment prints to standard error
         return
     port = http or _free_port(host)
     address = f"http://{host}:{port}/mcp"
     if ready is not None:
         ready(address)
     else:
-        sys.stderr.write(f"{env_id} at {address} (Ctrl-C stops)\n")
+        sys.stderr.write(f"Serving {env_id} at {address} (press Ctrl-C to stop)\n")
         sys.stderr.flush()
     try:
         server.run("streamable-http", host=host, port=port)
@@ -126,14 +134,14 @@ def serve(
 
 def _free_port(host: str) -> int:
     try:
-        with socket.create_server((host, 0)) as held:
-            return int(held.getsockname()[1])
+        with socket.create_server((host, 0)) as listener:
+            return int(listener.getsockname()[1])
     except OSError as err:
         raise EnvFailed(f"cannot listen on {host}: {err.strerror}") from err
 
 
-class _told:  # noqa: N801  # reads as a statement
-    """What is wrong with a call, in words the client's model reads; anything else is the server's own failure."""
+class _tool_errors:  # noqa: N801  # a context manager
+    """Report errors of the caller and of the infrastructure to the model; other exceptions are bugs of the server."""
 
     def __enter__(self) -> None:
         return None
@@ -143,25 +151,25 @@ class _told:  # noqa: N801  # reads as a statement
             raise ToolError(str(err)) from err
 
 
-def _answer(observation: Observation, facts: dict[str, Any], note: str | None) -> CallToolResult:
-    blocks = [_block(part) for part in _parts(observation)]
+def _tool_result(observation: Observation, structured: dict[str, Any], note: str | None) -> CallToolResult:
+    blocks = [_content_block(part) for part in _parts(observation)]
     if note is not None:
         blocks.append(TextContent(type="text", text=note))
-    return CallToolResult(content=blocks, structured_content=facts)
+    return CallToolResult(content=blocks, structured_content=structured)
 
 
 def _parts(observation: Observation) -> Sequence[Any]:
     return [{"type": "text", "text": observation}] if isinstance(observation, str) else observation
 
 
-def _block(part: Any) -> ContentBlock:
+def _content_block(part: Any) -> ContentBlock:
     if part["type"] == "text":
         return TextContent(type="text", text=part["text"])
     raw: bytes = part["image"]
-    kind = next((kind for start, kind in _PICTURES if raw.startswith(start)), "application/octet-stream")
-    return ImageContent(type="image", data=base64.b64encode(raw).decode(), mime_type=kind)
+    mime_type = next((kind for start, kind in _IMAGE_TYPES if raw.startswith(start)), "application/octet-stream")
+    return ImageContent(type="image", data=base64.b64encode(raw).decode(), mime_type=mime_type)
 
 
-def _plain(info: dict[str, Any]) -> Any:
-    """What JSON can hold of an info."""
+def _jsonable(info: dict[str, Any]) -> Any:
+    """Return `info` with values that JSON cannot hold as text."""
     return json.loads(json.dumps(info, default=repr))

@@ -1,12 +1,12 @@
-"""Things that go wrong on purpose, for tests of what has to survive them: environments, and a server in between.
+"""Fault injection for tests: environments that fail, and a proxy that corrupts the traffic of a server.
 
 `palestra serve fault: --import palestra.server.fault_injection.envs` serves the environments;
-`FaultyServer(url, drop=0.01, ...)` stands before any server and spoils what passes through it.
+`FaultyProxy(url, drop=0.01, ...)` forwards to any server and injects faults into its responses.
 """
 
 from __future__ import annotations
 
-from palestra.server.fault_injection.proxy import FaultyServer
-from palestra.server.fault_injection.wrapper import Faulty
+from palestra.server.fault_injection.proxy import FaultyProxy
+from palestra.server.fault_injection.wrapper import FaultyEnv
 
-__all__ = ["Faulty", "FaultyServer"]
+__all__ = ["FaultyEnv", "FaultyProxy"]

@@ -1,6 +1,6 @@
-"""Registers `fault:` environments when it is imported: guessing games that go wrong, one way each.
+"""Register the `fault:` environments on import: guessing games with one kind of failure each.
 
-They are not among the registered ones otherwise, since they break the laws on purpose.
+They are not in the catalog, since they violate the invariants of environments on purpose.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from typing import Any
 
 from palestra import registry
 from palestra.core import Env
-from palestra.server.fault_injection.wrapper import Faulty
+from palestra.server.fault_injection.wrapper import FaultyEnv
 from palestra.spec import EnvSpec
 
 KINDS = {
-    "Slow": ("slow", "every step takes 0.2 s longer"),
-    "Hang": ("hang", "a step that never ends"),
-    "Raise": ("raises", "a step that raises"),
-    "Crash": ("crash", "a step that ends its process"),
-    "Grow": ("grow", "8 MB more with every step"),
-    "WrongSeed": ("wrong_seed", "begins another episode than was asked for"),
+    "Slow": ("slow", "Every step takes 0.2 s longer."),
+    "Hang": ("hang", "A step never returns."),
+    "Raise": ("raises", "A step raises an exception."),
+    "Crash": ("crash", "A step ends its process."),
+    "Grow": ("grow", "Every step allocates 8 MB more."),
+    "WrongSeed": ("wrong_seed", "A reset starts a different episode than the seed selects."),
 }
 
 
 def make_faulty(*, kind: str, rate: float = 1.0, **kwargs: Any) -> Env:
-    """A guessing game that goes wrong as `kind` says, in `rate` of its steps; `kwargs` are Faulty's."""
+    """Return a guessing game that fails as `kind` describes in `rate` of its steps; `kwargs` go to FaultyEnv."""
     rates: dict[str, Any] = {kind: rate}
-    return Faulty(registry.make("game:GuessTheNumber-v0-hard"), **rates, **kwargs)
+    return FaultyEnv(registry.make("game:GuessTheNumber-v0-hard"), **rates, **kwargs)
 
 
-for _name, (_kind, _told) in KINDS.items():
+for _name, (_kind, _summary) in KINDS.items():
     registry.register_spec(
         EnvSpec(
             id=f"fault:{_name}-v0",
             entry_point="palestra.server.fault_injection.envs:make_faulty",
             kwargs={"kind": _kind},
-            summary=_told,
+            summary=_summary,
         )
     )

@@ -1,7 +1,7 @@
-"""FaultyServer: stands before a server and spoils what passes: late, lost, twice, out of order, half-open.
+"""Proxy that delays, drops, duplicates, reorders and corrupts the responses of a server.
 
-It relays connections byte for byte towards the server. What comes back is cut into answers (HTTP responses, WebSocket
-messages), and each of them meets its fate, drawn from `seed`.
+Bytes towards the server pass unchanged. The bytes back are split into responses (HTTP responses, WebSocket messages),
+and each of them gets a random fault, drawn from `seed`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fates:
-    """The probabilities of what happens to one answer; what is left passes as it is."""
+class FaultRates:
+    """Probability of each fault per response; the rest pass unchanged."""
 
-    drop: float = 0.0  # carried out, but the connection breaks before the answer
-    delay: float = 0.0  # `seconds` late
-    duplicate: float = 0.0  # twice
-    reorder: float = 0.0  # after the next answer on its connection
-    half_open: float = 0.0  # nothing comes any more, and the connection stays
-    garbage: float = 0.0  # bytes that mean nothing, then the end
+    drop: float = 0.0  # the request is executed, but the connection breaks before the response
+    delay: float = 0.0  # the response is `seconds` late
+    duplicate: float = 0.0  # the response is sent twice
+    reorder: float = 0.0  # the response is sent after the next one on its connection
+    half_open: float = 0.0  # nothing is sent any more, and the connection stays open
+    garbage: float = 0.0  # random bytes, then the connection is closed
 
     def draw(self, rng: Random) -> str:
+        """Return the name of a fault, or "pass"."""
         drawn = rng.random()
         for name in self.__slots__:
             rate: float = getattr(self, name)
@@ -42,25 +43,25 @@ class Fates:
         return "pass"
 
 
-class FaultyServer:
-    """A server like the one at `url`, but worse. `url` of this one is where clients go; `counts` tells what happened.
+class FaultyProxy:
+    """Proxy for the server at `url`. Clients connect to its own `url`; `counts` has the number of each fault.
 
-    with FaultyServer("http://localhost:8100", drop=0.01, seed=1) as faulty:
+    with FaultyProxy("http://localhost:8100", drop=0.01, seed=1) as faulty:
         env = palestra.make(f"{faulty.url}/game:Wordle-v0-hard", recover="replay")
     """
 
-    def __init__(self, url: str, *, seconds: float = 0.2, seed: int = 0, **fates: float) -> None:
+    def __init__(self, url: str, *, seconds: float = 0.2, seed: int = 0, **rates: float) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or parts.hostname is None:
-            raise BadValue(f"a server's address reads http://HOST:PORT, got {url!r}")
-        known = Fates.__slots__
-        for name, rate in fates.items():
-            if name not in known:
-                raise BadValue(f"{name!r} is none of {', '.join(known)}")
+            raise BadValue(f"the URL of a server must be http://HOST:PORT, got {url!r}")
+        names = FaultRates.__slots__
+        for name, rate in rates.items():
+            if name not in names:
+                raise BadValue(f"unknown fault {name!r}; choose from {', '.join(names)}")
             if not 0.0 <= rate <= 1.0:
-                raise BadValue(f"{name} is a probability, from 0 to 1, got {rate!r}")
+                raise BadValue(f"{name} must be a probability between 0 and 1, got {rate!r}")
         self._target = (parts.hostname, parts.port or 80)
-        self._fates = Fates(**fates)
+        self._rates = FaultRates(**rates)
         self._seconds = seconds
         self._rng = Random(seed)
         self.counts: Counter[str] = Counter()
@@ -81,7 +82,7 @@ class FaultyServer:
         self.close()
 
     def close(self) -> None:
-        """Break every connection."""
+        """Break all connections and stop."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
@@ -109,74 +110,74 @@ class FaultyServer:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
+            server_reader, server_writer = await asyncio.open_connection(*self._target)
         except OSError:
             writer.close()
             return
-        self._writers |= {writer, far_writer}
-        answers = asyncio.create_task(self._answers(far_reader, writer))
+        self._writers |= {writer, server_writer}
+        responses = asyncio.create_task(self._forward_responses(server_reader, writer))
         try:
             while data := await reader.read(CHUNK):
-                far_writer.write(data)
-                await far_writer.drain()
+                server_writer.write(data)
+                await server_writer.drain()
         except OSError:
             pass
         finally:
-            far_writer.close()
-            await asyncio.wait([answers], timeout=1.0)
-            answers.cancel()
+            server_writer.close()
+            await asyncio.wait([responses], timeout=1.0)
+            responses.cancel()
             writer.close()
-            self._writers -= {writer, far_writer}
+            self._writers -= {writer, server_writer}
 
-    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """From the server to the client, one answer at a time."""
-        held: bytes | None = None  # one that waits for the next
+    async def _forward_responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward responses from the server to the client, one at a time, with faults."""
+        delayed: bytes | None = None  # sent after the next response
         upgraded = False
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 if upgraded:
-                    answer = await _message(reader)
+                    response = await _read_message(reader)
                 else:
-                    answer, upgraded = await _response(reader)
-                    if upgraded:  # the handshake itself is let through
-                        writer.write(answer)
+                    response, upgraded = await _read_response(reader)
+                    if upgraded:  # the handshake passes unchanged
+                        writer.write(response)
                         continue
-                fate = self._fates.draw(self._rng)
-                self.counts[fate] += 1
-                if fate == "drop":
+                fault = self._rates.draw(self._rng)
+                self.counts[fault] += 1
+                if fault == "drop":
                     break
-                if fate == "half_open":
+                if fault == "half_open":
                     await asyncio.sleep(3_600)
-                if fate == "garbage":
+                if fault == "garbage":
                     writer.write(self._rng.randbytes(64))
                     break
-                if fate == "delay":
+                if fault == "delay":
                     await asyncio.sleep(self._seconds)
-                if fate == "reorder" and held is None and upgraded:
-                    held = answer
-                    self._later(writer, held)
+                if fault == "reorder" and delayed is None and upgraded:
+                    delayed = response
+                    self._send_later(writer, delayed)
                     continue
-                writer.write(answer)
-                if fate == "duplicate":
-                    writer.write(answer)
-                if held is not None:
-                    writer.write(held)
-                    held = None
+                writer.write(response)
+                if fault == "duplicate":
+                    writer.write(response)
+                if delayed is not None:
+                    writer.write(delayed)
+                    delayed = None
                 await writer.drain()
         writer.transport.abort()
 
-    def _later(self, writer: asyncio.StreamWriter, held: bytes) -> None:
-        """Where no other answer follows, one that was held back comes all the same, as its own duplicate might."""
+    def _send_later(self, writer: asyncio.StreamWriter, response: bytes) -> None:
+        """Send a reordered response even if no other follows; it may then arrive twice."""
 
         def send() -> None:
             if not writer.is_closing():
-                writer.write(held)
+                writer.write(response)
 
         self._loop.call_later(self._seconds, send)
 
 
-async def _response(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
-    """One HTTP response, and whether it turns the connection into a WebSocket."""
+async def _read_response(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
+    """Read one HTTP response; also return whether it upgrades the connection to a WebSocket."""
     head = await reader.readuntil(b"\r\n\r\n")
     lower = head.lower()
     if head.startswith(b"HTTP/1.1 101"):
@@ -193,8 +194,8 @@ async def _response(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
     return head + await reader.readexactly(int(rest.partition(b"\r\n")[0] or b"0")), False
 
 
-async def _message(reader: asyncio.StreamReader) -> bytes:
-    """One WebSocket message of a server's, whole."""
+async def _read_message(reader: asyncio.StreamReader) -> bytes:
+    """Read one WebSocket message of a server, with all its fragments."""
     message = b""
     while True:
         head = await reader.readexactly(2)

@@ -1,4 +1,4 @@
-"""Faulty: an environment that misbehaves at a known rate, the same way for the same seed."""
+"""Environment wrapper that injects failures at a given rate, reproducibly per seed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from palestra.seeding import Rng, child_seed
 from palestra.types import Step
 
 
-class Faulty(Wrapper):
-    """`env`, whose steps go wrong with these probabilities, drawn from the episode's seed and the turn.
+class FaultyEnv(Wrapper):
+    """Make steps of `env` fail with the given probabilities, drawn from the seed of the episode and the turn.
 
     `slow` sleeps `seconds` first; `hang` never returns; `raises` raises RuntimeError; `crash` ends the process at once,
-    as a segmentation fault would; `grow` keeps `megabytes` more for good. `wrong_seed` begins another episode than the
-    one asked for, with that probability.
+    like a segmentation fault; `grow` leaks `megabytes`. `wrong_seed` is the probability that a reset starts a different
+    episode than the seed selects.
     """
 
     def __init__(
@@ -38,19 +38,19 @@ class Faulty(Wrapper):
         self._wrong_seed = wrong_seed
         for name, rate in (*self._rates.items(), ("wrong_seed", wrong_seed)):
             if not 0.0 <= rate <= 1.0:
-                raise BadValue(f"{name} is a probability, from 0 to 1, got {rate!r}")
+                raise BadValue(f"{name} must be a probability between 0 and 1, got {rate!r}")
         self._seconds = seconds
         self._megabytes = megabytes
         self._turn = 0
         self._episode = 0
-        self._kept: list[bytearray] = []
+        self._leaked: list[bytearray] = []
 
     @property
     def inline(self) -> bool:  # type: ignore[override]
-        return False  # a step may take long
+        return False  # steps may be slow
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        if seed is not None and self._chance(seed, "seed") < self._wrong_seed:
+        if seed is not None and self._draw(seed, "seed") < self._wrong_seed:
             seed += 1
         observation, info = self.env.reset(seed=seed, options=options)
         self._turn, self._episode = 0, info["seed"]
@@ -58,26 +58,26 @@ class Faulty(Wrapper):
 
     def step(self, action: str) -> Step:
         self._turn += 1
-        drawn = self._chance(self._episode, str(self._turn))
+        drawn = self._draw(self._episode, str(self._turn))
         for name, rate in self._rates.items():
             if drawn < rate:
-                self._go_wrong(name)
+                self._fail(name)
                 break
             drawn -= rate
         return self.env.step(action)
 
-    def _chance(self, seed: int, what: str) -> float:
-        return Rng(child_seed(seed, "fault", what)).random()
+    def _draw(self, seed: int, label: str) -> float:
+        return Rng(child_seed(seed, "fault", label)).random()
 
-    def _go_wrong(self, how: str) -> None:
-        if how == "slow":
+    def _fail(self, kind: str) -> None:
+        if kind == "slow":
             time.sleep(self._seconds)
-        elif how == "hang":
+        elif kind == "hang":
             while True:
                 time.sleep(3_600)
-        elif how == "raises":
-            raise RuntimeError(f"told to raise in turn {self._turn}")
-        elif how == "crash":
+        elif kind == "raises":
+            raise RuntimeError(f"injected failure in turn {self._turn}")
+        elif kind == "crash":
             os._exit(70)
         else:
-            self._kept.append(bytearray(int(self._megabytes * 2**20)))
+            self._leaked.append(bytearray(int(self._megabytes * 2**20)))
