@@ -1,4 +1,4 @@
-"""Tool, the contract every tool keeps: arguments in, a result the model reads out; and tools from plain functions."""
+"""Base classes of tools, and tools made from plain functions."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from palestra.errors import BadValue, InfrastructureError, ToolFailed
-from palestra.tools.schema import fitted, schema_of, summary_of
+from palestra.tools.schema import check_arguments, function_schema, summary
 from palestra.types import Observation
 
 __all__ = ["BadCall", "FunctionTool", "Tool", "ToolResult", "Toolset", "tool"]
 
 if TYPE_CHECKING:
-    import asyncio  # elsewhere when used: wrappers are imported by many who call no tool
+    import asyncio  # imported where used: many import wrappers without calling a tool
     from concurrent.futures import Future
 
 T = TypeVar("T")
 
 
 class BadCall(Exception):
-    """Raised by a tool for a call the model got wrong; the model reads the message. Not an infrastructure problem."""
+    """Raised by a tool for an invalid call. The model reads the message; the episode continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What came of one call."""
+    """Result of one call."""
 
-    text: Observation  # what the model reads
-    ok: bool = True  # False: the call was wrong, or the program in it; the model may do better
-    info: Mapping[str, Any] = field(default_factory=dict)  # for records: a status, seconds; JSON-able
+    text: Observation  # shown to the model
+    ok: bool = True  # False if the call was invalid or the program in it failed
+    info: Mapping[str, Any] = field(default_factory=dict)  # JSON-serializable details, such as status and seconds
 
 
-def _takes_anything(function: Callable[..., Any]) -> bool:
-    """`**arguments`: the schema is not in the hints but set on the instance."""
+def _has_var_keywords(function: Callable[..., Any]) -> bool:
+    """Return whether `function` takes `**arguments`; then its schema is set on the instance."""
     return bool(function.__code__.co_flags & inspect.CO_VARKEYWORDS)
 
 
@@ -49,47 +49,47 @@ def _snake(name: str) -> str:
 
 
 class Toolset:
-    """What `tools=[...]` holds: one tool, or several that share a server or a session.
+    """An element of `tools=[...]`: one tool, or several that share a server or a session.
 
-    Every episode calls `open` once and works with what it returns until `close`. What keeps no state between calls
-    returns itself, which is the default. A set with a state per episode returns a fresh set; its `close` ends that
-    episode only, and its `fork` is an independent copy in mid-episode.
+    Every episode calls `open` once and uses the returned set until `close`. A set without state returns itself, which
+    is the default. A set with state per episode returns a new set; its `close` ends that episode only, and its `fork`
+    is an independent copy in mid-episode.
     """
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools themselves. Known before `open`, so that a model can be told of them."""
+        """The tools of this set; available before `open`, for the instructions to the model."""
         return ()
 
-    def open(self, *, seed: int) -> Toolset:  # noqa: ARG002  # those with chance or state need it
-        """The set for one episode; `seed` is the episode's, for tools in which chance plays a part."""
+    def open(self, *, seed: int) -> Toolset:  # noqa: ARG002  # for tools with randomness or state
+        """Return the set for one episode; `seed` is the seed of the episode."""
         return self
 
     async def aopen(self, *, seed: int) -> Toolset:
-        """`open`, without blocking the event loop."""
+        """Open without blocking the event loop."""
         if type(self).open is Toolset.open:
             return self
         return await in_thread(self.open, seed=seed)
 
     def close(self) -> None:
-        """End what `open` began. May be called twice."""
+        """Release the resources of the episode. Idempotent."""
 
     async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
+        """Close without blocking the event loop."""
         if type(self).close is not Toolset.close:
             await in_thread(self.close)
 
     def fork(self) -> Toolset:
-        """An independent copy in mid-episode; what keeps no state is its own copy."""
+        """Return an independent copy in mid-episode; a set without state returns itself."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Toolset:
-        memo[id(self)] = twin = self.fork()
-        return twin
+        memo[id(self)] = copied = self.fork()
+        return copied
 
 
 class Tool(Toolset):
-    """One tool: a subclass writes `call`, with typed, named arguments.
+    """A single tool. A subclass defines `call` with typed, named arguments.
 
     ```
     class Dice(Tool):
@@ -99,21 +99,21 @@ class Tool(Toolset):
             return str(random.randint(1, sides))
     ```
 
-    Name, description and the JSON schema of the arguments come from the class, its docstring and the hints of `call`,
-    unless set. `call` may be `async def` (it runs on one event loop shared by all tools, so that connections can be
-    kept); a tool that is better off on the caller's own loop writes `acall` beside it.
+    Name, description and the JSON schema of the arguments are taken from the class name, its docstring and the type
+    hints of `call`, unless they are set explicitly. `call` may be `async def`; it then runs on one event loop shared by
+    all tools, so that connections can be reused. A tool that should run on the caller's loop also defines `acall`.
 
-    What `call` returns is what the model reads: text, or anything JSON can hold, or a ToolResult. What it raises:
-    BadCall and ordinary exceptions become an error that the model reads; InfrastructureError, ConnectionError,
-    TimeoutError and MemoryError mean that the tool itself broke (ToolFailed: the episode is retried).
+    `call` returns what the model reads: text, a JSON-serializable value or a ToolResult. BadCall and ordinary
+    exceptions become an error message for the model. InfrastructureError, ConnectionError, TimeoutError and MemoryError
+    mean that the tool itself failed: they raise ToolFailed, and the episode is retried.
     """
 
     name: str = ""
     description: str = ""
     parameters: Mapping[str, Any] = {}
-    tag: str | None = None  # `<tag>...</tag>` calls it, too; the text between is the argument `body`
+    tag: str | None = None  # `<tag>...</tag>` also calls the tool, with the enclosed text as argument `body`
     body: str | None = None
-    fences: tuple[str, ...] = ()  # a fenced block in one of these languages calls it, too
+    fences: tuple[str, ...] = ()  # a fenced code block in one of these languages also calls the tool
     example: Mapping[str, Any] | None = None  # arguments shown in the instructions
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -123,21 +123,21 @@ class Tool(Toolset):
             if "name" not in own and not any(base.__dict__.get("name") for base in cls.__mro__[1:]):
                 cls.name = _snake(cls.__name__)
             if "description" not in own:
-                cls.description = summary_of(cls.__doc__ or own["call"].__doc__)
-            if "parameters" not in own and not _takes_anything(own["call"]):
-                cls.parameters = schema_of(own["call"], cls.__doc__ or "")
+                cls.description = summary(cls.__doc__ or own["call"].__doc__)
+            if "parameters" not in own and not _has_var_keywords(own["call"]):
+                cls.parameters = function_schema(own["call"], cls.__doc__ or "")
 
-    if TYPE_CHECKING:  # each tool takes arguments of its own
+    if TYPE_CHECKING:  # every tool has its own arguments
         call: Callable[..., Any]
         acall: Callable[..., Coroutine[Any, Any, Any]]
     else:
 
         def call(self, **arguments: Any) -> Any:  # noqa: ARG002
-            """Do what the tool does."""
-            raise BadValue(f"{type(self).__name__} has no `call`: a tool's class writes one")
+            """Execute the tool."""
+            raise BadValue(f"{type(self).__name__} must define `call`")
 
         async def acall(self, **arguments: Any) -> Any:
-            """`call` for async callers."""
+            """Execute the tool for async callers."""
             if inspect.iscoroutinefunction(self.call):
                 return await _on_loop(self.call(**arguments))
             return await in_thread(self.call, **arguments)
@@ -157,52 +157,52 @@ class Tool(Toolset):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As OpenAI's API and chat templates take it."""
+        """The tool in the format of OpenAI's API and chat templates."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
     def run(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """`call` with a model's arguments, checked; whatever it returns or raises as a ToolResult or ToolFailed."""
-        values, wrong = fitted(arguments, self.parameters)
-        if wrong is not None:
-            return ToolResult(text=f"Error: {self.name}: {wrong}", ok=False, info={"error": "arguments"})
+        """Check a model's arguments and call the tool; raise ToolFailed if the tool itself fails."""
+        values, error = check_arguments(arguments, self.parameters)
+        if error is not None:
+            return ToolResult(text=f"Error: {self.name}: {error}", ok=False, info={"error": "arguments"})
         try:
-            said = self.call(**values)
-            return as_result(on_tool_loop(said).result() if inspect.isawaitable(said) else said)
-        except Exception as err:  # noqa: BLE001  # sorted into the model's mistake and ours
-            return self._failed(err)
+            value = self.call(**values)
+            return as_result(on_tool_loop(value).result() if inspect.isawaitable(value) else value)
+        except Exception as err:  # noqa: BLE001  # either the model's mistake or a failure of the tool
+            return self._error_result(err)
 
     async def arun(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """`run`, without blocking the event loop."""
-        values, wrong = fitted(arguments, self.parameters)
-        if wrong is not None:
-            return ToolResult(text=f"Error: {self.name}: {wrong}", ok=False, info={"error": "arguments"})
+        """Run without blocking the event loop."""
+        values, error = check_arguments(arguments, self.parameters)
+        if error is not None:
+            return ToolResult(text=f"Error: {self.name}: {error}", ok=False, info={"error": "arguments"})
         try:
             return as_result(await self.acall(**values))
         except Exception as err:  # noqa: BLE001
-            return self._failed(err)
+            return self._error_result(err)
 
-    def _failed(self, err: Exception) -> ToolResult:
+    def _error_result(self, err: Exception) -> ToolResult:
         if isinstance(err, InfrastructureError):
             raise err
         if isinstance(err, ConnectionError | TimeoutError | MemoryError):
             raise ToolFailed(f"{self.name}: {type(err).__name__}: {err}") from err
-        said = str(err) if isinstance(err, BadCall) else f"{type(err).__name__}: {err}"
-        return ToolResult(text=f"Error: {said}", ok=False, info={"error": type(err).__name__})
+        message = str(err) if isinstance(err, BadCall) else f"{type(err).__name__}: {err}"
+        return ToolResult(text=f"Error: {message}", ok=False, info={"error": type(err).__name__})
 
 
 class FunctionTool(Tool):
-    """A plain typed function with a docstring as a tool."""
+    """A tool made from a typed function with a docstring."""
 
     def __init__(self, function: Callable[..., Any], *, name: str | None = None) -> None:
         self.function = function
         self.name = str(name or getattr(function, "__name__", ""))
         if not self.name.isidentifier():
-            raise BadValue(f"{function!r} has no name a model could call; give one with tool(function, name=...)")
-        self.description = summary_of(function.__doc__)
+            raise BadValue(f"{function!r} has no valid tool name; give one with tool(function, name=...)")
+        self.description = summary(function.__doc__)
         if not self.description:
-            raise BadValue(f"give {self.name} a docstring: it is what the model is told of it")
-        self.parameters = schema_of(function)
+            raise BadValue(f"{self.name} needs a docstring, which describes the tool to the model")
+        self.parameters = function_schema(function)
 
     def call(self, **arguments: Any) -> Any:
         return self.function(**arguments)
@@ -214,28 +214,32 @@ class FunctionTool(Tool):
 
 
 def tool(function: Callable[..., Any], *, name: str | None = None) -> FunctionTool:
-    """`function` as a tool; works as a decorator, too."""
+    """Make a tool from a function; can be used as a decorator."""
     return FunctionTool(function, name=name)
 
 
-def as_result(said: Any) -> ToolResult:
-    """What a tool returned, as a ToolResult."""
-    if isinstance(said, ToolResult):
-        return said
-    if isinstance(said, str):
-        return ToolResult(text=said)
-    if isinstance(said, list) and said and all(isinstance(part, dict) and part.get("type") in _PARTS for part in said):
-        return ToolResult(text=copy.copy(said))
-    return ToolResult(text=json.dumps(said, ensure_ascii=False, default=repr))
+def as_result(value: Any) -> ToolResult:
+    """Convert the return value of a tool to a ToolResult."""
+    if isinstance(value, ToolResult):
+        return value
+    if isinstance(value, str):
+        return ToolResult(text=value)
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(part, dict) and part.get("type") in _PARTS for part in value)
+    ):
+        return ToolResult(text=copy.copy(value))
+    return ToolResult(text=json.dumps(value, ensure_ascii=False, default=repr))
 
 
 _PARTS = ("text", "image")
-_loop: asyncio.AbstractEventLoop | None = None  # the thread's
+_loop: asyncio.AbstractEventLoop | None = None  # of the tools' thread
 _lock = threading.Lock()
 
 
 def on_tool_loop(work: Awaitable[T]) -> Future[T]:
-    """Start `work` on the one event loop that async tools share: a thread of its own, so that sync callers can wait."""
+    """Start `work` on the event loop that async tools share; it runs in its own thread, so sync callers can wait."""
     import asyncio
 
     global _loop
@@ -251,7 +255,7 @@ def on_tool_loop(work: Awaitable[T]) -> Future[T]:
 
 
 async def in_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """`function`, without blocking the event loop."""
+    """Call `function` in a thread, without blocking the event loop."""
     from asyncio import to_thread
 
     return await to_thread(function, *args, **kwargs)
@@ -264,7 +268,7 @@ async def _on_loop(work: Awaitable[T]) -> T:
 
 
 def _forget_loop() -> None:
-    """A forked child has the object, but not the thread that ran it."""
+    """Drop the loop in a forked child, where its thread does not exist."""
     global _loop, _lock
     _loop, _lock = None, threading.Lock()
 

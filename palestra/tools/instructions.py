@@ -1,4 +1,4 @@
-"""Tools -> what a model is told of them: what there is, what each takes, how to call it, how often."""
+"""Instructions for a model: the available tools, their arguments, how to call them and how often."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from palestra.tools.base import Tool
 
 
 def instructions(tools: Sequence[Tool], *, fences: bool = True, max_calls: int | None = None) -> str:
-    """The text behind a task's prompt; "" where there are no tools."""
+    """Return the text to append to a task's prompt; "" without tools."""
     if not tools:
         return ""
     parts = ["You may use tools before you answer." if len(tools) > 1 else "You may use a tool before you answer."]
-    parts += [_described(tool) for tool in tools]
-    parts.append(_ways(tools, fences=fences))
-    budget = "" if max_calls is None else f" You have {max_calls} tool call{'s' if max_calls != 1 else ''} in all."
+    parts += [_description(tool) for tool in tools]
+    parts.append(_call_forms(tools, fences=fences))
+    budget = "" if max_calls is None else f" You have {max_calls} tool call{'s' if max_calls != 1 else ''} in total."
     parts.append(f"End your message with the call; its result comes back in the next message.{budget}")
     return "\n".join(parts)
 
 
-def _described(tool: Tool) -> str:
+def _description(tool: Tool) -> str:
     properties: dict[str, Any] = tool.parameters.get("properties", {})
     required = tool.parameters.get("required", ())
-    shown = ", ".join(
+    arguments = ", ".join(
         f"{name}{'' if name in required else '?'}: {_kind(schema)}" for name, schema in properties.items()
     )
-    lines = [f"- {tool.name}({shown}): {' '.join(tool.description.split())}"]
+    lines = [f"- {tool.name}({arguments}): {' '.join(tool.description.split())}"]
     lines += [f"    {name}: {schema['description']}" for name, schema in properties.items() if "description" in schema]
     return "\n".join(lines)
 
@@ -41,14 +41,14 @@ def _kind(schema: dict[str, Any]) -> str:
     return f"list of {_kind(schema['items'])}" if kind == "array" and "items" in schema else str(kind)
 
 
-def _ways(tools: Sequence[Tool], *, fences: bool) -> str:
-    """How to call: a tool's own short form where it has one, and the general one."""
+def _call_forms(tools: Sequence[Tool], *, fences: bool) -> str:
+    """Describe how to call the tools: the tag or fenced block of a tool, and the general form."""
     short = [f"<{tool.tag}>{tool.body}</{tool.tag}>" for tool in tools if tool.tag and tool.body]
     blocks = sorted({f"```{tool.fences[0]}" for tool in tools if tool.fences}) if fences else []
-    ways = [f"write {' or '.join(short)}"] if short else []
-    ways += [f"a fenced block ({', '.join(blocks)})"] if blocks else []
-    ways.append(f"<tool_call>{json.dumps({'name': tools[0].name, 'arguments': _example(tools[0])})}</tool_call>")
-    return f"To call {'one' if len(tools) > 1 else 'it'}, {', or '.join(ways)}."
+    forms = [f"write {' or '.join(short)}"] if short else []
+    forms += [f"a fenced block ({', '.join(blocks)})"] if blocks else []
+    forms.append(f"<tool_call>{json.dumps({'name': tools[0].name, 'arguments': _example(tools[0])})}</tool_call>")
+    return f"To call {'one' if len(tools) > 1 else 'it'}, {', or '.join(forms)}."
 
 
 def _example(tool: Tool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The Python tool: a model's code in, what it printed, the value of its last line and what went wrong out."""
+"""Python tool: runs a model's code in the sandbox and returns its output, last value and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.tools.sandbox import Limits, Result, Sandbox, SandboxSession, shar
 LIMITS = Limits(wall=10.0, cpu=10.0, memory=1 << 30, output=64 << 10)
 _STOPPED = {
     "time": "it ran longer than {wall:g} seconds",
-    "cpu": "it used more than {cpu:g} seconds of processor time",
+    "cpu": "it used more than {cpu:g} seconds of CPU time",
     "memory": "it needed more than {megabytes} MB of memory",
     "processes": "it started more than {processes} processes or threads",
     "output": "it printed more than {output} bytes; the rest is not shown",
@@ -23,9 +23,9 @@ _STOPPED = {
 
 
 class PythonTool(Tool):
-    """Python in a sandbox: what the code prints, and the value of a last line that is an expression.
+    """Runs Python code in a sandbox and returns its output and the value of a trailing expression.
 
-    `stateful=True` keeps variables from call to call within an episode. `sandbox`: another one than the process-wide.
+    `stateful=True` keeps variables between the calls of an episode. `sandbox` replaces the shared sandbox.
     """
 
     name = "python"
@@ -42,24 +42,26 @@ class PythonTool(Tool):
         limits: Limits = LIMITS,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """`mode` is for names: "python" is fresh, "python:stateful" is stateful."""
+        """`mode` is the part after the colon in tools=["python:stateful"]."""
         if mode not in ("fresh", "stateful"):
-            raise BadValue(f"the python tool is 'python' or 'python:stateful', got {mode!r}")
+            raise BadValue(
+                f"`mode` must be 'fresh' or 'stateful' (tools=['python'] or ['python:stateful']), got {mode!r}"
+            )
         self.stateful = stateful or mode == "stateful"
         self.limits = limits
-        kept = "Variables stay for the next call." if self.stateful else "Every call starts anew."
+        state = "Variables are kept between calls." if self.stateful else "Every call starts a new interpreter."
         self.description = (
-            "Run Python code and see what it prints; the value of a last line that is an expression is shown, too. "
-            f"numpy and sympy are installed. {kept} There is no network."
+            "Run Python code and return what it prints. If the last line is an expression, its value is also returned. "
+            f"numpy and sympy are installed. {state} There is no network access."
         )
         self._sandbox = sandbox
         if sandbox is None:
-            shared_sandbox()  # where there is none to be had, say so now and not in the middle of an episode
+            shared_sandbox()  # raises NoSandbox now rather than in the middle of an episode
 
-    def open(self, *, seed: int) -> _Episode:
-        return _Episode(self, seed)
+    def open(self, *, seed: int) -> _EpisodePythonTool:
+        return _EpisodePythonTool(self, seed)
 
-    async def aopen(self, *, seed: int) -> _Episode:
+    async def aopen(self, *, seed: int) -> _EpisodePythonTool:
         return self.open(seed=seed)
 
     @property
@@ -67,18 +69,18 @@ class PythonTool(Tool):
         return self._sandbox or shared_sandbox()
 
     def call(self, code: str) -> ToolResult:
-        """code: the program"""
-        return self.shown(self.sandbox.run(code, limits=self.limits, echo=True, brief=True))
+        """code: the Python code to run"""
+        return self.to_tool_result(self.sandbox.run(code, limits=self.limits, echo=True, brief=True))
 
     async def acall(self, code: str) -> ToolResult:
-        return self.shown(await self.sandbox.arun(code, limits=self.limits, echo=True, brief=True))
+        return self.to_tool_result(await self.sandbox.arun(code, limits=self.limits, echo=True, brief=True))
 
-    def shown(self, result: Result) -> ToolResult:
-        """A result as the model reads it."""
+    def to_tool_result(self, result: Result) -> ToolResult:
+        """Format a sandbox result for the model."""
         parts = [result.stdout.rstrip("\n"), result.stderr.rstrip("\n")]
         if result.limit is not None:
             limits = self.limits
-            why = _STOPPED[result.limit].format(
+            reason = _STOPPED[result.limit].format(
                 wall=limits.wall,
                 cpu=limits.cpu,
                 megabytes=limits.memory >> 20,
@@ -86,65 +88,67 @@ class PythonTool(Tool):
                 output=limits.output,
                 disk=limits.disk >> 20,
             )
-            parts.append(f"The program was stopped: {why}.")
+            parts.append(f"The program was stopped: {reason}.")
         elif result.signal is not None:
             parts.append(f"The program crashed ({result.signal}).")
         elif result.status == "error" and not result.stderr:
             parts.append(f"The program ended with exit code {result.exit_code}.")
         if result.ended and self.stateful:
-            parts.append("The interpreter was started anew: all variables are gone.")
+            parts.append("The interpreter was restarted: all variables are lost.")
         text = "\n".join(part for part in parts if part) or "(The program printed nothing.)"
         info = {"status": result.status, "limit": result.limit, "seconds": result.duration}
         return ToolResult(text=text, ok=result.ok, info=info)
 
 
-class _Episode(PythonTool):
-    """The tool within one episode: chance is the episode's, and so are the variables of a stateful one."""
+class _EpisodePythonTool(PythonTool):
+    """The tool within one episode, with its random seeds and, if stateful, its variables."""
 
-    def __init__(self, made: PythonTool, seed: int) -> None:
-        self.stateful = made.stateful
-        self.limits = made.limits
-        self.description = made.description
-        self._sandbox = made._sandbox
+    def __init__(self, tool: PythonTool, seed: int) -> None:
+        self.stateful = tool.stateful
+        self.limits = tool.limits
+        self.description = tool.description
+        self._sandbox = tool._sandbox
         self._seed = seed
-        self._cells: list[str] = []  # that led to the variables; they are run again in a copy
+        self._cells: list[str] = []  # executed so far; a copy executes them again
         self._calls = 0
         self._session: SandboxSession | None = None
 
     def call(self, code: str) -> ToolResult:
-        """code: the program"""
+        """code: the Python code to run"""
         if self.stateful:
-            self._session = self._session or self._replayed()
-            return self._noted(code, self._session.run(code))
-        return self.shown(self.sandbox.run(code, limits=self.limits, echo=True, brief=True, seed=self._next_seed()))
+            self._session = self._session or self._replay_cells()
+            return self._record(code, self._session.run(code))
+        return self.to_tool_result(
+            self.sandbox.run(code, limits=self.limits, echo=True, brief=True, seed=self._next_seed())
+        )
 
     async def acall(self, code: str) -> ToolResult:
         if self.stateful:
             if self._session is None:
-                self._session = await asyncio.to_thread(self._replayed)
-            return self._noted(code, await self._session.arun(code))
+                self._session = await asyncio.to_thread(self._replay_cells)
+            return self._record(code, await self._session.arun(code))
         result = await self.sandbox.arun(code, limits=self.limits, echo=True, brief=True, seed=self._next_seed())
-        return self.shown(result)
+        return self.to_tool_result(result)
 
     def _next_seed(self) -> int:
         self._calls += 1
         return child_seed(self._seed, "python", self._calls)
 
-    def _replayed(self) -> SandboxSession:
-        """A session in the state that the cells so far led to."""
+    def _replay_cells(self) -> SandboxSession:
+        """Open a session and execute the cells so far in it."""
         seed = child_seed(self._seed, "python", 0)
         session = self.sandbox.session(limits=self.limits, echo=True, brief=True, seed=seed)
         for cell in self._cells:
             session.run(cell)
         return session
 
-    def _noted(self, code: str, result: Result) -> ToolResult:
+    def _record(self, code: str, result: Result) -> ToolResult:
         if result.ended:
             self._session = None
             self._cells.clear()
         else:
             self._cells.append(code)
-        return self.shown(result)
+        return self.to_tool_result(result)
 
     def close(self) -> None:
         if self._session is not None:
@@ -152,9 +156,9 @@ class _Episode(PythonTool):
             self._session = None
 
     def fork(self) -> Self:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__getstate__())
-        return twin
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__getstate__())
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_session": None, "_cells": list(self._cells)}

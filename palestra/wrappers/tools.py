@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from palestra.core import Env, Reset, Wrapper
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.parsing import CallSpan, first_calls
-from palestra.tools import Tool, ToolResult, Toolset, toolset
+from palestra.tools import Tool, ToolResult, Toolset, make_toolset
 from palestra.tools.base import in_thread
 from palestra.tools.instructions import instructions
 from palestra.types import Observation, Part, Step
@@ -54,7 +54,7 @@ class Tools(Wrapper):
         if isinstance(tools, str) or (max_calls is not None and max_calls < 0) or max_chars < 100:
             raise BadValue("tools is a list; max_calls is 0 or more, or None; max_chars is 100 or more")
         corpus = getattr(env, "corpus", None)
-        self._sets: tuple[Toolset, ...] = tuple(toolset(item, corpus=corpus) for item in tools)
+        self._sets: tuple[Toolset, ...] = tuple(make_toolset(item, corpus=corpus) for item in tools)
         self.max_calls = max_calls
         self.call_reward = call_reward
         self.success_reward = success_reward

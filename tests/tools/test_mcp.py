@@ -24,7 +24,7 @@ import pytest
 
 import palestra
 from palestra.errors import BadValue, ToolFailed
-from palestra.tools import Tool, ToolResult, toolset
+from palestra.tools import Tool, ToolResult, make_toolset
 from palestra.tools.base import on_tool_loop
 from palestra.tools.mcp import Address, McpTools, Program
 from palestra.tools.mcp.servers import servers_of
@@ -386,7 +386,7 @@ def test_a_start_that_failed_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_published_server_over_stdio() -> None:
-    template = toolset(f"mcp:{sys.executable} -m mcp_server_time --local-timezone UTC")
+    template = make_toolset(f"mcp:{sys.executable} -m mcp_server_time --local-timezone UTC")
     assert isinstance(template, McpTools)
     with closing(template.open(seed=0)) as tools:
         answer = json.loads(said(tools, "get_current_time", timezone="Asia/Tokyo"))

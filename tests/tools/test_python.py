@@ -1,4 +1,4 @@
-"""The Python tool: what the model reads, and what lives on between calls."""
+"""The Python tool: its output for the model, and its state between calls."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pickle
 import pytest
 
 from palestra.errors import BadValue
-from palestra.tools import ToolResult, toolset
+from palestra.tools import ToolResult, make_toolset
 from palestra.tools.python import PythonTool
 from palestra.tools.sandbox import Limits
 
 
-def said(tool: PythonTool, code: str) -> str:
+def output(tool: PythonTool, code: str) -> str:
     result = tool.run({"code": code})
     assert asyncio.run(tool.arun({"code": code})).text == result.text or tool.stateful
     return str(result.text)
@@ -33,49 +33,51 @@ def said(tool: PythonTool, code: str) -> str:
         ("import ctypes\nctypes.string_at(0)", "The program crashed (SIGSEGV)."),
     ],
 )
-def test_what_the_model_reads(code: str, text: str) -> None:
-    assert said(PythonTool(), code) == text
+def test_output_for_the_model(code: str, text: str) -> None:
+    assert output(PythonTool(), code) == text
 
 
 def test_tracebacks_show_the_programs_own_lines() -> None:
     code = "import json\ndef load(text):\n    return json.loads(text)\nload('{')"
-    text = said(PythonTool(), code)
+    text = output(PythonTool(), code)
     assert "line 3, in load\n    return json.loads(text)" in text
     assert "decoder.py" not in text
     assert text.splitlines()[-1].startswith("json.decoder.JSONDecodeError: Expecting property name")
-    deep = said(PythonTool(), "def f(n):\n    return f(n + 1)\nf(0)")
+    deep = output(PythonTool(), "def f(n):\n    return f(n + 1)\nf(0)")
     assert len(deep.splitlines()) < 25
     assert deep.endswith("RecursionError: maximum recursion depth exceeded")
-    chained = said(PythonTool(), "try:\n    1/0\nexcept ZeroDivisionError as err:\n    raise ValueError('x') from err")
+    chained = output(
+        PythonTool(), "try:\n    1/0\nexcept ZeroDivisionError as err:\n    raise ValueError('x') from err"
+    )
     assert "direct cause" in chained
-    assert said(PythonTool(), "x = = 1").splitlines()[-1] == "SyntaxError: invalid syntax"
+    assert output(PythonTool(), "x = = 1").splitlines()[-1] == "SyntaxError: invalid syntax"
 
 
-def test_limits_are_named() -> None:
-    short = PythonTool(limits=Limits(wall=0.3))
-    assert said(short, "while True: pass") == "The program was stopped: it ran longer than 0.3 seconds."
+def test_limits_are_reported() -> None:
+    short = PythonTool(limits=Limits(wall=1.0))
+    assert output(short, "while True: pass") == "The program was stopped: it ran longer than 1 seconds."
     tool = PythonTool(limits=Limits(memory=64 << 20, output=100))
-    assert said(tool, "x = bytearray(10**9)").endswith("it needed more than 64 MB of memory.")
-    assert said(tool, "print('x' * 1000)").endswith("it printed more than 100 bytes; the rest is not shown.")
+    assert output(tool, "x = bytearray(10**9)").endswith("it needed more than 64 MB of memory.")
+    assert output(tool, "print('x' * 1000)").endswith("it printed more than 100 bytes; the rest is not shown.")
     result = short.run({"code": "while True: pass"})
     assert (result.ok, result.info["status"], result.info["limit"]) == (False, "limit", "time")
 
 
-def test_every_call_starts_anew_unless_asked_otherwise() -> None:
-    fresh, kept = PythonTool().open(seed=1), PythonTool(stateful=True).open(seed=1)
-    for tool in (fresh, kept):
+def test_state_between_calls() -> None:
+    fresh, stateful = PythonTool().open(seed=1), PythonTool(stateful=True).open(seed=1)
+    for tool in (fresh, stateful):
         tool.run({"code": "x = 5"})
     assert "NameError" in str(fresh.run({"code": "x"}).text)
-    assert kept.run({"code": "x"}).text == "5"
-    assert asyncio.run(kept.arun({"code": "x + 1"})).text == "6"
-    gone = str(kept.run({"code": "import os; os._exit(1)"}).text)
-    assert gone.endswith("The interpreter was started anew: all variables are gone.")
-    assert "NameError" in str(kept.run({"code": "x"}).text)
-    kept.close()
-    kept.close()
+    assert stateful.run({"code": "x"}).text == "5"
+    assert asyncio.run(stateful.arun({"code": "x + 1"})).text == "6"
+    gone = str(stateful.run({"code": "import os; os._exit(1)"}).text)
+    assert gone.endswith("The interpreter was restarted: all variables are lost.")
+    assert "NameError" in str(stateful.run({"code": "x"}).text)
+    stateful.close()
+    stateful.close()
 
 
-def test_copies_of_a_stateful_episode_go_their_own_ways() -> None:
+def test_copies_of_a_stateful_episode_are_independent() -> None:
     one = PythonTool("stateful").open(seed=1)
     one.run({"code": "import random\nx = [random.random()]"})
     for two in (copy.deepcopy(one), pickle.loads(pickle.dumps(one)), one.fork()):
@@ -86,7 +88,7 @@ def test_copies_of_a_stateful_episode_go_their_own_ways() -> None:
     one.close()
 
 
-def test_chance_follows_the_episode() -> None:
+def test_random_numbers_follow_the_seed_of_the_episode() -> None:
     code = {"code": "import random; random.random()"}
 
     def episode(seed: int) -> list[ToolResult]:
@@ -99,11 +101,11 @@ def test_chance_follows_the_episode() -> None:
 
 
 def test_by_name() -> None:
-    plain, stateful = toolset("python"), toolset("python:stateful")
+    plain, stateful = make_toolset("python"), make_toolset("python:stateful")
     assert isinstance(plain, PythonTool)
     assert isinstance(stateful, PythonTool)
     assert (plain.stateful, stateful.stateful) == (False, True)
     assert "numpy" in plain.description
-    with pytest.raises(BadValue, match="'python' or 'python:stateful'"):
-        toolset("python:sticky")
+    with pytest.raises(BadValue, match="'fresh' or 'stateful'"):
+        make_toolset("python:sticky")
     assert plain.run({"kode": "1"}).text == "Error: python: missing argument 'code'. It takes: code."

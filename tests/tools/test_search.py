@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import palestra
 from palestra.errors import BadValue
-from palestra.tools import toolset
+from palestra.tools import make_toolset
 from palestra.tools.search import Index, Passage, SearchTool, build, read
 from palestra.tools.search import index as index_module
 from palestra.tools.search.analysis import analyser, raw_words, stem
@@ -332,7 +332,9 @@ def test_the_tool_in_an_environment() -> None:
 
 def test_names_of_the_tool(tmp_path: Path) -> None:
     build(passages("hello world"), tmp_path / "i")
-    assert toolset(f"search:{tmp_path / 'i'}").tools[0].run({"query": "hello"}).text == "Doc 1(Title: ) hello world"
+    assert (
+        make_toolset(f"search:{tmp_path / 'i'}").tools[0].run({"query": "hello"}).text == "Doc 1(Title: ) hello world"
+    )
     assert (
         SearchTool(Index(tmp_path / "i")).run({"query": "nothing"}).text
         == "No passage matches the query. Try other words."

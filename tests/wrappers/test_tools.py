@@ -84,7 +84,7 @@ def test_make_takes_tools() -> None:
     observation, info = env.reset(seed=3)
     assert isinstance(env, Tools)
     assert str(observation).startswith(str(palestra.make(GAME).reset(seed=3)[0]))
-    assert "You have 2 tool calls in all." in str(observation)
+    assert "You have 2 tool calls in total." in str(observation)
     assert [schema["function"]["name"] for schema in info["tools"]] == ["python", "add"]
     assert env.step("<python>print(6*7)</python>").observation == "42"
     env.close()
@@ -129,7 +129,7 @@ def test_parallel_calls() -> None:
     for step in steps:
         shown = str(step.observation)
         assert shown.startswith("[1] add:\n3\n[2] nothing:\nError: there is no tool 'nothing'.")
-        assert "[3] add:\nError: add: a must be a whole number." in shown
+        assert "[3] add:\nError: add: a must be an integer." in shown
         assert shown.endswith("[4] counter:\n1\n")
         assert [one["ok"] for one in step.info["tool_calls"]] == [True, False, False, True]
         assert step.info["tool_calls_used"] == 4
