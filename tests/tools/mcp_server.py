@@ -1,8 +1,8 @@
-"""An MCP server in plain Python, so that it starts at once and can misbehave in ways the SDK's would not.
+"""MCP server without the SDK, which starts fast and can violate the protocol.
 
     python mcp_server.py [--noise] [--slow-start SECONDS] [--die-first FILE]
 
-It speaks the protocol's handshake over standard input and output. Its tools are named after what they do.
+It communicates over standard input and output. Its tools are named after what they do.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ NUMBER = {"type": "number"}
 TOOLS: dict[str, dict[str, Any]] = {
     "echo": {"text": TEXT},
     "add": {"a": NUMBER, "b": NUMBER},
-    "count": {},  # how often it was called: a state
+    "count": {},  # number of calls: a state
     "pid": {},
     "env": {"name": TEXT},
     "picture": {},
     "fail": {"text": TEXT},
     "refuse": {},
     "crash": {},
-    "hang": {},  # nothing is answered any more
-    "slow": {"seconds": NUMBER},  # others are answered meanwhile
-    "garble": {"lines": NUMBER},  # prints garbage, then answers
-    "nonsense": {},  # answers with what is no result
+    "hang": {},  # stops responding to anything
+    "slow": {"seconds": NUMBER},  # responds to other calls meanwhile
+    "garble": {"lines": NUMBER},  # prints invalid lines, then replies
+    "nonsense": {},  # replies with an invalid result
     "child": {},  # starts a process that outlives it
     "ünï-códe.tool": {"text": TEXT},
 }
@@ -48,15 +48,15 @@ def content(*blocks: dict[str, Any], error: bool = False) -> dict[str, Any]:
     return {"content": list(blocks), "isError": error}
 
 
-def said(text: object) -> dict[str, Any]:
+def text_content(text: object) -> dict[str, Any]:
     return content({"type": "text", "text": str(text)})
 
 
-def called(number: Any, name: str, arguments: dict[str, Any]) -> None:
+def handle_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
     global calls
     calls += 1
     if name == "crash":
-        sys.stderr.write("Traceback: it all went wrong\n")
+        sys.stderr.write("Traceback: a simulated crash\n")
         sys.stderr.flush()
         os._exit(7)
     if name == "hang":
@@ -66,39 +66,41 @@ def called(number: Any, name: str, arguments: dict[str, Any]) -> None:
         for line in range(int(arguments["lines"])):
             sys.stdout.write(f"DEBUG {line} \x00\x01 {{not json\n")
     if name == "refuse":
-        send({"id": number, "error": {"code": -32602, "message": "I would rather not"}})
+        send({"id": number, "error": {"code": -32602, "message": "the call is refused"}})
         return
     if name == "nonsense":
         send({"id": number, "result": {"content": "a string"}})
         return
     if name == "slow":
-        reply = said("at last")
-        threading.Timer(arguments["seconds"], send, [{"id": number, "result": reply}]).start()
+        reply = text_content("done")
+        timer = threading.Timer(arguments["seconds"], send, [{"id": number, "result": reply}])
+        timer.daemon = True
+        timer.start()
         return
     if name == "child":
         import subprocess
 
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
-        send({"id": number, "result": said(child.pid)})
+        send({"id": number, "result": text_content(child.pid)})
         return
     picture = base64.b64encode(b"\x89PNG fake").decode()
     results = {
-        "echo": lambda: said(arguments["text"]),
-        "ünï-códe.tool": lambda: said(arguments["text"][::-1]),
-        "add": lambda: said(arguments["a"] + arguments["b"]),
-        "count": lambda: said(calls),
-        "pid": lambda: said(os.getpid()),
-        "env": lambda: said(os.environ.get(arguments["name"])),
+        "echo": lambda: text_content(arguments["text"]),
+        "ünï-códe.tool": lambda: text_content(arguments["text"][::-1]),
+        "add": lambda: text_content(arguments["a"] + arguments["b"]),
+        "count": lambda: text_content(calls),
+        "pid": lambda: text_content(os.getpid()),
+        "env": lambda: text_content(os.environ.get(arguments["name"])),
         "picture": lambda: content(
             {"type": "text", "text": "look:"}, {"type": "image", "data": picture, "mimeType": "image/png"}
         ),
         "fail": lambda: content({"type": "text", "text": arguments["text"]}, error=True),
-        "garble": lambda: said("done"),
+        "garble": lambda: text_content("done"),
     }
     send({"id": number, "result": results[name]()})
 
 
-def answered(message: dict[str, Any]) -> None:
+def handle(message: dict[str, Any]) -> None:
     number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
     if number is None:
         return
@@ -106,20 +108,20 @@ def answered(message: dict[str, Any]) -> None:
         info = {"name": "plain", "version": "1"}
         result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
         send({"id": number, "result": result})
-    elif method == "tools/list":  # in two pages
+    elif method == "tools/list":  # two pages
         names = list(TOOLS)
         second = params.get("cursor") == "2"
         shown = [
             {
                 "name": name,
-                "description": f"{name} it",
+                "description": f"{name} tool",
                 "inputSchema": {"type": "object", "properties": TOOLS[name], "required": list(TOOLS[name])},
             }
             for name in (names[5:] if second else names[:5])
         ]
         send({"id": number, "result": {"tools": shown, **({} if second else {"nextCursor": "2"})}})
     elif method == "tools/call":
-        called(number, params["name"], params.get("arguments") or {})
+        handle_call(number, params["name"], params.get("arguments") or {})
     else:
         send({"id": number, "error": {"code": -32601, "message": f"no method {method}"}})
 
@@ -136,7 +138,7 @@ def main() -> None:
             with open(flag, "w"):  # noqa: PTH123
                 sys.exit("not today")
     for line in sys.stdin:
-        answered(json.loads(line))
+        handle(json.loads(line))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Environments as MCP servers, played by the SDK's own client and by ours, over both transports."""
+"""Environments as MCP servers, used by the SDK's client and by McpTools over both transports."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def text(result: Any) -> str:
     return "\n".join(block.text for block in result.content if block.type == "text")
 
 
-def test_the_sdk_s_client_plays_as_the_env_itself_would() -> None:
-    """Every observation, reward and flag of an episode, against the same episode played directly."""
+def test_episodes_through_the_sdk_client_match_direct_ones() -> None:
+    """Compare every observation, reward and flag with the same episode played directly."""
 
     async def played() -> None:
         server = StdioServerParameters(command=sys.executable, args=["-m", "palestra", "mcp-serve", GAME])
@@ -42,20 +42,20 @@ def test_the_sdk_s_client_plays_as_the_env_itself_would() -> None:
             with palestra.make(GAME) as env:
                 for seed in (3, 4):
                     observation, info = env.reset(seed=seed)
-                    begun = await client.call_tool("reset", {"seed": seed})
-                    assert text(begun) == text_of(observation)
-                    assert begun.structured_content["info"]["seed"] == info["seed"] == seed
+                    first = await client.call_tool("reset", {"seed": seed})
+                    assert text(first) == text_of(observation)
+                    assert first.structured_content["info"]["seed"] == info["seed"] == seed
                     done = False
                     while not done:
                         action = env.expert_action()
                         step = env.step(str(action))
-                        told = await client.call_tool("step", {"action": action})
-                        facts = told.structured_content
-                        assert text(told).startswith(text_of(step.observation))
-                        assert (facts["reward"], facts["terminated"], facts["truncated"]) == step[1:4]
+                        reply = await client.call_tool("step", {"action": action})
+                        content = reply.structured_content
+                        assert text(reply).startswith(text_of(step.observation))
+                        assert (content["reward"], content["terminated"], content["truncated"]) == step[1:4]
                         done = step.done
-                    assert facts["info"]["success"] is True
-                    assert text(told).endswith("[reward 1; the episode is over: solved]")
+                    assert content["info"]["success"] is True
+                    assert text(reply).endswith("[reward 1; the episode is over: solved]")
                     over = await client.call_tool("step", {"action": "x"})
                     assert over.is_error
                     assert "call reset to start another" in text(over)
@@ -68,8 +68,8 @@ def test_the_sdk_s_client_plays_as_the_env_itself_would() -> None:
     asyncio.run(played())
 
 
-def test_our_client_plays_our_server() -> None:
-    """Both ways at once: an env whose tool is another env."""
+def test_an_environment_as_a_tool_of_another() -> None:
+    """The tool of one environment is a server of another environment."""
     inner = McpTools([sys.executable, "-m", "palestra", "mcp-serve", GAME, "--seed", "5"])
     with palestra.make("game:Sudoku-v0-easy", tools=[inner]) as env:
         env.reset(seed=1)
@@ -83,24 +83,24 @@ def test_our_client_plays_our_server() -> None:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    words = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--http", "0", "--set", "max_turns=6"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--http", "0", "--set", "max_turns=6"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     yield process.stderr.readline().split()[3]
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=20)
+    process.wait(timeout=120)
     process.stderr.close()
 
 
-def opened(address: str) -> McpTools:
-    for _ in range(100):  # it says where before it listens
+def connect(address: str) -> McpTools:
+    for _ in range(1200):  # it prints its address before it listens
         try:
-            tools = McpTools(address, timeout=20)
+            tools = McpTools(address, timeout=120)
             assert len(tools.tools) == 2
             return tools
         except ToolFailed:
             time.sleep(0.1)
-    raise AssertionError("it did not come up")
+    raise AssertionError("the server did not start")
 
 
 def test_many_clients_over_http(address: str) -> None:
@@ -108,7 +108,7 @@ def test_many_clients_over_http(address: str) -> None:
         below = [
             seed for seed in range(40) if not (env.reset(seed=seed) and env.step("\\boxed{1}").done)
         ]  # it is not 1
-    template = opened(address)
+    template = connect(address)
     with closing(template.open(seed=0)) as one, closing(template.open(seed=0)) as two:
         (reset, step), (other_reset, _) = one.tools, two.tools
         prompt = str(reset.run({"seed": below[0]}).text)
@@ -116,11 +116,11 @@ def test_many_clients_over_http(address: str) -> None:
         first = prompt.split('[episode "')[1].split('"')[0]
         second = str(other_reset.run({"seed": below[1]}).text).split('[episode "')[1].split('"')[0]
         assert first != second
-        for turn in range(1, 4):  # interleaved, each counts its own turns
+        for turn in range(1, 4):  # interleaved episodes count their own turns
             for episode in (first, second):
-                told = str(step.run({"episode": episode, "action": "\\boxed{1}"}).text)
-                assert f"Turn {turn} of 6" in told
-        unknown = step.run({"episode": "nobody's", "action": "x"})
+                reply = str(step.run({"episode": episode, "action": "\\boxed{1}"}).text)
+                assert f"Turn {turn} of 6" in reply
+        unknown = step.run({"episode": "unknown", "action": "x"})
         assert not unknown.ok
         assert "there is no episode" in str(unknown.text)
         assert not step.run({"action": "x"}).ok
@@ -130,7 +130,7 @@ def test_many_clients_over_http(address: str) -> None:
             return await asyncio.gather(*(client.call_tool("reset", {"seed": n}) for n in range(300)))
 
     keys = {result.structured_content["episode"] for result in asyncio.run(together())}
-    assert len(keys) == 300  # more than are kept; the oldest made room
+    assert len(keys) == 300  # more than the server keeps; the oldest are dropped
     template.close()
 
 
@@ -143,15 +143,15 @@ def test_a_server_in_this_process() -> None:
     assert asyncio.run(played()).startswith("Doc 1(Title: ")
 
 
-def test_mistakes_are_told_at_once() -> None:
+def test_mistakes_are_reported_at_once() -> None:
     with pytest.raises(UnknownKeyword, match="max_turns"):
         create_server(GAME, max_turn=3)
     with pytest.raises(UnknownEnv):
         create_server("game:Sudoku-v0-hardest")
     with pytest.raises(BadValue, match="search"):
         create_server(GAME, tools=["serach"])
-    words = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--set", "max_turn=3"]
-    done = subprocess.run(words, input="", capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--set", "max_turn=3"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("palestra: ")
     assert done.stdout == ""

@@ -1,6 +1,6 @@
-"""MCP servers as tools: `tools=["mcp:uvx mcp-server-time"]`, or an address, or a JSON file with `mcpServers`."""
+"""Tools of MCP servers: `tools=["mcp:COMMAND"]`, `["mcp:URL"]` or `["mcp:FILE.json"]` with `mcpServers`."""
 
-from palestra.tools.mcp.servers import Address, Program
+from palestra.tools.mcp.servers import HttpServer, StdioServer
 from palestra.tools.mcp.toolset import McpTools
 
-__all__ = ["Address", "McpTools", "Program"]
+__all__ = ["HttpServer", "McpTools", "StdioServer"]

@@ -1,4 +1,4 @@
-"""McpTools: the tools of MCP servers as tools of an environment, with a session an episode or one for all."""
+"""Tools of MCP servers as tools of an environment, with one session per episode or a shared one."""
 
 from __future__ import annotations
 
@@ -10,79 +10,79 @@ import os
 import weakref
 from asyncio import wrap_future
 from collections.abc import Mapping, Sequence
-from concurrent.futures import TimeoutError as TookTooLong
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any
 
 from palestra.errors import BadValue, InfrastructureError, ToolFailed
 from palestra.optional import require
 from palestra.tools.base import Tool, ToolResult, Toolset, on_tool_loop
-from palestra.tools.mcp.connection import Connection, Limits, Listed
-from palestra.tools.mcp.servers import Server, servers_of
+from palestra.tools.mcp.connection import McpConnection, Timeouts, ToolDescription
+from palestra.tools.mcp.servers import Server, parse_servers
 from palestra.types import Part
 
 SESSIONS = ("episode", "shared")
 
-_listings: dict[Server, tuple[Listed, ...]] = {}  # asked once a process
-_shared: dict[tuple[Server, Limits], Session] = {}
-_living: weakref.WeakSet[Session] = weakref.WeakSet()
+_tool_lists: dict[Server, tuple[ToolDescription, ...]] = {}  # requested once per process
+_shared: dict[tuple[Server, Timeouts], McpSession] = {}
+_open_sessions: weakref.WeakSet[McpSession] = weakref.WeakSet()
 
 
-class Session:
-    """A server as one episode, or all that share it, knows it: connected when needed, and again when it broke."""
+class McpSession:
+    """Session with a server for one episode or for all; connects on demand and reconnects after failures."""
 
-    def __init__(self, server: Server, limits: Limits, *, stateful: bool) -> None:
-        self._connection: Connection | None = None
+    def __init__(self, server: Server, timeouts: Timeouts, *, stateful: bool) -> None:
+        self._connection: McpConnection | None = None
         self.server = server
-        self.limits = limits
+        self.timeouts = timeouts
         self.stateful = stateful
         self._lock: asyncio.Lock | None = None
         self._pid = os.getpid()
-        if not _living:
+        if not _open_sessions:
             atexit.register(_end_all)
-        _living.add(self)
+        _open_sessions.add(self)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         connection = self._connection
         if connection is None or not connection.alive:
-            connection = await self._renewed()
+            connection = await self._connect()
         try:
             return await connection.call(name, arguments)
         except InfrastructureError:
             if not connection.alive and self._connection is connection:
-                self._connection = None  # its failure is told; the next call starts afresh
+                self._connection = None  # the next call reconnects
                 await connection.abandon("it failed")
             raise
 
-    async def listing(self) -> tuple[Listed, ...]:
-        if self.server not in _listings:
+    async def list_tools(self) -> tuple[ToolDescription, ...]:
+        if self.server not in _tool_lists:
             connection = self._connection
             if connection is None or not connection.alive:
-                connection = await self._renewed()
-            _listings[self.server] = connection.tools
-        return _listings[self.server]
+                connection = await self._connect()
+            _tool_lists[self.server] = connection.tools
+        return _tool_lists[self.server]
 
-    async def _renewed(self) -> Connection:
-        if self._pid != os.getpid():  # a forked child has neither the loop nor the right to the pipes
+    async def _connect(self) -> McpConnection:
+        if self._pid != os.getpid():  # in a forked child the loop and the connection do not work
             self._pid, self._lock, self._connection = os.getpid(), None, None
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
             before = self._connection
             if before is not None and before.alive:
-                return before  # somebody else was quicker
+                return before  # another task has reconnected
             self._connection = None
             if before is not None:
                 await before.abandon("it failed")
             if before is not None and self.stateful and before.calls:
                 raise ToolFailed(
-                    f"the MCP server {self.server.name} is gone since the last call ({before.notes.over}), and what it "
-                    f"kept for this episode with it{before.notes.told()}"
+                    f"the MCP server {self.server.name} has ended since the last call ({before.status.ended}), and "
+                    f"its state for this episode is lost{before.status.details()}"
                 )
-            made = Connection(self.server, self.limits)
-            await made.start()
-            self._connection = made
-            return made
+            connection = McpConnection(self.server, self.timeouts)
+            await connection.start()
+            self._connection = connection
+            return connection
 
     async def end(self) -> None:
         connection, self._connection = self._connection, None
@@ -98,26 +98,25 @@ class Session:
         return self._connection is not None and self._connection.calls > 0
 
     def __del__(self) -> None:
-        if self._connection is not None:  # nobody closed it, and now nobody can
-            self._connection.forget()
+        if self._connection is not None:  # it was not closed
+            self._connection.stop_soon()
 
-    def handed_over(self, to: Session) -> None:
-        """A connection nobody has called yet is as good as new; the next episode may have it."""
+    def hand_over(self, other: McpSession) -> None:
+        """Move an unused connection to the session of the next episode."""
         if self.open and not self.used:
-            to._connection, self._connection = self._connection, None
+            other._connection, self._connection = self._connection, None
 
 
 class McpTools(Toolset):
-    """The tools of one MCP server, or of several.
+    """Tools of one or several MCP servers.
 
     `source` is a command ("uvx mcp-server-time"), an address ("http://localhost:8000/mcp"), a JSON file with
-    `mcpServers` as other clients read it, or what stands in such a file.
+    `mcpServers` as used by other clients, or the content of such a file.
 
-    `session="episode"`: each episode has a session of its own, and a server of its own where we start it, from its
-    first call on. `"shared"`: all of them use one, for servers that keep no state. A call that takes more than
-    `timeout` seconds fails, and so does a start that takes more than `start_timeout`; a server that died or hangs is
-    started again for the next call. `only` names the tools that are wanted. Tools of several servers that have the same
-    name get the server's in front: `files__read`.
+    With `session="episode"` each episode has its own session, and its own process if `source` is a command, from its
+    first call on. With `"shared"` all episodes use one session, for servers without state. A call fails after `timeout`
+    seconds and a start after `start_timeout`; a server that died or hangs is restarted for the next call. `only`
+    selects tools by name. Tools with the same name on several servers get the server's name as prefix: `files__read`.
     """
 
     def __init__(
@@ -131,75 +130,73 @@ class McpTools(Toolset):
     ) -> None:
         require("mcp", extra="mcp")
         if session not in SESSIONS:
-            raise BadValue(f"session is one of {', '.join(SESSIONS)}, got {session!r}")
+            raise BadValue(f"`session` must be one of {', '.join(SESSIONS)}; got {session!r}")
         if timeout <= 0 or start_timeout <= 0:
-            raise BadValue("timeout and start_timeout are above 0 seconds")
-        self.servers = servers_of(source)
-        self.limits = Limits(call=timeout, start=start_timeout)
+            raise BadValue(f"`timeout` and `start_timeout` must be above 0, got {timeout} and {start_timeout}")
+        self.servers = parse_servers(source)
+        self.timeouts = Timeouts(call=timeout, start=start_timeout)
         self.session = session
         self.only = tuple(only) if only is not None else None
         self._tools: tuple[McpTool, ...] | None = None
-        self._sessions = self._made_sessions()
+        self._sessions = self._create_sessions()
 
-    def _made_sessions(self) -> tuple[Session, ...]:
+    def _create_sessions(self) -> tuple[McpSession, ...]:
         if self.session == "episode":
-            return tuple(Session(server, self.limits, stateful=True) for server in self.servers)
+            return tuple(McpSession(server, self.timeouts, stateful=True) for server in self.servers)
         for server in self.servers:
-            _shared.setdefault((server, self.limits), Session(server, self.limits, stateful=False))
-        return tuple(_shared[server, self.limits] for server in self.servers)
+            _shared.setdefault((server, self.timeouts), McpSession(server, self.timeouts, stateful=False))
+        return tuple(_shared[server, self.timeouts] for server in self.servers)
 
     @property
     def tools(self) -> Sequence[Tool]:
         if self._tools is None:
-            self._tools = on_tool_loop(self._learnt()).result()
+            self._tools = on_tool_loop(self._load_tools()).result()
         return self._tools
 
-    async def _learnt(self) -> tuple[McpTool, ...]:
-        listings = await asyncio.gather(*(session.listing() for session in self._sessions))
+    async def _load_tools(self) -> tuple[McpTool, ...]:
+        tool_lists = await asyncio.gather(*(session.list_tools() for session in self._sessions))
         counts: dict[str, int] = {}
-        for listed in (listed for listing in listings for listed in listing):
-            counts[listed.name] = counts.get(listed.name, 0) + 1
-        found = [
-            McpTool(
-                listed, session, f"{session.server.name}__{listed.name}" if counts[listed.name] > 1 else listed.name
-            )
-            for session, listing in zip(self._sessions, listings, strict=True)
-            for listed in listing
+        for tool in (tool for tools in tool_lists for tool in tools):
+            counts[tool.name] = counts.get(tool.name, 0) + 1
+        available = [
+            McpTool(tool, session, f"{session.server.name}__{tool.name}" if counts[tool.name] > 1 else tool.name)
+            for session, tools in zip(self._sessions, tool_lists, strict=True)
+            for tool in tools
         ]
         if self.only is None:
-            return tuple(found)
-        missing = set(self.only) - {tool.name for tool in found}
+            return tuple(available)
+        missing = set(self.only) - {tool.name for tool in available}
         if missing:
-            known = ", ".join(tool.name for tool in found)
-            raise BadValue(f"no tool {', '.join(sorted(missing))} on these MCP servers; there are: {known}")
-        return tuple(tool for tool in found if tool.name in self.only)
+            names = ", ".join(tool.name for tool in available)
+            raise BadValue(f"these MCP servers have no tool {', '.join(sorted(missing))}; available: {names}")
+        return tuple(tool for tool in available if tool.name in self.only)
 
-    def open(self, *, seed: int) -> McpTools:  # noqa: ARG002  # a server knows no seed
-        return self._fresh() if self.session == "episode" else self
+    def open(self, *, seed: int) -> McpTools:  # noqa: ARG002  # MCP has no seeds
+        return self._copy() if self.session == "episode" else self
 
     async def aopen(self, *, seed: int) -> McpTools:
         return self.open(seed=seed)
 
-    def _fresh(self) -> McpTools:
-        twin = object.__new__(McpTools)
-        twin.__dict__.update(self.__dict__)
-        twin._sessions = twin._made_sessions()
-        for mine, its in zip(self._sessions, twin._sessions, strict=True):
-            mine.handed_over(its)
+    def _copy(self) -> McpTools:
+        copied = object.__new__(McpTools)
+        copied.__dict__.update(self.__dict__)
+        copied._sessions = copied._create_sessions()
+        for session, new_session in zip(self._sessions, copied._sessions, strict=True):
+            session.hand_over(new_session)
         if self._tools is not None:
-            of = dict(zip(self._sessions, twin._sessions, strict=True))
-            twin._tools = tuple(McpTool(tool.listed, of[tool.session], tool.name) for tool in self._tools)
-        return twin
+            new_sessions = dict(zip(self._sessions, copied._sessions, strict=True))
+            copied._tools = tuple(McpTool(tool.remote, new_sessions[tool.session], tool.name) for tool in self._tools)
+        return copied
 
     def close(self) -> None:
         if self.session == "episode" and any(session.open for session in self._sessions):
-            on_tool_loop(self._ended()).result()
+            on_tool_loop(self._end_sessions()).result()
 
     async def aclose(self) -> None:
         if self.session == "episode" and any(session.open for session in self._sessions):
-            await wrap_future(on_tool_loop(self._ended()))
+            await wrap_future(on_tool_loop(self._end_sessions()))
 
-    async def _ended(self) -> None:
+    async def _end_sessions(self) -> None:
         await asyncio.gather(*(session.end() for session in self._sessions))
 
     def fork(self) -> McpTools:
@@ -207,39 +204,39 @@ class McpTools(Toolset):
             return self
         if any(session.used for session in self._sessions):
             raise BadValue(
-                "an episode that has called an MCP server cannot be copied: what the server keeps is out of reach. "
-                "For a server that keeps nothing, use McpTools(..., session='shared')"
+                "an episode that has called an MCP server cannot be forked: the server's state cannot be copied. "
+                "For a server without state use McpTools(..., session='shared')"
             )
-        return self._fresh()
+        return self._copy()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sessions": (), "_tools": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._sessions = self._made_sessions()
+        self._sessions = self._create_sessions()
 
 
 class McpTool(Tool):
     """A tool on an MCP server."""
 
-    def __init__(self, listed: Listed, session: Session, name: str) -> None:
-        self.listed = listed
+    def __init__(self, remote: ToolDescription, session: McpSession, name: str) -> None:
+        self.remote = remote
         self.session = session
         self.name = name
-        self.description = listed.description
-        self.parameters = listed.parameters
+        self.description = remote.description
+        self.parameters = remote.parameters
 
     async def call(self, **arguments: Any) -> ToolResult:
-        return _result(await self.session.call(self.listed.name, arguments))
+        return _result(await self.session.call(self.remote.name, arguments))
 
 
-def _result(said: Any) -> ToolResult:
-    """What the server answered, as a model can read it: text and pictures; the rest is named."""
-    parts = [_part(block) for block in said.content]
-    if not parts and said.structured_content is not None:
-        parts = [{"type": "text", "text": json.dumps(said.structured_content, ensure_ascii=False)}]
-    ok = not said.is_error
+def _result(reply: Any) -> ToolResult:
+    """Convert a server's reply to text and images; other content is replaced by its name."""
+    parts = [_part(block) for block in reply.content]
+    if not parts and reply.structured_content is not None:
+        parts = [{"type": "text", "text": json.dumps(reply.structured_content, ensure_ascii=False)}]
+    ok = not reply.is_error
     if all(part["type"] == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts if part["type"] == "text")
         return ToolResult(text=text if ok or text.startswith("Error") else f"Error: {text}", ok=ok)
@@ -254,7 +251,7 @@ def _part(block: Any) -> Part:
         try:
             return {"type": "image", "image": base64.b64decode(block.data)}
         except ValueError:
-            return {"type": "text", "text": "[a picture that cannot be read]"}
+            return {"type": "text", "text": "[an image that cannot be decoded]"}
     if kind == "resource" and getattr(block.resource, "text", None) is not None:
         return {"type": "text", "text": block.resource.text}
     where = getattr(block, "uri", None) or getattr(getattr(block, "resource", None), "uri", "")
@@ -262,15 +259,15 @@ def _part(block: Any) -> Part:
 
 
 def _end_all() -> None:
-    """At exit: no server stays behind."""
-    sessions = [session for session in _living if session.open]
+    """End all servers at exit."""
+    sessions = [session for session in _open_sessions if session.open]
     if not sessions:
         return
 
-    async def ended() -> None:
+    async def end() -> None:
         await asyncio.gather(*(session.end() for session in sessions), return_exceptions=True)
 
     try:
-        on_tool_loop(ended()).result(timeout=10)
-    except (TookTooLong, RuntimeError):
+        on_tool_loop(end()).result(timeout=10)
+    except (FutureTimeout, RuntimeError):
         return
