@@ -1,4 +1,7 @@
-"""The `palestra` command: one file a verb. A user's mistake gets a sentence and exit code 2, never a traceback."""
+"""The `palestra` command; one module per verb, loaded when the verb is used.
+
+A mistake of the user prints one sentence and exits with code 2, never with a traceback.
+"""
 
 from __future__ import annotations
 
@@ -6,85 +9,90 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
 from palestra import __version__
 from palestra.errors import ConformanceError, InfrastructureError, TrainingDiverged, UsageError
 
-VERBS = {
-    "envs": "list the environments",
-    "play": "play one in the terminal, or watch the expert or the random player",
-    "check": "prove that environments are sound",
-    "init-model": "write a model to start from, without a hub",
-    "train": "train an agent by RL, from an untrained or a pretrained model",
-    "eval": "play tasks with any agent, and say what can be trusted of the result",
-    "compare": "compare two evaluations of the same tasks, paired by seed",
-    "rescore": "judge the episodes of an evaluation again, without asking the agent",
-    "view": "look at runs in the browser: curves, episodes, tokens; or play there",
-    "serve": "serve environments to other processes and machines",
-    "search": "look something up, as the search tool does",
-    "search-index": "build a search index from JSONL, text or a folder",
-    "search-serve": "serve a search index to many workers",
-    "world": "write a generated encyclopaedia, and questions about it",
-    "mcp-serve": "offer an environment as an MCP server",
-    "doctor": "tell what works on this machine, and how to get what does not",
+VERBS = {  # in the order of `palestra --help`
+    "envs": "List environments.",
+    "play": "Play an environment in the terminal, or watch the expert or the random player.",
+    "check": "Test that environments, or a server, keep the contract of Palestra.",
+    "train": "Train an agent by reinforcement learning, from an untrained or a pretrained model.",
+    "eval": "Evaluate any agent on environments and suites, with confidence intervals.",
+    "compare": "Compare two evaluations of the same tasks, paired by seed.",
+    "rescore": "Grade the stored episodes of an evaluation again, without calling the agent.",
+    "view": "Browse runs in the browser: curves, episodes and tokens.",
+    "serve": "Serve environments to other processes and machines.",
+    "mcp-serve": "Serve an environment to MCP clients.",
+    "init-model": "Write a small model to start from, without a download.",
+    "search": "Search an index as the search tool does.",
+    "search-index": "Build a search index from JSONL files, text files or folders.",
+    "search-serve": "Serve a search index over HTTP.",
+    "world": "Generate a fictional encyclopedia, and questions about it.",
+    "doctor": "Check which features work on this machine, and how to enable the others.",
 }
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
 _EPILOG = """\
 examples:
-  palestra envs                              what there is
-  palestra play game:Sudoku-v0-easy          play it yourself
+  palestra envs                                        list all environments
+  palestra play game:Sudoku-v0-easy                    play one yourself
   palestra play game:Wordle-v0-hard --agent expert --seed 7
-  palestra check 'game:Sudoku-*'             prove the laws
-  palestra init-model 1M --out models/tiny   an untrained model of a million parameters
-  palestra train --env game:GuessTheNumber-v0-easy   an agent learns, on the CPU, in minutes
-  palestra eval suite:games --agent expert   success with intervals, by environment, category, level
-  palestra compare runs/a runs/b             which of two is better, and could it be chance
-  palestra view runs/                        look at runs in the browser
-  palestra serve game: babyai: --port 8100   environments for a cluster
-  palestra doctor                            what works on this machine
-  palestra search-index corpus.jsonl --out corpus.index   something for the search tool to search in
-  palestra world --pages 100000 --seed 1 --out world.jsonl   an encyclopaedia that never was
-  palestra mcp-serve game:Sudoku-v0-easy     for any MCP client to play
+  palestra check 'game:Sudoku-*'                       test the contract
+  palestra train --env game:GuessTheNumber-v0-easy     an agent learns on the CPU in minutes
+  palestra eval suite:games --agent expert             success rates per environment, category and level
+  palestra eval my_package.envs:MyEnv --agent random   an environment of your own
+  palestra eval http://host:8100/game:Wordle-v0-easy --agent random   one on a server
+  palestra compare runs/a runs/b                       is b better than a?
+  palestra view runs/                                  browse runs
+  palestra serve game: babyai: --port 8100             environments for a cluster
+  palestra doctor                                      check this machine
 
-exit codes: 0 done, 1 a check failed, 2 a mistake in the command, 3 something outside failed, 130 interrupted
-`palestra VERB --help` explains a verb.
+`palestra VERB --help` describes the options of a verb. docs/environment-names.md describes the names of environments.
+exit codes: 0 success, 1 a check failed, 2 wrong usage, 3 something outside of Palestra failed, 130 interrupted
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(verbs: Collection[str] = VERBS) -> argparse.ArgumentParser:
+    """Return the parser; only the modules of `verbs` are loaded, the other verbs have no options."""
     parser = argparse.ArgumentParser(
         prog="palestra",
-        description="A gym where LLM agents gain experience.",
+        description="Palestra: environments, evaluation and reinforcement learning for LLM agents.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"palestra {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    parser.add_argument("--version", action="version", version=f"palestra {__version__}", help="Print the version.")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, summary in VERBS.items():
-        verb = verbs.add_parser(
+        verb = subparsers.add_parser(
             name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        module = importlib.import_module(f"palestra.cli.{name.replace('-', '_')}")
-        module.add_arguments(verb)
-        verb.set_defaults(run=module.run, parser=verb)
+        if name in verbs:
+            module = importlib.import_module(f"palestra.cli.{name.replace('-', '_')}")
+            module.add_arguments(verb)
+            verb.set_defaults(run=module.run, parser=verb)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
-    parser = build_parser()
+    """Run one command and return its exit code."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    parser = build_parser([word for word in argv if not word.startswith("-")][:1])
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        _refuse(unknown, getattr(args, "parser", parser))
+        _reject(unknown, getattr(args, "parser", parser))
     if args.verb is None:
         parser.print_help()
         return EXIT_USAGE
     try:
+        if getattr(args, "imports", None):
+            from palestra.plugins import import_modules
+
+            import_modules(args.imports)
         code: int = args.run(args)
         sys.stdout.flush()
         return code
@@ -101,14 +109,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` closed the pipe; nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` closed the pipe: not an error
         return EXIT_OK
 
 
-def _refuse(unknown: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
-    """Name what is not known, and the nearest flag that is."""
-    known = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+def _reject(unknown: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
+    """Report unknown arguments together with the closest option."""
+    options = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
     flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
-    near = get_close_matches(flag, known, n=1)
-    hint = f". Did you mean {near[0]}?" if near else ""
+    candidates = get_close_matches(flag, options, n=1)
+    hint = f". Did you mean {candidates[0]}?" if candidates else ""
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")

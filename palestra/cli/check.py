@@ -1,4 +1,4 @@
-"""`palestra check ID...`: prove the laws, or show which one is broken and how to see it. Of a server's protocol too."""
+"""`palestra check ENV...`: test the contract of environments, and the protocol of servers."""
 
 from __future__ import annotations
 
@@ -7,60 +7,93 @@ import json
 import sys
 from typing import Any
 
-from palestra.cli.options import add_keywords, keywords, matching
-from palestra.conformance import check_env
+from palestra.cli.env_options import add_env_kwargs, add_import, env_kwargs, expand_names
 from palestra.errors import BadValue, ConformanceError, EnvFailed
-from palestra.registry import get_spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "ids",
+        "envs",
         nargs="+",
-        metavar="ID",
-        help="an id, a family (`game:`), a pattern (`'*-easy'`), or the address of a server",
+        metavar="ENV",
+        help="What to test: an id, module:Class, a family such as game:, a pattern such as '*-easy', the URL of an "
+        "environment, or the URL of a server.",
     )
-    parser.add_argument("--episodes", type=int, default=40, metavar="N", help="episodes of each player (40)")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="time for each player's episodes (10)")
-    parser.add_argument("--json", action="store_true", help="a JSON object an id, a line each")
-    add_keywords(parser)
+    parser.add_argument(
+        "--episodes", type=int, default=40, metavar="N", help="Episodes per player, expert and random (default: 40)."
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="Stop adding episodes of a player after this many seconds (default: 10).",
+    )
+    parser.add_argument(
+        "--step-timeout",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="Report a call that takes longer than this as a hang, in seconds (default: 20).",
+    )
+    parser.add_argument("--json", action="store_true", help="Print one JSON object per line, one per environment.")
+    options = parser.add_argument_group("environment")
+    add_import(options)
+    add_env_kwargs(options)
 
 
 def run(args: argparse.Namespace) -> int:
+    from palestra.registry import get_spec
+
     if args.episodes < 1:
-        raise BadValue(f"--episodes is at least 1, got {args.episodes}")
-    servers = [given for given in args.ids if "://" in given]
-    broken = sum(_broken_server(url, args.json) for url in servers)
-    ids = [given for given in args.ids if given not in servers]
-    for env_id in matching(ids) if ids else []:
-        if get_spec(env_id).needs_data and env_id not in args.ids and not args.set:
-            skipped = "it needs data; name it, or --set path=FILE"
-            print(json.dumps({"id": env_id, "skipped": skipped}) if args.json else f"{env_id}: skipped, {skipped}")
-            continue
-        found: dict[str, Any] = {"id": env_id}
-        try:
-            report = check_env(env_id, kwargs=keywords(args.set), episodes=args.episodes, seconds=args.seconds)
-        except ConformanceError as err:
-            broken += 1
-            text = f"{env_id}: BROKEN\n  {err}"
-            found |= {"sound": False, **vars(err)}
+        raise BadValue(f"--episodes must be at least 1, got {args.episodes}")
+    servers = [name for name in args.envs if _is_server(name)]
+    failed = sum(_server_fails(url, args.json) for url in servers)
+    names = [name for name in args.envs if name not in servers]
+    kwargs = env_kwargs(args)
+    for name in expand_names(names) if names else []:
+        if get_spec(name).needs_data and name not in args.envs and not kwargs:
+            reason = "needs data; name it explicitly, or pass --set path=FILE"
+            print(json.dumps({"id": name, "skipped": reason}) if args.json else f"{name}: skipped, {reason}")
         else:
-            text = str(report)
-            found |= {
-                "sound": True,
-                "passed": report.passed,
-                "notes": report.notes,
-                "expert": None if report.expert is None else report.expert.value,
-                "random": None if report.random is None else report.random.value,
-                "seconds": round(report.seconds, 3),
-            }
-        print(json.dumps(found) if args.json else text)
-        sys.stdout.flush()  # a long run shows as it goes
-    return 1 if broken else 0
+            failed += _env_fails(name, kwargs, args)
+        sys.stdout.flush()  # a long run shows its progress
+    return 1 if failed else 0
 
 
-def _broken_server(url: str, as_json: bool) -> bool:
-    """Try the laws of the protocol on a server."""
+def _env_fails(name: str, kwargs: dict[str, Any], args: argparse.Namespace) -> bool:
+    """Test one environment and print the result."""
+    from palestra.conformance import check_env
+
+    row: dict[str, Any] = {"id": name}
+    try:
+        report = check_env(
+            name, kwargs=kwargs, episodes=args.episodes, seconds=args.seconds, step_timeout=args.step_timeout
+        )
+    except ConformanceError as err:
+        row |= {"passed": False, **vars(err)}
+        print(json.dumps(row) if args.json else f"{name}: FAILED\n  {err}")
+        return True
+    row |= {
+        "passed": True,
+        "checks": report.passed,
+        "notes": report.notes,
+        "expert": None if report.expert is None else report.expert.value,
+        "random": None if report.random is None else report.random.value,
+        "seconds": round(report.seconds, 3),
+    }
+    print(json.dumps(row) if args.json else str(report))
+    return False
+
+
+def _is_server(name: str) -> bool:
+    """Tell the URL of a server from the URL of one of its environments, which ends with an id."""
+    scheme, separator, rest = name.partition("://")
+    return bool(separator) and scheme in ("http", "https") and ":" not in rest.partition("?")[0].partition("/")[2]
+
+
+def _server_fails(url: str, as_json: bool) -> bool:
+    """Test the protocol of a server and print the result."""
     import os
 
     from palestra.optional import require
@@ -69,13 +102,12 @@ def _broken_server(url: str, as_json: bool) -> bool:
     from palestra.server.conformance import check_server
 
     try:
-        kept = check_server(url, token=os.environ.get("PALESTRA_TOKEN"))
+        passed = check_server(url, token=os.environ.get("PALESTRA_TOKEN"))
     except OSError as err:
         raise EnvFailed(f"no server answers at {url}: {err}") from err
     except ConformanceError as err:
-        found = {"server": url, "sound": False, **vars(err)}
-        print(json.dumps(found) if as_json else f"{url}: BROKEN\n  {err}")
+        print(json.dumps({"server": url, "passed": False, **vars(err)}) if as_json else f"{url}: FAILED\n  {err}")
         return True
-    shown = "\n".join([f"{url} keeps the protocol:", *(f"  {law}" for law in kept)])
-    print(json.dumps({"server": url, "sound": True, "passed": kept}) if as_json else shown)
+    text = "\n".join([f"{url} follows the protocol:", *(f"  {name}" for name in passed)])
+    print(json.dumps({"server": url, "passed": True, "checks": passed}) if as_json else text)
     return False

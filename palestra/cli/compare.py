@@ -1,4 +1,4 @@
-"""`palestra compare BEFORE AFTER`: two evaluations of the same tasks, paired by seed, for people and for CI."""
+"""`palestra compare BEFORE AFTER`: compare two evaluations of the same tasks, paired by seed."""
 
 from __future__ import annotations
 
@@ -10,41 +10,46 @@ from palestra.cli import EXIT_FAILED, EXIT_OK
 
 _EPILOG = """\
 examples:
-  palestra compare runs/a runs/b                       how b differs from a
+  palestra compare runs/a runs/b                       compare b with a
   palestra compare runs/a runs/b --markdown            for a comment on a pull request
-  palestra compare runs/a runs/b --fail-below -0.02    exit code 1 where b's success is more than 2 points lower
+  palestra compare runs/a runs/b --fail-below -0.02    exit with code 1 if the success rate drops by over 2 points
 
-exit codes: 0 done; 1 the difference is below --fail-below; 2 a mistake in the command
+exit codes: 0 success; 1 the difference is below --fail-below; 2 wrong usage
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("before", metavar="BEFORE", help="the folder of an evaluation")
-    parser.add_argument("after", metavar="AFTER", help="the folder of another one")
-    parser.add_argument("--metric", choices=("success", "return", "score"), default="success", help="(success)")
+    parser.add_argument("before", metavar="BEFORE", help="Folder of the first evaluation, the baseline.")
+    parser.add_argument("after", metavar="AFTER", help="Folder of the second evaluation.")
+    parser.add_argument(
+        "--metric",
+        choices=("success", "return", "score"),
+        default="success",
+        help="Quantity to compare per episode (default: success).",
+    )
     parser.add_argument(
         "--fail-below",
         type=float,
         metavar="X",
-        help="exit code 1 where AFTER minus BEFORE, over all, is less than this",
+        help="Exit with code 1 if the overall difference, AFTER minus BEFORE, is below this (default: never).",
     )
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--markdown", action="store_true", help="tables for a page")
-    shown.add_argument("--json", action="store_true", help="every number, every win and loss")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--markdown", action="store_true", help="Print the tables as Markdown.")
+    output.add_argument("--json", action="store_true", help="Print all numbers as JSON, with every win and loss.")
 
 
 def run(args: argparse.Namespace) -> int:
     from palestra.evals.comparison import as_text, compare
 
-    found = compare(args.before, args.after, metric=args.metric)
-    failed = args.fail_below is not None and found["total"]["difference"] < args.fail_below
+    comparison = compare(args.before, args.after, metric=args.metric)
+    difference = comparison["total"]["difference"]
+    failed = args.fail_below is not None and difference < args.fail_below
     if args.json:
-        print(json.dumps({**found, "fail_below": args.fail_below, "failed": failed}, indent=2))
+        print(json.dumps({**comparison, "fail_below": args.fail_below, "failed": failed}, indent=2))
     else:
-        print(as_text(found, as_markdown=args.markdown))
+        print(as_text(comparison, as_markdown=args.markdown))
     if failed:
         sys.stdout.flush()
-        difference = found["total"]["difference"]
         print(f"palestra: the difference is {difference:+.4f}, below {args.fail_below:+g}", file=sys.stderr)
     return EXIT_FAILED if failed else EXIT_OK

@@ -1,4 +1,4 @@
-"""`palestra doctor`: what works on this machine, and how to get what does not."""
+"""`palestra doctor`: check which features work on this machine, and how to enable the others."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
-_MARKS = {"ok": "ok", "weak": "weak", "absent": "--"}
+_MARKS = {"ok": "ok", "limited": "part", "missing": "--"}
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?.*?;.*extra\s*==\s*['\"]([^'\"]+)['\"]")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that works, works less well, or is not there."""
+    """The state of one feature."""
 
-    what: str
-    state: str  # "ok", "weak", "absent"
-    says: str
-    fix: str = ""  # how to get it
+    feature: str
+    state: str  # "ok", "limited", "missing"
+    detail: str
+    fix: str = ""  # the command that enables it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="the findings as JSON")
+    parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
 
 
 def run(args: argparse.Namespace) -> int:
-    findings = list(examined())
+    findings = list(examine())
     if args.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
         return 0
-    width = max(len(finding.what) for finding in findings)
+    width = max(len(finding.feature) for finding in findings)
     for finding in findings:
-        print(f"{_MARKS[finding.state]:<4}  {finding.what:<{width}}  {finding.says}")
+        print(f"{_MARKS[finding.state]:<4}  {finding.feature:<{width}}  {finding.detail}")
         if finding.fix:
             print(f"{'':<4}  {'':<{width}}  -> {finding.fix}")
     return 0
 
 
-def examined() -> Iterator[Finding]:
-    """Every check, in the order it is told."""
+def examine() -> Iterator[Finding]:
+    """Run every check, in the order of the output."""
     yield _machine()
     yield _sandbox()
     yield _gpu()
@@ -60,62 +60,63 @@ def _machine() -> Finding:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     system = f"{platform.system()} {platform.machine()}"
-    says = f"Python {platform.python_version()} on {system}, {cores} cores, {memory:.0f} GiB"
-    return Finding(what="machine", state="ok", says=says)
+    detail = f"Python {platform.python_version()} on {system}, {cores} cores, {memory:.0f} GiB"
+    return Finding(feature="machine", state="ok", detail=detail)
 
 
 def _sandbox() -> Finding:
     from palestra.errors import ToolFailed
-    from palestra.tools.sandbox import (  # here: every verb's module is loaded to parse a command line
-        Sandbox,
-        isolation_level,
-    )
+    from palestra.tools.sandbox import Sandbox, isolation_level
 
     level = isolation_level()
     if level.name == "none":
-        says = f"programs cannot be isolated, so tools that run code are off: {level.why}"
-        return Finding(what="sandbox", state="absent", says=says, fix=level.fix)
+        detail = f"programs cannot be isolated, so tools that run code are disabled: {level.why}"
+        return Finding(feature="sandbox", state="missing", detail=detail, fix=level.fix)
     try:
         with Sandbox(workers=1) as sandbox:
             sandbox.run("print(6 * 7)")
     except ToolFailed as err:
-        return Finding(what="sandbox", state="absent", says=f"bubblewrap is here, but programs do not run: {err}")
+        return Finding(
+            feature="sandbox", state="missing", detail=f"bubblewrap is installed, but programs do not run: {err}"
+        )
     if level.why:
-        return Finding(what="sandbox", state="weak", says=f"bubblewrap, but {level.why}", fix=level.fix)
-    who = "a user of its own for every program" if level.confinement == "root" else "a user namespace for every program"
-    says = f"bubblewrap: {who}, no network, own /proc, filtered system calls"
-    return Finding(what="sandbox", state="ok", says=says)
+        return Finding(feature="sandbox", state="limited", detail=f"bubblewrap, but {level.why}", fix=level.fix)
+    isolation = "one user per program" if level.confinement == "root" else "one user namespace per program"
+    detail = f"bubblewrap: {isolation}, no network, private /proc, filtered system calls"
+    return Finding(feature="sandbox", state="ok", detail=detail)
 
 
 def _gpu() -> Finding:
     command = shutil.which("nvidia-smi")
-    said = _first_line([command, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if command else ""
-    if said:
-        return Finding(what="GPU", state="ok", says=said)
-    return Finding(what="GPU", state="absent", says="none; models run on the processor, which is enough for small ones")
+    line = _first_line([command, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if command else ""
+    if line:
+        return Finding(feature="GPU", state="ok", detail=line)
+    return Finding(feature="GPU", state="missing", detail="none; models run on the CPU, which is enough for small ones")
 
 
 def _java() -> Finding:
     command = shutil.which("java")
-    said = _first_line([command, "-version"]) if command else ""
-    if said:
-        return Finding(what="Java", state="ok", says=said)
+    line = _first_line([command, "-version"]) if command else ""
+    if line:
+        return Finding(feature="Java", state="ok", detail=line)
     fix = "Debian, Ubuntu: apt-get install default-jre-headless"
-    return Finding(what="Java", state="absent", says="not found; ScienceWorld needs it", fix=fix)
+    return Finding(feature="Java", state="missing", detail="not found; ScienceWorld needs it", fix=fix)
 
 
 def _browser() -> Finding:
     for name in _BROWSERS:
         command = shutil.which(name)
-        said = _first_line([command, "--version"]) if command else ""
-        if said:
-            return Finding(what="browser", state="ok", says=f"{said} ({command})")
+        line = _first_line([command, "--version"]) if command else ""
+        if line:
+            return Finding(feature="browser", state="ok", detail=f"{line} ({command})")
     fix = "Debian: apt-get install chromium"
-    return Finding(what="browser", state="absent", says="no Chromium or Chrome; web environments need one", fix=fix)
+    return Finding(
+        feature="browser", state="missing", detail="no Chromium or Chrome; web environments need one", fix=fix
+    )
 
 
 def _first_line(command: list[str]) -> str:
-    """What a program says of itself; "" where it cannot be asked."""
+    """Return the first line that a program prints, or "" if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -125,37 +126,40 @@ def _first_line(command: list[str]) -> str:
 
 
 def _extras() -> Iterator[Finding]:
-    """What `pip install 'palestra[...]'` offers, and whether it is here."""
+    """Check the packages of each extra, as `pip install 'palestra[...]'` installs them."""
     try:
         requires = metadata.requires("palestra") or []
     except metadata.PackageNotFoundError:
         yield Finding(
-            what="extras", state="weak", says="Palestra is not installed as a package", fix="pip install palestra"
+            feature="extras",
+            state="limited",
+            detail="Palestra is not installed as a package",
+            fix="pip install palestra",
         )
         return
-    wanted: dict[str, list[str]] = {}
+    extras: dict[str, list[str]] = {}
     for requirement in requires:
-        found = _REQUIREMENT.match(requirement)
-        if found and found[3] != "dev":
-            inner = [f"palestra[{name.strip()}]" for name in (found[2] or "").split(",") if name.strip()]
-            wanted.setdefault(found[3], []).extend(inner if found[1].lower() == "palestra" else [found[1]])
-    for extra in wanted:
-        missing = sorted({name for name in _flat(extra, wanted) if not _installed(name)})
+        match = _REQUIREMENT.match(requirement)
+        if match and match[3] != "dev":
+            inner = [f"palestra[{name.strip()}]" for name in (match[2] or "").split(",") if name.strip()]
+            extras.setdefault(match[3], []).extend(inner if match[1].lower() == "palestra" else [match[1]])
+    for extra in extras:
+        missing = sorted({name for name in _packages(extra, extras) if not _installed(name)})
         if missing:
             fix = f"{os.path.basename(sys.executable)} -m pip install 'palestra[{extra}]'"  # noqa: PTH119
-            yield Finding(what=f"[{extra}]", state="absent", says=f"without {', '.join(missing)}", fix=fix)
+            yield Finding(feature=f"[{extra}]", state="missing", detail=f"not installed: {', '.join(missing)}", fix=fix)
         else:
             yield Finding(
-                what=f"[{extra}]",
+                feature=f"[{extra}]",
                 state="ok",
-                says=", ".join(f"{n} {metadata.version(n)}" for n in _flat(extra, wanted)),
+                detail=", ".join(f"{n} {metadata.version(n)}" for n in _packages(extra, extras)),
             )
 
 
-def _flat(extra: str, wanted: dict[str, list[str]]) -> list[str]:
+def _packages(extra: str, extras: dict[str, list[str]]) -> list[str]:
     names: list[str] = []
-    for name in wanted.get(extra, []):
-        names += _flat(name[9:-1], wanted) if name.startswith("palestra[") else [name]
+    for name in extras.get(extra, []):
+        names += _packages(name[9:-1], extras) if name.startswith("palestra[") else [name]
     return names
 
 

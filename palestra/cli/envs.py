@@ -1,4 +1,4 @@
-"""`palestra envs`: a table by family, or JSON."""
+"""`palestra envs`: list environments as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import argparse
 import json
 from itertools import groupby
 
-from palestra.cli.options import matching
+from palestra.cli.env_options import add_import, expand_names
 from palestra.registry import get_spec
 from palestra.spec import EnvSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "ids", nargs="*", metavar="ID", help="an id, a family (`game:`) or a pattern (`'*-easy'`); all by default"
+        "ids",
+        nargs="*",
+        metavar="ENV",
+        help="Environments to list: an id, a family such as game:, or a pattern such as '*-easy' (default: all).",
     )
-    parser.add_argument("--json", action="store_true", help="the whole specs as JSON")
+    parser.add_argument("--json", action="store_true", help="Print the complete specs as JSON.")
+    add_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    specs = [get_spec(env_id) for env_id in matching(args.ids)]
+    specs = [get_spec(name) for name in expand_names(args.ids)]
     if args.json:
         print(json.dumps([spec.to_json() for spec in specs], indent=2))
         return 0
@@ -34,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
         print()
     print("expert, random: success rates of the reference solver and of the random player.")
     if any(spec.needs_data for spec in specs):
-        print("[data]: its rows are downloaded first, or come from a file or folder: --set path=FILE.")
-    print("palestra play ID plays one; palestra check ID proves it sound.")
+        print("[data]: needs a data set, which is downloaded or read from a file: --set path=FILE.")
+    print("`palestra play ENV` plays one; `palestra check ENV` tests it.")
     return 0
 
 

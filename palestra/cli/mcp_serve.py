@@ -1,27 +1,38 @@
-"""`palestra mcp-serve ID`: serve an environment to MCP clients."""
+"""`palestra mcp-serve ENV`: serve an environment to MCP clients."""
 
 from __future__ import annotations
 
 import argparse
 
-from palestra.cli.options import add_keywords, keywords
+from palestra.cli.env_options import NAME_HELP, add_env_kwargs, add_import, add_tools_and_wrappers, env_kwargs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="the environment, such as game:Sudoku-v0-easy")
+    parser.add_argument("env", metavar="ENV", help=f"Environment to serve: {NAME_HELP}.")
     parser.add_argument(
-        "--http", type=int, metavar="PORT", help="serve streamable HTTP on this port (0: a free one); stdio by default"
+        "--http",
+        type=int,
+        metavar="PORT",
+        help="Serve streamable HTTP on this port; 0 selects a free port (default: serve on standard input and output).",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen with --http (127.0.0.1)")
-    parser.add_argument("--seed", type=int, help="the first episode, where a client asks for none")
     parser.add_argument(
-        "--tools", nargs="*", default=[], metavar="TOOL", help="tools the player may use, such as python"
+        "--host", default="127.0.0.1", metavar="HOST", help="Address to listen on with --http (default: 127.0.0.1)."
     )
-    add_keywords(parser)
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="S",
+        help="Seed of the first episode for which a client gives none (default: a random seed).",
+    )
+    options = parser.add_argument_group("environment")
+    add_import(options)
+    add_env_kwargs(options)
+    add_tools_and_wrappers(options)
 
 
 def run(args: argparse.Namespace) -> int:
     from palestra.integrations.mcp import serve
 
-    serve(args.id, http=args.http, host=args.host, seed=args.seed, tools=args.tools, **keywords(args.set))
+    options = {"tools": args.tools, "max_tool_calls": args.max_tool_calls, "wrappers": args.wrappers}
+    serve(args.env, http=args.http, host=args.host, seed=args.seed, **options, **env_kwargs(args))
     return 0

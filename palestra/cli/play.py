@@ -1,71 +1,122 @@
-"""`palestra play ID`: a person, the expert or the random player, in the terminal."""
+"""`palestra play ENV`: play an environment in the terminal, as a person, the expert or the random player."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from palestra.cli.options import add_keywords, keywords
+from palestra.cli.env_options import (
+    NAME_HELP,
+    add_env_kwargs,
+    add_import,
+    add_timeouts,
+    add_tools_and_wrappers,
+    env_factory,
+)
 from palestra.core import Env
-from palestra.errors import BadValue
+from palestra.errors import BadValue, EnvFailed
 from palestra.parsing import boxed, last_boxed
-from palestra.registry import make
+from palestra.seeding import check_seed
 from palestra.types import Step, text_of
-from palestra.wrappers import Record
+
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="the environment, such as game:Sudoku-v0-easy")
-    parser.add_argument("--agent", choices=["human", "expert", "random"], default="human", help="who plays (human)")
-    parser.add_argument("--seed", type=int, help="the episode to play; drawn by default, and shown")
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many in a row (1)")
-    parser.add_argument("--record", metavar="FILE", help="append the episodes to a JSONL file")
-    add_keywords(parser)
+    parser.add_argument("env", metavar="ENV", help=f"Environment to play: {NAME_HELP}.")
+    parser.add_argument(
+        "--agent",
+        choices=["human", "expert", "random"],
+        default="human",
+        help="Player: you, the reference solver, or random actions (default: human).",
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="Seed of the first episode (default: a random seed, which is shown)."
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=1, metavar="N", help="Number of episodes to play in a row (default: 1)."
+    )
+    parser.add_argument("--record", metavar="FILE", help="Append the episodes to this JSONL file.")
+    options = parser.add_argument_group("environment")
+    add_import(options)
+    add_env_kwargs(options)
+    add_tools_and_wrappers(options)
+    add_timeouts(options)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.episodes < 1:
-        raise BadValue(f"--episodes is at least 1, got {args.episodes}")
-    env = make(args.id, seed=args.seed, **keywords(args.set))
+        raise BadValue(f"--episodes must be at least 1, got {args.episodes}")
+    env = env_factory(args.env, args)()
+    if args.seed is not None:
+        env.unwrapped._first_seed = check_seed(args.seed)
     if args.record:
+        from palestra.wrappers import Record
+
         env = Record(env, args.record)
     solved = played = 0
     with env:
         for _ in range(args.episodes):
-            step = _episode(env, args.agent)
+            step = _play_episode(env, args)
             if step is None:
-                print("Left the game.")
+                print("You left the game.")
                 break
             played += 1
-            solved += bool(step.info["success"])
+            solved += bool(step.info.get("success"))
     if played > 1:
         print(f"\nsolved {solved} of {played}")
     return 0
 
 
-def _episode(env: Env, agent: str) -> Step | None:
-    """Play to the end; None where the person left."""
-    observation, info = env.reset()
+def _play_episode(env: Env, args: argparse.Namespace) -> Step | None:
+    """Play to the end and return the last step; None if the person left."""
+    observation, info = _bounded("reset", env.reset, args.reset_timeout)
     name = env.spec.id if env.spec is not None else repr(env)
-    print(f"--- {name}, seed {info['seed']}\n")
+    print(f"--- {name}, seed {info.get('seed')}\n")
     print(text_of(observation))
-    if agent == "human":
-        print("\n(Type your move; the \\boxed{} is added for you. :hint asks the expert, :quit leaves.)")
+    if args.agent == "human":
+        print("\n(Type your action; \\boxed{} is added for you. :hint shows the expert's action, :quit leaves.)")
     total = 0.0
     while True:
-        action = _ask(env) if agent == "human" else _choose(env, agent)
+        action = _read_action(env) if args.agent == "human" else _choose_action(env, args.agent)
         if action is None:
             return None
-        step = env.step(action)
+        step = _bounded("step", env.step, args.step_timeout, action)
         total += step.reward
         print(f"\n{text_of(step.observation)}")
         if step.done:
-            ending = "solved" if step.info["success"] else "truncated" if step.truncated else "not solved"
-            print(f"\n{ending}, return {total:g}")
+            outcome = "solved" if step.info.get("success") else "truncated" if step.truncated else "not solved"
+            print(f"\n{outcome}, return {total:g}")
             return step
 
 
-def _choose(env: Env, agent: str) -> str:
+def _bounded(name: str, call: Callable[..., T], seconds: float | None, *args: Any) -> T:
+    """Return `call(*args)`; raise EnvFailed if it takes longer than `seconds`."""
+    if seconds is None:
+        return call(*args)
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(call(*args))
+        except BaseException as err:  # noqa: BLE001  # raised in the calling thread
+            errors.append(err)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise EnvFailed(f"{name} took longer than {seconds:g} seconds (--{name}-timeout)")
+    return results[0]
+
+
+def _choose_action(env: Env, agent: str) -> str:
     action = env.sample_random_action() if agent == "random" else env.expert_action()
     if action is None:
         raise BadValue(f"{env!r} has no expert; try --agent random")
@@ -73,7 +124,7 @@ def _choose(env: Env, agent: str) -> str:
     return action
 
 
-def _ask(env: Env) -> str | None:
+def _read_action(env: Env) -> str | None:
     while True:
         sys.stdout.write("\n> ")
         sys.stdout.flush()
@@ -82,7 +133,14 @@ def _ask(env: Env) -> str | None:
             return None
         text = line.rstrip("\n")
         if text.strip() == ":hint":
-            print(f"the expert would play {env.expert_action() or 'nothing: there is no expert here'}")
+            action = env.expert_action()
+            print("This environment has no expert." if action is None else f"The expert would play {action}")
         elif text.strip():
-            boxes = last_boxed(env.example_action()) is not None
-            return boxed(text.strip()) if boxes and last_boxed(text) is None else text
+            return boxed(text.strip()) if _expects_box(env) and last_boxed(text) is None else text
+
+
+def _expects_box(env: Env) -> bool:
+    try:
+        return last_boxed(env.example_action()) is not None
+    except BadValue:  # it shows no example action
+        return False

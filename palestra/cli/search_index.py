@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--analyser",
         choices=["english", "plain"],
         default="english",
-        help="english drops stop words and stems, plain indexes every word (default: english).",
+        help="Word analysis: english drops stop words and stems, plain indexes every word (default: english).",
     )
     parser.add_argument(
         "--dense",

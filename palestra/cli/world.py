@@ -1,4 +1,4 @@
-"""`palestra world --pages N --seed S --out FILE`: numbers -> a generated encyclopaedia as JSONL, and questions."""
+"""`palestra world`: generate a fictional encyclopedia as JSONL, and questions about it."""
 
 from __future__ import annotations
 
@@ -10,39 +10,55 @@ from palestra.errors import BadValue, StoreFailed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pages", type=int, default=2000, metavar="N", help="how many, 100 to 1,000,000 (2000)")
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="which world; the same seed, the same bytes (0)"
+        "--pages",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="Number of pages to generate, from 100 to 1,000,000 (default: 2000).",
     )
-    parser.add_argument("--out", metavar="FILE", help="the pages: rows of id, title, text, kind and links")
-    parser.add_argument("--questions", metavar="FILE", help="questions with answers and proofs")
-    parser.add_argument("--each", type=int, default=100, metavar="K", help="questions of every kind (100)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="S",
+        help="Seed of the encyclopedia; the same seed gives the same bytes (default: 0).",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="Write the pages to this JSONL file: id, title, text, kind and links of each."
+    )
+    parser.add_argument(
+        "--questions", metavar="FILE", help="Write questions with their answers and proofs to this JSONL file."
+    )
+    parser.add_argument(
+        "--each", type=int, default=100, metavar="K", help="Number of questions of each kind (default: 100)."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     from palestra.envs.world import World, write_jsonl, write_questions
 
     if not args.out and not args.questions:
-        raise BadValue("say where to: --out FILE for the pages, --questions FILE for questions")
+        raise BadValue("nothing to write: give --out FILE for the pages, --questions FILE for questions, or both")
     if args.each < 1:
-        raise BadValue(f"--each is a whole number from 1 up, got {args.each}")
+        raise BadValue(f"--each must be at least 1, got {args.each}")
     world = World(args.seed, args.pages)
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         if args.out:
-            size = write_jsonl(world, args.out, progress=_told if sys.stderr.isatty() else None)
+            size = write_jsonl(world, args.out, progress=_show_progress if sys.stderr.isatty() else None)
             if sys.stderr.isatty():
                 print(file=sys.stderr)
-            print(f"{world.pages:,} pages, {size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s: {args.out}")
+            print(f"{world.pages:,} pages, {size / 1e6:.1f} MB, {time.monotonic() - start:.1f} s: {args.out}")
             print(f"Index it: palestra search-index {args.out} --out {args.out.removesuffix('.jsonl')}.index")
         if args.questions:
             write_questions(world, args.questions, each=args.each, seed=args.seed)
-            print(f"{args.each:,} questions of every kind: {args.questions}")
-    except OSError as err:  # a full disk, a folder that may not be written to
+            print(f"{args.each:,} questions of each kind: {args.questions}")
+    except OSError as err:  # for example a full disk or missing permissions
         raise StoreFailed(f"{err.filename or args.out or args.questions} could not be written: {err}") from err
     return 0
 
 
-def _told(pages: int) -> None:
+def _show_progress(pages: int) -> None:
     sys.stderr.write(f"\rpages: {pages:,}          ")
     sys.stderr.flush()

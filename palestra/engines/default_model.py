@@ -108,7 +108,7 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, overwrite: bool = Fa
     """Write a checkpoint in Hugging Face format, whole or not at all."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not overwrite:
-        raise BadValue(f"{folder} is there already; choose another folder, or overwrite it with --force")
+        raise BadValue(f"{folder} is there already; choose another folder, or pass overwrite=True (--overwrite)")
     part = folder.with_name(f".{folder.name}.part")
     try:
         part.mkdir(parents=True, exist_ok=True)

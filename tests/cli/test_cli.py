@@ -1,4 +1,4 @@
-"""The command as a user types it, in a process of its own."""
+"""The `palestra` command in its own process, as a user runs it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def palestra_cli(*args: str, stdin: str | None = None) -> subprocess.CompletedPr
     )
 
 
-def test_help_names_every_verb_and_each_verb_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_verb_and_each_verb_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = palestra_cli("--help").stdout
     for verb, summary in VERBS.items():
         assert verb in text
         with pytest.raises(SystemExit) as ended:
             main([verb, "--help"])
         assert ended.value.code == 0
-        assert summary in capsys.readouterr().out.replace("\n", " ")
+        assert summary in capsys.readouterr().out
 
 
 def test_no_verb_shows_the_help() -> None:
@@ -81,31 +81,86 @@ def test_a_person_plays_with_hints_and_without_typing_boxes() -> None:
     lines = [":hint", "", "99", str(env.hidden)]  # type: ignore[attr-defined]
     done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--seed", "4", stdin="\n".join(lines) + "\n")
     assert done.returncode == 0
-    assert "the expert would play \\boxed{5}" in done.stdout
+    assert "The expert would play \\boxed{5}" in done.stdout
     assert "99 lies outside" in done.stdout
     assert "solved, return 1" in done.stdout
+
+
+ECHO = """
+import time, palestra
+
+class Echo(palestra.Env):
+    '''Repeat the word.'''
+
+    def __init__(self, word="hello", delay=0.0):
+        self.word, self.delay = word, delay
+
+    def reset(self, seed=None, options=None):
+        return f"Say {self.word}.", {"seed": self.start_episode(seed)}
+
+    def step(self, action):
+        time.sleep(self.delay)
+        return "Over.", float(self.word in action), True, False, {"success": self.word in action}
+
+    def sample_random_action(self):
+        return self.word
+
+palestra.register("own:Echo-v0", Echo, summary="An environment of a user.")
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_envs.py").write_text(ECHO)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize("name", [["own_envs:Echo"], ["own:Echo-v0", "--import", "own_envs"]])
+def test_environments_of_the_user_are_played(name: list[str]) -> None:
+    options = ["--agent", "random", "--env-kwargs", '{"word": "moon"}', "--wrappers", "Horizon(turns=3)", "Statistics"]
+    done = palestra_cli("play", *name, *options)
+    assert done.returncode == 0, done.stderr
+    assert "Say moon." in done.stdout
+    assert "solved, return 1" in done.stdout
+    assert name[0] in done.stdout
+    assert name[0] in palestra_cli("envs", *name).stdout
+
+
+@pytest.mark.usefixtures("own_module")
+def test_a_hanging_step_is_reported() -> None:
+    options = ["--agent", "random", "--set", "delay=30", "--step-timeout", "0.2"]
+    done = palestra_cli("play", "own_envs:Echo", *options)
+    assert done.returncode == 3
+    assert "env failed: step took longer than 0.2 seconds" in done.stderr
+
+
+def test_tools_are_named_on_the_command_line() -> None:
+    done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--agent", "expert", "--tools", "python", "search")
+    assert done.returncode == 0, done.stderr
+    assert "<python>" in done.stdout or "python" in done.stdout
 
 
 @pytest.mark.parametrize("stdin", ["", "3\n", ":quit\n"])
 def test_a_person_may_leave(stdin: str) -> None:
     done = palestra_cli("play", "game:GuessTheNumber-v0-hard", "--seed", "4", stdin=stdin)
     assert done.returncode == 0
-    assert done.stdout.endswith("Left the game.\n")
+    assert done.stdout.endswith("You left the game.\n")
 
 
-def test_check_reports_and_says_json() -> None:
+def test_check_reports_as_text_and_as_json() -> None:
     done = palestra_cli("check", "game:GuessTheNumber-v0-easy", "--episodes", "10")
     assert done.returncode == 0
     assert "sound" in done.stdout
-    found = json.loads(palestra_cli("check", "game:GuessTheNumber-v0-easy", "--json").stdout)
-    assert found["sound"]
-    assert found["expert"] == 1.0
+    row = json.loads(palestra_cli("check", "game:GuessTheNumber-v0-easy", "--json").stdout)
+    assert row["passed"]
+    assert row["expert"] == 1.0
 
 
-def test_check_leaves_out_what_needs_data_unless_it_is_given(tmp_path: Path) -> None:
+def test_check_skips_environments_that_need_data_unless_it_is_given(tmp_path: Path) -> None:
     done = palestra_cli("check", "eval:")
     assert done.returncode == 0
-    assert done.stdout.count("skipped, it needs data") == len(palestra.list_envs("eval"))
+    assert done.stdout.count("skipped, needs data") == len(palestra.list_envs("eval"))
     assert "[data]" in palestra_cli("envs", "eval:").stdout
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"problem": f"{i} + 1?", "answer": i + 1}) + "\n" for i in range(5)))
@@ -113,9 +168,9 @@ def test_check_leaves_out_what_needs_data_unless_it_is_given(tmp_path: Path) -> 
     assert "sound" in palestra_cli("check", *args).stdout
 
 
-def test_check_shows_a_broken_law_and_fails() -> None:
+def test_check_reports_a_violation_and_fails() -> None:
     args = ["check", "game:GuessTheNumber-v0-hard", "--set", "fail_reward=0.5"]
-    assert palestra_cli(*args).returncode == 0, "a lost game may earn something where asked"
+    assert palestra_cli(*args).returncode == 0, "a lost game may have a reward if it is set"
     code = (
         "import sys, palestra\n"
         "from palestra.cli import main\n"
@@ -124,7 +179,7 @@ def test_check_shows_a_broken_law_and_fails() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "BROKEN" in done.stdout
+    assert "FAILED" in done.stdout
     assert "the clock" in done.stdout
     assert "env = palestra.make('zoo:Clock-v0')" in done.stdout
 
@@ -133,32 +188,39 @@ def test_check_shows_a_broken_law_and_fails() -> None:
     ("args", "words"),
     [
         (["play", "game:Sudokku-v0-easy"], "Did you mean game:Sudoku-v0-easy"),
-        (["play", "sudoku"], "Ids read family:Name-vN"),
+        (["play", "sudoku"], "Names are ids, family:Name-vN"),
         (["play", "game:Sudoku-v0-easy", "--set", "clus=3"], "Did you mean clues"),
         (["play", "game:Sudoku-v0-easy", "--set", "clues"], "--set takes KEY=VALUE"),
+        (["play", "game:Sudoku-v0-easy", "--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
+        (["play", "game:Sudoku-v0-easy", "--env-kwargs", "{"], "--env-kwargs must be a JSON object"),
+        (["play", "game:Sudoku-v0-easy", "--tools", "pyhton"], "Did you mean python"),
+        (["play", "game:Sudoku-v0-easy", "--wrappers", "Horizn"], "no wrapper 'Horizn'"),
+        (["play", "game:Sudoku-v0-easy", "--import", "no_such_module"], "no module named 'no_such_module'"),
+        (["play", "no_such_module:Env"], "neither a family of environments nor a module"),
+        (["play", "verifiers:owner/name"], "verifiers are not supported yet"),
         (["play", "game:Sudoku-v0-easy", "--agent", "expert", "--episodes", "0"], "at least 1"),
         (["play", "game:Sudoku-v0-easy", "--seed", "-4"], "a seed is a whole number"),
-        (["check", "game:Nothing*"], "no environment fits"),
+        (["check", "game:Nothing*"], "no environment matches"),
         (["check", "nothing:"], "no family 'nothing'"),
         (["check"], "the following arguments are required"),
         (["plya", "game:Sudoku-v0-easy"], "invalid choice: 'plya'"),
     ],
 )
-def test_a_mistake_gets_a_sentence_and_exit_code_2(args: list[str], words: str) -> None:
+def test_usage_errors_print_one_sentence_and_exit_with_2(args: list[str], words: str) -> None:
     done = palestra_cli(*args)
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_infrastructure_has_a_code_of_its_own() -> None:
+def test_infrastructure_failures_exit_with_3() -> None:
     done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--agent", "expert", "--record", "/dev/full")
     assert done.returncode == 3
     assert "store failed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_is_no_traceback() -> None:
+def test_ctrl_c_exits_without_a_traceback() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "palestra", "play", "game:GuessTheNumber-v0-easy"],
         stdin=subprocess.PIPE,
@@ -167,7 +229,7 @@ def test_ctrl_c_is_no_traceback() -> None:
         text=True,
     )
     assert process.stdout is not None
-    while "Type your move" not in process.stdout.readline():
+    while "Type your action" not in process.stdout.readline():
         pass
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -176,7 +238,7 @@ def test_ctrl_c_is_no_traceback() -> None:
     assert "Traceback" not in errors
 
 
-def test_a_closed_pipe_is_no_traceback() -> None:
+def test_a_closed_pipe_exits_without_a_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -187,15 +249,15 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert done.stderr == ""
 
 
-def test_doctor_tells_what_works_and_how_to_get_the_rest() -> None:
-    found = {finding["what"]: finding for finding in json.loads(palestra_cli("doctor", "--json").stdout)}
-    assert {"machine", "sandbox", "GPU", "Java", "browser"} <= found.keys()
-    assert found["sandbox"]["state"] == "ok"
-    assert "bubblewrap" in found["sandbox"]["says"]
-    assert "[gymnasium]" in found
+def test_doctor_reports_features_and_fixes() -> None:
+    findings = {finding["feature"]: finding for finding in json.loads(palestra_cli("doctor", "--json").stdout)}
+    assert {"machine", "sandbox", "GPU", "Java", "browser"} <= findings.keys()
+    assert findings["sandbox"]["state"] == "ok"
+    assert "bubblewrap" in findings["sandbox"]["detail"]
+    assert "[gymnasium]" in findings
     text = palestra_cli("doctor").stdout
-    for finding in found.values():
-        assert finding["what"] in text
+    for finding in findings.values():
+        assert finding["feature"] in text
         assert finding["fix"] in text
     bare = subprocess.run(
         [sys.executable, "-m", "palestra", "doctor"], env={"PATH": ""}, capture_output=True, text=True, check=False

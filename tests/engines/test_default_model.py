@@ -94,9 +94,9 @@ def test_the_command_writes_what_every_engine_takes(tmp_path: Path, capsys: pyte
 
     again = ["init-model", "0.1M", "--seed", "5", "--out", str(folder)]
     assert main(again) == 2
-    assert "--force" in capsys.readouterr().err
+    assert "--overwrite" in capsys.readouterr().err
     assert torch.equal(first_of(folder), next(expected.parameters()))
-    assert main([*again, "--force"]) == 0
+    assert main([*again, "--overwrite"]) == 0
     assert not torch.equal(first_of(folder), next(expected.parameters()))
 
 

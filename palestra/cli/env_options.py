@@ -1,0 +1,165 @@
+"""Options that name and configure environments, shared by all verbs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from palestra.errors import BadValue, UnknownEnv
+
+if TYPE_CHECKING:
+    from palestra.registry import EnvFactory
+
+NAME_HELP = "an id such as game:Sudoku-v0-easy, module:Class, or http://HOST:PORT/ID"
+
+
+def add_import(parser: argparse._ActionsContainer) -> None:
+    """Add `--import`; `palestra.cli.main` imports the modules before the verb runs."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="Import a module that registers environments, tools, agents or algorithms of your own; repeatable.",
+    )
+
+
+def add_env_kwargs(parser: argparse._ActionsContainer) -> None:
+    """Add `--set` and `--env-kwargs`: keywords of the environment."""
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="Set a keyword of the environment, for example --set max_turns=9; repeatable.",
+    )
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="JSON",
+        default="",
+        help="Set keywords of the environment from a JSON object, for example '{\"max_turns\": 9}'.",
+    )
+
+
+def add_tools_and_wrappers(parser: argparse._ActionsContainer) -> None:
+    """Add `--tools`, `--max-tool-calls` and `--wrappers`."""
+    parser.add_argument(
+        "--tools",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="TOOL",
+        help="Give the agent these tools: python, search, mcp:FILE, the name of a plug-in, or module:function.",
+    )
+    parser.add_argument(
+        "--max-tool-calls",
+        type=int,
+        metavar="N",
+        help="Allow at most this many tool calls per episode (default: no limit).",
+    )
+    parser.add_argument(
+        "--wrappers",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="WRAPPER",
+        help="Wrap the environment, innermost first: names such as 'Horizon(turns=5)' or concat, or module:Class.",
+    )
+
+
+def add_timeouts(parser: argparse._ActionsContainer) -> None:
+    """Add `--step-timeout` and `--reset-timeout`."""
+    parser.add_argument(
+        "--step-timeout",
+        type=float,
+        metavar="S",
+        help="Fail an episode whose environment takes longer than this for one step, in seconds (default: no limit).",
+    )
+    parser.add_argument(
+        "--reset-timeout",
+        type=float,
+        metavar="S",
+        help="Fail an episode whose environment takes longer than this to reset, in seconds (default: no limit).",
+    )
+
+
+def add_backend(parser: argparse._ActionsContainer) -> None:
+    """Add `--env-backend` and `--env-workers`."""
+    parser.add_argument(
+        "--env-backend",
+        choices=("inline", "thread", "process", "ray"),
+        default="inline",
+        help="Run environments in this process (inline), in threads, in worker processes or on Ray (default: inline). "
+        "Use process for environments that need much CPU time.",
+    )
+    parser.add_argument(
+        "--env-workers",
+        type=int,
+        metavar="N",
+        help="Number of threads, processes or Ray actors for --env-backend (default: number of cores).",
+    )
+
+
+def env_kwargs(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the keywords that `--env-kwargs` and `--set` give; `--set` wins."""
+    kwargs: dict[str, Any] = {}
+    if args.env_kwargs:
+        try:
+            kwargs = json.loads(args.env_kwargs)
+        except json.JSONDecodeError as err:
+            raise BadValue(f"--env-kwargs must be a JSON object, got {args.env_kwargs!r}: {err}") from err
+        if not isinstance(kwargs, dict):
+            raise BadValue(f"--env-kwargs must be a JSON object, got {args.env_kwargs!r}")
+    for pair in args.set:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise BadValue(f"--set takes KEY=VALUE, got {pair!r}")
+        try:
+            kwargs[name] = json.loads(text)
+        except json.JSONDecodeError:
+            kwargs[name] = text
+    return kwargs
+
+
+def env_factory(name: str, args: argparse.Namespace) -> EnvFactory:
+    """Return the factory that a name and the shared options describe; unknown names are reported here."""
+    from palestra.registry import EnvFactory
+
+    return EnvFactory.of(
+        name,
+        kwargs=env_kwargs(args),
+        tools=args.tools,
+        max_tool_calls=args.max_tool_calls,
+        wrappers=args.wrappers,
+    )
+
+
+def is_pattern(name: str) -> bool:
+    """Tell a family (`game:`) or a glob (`game:*-easy`) from the name of one environment."""
+    return "://" not in name and (name.endswith(":") or any(mark in name for mark in "*?["))
+
+
+def expand_names(names: Iterable[str]) -> list[str]:
+    """Replace families and globs by the ids that match, in catalog order; no names at all: every id."""
+    from palestra.registry import get_spec, list_envs
+
+    names = list(names)
+    if not names:
+        return list_envs()
+    expanded: dict[str, None] = {}
+    for name in names:
+        if not is_pattern(name):
+            expanded[get_spec(name).id] = None
+        elif name.endswith(":"):
+            expanded.update(dict.fromkeys(list_envs(name[:-1])))
+        else:
+            matches = [env_id for env_id in list_envs() if fnmatchcase(env_id, name)]
+            if not matches:
+                raise UnknownEnv(f"no environment matches {name!r}. `palestra envs` lists all ids.")
+            expanded.update(dict.fromkeys(matches))
+    order = {env_id: place for place, env_id in enumerate(list_envs())}
+    return sorted(expanded, key=lambda name: order.get(name, len(order)))
