@@ -125,6 +125,12 @@ def env_kwargs(args: argparse.Namespace) -> dict[str, Any]:
     return kwargs
 
 
+def make_kwargs(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the keyword arguments of `palestra.make` that the shared options describe."""
+    options = {"tools": args.tools, "max_tool_calls": args.max_tool_calls, "wrappers": args.wrappers}
+    return {**env_kwargs(args), **{name: value for name, value in options.items() if value}}
+
+
 def env_factory(name: str, args: argparse.Namespace) -> EnvFactory:
     """Return the factory that a name and the shared options describe; unknown names are reported here."""
     from palestra.registry import EnvFactory

@@ -1,4 +1,4 @@
-"""`palestra eval [SUITE|ID ...]`: play tasks with any agent, go on after a stop, and say what can be trusted of it."""
+"""`palestra eval ENV|SUITE ...`: evaluate any agent, resumable, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palestra.cli import EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED, EXIT_OK
-from palestra.cli.options import add_keywords, keywords, matching, quiet_libraries
+from palestra.cli.env_options import (
+    NAME_HELP,
+    add_env_kwargs,
+    add_import,
+    add_tools_and_wrappers,
+    expand_names,
+    is_pattern,
+    make_kwargs,
+)
+from palestra.cli.options import quiet_libraries
 from palestra.errors import BadValue
 
 if TYPE_CHECKING:
@@ -23,74 +32,148 @@ if TYPE_CHECKING:
 MAX_FAILED = 0.05
 _EPILOG = """\
 examples:
-  palestra eval --env game:Sokoban-v0-easy --model http://localhost:8000/v1 -n 200 -k 4 --out runs/a
+  palestra eval game:Sokoban-v0-easy --model http://localhost:8000/v1 -n 200 -k 4 --out runs/a
   palestra eval suite:games --agent expert --json
-  palestra eval --env game:Sokoban-v0-easy --model runs/trained -n 256 --seed 900000    a run folder is a model
-  palestra eval my_suite.toml --agent my_module:play                                    a Python function plays
-  palestra eval --suites                                                                what suites there are
+  palestra eval game:Sokoban-v0-easy --model runs/trained -n 256 --seed 900000    the folder of a run is a model
+  palestra eval math:Arithmetic-v0-easy --model Qwen/Qwen3-1.7B --tools python    with a tool
+  palestra eval my_package.envs:MyEnv --agent my_package:play                     your environment, your function
+  palestra eval http://host:8100/game:Wordle-v0-easy --agent random               an environment on a server
+  palestra eval --suites                                                          list the suites
 
-The same command goes on where an evaluation was stopped: no episode is played twice, and what failed is tried again.
-exit codes: 0 done; 2 a mistake in the command; 3 more than --max-failed of the episodes have no result; 130 interrupted
-docs/evaluation.md explains the numbers and the folder.
+The same command resumes an evaluation that was stopped: finished episodes are kept, failed ones are played again.
+exit codes: 0 success; 2 wrong usage; 3 more than --max-failed of the episodes have no result; 130 interrupted
+docs/evaluation.md describes the numbers and the files in the folder.
 """
 _SAMPLING = (
-    ("temperature", float, "X", "0: always the likeliest token"),
-    ("top_p", float, "X", "sample among the likeliest tokens that make up this share"),
-    ("top_k", int, "N", "sample among this many tokens; 0: all"),
-    ("min_p", float, "X", "leave out tokens less likely than this share of the likeliest"),
-    ("max_tokens", int, "N", "of a reply"),
+    ("temperature", float, "X", "Sampling temperature; 0 always takes the most likely token."),
+    ("top_p", float, "X", "Sample from the most likely tokens that add up to this probability."),
+    ("top_k", int, "N", "Sample from this many of the most likely tokens; 0 samples from all."),
+    ("min_p", float, "X", "Drop tokens less likely than this fraction of the most likely one."),
+    ("max_tokens", int, "N", "Maximum number of tokens per reply."),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "palestra eval [SUITE|ID ...] [--env ID ...] (--model MODEL | --agent AGENT) [--SETTING VALUE ...]"
+    parser.usage = "palestra eval ENV|SUITE ... (--model MODEL | --agent AGENT) [OPTIONS]"
     parser.epilog = _EPILOG
     parser.allow_abbrev = False
     parser.add_argument(
-        "targets", nargs="*", metavar="SUITE|ID", help="suite:NAME, a TOML file, an id, or a pattern ('game:*-easy')"
+        "targets",
+        nargs="*",
+        metavar="ENV|SUITE",
+        help=f"What to evaluate on: {NAME_HELP}, a pattern such as 'game:*-easy', suite:NAME, or a TOML file.",
     )
-    parser.add_argument("--env", action="append", default=[], metavar="ID", help="an id or a pattern (repeatable)")
-    parser.add_argument("--suites", action="store_true", help="list the suites that come with the package")
-    who = parser.add_argument_group("who plays").add_mutually_exclusive_group()
-    who.add_argument(
-        "--model", metavar="MODEL", help="a folder, a run's folder, a hub id, default:SIZE, or a server's http address"
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="ENV", help="Another environment or pattern; repeatable."
     )
-    who.add_argument("--agent", metavar="AGENT", help="expert, random, or module:name (a Python function or Agent)")
-    how = parser.add_argument_group("how a model is asked")
+    parser.add_argument("--suites", action="store_true", help="List the suites that come with Palestra.")
+    agent = parser.add_argument_group("agent").add_mutually_exclusive_group()
+    agent.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="Model to evaluate: a folder, the folder of a training run, a Hugging Face id, default:SIZE, or the URL "
+        "of an OpenAI-compatible server.",
+    )
+    agent.add_argument(
+        "--agent",
+        metavar="AGENT",
+        help="Agent to evaluate: expert, random, or module:name of a Python function or Agent.",
+    )
+    model = parser.add_argument_group("model")
     for name, kind, mark, text in _SAMPLING:
-        how.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=text)
-    how.add_argument("--stop", action="append", metavar="TEXT", help="a reply ends before this (repeatable)")
-    how.add_argument("--system", metavar="TEXT", help="a system message")
-    how.add_argument("--style", choices=("plain", "react", "tools"), default="plain", help="(plain)")
-    how.add_argument("--max-context", type=int, metavar="N", help="a smaller window than the model's, in tokens")
-    how.add_argument("--api-model", default="", metavar="NAME", help="which of a server's models")
-    how.add_argument(
-        "--api-key-env", default="OPENAI_API_KEY", metavar="VARIABLE", help="where the key stands (OPENAI_API_KEY)"
+        model.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=text)
+    model.add_argument("--stop", action="append", metavar="TEXT", help="End a reply before this text; repeatable.")
+    model.add_argument("--system", metavar="TEXT", help="System message at the start of each conversation.")
+    model.add_argument(
+        "--style",
+        choices=("plain", "react", "tools"),
+        default="plain",
+        help="Conversation format: plain chat, ReAct, or native tool calls (default: plain).",
     )
-    how.add_argument("--tokenizer", default="", metavar="FOLDER", help="the server's: exact tokens where it shows them")
-    how.add_argument("--device", default="auto", help="of a model in process (auto)")
-    how.add_argument("--dtype", help="float32, bfloat16 or float16 (float32 on a CPU, else bfloat16)")
-    what = parser.add_argument_group("what is played")
-    what.add_argument("-n", type=int, metavar="N", help="tasks of each environment (100, or the suite's)")
-    what.add_argument("-k", type=int, metavar="K", help="attempts at each task (1, or the suite's)")
-    what.add_argument("--seed", type=int, metavar="S", help="tasks have the seeds from here on (0, or the suite's)")
-    what.add_argument("--turns", type=int, metavar="N", help="cut episodes short after so many turns")
-    add_keywords(what)
-    running = parser.add_argument_group("running")
-    running.add_argument("--out", metavar="FOLDER", help="where to keep it (runs/eval-WHAT-WHO)")
-    running.add_argument("--overwrite", action="store_true", help="delete the evaluation in --out and start over")
-    running.add_argument("--concurrency", type=int, default=32, metavar="N", help="episodes at once (32)")
-    running.add_argument("--retries", type=int, default=2, metavar="N", help="of an episode something broke in (2)")
-    running.add_argument("--call-timeout", type=float, metavar="S", help="seconds for one reset, step or reply")
-    running.add_argument(
-        "--max-failed", type=float, default=MAX_FAILED, metavar="X", help=f"share without a result ({MAX_FAILED})"
+    model.add_argument(
+        "--max-context",
+        type=int,
+        metavar="N",
+        help="Maximum number of tokens in the context, if smaller than the model's.",
     )
-    running.add_argument("--price-in", type=float, metavar="X", help="dollars for a million tokens read")
-    running.add_argument("--price-out", type=float, metavar="X", help="dollars for a million tokens written")
-    shown = parser.add_argument_group("output").add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="the whole summary as JSON")
-    shown.add_argument("--markdown", action="store_true", help="the table as Markdown")
-    shown.add_argument("--quiet", action="store_true", help="nothing but errors")
+    model.add_argument(
+        "--api-model", default="", metavar="NAME", help="Name of the model on the server (default: the first one)."
+    )
+    model.add_argument(
+        "--api-key-env",
+        default="OPENAI_API_KEY",
+        metavar="VARIABLE",
+        help="Environment variable that holds the API key (default: OPENAI_API_KEY).",
+    )
+    model.add_argument(
+        "--tokenizer",
+        default="",
+        metavar="FOLDER",
+        help="Tokenizer of the server's model, for exact token ids where the server returns them.",
+    )
+    model.add_argument(
+        "--device", default="auto", metavar="DEVICE", help="Device of a local model: auto, cpu or cuda (default: auto)."
+    )
+    model.add_argument(
+        "--dtype",
+        metavar="DTYPE",
+        help="Precision of a local model: float32, bfloat16 or float16 (default: float32 on a CPU, else bfloat16).",
+    )
+    tasks = parser.add_argument_group("tasks")
+    tasks.add_argument(
+        "-n", type=int, metavar="N", help="Number of tasks per environment (default: 100, or the suite's)."
+    )
+    tasks.add_argument("-k", type=int, metavar="K", help="Number of attempts per task (default: 1, or the suite's).")
+    tasks.add_argument(
+        "--seed", type=int, metavar="S", help="Seed of the first task; the others follow (default: 0, or the suite's)."
+    )
+    tasks.add_argument(
+        "--turns", type=int, metavar="N", help="Truncate episodes after this many turns (default: the environment's)."
+    )
+    options = parser.add_argument_group("environment")
+    add_import(options)
+    add_env_kwargs(options)
+    add_tools_and_wrappers(options)
+    execution = parser.add_argument_group("execution")
+    execution.add_argument(
+        "--out", metavar="FOLDER", help="Folder of the evaluation (default: runs/eval-TARGET-AGENT)."
+    )
+    execution.add_argument(
+        "--overwrite", action="store_true", help="Delete the evaluation in --out and start over (default: resume it)."
+    )
+    execution.add_argument(
+        "--concurrency", type=int, default=32, metavar="N", help="Number of episodes to run in parallel (default: 32)."
+    )
+    execution.add_argument(
+        "--retries",
+        type=int,
+        default=2,
+        metavar="N",
+        help="Number of retries of an episode after an infrastructure failure (default: 2).",
+    )
+    execution.add_argument(
+        "--call-timeout",
+        type=float,
+        metavar="S",
+        help="Maximum seconds for one reset, step or reply (default: no limit).",
+    )
+    execution.add_argument(
+        "--max-failed",
+        type=float,
+        default=MAX_FAILED,
+        metavar="X",
+        help=f"Fraction of episodes that may end without a result before the exit code is 3 (default: {MAX_FAILED}).",
+    )
+    execution.add_argument(
+        "--price-in", type=float, metavar="X", help="Price of a million input tokens in dollars, for the cost column."
+    )
+    execution.add_argument(
+        "--price-out", type=float, metavar="X", help="Price of a million output tokens in dollars, for the cost column."
+    )
+    output = parser.add_argument_group("output").add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="Print the complete summary as JSON.")
+    output.add_argument("--markdown", action="store_true", help="Print the table as Markdown.")
+    output.add_argument("--quiet", action="store_true", help="Print nothing but errors.")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,75 +183,77 @@ def run(args: argparse.Namespace) -> int:
 
     if args.suites:
         return _list_suites()
-    who = args.model or args.agent
-    if who is None:
-        raise BadValue("say who plays: --model MODEL, or --agent expert, random or module:name")
+    name = args.model or args.agent
+    if name is None:
+        raise BadValue("no agent given: use --model MODEL, or --agent with expert, random or module:name")
     if not 0 <= args.max_failed <= 1:
-        raise BadValue(f"--max-failed is a share from 0 to 1, got {args.max_failed}")
-    if args.concurrency < 1 or args.retries < 0:
-        raise BadValue(f"--concurrency is at least 1, --retries 0 or more, got {args.concurrency} and {args.retries}")
-    suite = chosen(args)
-    player = EvaluatedAgent(who, _model_settings(args, who))
-    if args.model is not None and player.kind in ("player", "python"):
-        raise BadValue(f"{who} is no model; give it as --agent {who}")
-    if player.kind in ("hf", "default"):
+        raise BadValue(f"--max-failed must be a fraction from 0 to 1, got {args.max_failed}")
+    if args.concurrency < 1:
+        raise BadValue(f"--concurrency must be at least 1, got {args.concurrency}")
+    if args.retries < 0:
+        raise BadValue(f"--retries must be at least 0, got {args.retries}")
+    suite = selected_suite(args)
+    agent = EvaluatedAgent(name, _model_settings(args, name))
+    if args.model is not None and agent.kind in ("player", "python"):
+        raise BadValue(f"{name} is not a model; pass it as --agent {name}")
+    if agent.kind in ("hf", "default"):
         quiet_libraries()
-    folder = Path(args.out) if args.out else default_folder(suite.name, who)
-    settings = running_settings(args)
+    folder = Path(args.out) if args.out else default_folder(suite.name, name)
+    settings = _execution_settings(args)
+    command = ["palestra", *sys.argv[1:]]
     try:
-        done = asyncio.run(
-            run_evaluation(suite, player, folder, settings=settings, overwrite=args.overwrite, command=_command())
+        evaluation = asyncio.run(
+            run_evaluation(suite, agent, folder, settings=settings, overwrite=args.overwrite, command=command)
         )
     except KeyboardInterrupt:
-        print(f"\nstopped; finished episodes are kept in {folder}, and the same command goes on", file=sys.stderr)
-        _write_what_there_is(folder, settings)
+        print(f"\nstopped; finished episodes are in {folder}. Run the same command to resume.", file=sys.stderr)
+        _write_partial_report(folder, settings)
         return EXIT_INTERRUPTED
-    show(args, done)
-    return verdict(done, args.max_failed)
+    _print_evaluation(args, evaluation)
+    return exit_code(evaluation, args.max_failed)
 
 
-# From flags to what is played, and how
-
-
-def chosen(args: argparse.Namespace) -> Suite:
-    """The suites and ids of the command as one suite, with its flags."""
+def selected_suite(args: argparse.Namespace) -> Suite:
+    """Return the environments and suites of the command line as one suite, with the overrides of the options."""
     from palestra.evals.suite import Suite, load_suite, suite_entry, with_overrides
 
     names = [*args.targets, *args.env]
     if not names:
-        raise BadValue("name what to play: --env ID, suite:NAME or a TOML file. `palestra eval --suites` lists suites.")
-    parts: list[Suite] = []
+        raise BadValue(
+            "nothing to evaluate on: give an environment, suite:NAME or a TOML file. "
+            "`palestra eval --suites` lists the suites."
+        )
+    suites: list[Suite] = []
     for name in names:
-        if name.startswith("suite:") or name.endswith(".toml"):
-            parts.append(load_suite(name))
+        if name.startswith("suite:") or (name.endswith(".toml") and "://" not in name):
+            suites.append(load_suite(name))
         else:
-            found = matching([name]) if any(mark in name for mark in "*?[") or name.endswith(":") else [name]
-            parts += [Suite(name=env_id, entries=(suite_entry(env_id, where="the command"),)) for env_id in found]
-    together = " + ".join(dict.fromkeys(part.name for part in parts)) if len(parts) <= 3 else f"{len(parts)} parts"
-    suite = Suite(name=together, entries=tuple(one for part in parts for one in part.entries))
-    given = keywords(args.set)
-    suite = with_overrides(suite, kwargs=given, n=args.n, k=args.k, seed=args.seed, turns=args.turns)
-    flags = _sampling_flags(args)
+            ids = expand_names([name]) if is_pattern(name) else [name]
+            suites += [Suite(name=env_id, entries=(suite_entry(env_id, where="the command"),)) for env_id in ids]
+    title = " + ".join(dict.fromkeys(suite.name for suite in suites)) if len(suites) <= 3 else f"{len(suites)} parts"
+    suite = Suite(name=title, entries=tuple(entry for suite in suites for entry in suite.entries))
+    suite = with_overrides(suite, kwargs=make_kwargs(args), n=args.n, k=args.k, seed=args.seed, turns=args.turns)
+    flags = _sampling_options(args)
     entries = (
-        replace(one, sampling={key: value for key, value in one.sampling.items() if key not in flags})
-        for one in suite.entries
+        replace(entry, sampling={key: value for key, value in entry.sampling.items() if key not in flags})
+        for entry in suite.entries
     )
     return replace(suite, entries=tuple(entries))
 
 
-def _sampling_flags(args: argparse.Namespace) -> dict[str, Any]:
-    found = {name: getattr(args, name) for name, *_ in _SAMPLING if getattr(args, name) is not None}
-    return {**found, "stop": tuple(args.stop)} if args.stop else found
+def _sampling_options(args: argparse.Namespace) -> dict[str, Any]:
+    options = {name: getattr(args, name) for name, *_ in _SAMPLING if getattr(args, name) is not None}
+    return {**options, "stop": tuple(args.stop)} if args.stop else options
 
 
-def _model_settings(args: argparse.Namespace, who: str) -> ModelSettings:
+def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
     from palestra.engines.base import Sampling
     from palestra.evals.agents import ModelSettings
 
-    trained = _trained_with(who)
-    said = {**{name: trained[name] for name, *_ in _SAMPLING if name in trained}, **_sampling_flags(args)}
+    trained = _training_settings(model)
+    sampling = {name: trained[name] for name, *_ in _SAMPLING if name in trained}
     return ModelSettings(
-        sampling=Sampling(**said),
+        sampling=Sampling(**{**sampling, **_sampling_options(args)}),
         system=trained.get("system", "") if args.system is None else args.system,
         style=args.style,
         max_context=args.max_context,
@@ -180,17 +265,16 @@ def _model_settings(args: argparse.Namespace, who: str) -> ModelSettings:
     )
 
 
-def _trained_with(who: str) -> Mapping[str, Any]:
-    """A trained model is asked as it was in training, unless flags say otherwise."""
+def _training_settings(model: str) -> Mapping[str, Any]:
+    """Return the settings of the training run that `model` is the folder of: sampling defaults to its values."""
     try:
-        config = json.loads((Path(who) / "run.json").read_text(encoding="utf-8"))["config"]
+        config = json.loads((Path(model) / "run.json").read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return config if isinstance(config, dict) else {}
 
 
-def running_settings(args: argparse.Namespace) -> EvalSettings:
-    """What changes no result."""
+def _execution_settings(args: argparse.Namespace) -> EvalSettings:
     from palestra.evals.run import EvalSettings
     from palestra.evals.summary import Prices
 
@@ -203,53 +287,45 @@ def running_settings(args: argparse.Namespace) -> EvalSettings:
     )
 
 
-def _command() -> list[str]:
-    """As it was typed, by its plain name."""
-    return ["palestra", *sys.argv[1:]]
-
-
-# What is shown
-
-
-def show(args: argparse.Namespace, done: Evaluation) -> None:
-    """The table on standard output, where the rest is on standard error."""
+def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
+    """Print the table to standard output, and everything else to standard error."""
     from palestra.evals.report import write_report
     from palestra.evals.text import cells, markdown, sections, table_text
 
-    page = write_report(done.folder)
-    table = done.summary["table"]
+    page = write_report(evaluation.folder)
+    table = evaluation.summary["table"]
     if args.json:
-        print(json.dumps(done.summary, indent=2))
+        print(json.dumps(evaluation.summary, indent=2))
     elif args.markdown:
         for title, rows in sections(table):
             head, body = cells(rows)
             print(markdown([title, *head[1:]], body), end="\n\n")
     elif not args.quiet:
         print(table_text(table))
-        running = done.summary["running"]
-        took = f"{running['wall_seconds']:.1f} s in all, {running['seconds_per_episode']:.2f} s an episode"
-        print(f"\n{done.played} episodes played now; {took}. report: {page}")
-    if done.stopped is not None:
-        print(f"palestra: no more were started: {done.stopped}", file=sys.stderr)
+        running = evaluation.summary["running"]
+        seconds = f"{running['wall_seconds']:.1f} s in total, {running['seconds_per_episode']:.2f} s per episode"
+        print(f"\nplayed {evaluation.played} episodes: {seconds}. report: {page}")
+    if evaluation.stopped is not None:
+        print(f"palestra: stopped early: {evaluation.stopped}", file=sys.stderr)
 
 
-def verdict(done: Evaluation, most: float) -> int:
-    """The exit code: too many episodes without a result, and the numbers cannot be relied on."""
-    if done.left == 0:
+def exit_code(evaluation: Evaluation, max_failed: float) -> int:
+    """Return 3 if more than `max_failed` of the episodes have no result, and report why."""
+    if evaluation.left == 0:
         return EXIT_OK
     causes: dict[str, str] = {}
-    for one in done.outcomes.values():
-        if one.boundary is not None:
-            causes.setdefault(one.boundary, f"{one.boundary}: {one.kind}: {one.message}"[:300])
+    for outcome in evaluation.outcomes.values():
+        if outcome.boundary is not None:
+            causes.setdefault(outcome.boundary, f"{outcome.boundary}: {outcome.kind}: {outcome.message}"[:300])
     for line in causes.values():
         print(f"palestra: {line}", file=sys.stderr)
-    share = done.left / done.planned
-    told = f"{done.left} of {done.planned} episodes have no result ({share:.1%})"
-    print(f"palestra: {told}; the same command tries them again", file=sys.stderr)
-    return EXIT_INFRASTRUCTURE if share > most else EXIT_OK
+    share = evaluation.left / evaluation.planned
+    summary = f"{evaluation.left} of {evaluation.planned} episodes have no result ({share:.1%})"
+    print(f"palestra: {summary}. Run the same command to play them again.", file=sys.stderr)
+    return EXIT_INFRASTRUCTURE if share > max_failed else EXIT_OK
 
 
-def _write_what_there_is(folder: Path, settings: EvalSettings) -> None:
+def _write_partial_report(folder: Path, settings: EvalSettings) -> None:
     from palestra.evals.folder import holds_evaluation, read_evaluation
     from palestra.evals.report import write_report
     from palestra.evals.run import write_summary

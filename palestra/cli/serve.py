@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from palestra.cli.env_options import add_import
+
 _EPILOG = """\
 examples:
   palestra serve game:Wordle-v0-hard babyai: --workers 2
@@ -57,14 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FAMILY=PATH",
         help="Run a family under another interpreter, e.g. because its packages conflict with ours; repeatable.",
     )
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="Import a module that registers environments; repeatable.",
-    )
+    add_import(parser)
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--max-sessions", type=int, default=4_096, metavar="N", help="Maximum number of open sessions (default: 4096)."

@@ -1,4 +1,4 @@
-"""`palestra eval`, `compare` and `rescore` as a user types them."""
+"""`palestra eval`, `compare` and `rescore`, as a user runs them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_too_many_without_a_result_have_their_own_exit_code(capsys: pytest.Captu
 def test_rescore(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", GAME, "--agent", "my_players:play", "-n", "10", "--quiet", "--out", "runs/a"]) == 0
     assert main(["rescore", "runs/a", "--out", "runs/b"]) == 0
-    assert "episodes: 10 same; 0 with another verdict" in capsys.readouterr().out
+    assert "episodes: 10 same; 0 with a different verdict" in capsys.readouterr().out
     assert main(["rescore", "runs/a", "--out", "runs/c", "--grader", "my_players:grade", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["table"]["total"]["success"] == 1.0
@@ -163,7 +163,7 @@ def test_ctrl_c_keeps_what_was_finished() -> None:
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on" in err
+    assert "Run the same command to resume" in err
     table = json.loads(Path("runs/a/summary.json").read_text())["table"]["total"]
     assert 4 <= table["episodes"] < 200
     assert table["missing"] == 200 - table["episodes"]
@@ -191,15 +191,15 @@ def test_suites_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "say who plays"),
-        (["--agent", "expert"], "name what to play"),
+        ([], "no agent given"),
+        (["--agent", "expert"], "nothing to evaluate on"),
         (["suite:gamse", "--agent", "expert"], "Did you mean suite:games"),
         (["game:Sudokku-v0-easy", "--agent", "expert"], "Did you mean game:Sudoku-v0-easy"),
-        ([GAME, "--model", "expert"], "give it as --agent expert"),
+        ([GAME, "--model", "expert"], "pass it as --agent expert"),
         ([GAME, "--agent", "my_players:nobody"], "no attribute 'nobody'"),
         ([GAME, "--agent", "expert", "-n", "0"], "n must be an integer of at least 1"),
-        ([GAME, "--agent", "expert", "--max-failed", "2"], "a share from 0 to 1"),
-        ([GAME, "--agent", "expert", "--concurrency", "0"], "--concurrency is at least 1"),
+        ([GAME, "--agent", "expert", "--max-failed", "2"], "a fraction from 0 to 1"),
+        ([GAME, "--agent", "expert", "--concurrency", "0"], "--concurrency must be at least 1"),
         ([GAME, "--model", "./nowhere"], "no folder"),
     ],
 )
