@@ -1,1 +1,1 @@
-"""Questions over SQLite databases: explore, query, hand in one query as the answer."""
+"""Text to SQL: answer a question about an SQLite database with a query."""

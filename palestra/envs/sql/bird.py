@@ -1,10 +1,10 @@
-"""BIRD's files -> questions over its databases; Spider's files have the same form and work as well.
+"""Questions and databases of BIRD; Spider's files have the same format and work as well.
 
     questions    dev.json, train.json, mini_dev_sqlite.json: rows with db_id, question, evidence, SQL, difficulty
-    databases    dev_databases or train_databases: a folder DB_ID with DB_ID.sqlite in it for each
+    databases    dev_databases or train_databases: one folder DB_ID per database, containing DB_ID.sqlite
 
-BIRD itself compares results on the database as it is, so an answer that was looked up and written down counts. Here it
-has to hold on two copies, too: one with at most half of the rows of every table, and one without rows.
+BIRD compares results on the original database only, so it accepts queries with hard-coded results. Here the query must
+also be right on two copies: one with at most half of the rows of every table, and one without rows.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any, Unpack
 
 from palestra.core import Reset
 from palestra.envs.sql.domain import Question
-from palestra.envs.sql.env import SqlWorld
+from palestra.envs.sql.env import SqlEnv
 from palestra.envs.sql.guard import Database, File, Image, Limits
 from palestra.envs.tasks.order import position_of, row_at
 from palestra.envs.worlds_base import WorldOptions
 from palestra.errors import BadValue, DataMissing
 
-LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # real tables: some seconds
-KEPT = 5_000  # rows of a table that the smaller copy has at most
+LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # a few seconds on real tables
+COPY_ROWS = 5_000  # maximum rows per table of the smaller copy
 _DIFFICULTIES = ("simple", "moderate", "challenging")
 
 
-class Bird(SqlWorld):
-    """BIRD's questions. `questions` is its JSON file, `databases` the folder of its databases; `difficulty` keeps one
-    kind.
+class Bird(SqlEnv):
+    """Questions of BIRD.
 
-    `evidence` shows BIRD's hints. Results are compared as BIRD does: as sets of rows. A seed is a place in a
-    shuffled order of the questions, and `reset(options={"index": 7})` names one. The expert hands in BIRD's query.
+    `questions` is BIRD's JSON file, `databases` the folder of its databases; `difficulty` selects one difficulty.
+    `evidence` shows BIRD's hints. Results are compared as sets of rows, as BIRD does. A seed is a position in a
+    shuffled order of the questions, and `reset(options={"index": 7})` selects one. The expert submits BIRD's query.
     """
 
     inline = False  # a query may take seconds
@@ -57,18 +57,18 @@ class Bird(SqlWorld):
         )
         if not questions or not databases:
             raise DataMissing(
-                'BIRD\'s files are needed: make("sql:BIRD", questions="dev.json", databases="dev_databases"); '
-                "bird-bench.github.io has them"
+                "sql:BIRD needs BIRD's files from bird-bench.github.io: "
+                'make("sql:BIRD", questions="dev.json", databases="dev_databases")'
             )
         if difficulty is not None and difficulty not in _DIFFICULTIES:
-            raise BadValue(f"difficulty is one of {', '.join(_DIFFICULTIES)}, or None for all, got {difficulty!r}")
+            raise BadValue(f"`difficulty` must be one of {', '.join(_DIFFICULTIES)}, or None; got {difficulty!r}")
         self.evidence = bool(evidence)
         self._folder = str(Path(databases).expanduser().resolve())
         self._rows = tuple(row for row in _read(questions) if difficulty in (None, row.get("difficulty")))
         if not self._rows:
-            raise DataMissing(f"{questions} has no questions of difficulty {difficulty!r}")
+            raise DataMissing(f"{questions} contains no questions of difficulty {difficulty!r}")
 
-    shared = SqlWorld.shared | {"_rows"}
+    shared = SqlEnv.shared | {"_rows"}
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "index" in options:
@@ -76,12 +76,12 @@ class Bird(SqlWorld):
         return super().reset(seed, options)
 
     def begin(self, options: dict[str, Any]) -> None:
-        wanted = options.pop("index", None)
+        requested = options.pop("index", None)
         epoch, position = divmod(self.seed, len(self._rows))
-        if wanted is None:
+        if requested is None:
             self.index = row_at(position, len(self._rows), seed=0, epoch=epoch)
         else:
-            self.index = self._checked(wanted)
+            self.index = self._checked(requested)
         row = self._rows[self.index]
         hint = f"\nHint: {row['evidence']}" if self.evidence and row.get("evidence") else ""
         self.question = Question(
@@ -90,55 +90,57 @@ class Bird(SqlWorld):
             level=str(row.get("difficulty", "")),
         )
         name = str(row["db_id"])
-        self.about = f"The database is called {name}."
-        place = Path(self._folder, name, f"{name}.sqlite")
-        if not place.is_file():
-            raise DataMissing(f"there is no {place}; databases= is the folder that holds a folder for each database")
-        self.databases = (File(str(place)), *_copies(str(place), place.stat().st_mtime_ns))
-        self.look()
+        self.about = f"The database is named {name}."
+        path = Path(self._folder, name, f"{name}.sqlite")
+        if not path.is_file():
+            raise DataMissing(f"{path} does not exist; `databases` must contain one folder per database")
+        self.databases = (File(str(path)), *_copies(str(path), path.stat().st_mtime_ns))
+        self.read_schema()
 
     def _checked(self, index: object) -> int:
         if isinstance(index, int) and 0 <= index < len(self._rows):
             return index
-        raise BadValue(f"index is a number from 0 to {len(self._rows) - 1}, got {index!r}")
+        raise BadValue(f"the reset option `index` must be from 0 to {len(self._rows) - 1}, got {index!r}")
 
     def told(self) -> dict[str, Any]:
         return {**super().told(), "index": self.index, "db_id": self._rows[self.index]["db_id"]}
 
 
 def _read(questions: str) -> list[dict[str, Any]]:
-    place = Path(questions).expanduser()
-    if not place.is_file():
-        raise DataMissing(f"there is no file {questions!r} (looked for in {Path.cwd()})")
+    path = Path(questions).expanduser()
+    if not path.is_file():
+        raise DataMissing(f"the questions file {questions!r} does not exist (current directory: {Path.cwd()})")
     try:
-        rows = json.loads(place.read_text(encoding="utf-8"))
+        rows = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as err:
-        raise BadValue(f"{questions} is no JSON: {err}") from err
+        raise BadValue(f"{questions} is not valid JSON: {err}") from err
     if not isinstance(rows, list):
-        raise BadValue(f"{questions} holds a {type(rows).__name__}, not a list of questions")
+        raise BadValue(f"{questions} must contain a list of questions, got a {type(rows).__name__}")
     for number, row in enumerate(rows):
         if not (isinstance(row, dict) and "db_id" in row and "question" in row and ("SQL" in row or "query" in row)):
-            raise BadValue(f"{questions}: row {number} has no db_id, question and SQL, as BIRD's rows do")
+            raise BadValue(f"{questions}: row {number} must have db_id, question and SQL, as BIRD's rows do")
     return rows
 
 
 @lru_cache(maxsize=16)
-def _copies(path: str, stamp: int) -> tuple[Database, ...]:  # noqa: ARG001  # a changed file is another one
-    return smaller_copy(File(path), KEPT), smaller_copy(File(path), 0)
+def _copies(path: str, stamp: int) -> tuple[Database, ...]:  # noqa: ARG001  # `stamp` makes a changed file a new key
+    return smaller_copy(File(path), COPY_ROWS), smaller_copy(File(path), 0)
 
 
 def smaller_copy(database: Database, most: int) -> Image:
-    """The same tables and views with every other row, at most `most` of each table, from its beginning."""
+    """Copy the tables and views with every other row, at most the first `most` rows per table."""
     source = database.connect()
-    source.text_factory = lambda raw: raw.decode("utf-8", "replace")  # real tables hold texts that are no UTF-8
+    source.text_factory = lambda raw: raw.decode("utf-8", "replace")  # real tables contain invalid UTF-8
     copy = sqlite3.connect(":memory:")
     try:
-        made = "SELECT name, sql FROM sqlite_master WHERE type = ? AND sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
-        for name, sql in source.execute(made, ("table",)).fetchall():
+        definitions = (
+            "SELECT name, sql FROM sqlite_master WHERE type = ? AND sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+        )
+        for name, sql in source.execute(definitions, ("table",)).fetchall():
             if not sql.upper().startswith("CREATE VIRTUAL"):
                 copy.execute(sql)
                 _copy_rows(source, copy, name, most)
-        for _, sql in source.execute(made, ("view",)).fetchall():
+        for _, sql in source.execute(definitions, ("view",)).fetchall():
             copy.execute(sql)
         copy.commit()
         return Image(copy.serialize())
@@ -154,8 +156,8 @@ def _copy_rows(source: sqlite3.Connection, copy: sqlite3.Connection, table: str,
     columns = [row[1] for row in source.execute(f"PRAGMA table_info({quoted})")]
     listed, marks = ", ".join(map(_quoted, columns)), ", ".join("?" * len(columns))
     rows = source.execute(f"SELECT {listed} FROM {quoted} LIMIT ?", (2 * most,))  # noqa: S608  # quoted
-    kept = (row for number, row in enumerate(rows) if number % 2)
-    copy.executemany(f"INSERT OR IGNORE INTO {quoted} ({listed}) VALUES ({marks})", kept)  # noqa: S608
+    every_other = (row for number, row in enumerate(rows) if number % 2)
+    copy.executemany(f"INSERT OR IGNORE INTO {quoted} ({listed}) VALUES ({marks})", every_other)  # noqa: S608
 
 
 def _quoted(name: str) -> str:

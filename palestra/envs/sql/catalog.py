@@ -1,6 +1,4 @@
-"""The registered databases: five generated domains with their levels, all of them together, and BIRD's files. Data
-only.
-"""
+"""Specs of the SQL environments: five generated domains with their levels, a mix of them, and BIRD's files."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""A seed -> a small database of some domain, copies of it with other facts, and a question with its query.
+"""Generate small databases of a domain from a seed, copies of them with other data, and questions with their queries.
 
-A domain is data and two functions: the names its rows go by (`names`), and the rows (`fill`). A copy has the same names
-and everything else drawn anew, keys included: what a question speaks of is there in every copy, and what holds of it
-differs. So a query that answers the question is right on all of them, and one that fits a single database by luck is
-not.
+A domain is data and two functions: the names used in its rows (`names`), and the rows (`fill`). A copy has the same
+names, and everything else, including keys, is drawn again: the entities of a question exist in every copy, but their
+data differs. A query that answers the question is right on all copies; one that fits one database by chance is not.
 
-A template's question and query are filled with the same values. `again` is the same query put another way; the tests
-run both on many databases.
+A template's question and queries are filled with the same values. `alternative` is an equivalent query; the tests run
+both on many databases.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ LEVELS = (EASY, MEDIUM, HARD)
 @dataclass(frozen=True, slots=True)
 class Template:
     level: str
-    ask: str  # ends with what to return
+    text: str  # ends with what to return
     gold: str
-    again: str
-    ordered: bool = False  # the order of the rows is asked for
+    alternative: str
+    ordered: bool = False  # the order of the rows counts
 
     def fill(self, rng: Random, slots: Mapping[str, Sequence[Any]]) -> Question:
-        """Draw a value for every slot."""
-        used = sorted({name for name in slots if f"{{{name}}}" in self.ask})
+        """Fill the template, drawing a value for every slot."""
+        used = sorted({name for name in slots if f"{{{name}}}" in self.text})
         values = {name: rng.choice(slots[name]) for name in used}
         quoted = {name: _quoted(value) for name, value in values.items()}
         return Question(
-            text=self.ask.format(**values),
+            text=self.text.format(**values),
             gold=_one_line(self.gold.format(**quoted)),
-            again=_one_line(self.again.format(**quoted)),
+            alternative=_one_line(self.alternative.format(**quoted)),
             ordered=self.ordered,
             level=self.level,
         )
@@ -54,7 +53,7 @@ class Template:
 class Question:
     text: str
     gold: str
-    again: str = ""
+    alternative: str = ""
     ordered: bool = False
     level: str = ""
 
@@ -62,19 +61,19 @@ class Question:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     name: str
-    about: str  # a sentence for the prompt
+    about: str  # description for the prompt
     ddl: tuple[str, ...]
-    slots: Mapping[str, Sequence[Any]]  # besides the names
+    slots: Mapping[str, Sequence[Any]]  # possible values by slot, besides the names
     names: Callable[[Random], Names]
     fill: Callable[[Random, Names], Tables]
     templates: tuple[Template, ...]
 
-    def named(self, seed: int) -> Names:
+    def draw_names(self, seed: int) -> Names:
         return self.names(Random(child_seed(seed, self.name, "names")))
 
     def build(self, seed: int, copy: int = 0) -> Image:
-        """The database of `seed`, or a copy of it with other facts."""
-        rows = self.fill(Random(child_seed(seed, self.name, "facts", copy)), self.named(seed))
+        """Build the database of `seed`, or a copy of it with other data."""
+        rows = self.fill(Random(child_seed(seed, self.name, "facts", copy)), self.draw_names(seed))
         connection = sqlite3.connect(":memory:")
         try:
             for statement in self.ddl:
@@ -82,7 +81,7 @@ class Domain:
             for table, values in rows.items():
                 if values:
                     marks = ", ".join("?" * len(values[0]))
-                    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608  # our names
+                    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608  # own table names
             connection.commit()
             return Image(connection.serialize())
         finally:
@@ -100,19 +99,19 @@ def _one_line(sql: str) -> str:
     return " ".join(sql.split())
 
 
-# For the domains
+# Helpers for the domains
 
 
 def keys(rng: Random, count: int) -> list[int]:
-    """Different whole numbers, in no order."""
+    """Draw distinct integers in random order."""
     return rng.sample(range(101, 101 + 4 * count), count)
 
 
 def day(rng: Random, first: str = "2021-01-01", last: str = "2024-12-31") -> str:
-    begin, end = date.fromisoformat(first), date.fromisoformat(last)
-    return (begin + timedelta(days=rng.randint(0, (end - begin).days))).isoformat()
+    start, end = date.fromisoformat(first), date.fromisoformat(last)
+    return (start + timedelta(days=rng.randint(0, (end - start).days))).isoformat()
 
 
 def later(rng: Random, start: str, least: int, most: int) -> str:
-    """A day that many days after `start`."""
+    """Draw a day from `least` to `most` days after `start`."""
     return (date.fromisoformat(start) + timedelta(days=rng.randint(least, most))).isoformat()

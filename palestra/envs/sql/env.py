@@ -1,4 +1,4 @@
-"""SqlWorld: look around in a database, then hand in one query that answers the question."""
+"""SQL environments: explore a database with queries, then submit one query that answers the question."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue, EnvFailed
 from palestra.seeding import child_seed
 
-TAIL = 40_000  # characters at the end of a reply in which an action is looked for
-CELL = 400  # characters of a cell that are shown
-DRAWS = 200  # questions that are tried for one whose answer differs between the copies
+MAX_REPLY_CHARS = 40_000  # an action is parsed from this many characters at the end of a reply
+MAX_CELL_CHARS = 400  # longer cells are cut
+MAX_DRAWS = 200  # questions tried until the answer differs between the copies
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
 
 _TAGS = ("sql", "answer")
@@ -25,19 +25,20 @@ _BLOCK = re.compile(r"```(?:sql|sqlite)[ \t]*\n(.*?)```", re.S | re.I)
 _FENCE = re.compile(r"\A```[a-z]*[ \t]*\n(.*?)\n?```\Z", re.S | re.I)
 
 
-class SqlWorld(WorldEnv):
-    """A question over an SQLite database. A subclass draws it in `begin`: `question`, `databases`, `compare`, `about`.
+class SqlEnv(WorldEnv):
+    """A question about an SQLite database.
 
-    Queries read only and are bounded (`palestra/envs/sql/guard.py`); results show `show_rows` rows. With `show_schema`
-    the prompt has the tables' definitions, otherwise their names alone. The answer is a query, graded by running it and
-    the gold one on the database and on copies with other data, so that an answer that was looked up and written down
-    fails. One answer an episode: right 1, wrong 0.
+    A subclass sets `question`, `databases`, `compare` and `about` in `begin`. Queries are read-only and limited
+    (`palestra/envs/sql/guard.py`); results show `show_rows` rows. With `show_schema` the prompt contains the table
+    definitions, otherwise only their names. The answer is a query, graded by running it and the gold query on the
+    database and on copies with other data, so that a hard-coded result fails. The reward is 1
+    for a right answer, else 0, and an episode ends with its first answer.
     """
 
     shared = WorldEnv.shared | {"question", "databases", "limits", "_schema"}
 
     question: Question
-    databases: tuple[Database, ...]  # the one that is seen, then the copies
+    databases: tuple[Database, ...]  # the visible one, then the copies
     compare: Compare
     about: str
 
@@ -52,78 +53,77 @@ class SqlWorld(WorldEnv):
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         if show_rows < 1:
-            raise BadValue(f"show_rows is at least 1, got {show_rows!r}")
+            raise BadValue(f"`show_rows` must be at least 1, got {show_rows!r}")
         self.show_schema = bool(show_schema)
         self.show_rows = show_rows
         self.limits = limits or Limits()
         self._schema: tuple[tuple[str, str], ...] = ()
 
-    def look(self) -> None:
-        """Read the tables of the database at hand; `begin` ends with it."""
-        found = run(self.databases[0], SCHEMA, Limits(length=1_000_000))
-        if found.error:
-            raise EnvFailed(f"the tables cannot be read: {found.error}")
-        self._schema = tuple((str(name), str(sql)) for name, sql in found.rows if not str(name).startswith("sqlite_"))
+    def read_schema(self) -> None:
+        """Read the table definitions of the database; `begin` must call it last."""
+        tables = run(self.databases[0], SCHEMA, Limits(length=1_000_000))
+        if tables.error:
+            raise EnvFailed(f"cannot read the table definitions: {tables.error}")
+        self._schema = tuple((str(name), str(sql)) for name, sql in tables.rows if not str(name).startswith("sqlite_"))
         self._explored = False
 
-    # The episode
+    # Episode
 
     def prompt(self) -> str:
         if self.show_schema:
-            tables = "The tables:\n" + "\n".join(f"{sql};" for _, sql in self._schema)
+            tables = "Tables:\n" + "\n".join(f"{sql};" for _, sql in self._schema)
         else:
-            tables = f"The tables: {', '.join(name for name, _ in self._schema)}."
-        order = " The order of the rows counts." if self.compare == "list" else " The order of the rows does not count."
+            tables = f"Tables: {', '.join(name for name, _ in self._schema)}."
+        order = "The order of the rows matters." if self.compare == "list" else "The order of the rows does not matter."
         return (
-            "You answer a question about an SQLite database by writing a query.\n"
-            f"{self.about}\n{tables}\nQuestion: {self.question.text}\n\nAn action is one of\n"
-            f"- <sql>...</sql>: run a query and see up to {self.show_rows} of its rows. Queries read only. "
-            "sqlite_master and PRAGMA table_info(...) tell how the tables are made;\n"
-            "- <answer>...</answer>: hand in the query that answers the question, which ends the episode. It is run on "
-            "this database and on copies with other data, and must be right on all of them, so values that you looked "
-            f"up do not help. It returns the columns that are asked for, in that order, whatever their names.{order}\n"
-            f"Write one action a turn, for example {self.example_action()}. You may think first; the last action of "
-            f"your reply counts. You have {self.max_turns} turns, the answer included."
+            "Answer a question about an SQLite database by writing a query.\n"
+            f"{self.about}\n{tables}\nQuestion: {self.question.text}\n\nActions:\n"
+            f"- <sql>...</sql>: run a read-only query and see up to {self.show_rows} of its rows. Use sqlite_master or "
+            "PRAGMA table_info(...) to see the table definitions.\n"
+            "- <answer>...</answer>: submit the query that answers the question; this ends the episode. The query must "
+            "be right on this database and on copies with other data, so do not hard-code values that you looked up. "
+            f"It must return the requested columns in the requested order, under any names. {order}\n"
+            f"Write one action per turn, for example: {self.example_action()}\nYou may think first; the last action of "
+            f"your reply counts. You have {self.max_turns} turns, including the answer."
         )
 
     def told(self) -> dict[str, Any]:
         return {"level": self.question.level, "tables": [name for name, _ in self._schema]}
 
     def act(self, action: str) -> Outcome:
-        read = read_action(action)
-        if read is None:
-            text = (
-                f"No action could be read. Write <sql>...</sql> or <answer>...</answer>, as in {self.example_action()}."
-            )
+        parsed = read_action(action)
+        if parsed is None:
+            example = self.example_action()
+            text = f"No action found. Write <sql>...</sql> or <answer>...</answer>, for example: {example}"
             return Outcome(text, invalid="format")
-        verb, query = read
-        if verb == "answer":
-            return self._judge(query)
+        tag, query = parsed
+        if tag == "answer":
+            return self._grade(query)
         result = run(self.databases[0], query, self.limits, rows=self.show_rows)
         if result.error:
             return Outcome(f"Error: {result.error}.", invalid="rule")
         self._explored = True
         return Outcome(as_table(result))
 
-    def _judge(self, query: str) -> Outcome:
+    def _grade(self, query: str) -> Outcome:
         verdict = grade(query, self.question.gold, self.databases, self.compare, self.limits)
         info = {"why": verdict.why, "answer": query, "gold": self.question.gold}
         if verdict.correct:
-            return Outcome(f"Right: {verdict.why}.", 1.0, "solved", info=info)
+            return Outcome(f"Correct: {verdict.why}.", 1.0, "solved", info=info)
         return Outcome(f"Wrong: {verdict.why}.", 0.0, "lost", info=info)
 
     def render(self, mode: str = "text") -> str | None:
-        """The question and the tables, with the first rows of each."""
+        """Return the question and the first rows of every table."""
         if mode != "text" or self.ending == "reset":
             return None
-        shown = [f"Question: {self.question.text}"]
+        parts = [f"Question: {self.question.text}"]
         for name, _ in self._schema:
             quoted = '"' + name.replace('"', '""') + '"'
             rows = run(self.databases[0], f"SELECT * FROM {quoted}", self.limits, rows=3)  # noqa: S608  # quoted
-            shown.append(f"{name}\n{rows.error or as_table(rows)}")
-        return "\n\n".join(shown)
+            parts.append(f"{name}\n{rows.error or as_table(rows)}")
+        return "\n\n".join(parts)
 
-    # The players
+    # Players
 
     def example_action(self) -> str:
         return f"<sql>{SCHEMA}</sql>"
@@ -134,18 +134,18 @@ class SqlWorld(WorldEnv):
     def sample_random_action(self) -> str:
         table = self.player_rng.choice(self._schema)[0]
         table = '"' + table.replace('"', '""') + '"'
-        what = self.player_rng.choice(("COUNT(*)", "*", "MAX(rowid)"))
+        columns = self.player_rng.choice(("COUNT(*)", "*", "MAX(rowid)"))
         tag = self.player_rng.choice(("sql", "sql", "answer"))
-        return f"<{tag}>SELECT {what} FROM {table} LIMIT 5</{tag}>"  # noqa: S608  # quoted
+        return f"<{tag}>SELECT {columns} FROM {table} LIMIT 5</{tag}>"  # noqa: S608  # quoted
 
 
-class GeneratedSql(SqlWorld):
-    """Questions over generated databases.
+class GeneratedSql(SqlEnv):
+    """Questions about generated databases.
 
-    `domain`: "shop", "library", "school", "flights" or "hospital"; None: any. `level`: "easy" (one table), "medium"
-    (joins and aggregates), "hard" (several joins, dates, sub-queries); None: any. `copies` with other data are graded
-    on, too: same names, everything else drawn anew, keys included; the right result differs from the database's on at
-    least one. The expert looks at the tables and hands in the gold query.
+    `domain` is "shop", "library", "school", "flights" or "hospital", or None for any. `level` is "easy" (one table),
+    "medium" (joins and aggregates) or "hard" (several joins, dates, subqueries), or None for any. The answer is also
+    graded on `copies` of the database with the same names and other data, including other keys; the right result
+    differs on at least one of them. The expert reads the schema and submits the gold query.
     """
 
     def __init__(
@@ -162,49 +162,50 @@ class GeneratedSql(SqlWorld):
     ) -> None:
         super().__init__(show_schema=show_schema, show_rows=show_rows, limits=limits, max_turns=max_turns, **options)
         if domain is not None and domain not in DOMAINS:
-            raise BadValue(f"domain is one of {', '.join(DOMAINS)}, or None for any, got {domain!r}")
+            raise BadValue(f"`domain` must be one of {', '.join(DOMAINS)}, or None for any; got {domain!r}")
         if level is not None and level not in LEVELS:
-            raise BadValue(f"level is one of {', '.join(LEVELS)}, or None for any, got {level!r}")
+            raise BadValue(f"`level` must be one of {', '.join(LEVELS)}, or None for any; got {level!r}")
         if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= 20:
-            raise BadValue(f"copies is a number from 1 to 20, got {copies!r}")
+            raise BadValue(f"`copies` must be an integer from 1 to 20, got {copies!r}")
         self.domain, self.level, self.copies = domain, level, copies
 
-    def begin(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # it knows none
+    def begin(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # has no options
         domain = self.domain or self.rng.choice(sorted(DOMAINS))
         self.about = DOMAINS[domain].about
-        self.databases, self.question = _made(domain, self.level, self.copies, self.seed)
+        self.databases, self.question = _generate(domain, self.level, self.copies, self.seed)
         self.compare = "list" if self.question.ordered else "bag"
-        self.look()
+        self.read_schema()
 
 
-@lru_cache(maxsize=128)  # groups of rollouts share a seed
-def _made(domain: str, level: str | None, copies: int, seed: int) -> tuple[tuple[Database, ...], Question]:
-    """A database, its copies, and a question whose answer is not empty and differs between them."""
-    world = DOMAINS[domain]
+@lru_cache(maxsize=128)  # the rollouts of a group share a seed
+def _generate(domain: str, level: str | None, copies: int, seed: int) -> tuple[tuple[Database, ...], Question]:
+    """Build a database, its copies, and a question whose answer is not empty and differs between them."""
+    generator = DOMAINS[domain]
     rng = Random(child_seed(seed, domain, "question"))
     limits = Limits()
-    images = tuple(world.build(seed, copy) for copy in range(copies + 1))
-    slots = {**world.slots, **world.named(seed)}
-    templates = world.of_level(level)
-    for _ in range(DRAWS):
+    images = tuple(generator.build(seed, copy) for copy in range(copies + 1))
+    slots = {**generator.slots, **generator.draw_names(seed)}
+    templates = generator.of_level(level)
+    for _ in range(MAX_DRAWS):
         question = rng.choice(templates).fill(rng, slots)
         first = run(images[0], question.gold, limits)
         if first.error:
-            raise EnvFailed(f"the gold query fails: {first.error}; it was {question.gold}")
+            raise EnvFailed(f"the gold query fails: {first.error}; query: {question.gold}")
         if any(cell not in (None, 0) for row in first.rows for cell in row) and any(
             not same(run(copy, question.gold, limits), first, "bag") for copy in images[1:]
         ):
             return images, question
-    raise EnvFailed(f"no question of {DRAWS} has an answer that differs between the copies")
+    raise EnvFailed(f"none of {MAX_DRAWS} questions has an answer that differs between the copies")
 
 
 def read_action(reply: str) -> tuple[str, str] | None:
-    """The last `<sql>` or `<answer>` of a reply and its query; a lone ```sql block is run. A last tag need not be
-    closed.
+    """Return tag and query of the last `<sql>` or `<answer>` of a reply; the last tag need not be closed.
+
+    Without tags, the last ```sql block is a query to run.
     """
-    text = reply[-TAIL:]
+    text = reply[-MAX_REPLY_CHARS:]
     lower = text.lower()
-    if len(lower) != len(text):  # a few letters grow when they get small
+    if len(lower) != len(text):  # lower-casing lengthens a few letters
         lower = text
     ends = [(end, tag) for tag in _TAGS if (end := lower.rfind(f"</{tag}>")) >= 0]
     for end, tag in sorted(ends, reverse=True):
@@ -219,14 +220,14 @@ def read_action(reply: str) -> tuple[str, str] | None:
 
 
 def _bare(query: str) -> str:
-    """Without the fence that models like to put around code."""
+    """Strip the code fence that models often put around a query."""
     query = query.strip()
     fenced = _FENCE.match(query)
     return fenced[1].strip() if fenced else query
 
 
 def as_table(result: Result) -> str:
-    """Rows as text: a line each, cells parted by bars."""
+    """Format rows as text, one per line, with cells separated by bars."""
     lines = [" | ".join(_cell(name) for name in result.columns)]
     lines += [" | ".join(_cell(cell) for cell in row) for row in result.rows]
     count = len(result.rows)
@@ -240,4 +241,4 @@ def as_table(result: Result) -> str:
 def _cell(value: Any) -> str:
     text = "NULL" if value is None else f"x'{value.hex()}'" if isinstance(value, bytes) else str(value)
     text = " ".join(text.split()) if "\n" in text else text
-    return text if len(text) <= CELL else f"{text[:CELL]}..."
+    return text if len(text) <= MAX_CELL_CHARS else f"{text[:MAX_CELL_CHARS]}..."

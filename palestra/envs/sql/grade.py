@@ -1,4 +1,4 @@
-"""A submitted query and the gold one -> right or wrong, by what both give on the database and on copies of it."""
+"""Grade a query by comparing its results with the gold query's on the database and on copies of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 from palestra.envs.sql.guard import Database, Limits, Result, Row, run
 from palestra.errors import EnvFailed
 
-CLOSE = 1e-6  # relative: sums of the same numbers in another order
+TOLERANCE = 1e-6  # relative; sums depend on the order of the numbers
 
-Compare = Literal["bag", "list", "set"]  # rows with repetitions, in order, or without either (BIRD's rule)
+Compare = Literal["bag", "list", "set"]  # rows with repetitions, rows in order, or distinct rows (BIRD's rule)
 
 
 class Verdict(NamedTuple):
@@ -20,24 +20,27 @@ class Verdict(NamedTuple):
 
 
 def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare, limits: Limits) -> Verdict:
-    """Run both on every database; all must agree. EnvFailed where the gold query cannot be run on the first."""
+    """Run both queries on every database; all results must agree.
+
+    Raises EnvFailed if the gold query cannot be run on the first database.
+    """
     for number, database in enumerate(databases):
-        wanted = run(database, gold, limits)
-        if wanted.error and number > 0:
-            continue  # a copy of somebody's database may lack what the query needs
-        if wanted.error:
-            raise EnvFailed(f"the gold query fails: {wanted.error}; it was {gold}")
-        found = run(database, query, limits)
-        if found.error:
-            return Verdict(False, f"the query fails: {found.error}")
-        if not same(found, wanted, compare):
+        expected = run(database, gold, limits)
+        if expected.error and number > 0:
+            continue  # a reduced copy may lack what the query needs
+        if expected.error:
+            raise EnvFailed(f"the gold query fails: {expected.error}; query: {gold}")
+        result = run(database, query, limits)
+        if result.error:
+            return Verdict(False, f"the query fails: {result.error}")
+        if not same(result, expected, compare):
             where = "on the database" if number == 0 else "on a copy of the database with other data"
-            return Verdict(False, f"its result is not the right one {where}")
+            return Verdict(False, f"its result is wrong {where}")
     return Verdict(True, "its results are right on the database and on copies of it with other data")
 
 
 def same(one: Result, other: Result, compare: Compare) -> bool:
-    """Whether two results are equal. Names of columns do not count, their order does."""
+    """Return whether two results are equal; column names do not matter, column order does."""
     if one.more != other.more:
         return False
     if compare == "set":
@@ -46,8 +49,8 @@ def same(one: Result, other: Result, compare: Compare) -> bool:
     if len(left) != len(right):
         return False
     if compare == "bag":
-        left.sort(key=_sorting)
-        right.sort(key=_sorting)
+        left.sort(key=_sort_key)
+        right.sort(key=_sort_key)
     return all(_same_row(a, b) for a, b in zip(left, right, strict=True))
 
 
@@ -57,12 +60,12 @@ def _same_row(one: Row, other: Row) -> bool:
 
 def _same_cell(one: Any, other: Any) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-9)
+        return one == other or math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-9)
     return type(one) is type(other) and bool(one == other)
 
 
-def _sorting(row: Row) -> list[tuple[int, Any]]:
-    """Rows that may be equal come at equal places: by kind of cell, numbers by six digits."""
+def _sort_key(row: Row) -> list[tuple[int, Any]]:
+    """Order rows by cell type and value, numbers by six digits, so that equal rows get equal positions."""
     return [
         (0, "") if cell is None
         else (1, float(f"{cell:.6g}")) if isinstance(cell, int | float)

@@ -1,10 +1,10 @@
-"""A query from anywhere -> its rows or why not, read-only, bounded, and the same on every day and machine.
+"""Run untrusted queries read-only, within limits, and with the same result on every machine and day.
 
-- The connection is thrown away after one query. It is a copy in memory or opened read-only, and an authorizer lets
-  through only reading, pragmas that describe tables, and functions on a list.
-- Work is counted in steps of SQLite's virtual machine, not in seconds, so that a query is stopped at the same place
-  everywhere. Strings and rows have a greatest length; sorting and temporary tables go to disk, not to memory.
-- There is no chance and no clock: `random()` is not on the list, and 'now' is NOW.
+- The connection is closed after one query. It is a copy in memory or opened read-only, and an authorizer permits only
+  reading, pragmas that describe tables, and an allowlist of functions.
+- Work is limited in steps of SQLite's virtual machine, not in seconds, so a query is stopped at the same point
+  everywhere. The length of strings and rows is limited; sorting and temporary tables use disk, not memory.
+- Neither randomness nor the clock is available: `random()` is not on the allowlist, and 'now' is NOW.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from urllib.parse import quote
 
 from palestra.errors import EnvFailed
 
-NOW = "2025-06-30 12:00:00"  # what 'now' and CURRENT_TIMESTAMP mean
+NOW = "2025-06-30 12:00:00"  # value of 'now' and CURRENT_TIMESTAMP
 
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one query may use."""
+    """Resource limits of one query."""
 
-    steps: int = 2_000_000  # of SQLite's virtual machine: a tenth of a second or two
-    length: int = 4_000  # bytes of a string, a blob or a row
+    steps: int = 2_000_000  # of SQLite's virtual machine; about 0.1 to 0.2 seconds
+    length: int = 4_000  # bytes per string, blob or row
     rows: int = 10_000
     text: int = 20_000  # characters of the query
 
 
 class Database(Protocol):
-    """Something that can be opened again and again."""
+    """A database that can be opened any number of times."""
 
     def connect(self) -> sqlite3.Connection: ...
 
@@ -54,42 +54,42 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A database file, which nobody changes."""
+    """A database file that does not change."""
 
     path: str
 
     def connect(self) -> sqlite3.Connection:
-        place = f"file:{quote(self.path)}?mode=ro&immutable=1"
+        uri = f"file:{quote(self.path)}?mode=ro&immutable=1"
         try:
-            return sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
+            return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         except sqlite3.OperationalError as err:
-            raise EnvFailed(f"{self.path} cannot be opened: {err}") from err
+            raise EnvFailed(f"cannot open {self.path}: {err}") from err
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a query gave."""
+    """Rows of a query, or the reason why there are none."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
-    more: bool = False  # there were more rows than allowed
-    error: str = ""  # why there are none
+    more: bool = False  # there were more rows than the limit
+    error: str = ""
 
 
 def run(database: Database, query: str, limits: Limits, *, rows: int | None = None) -> Result:
-    """Execute one query; at most `rows` of its rows. EnvFailed where the database itself is broken."""
+    """Execute one query and return at most `rows` rows; raise EnvFailed if the database itself is broken."""
     if len(query) > limits.text:
-        return Result(error=f"a query has at most {limits.text} characters, this one has {len(query)}")
+        return Result(error=f"the query has {len(query)} characters; at most {limits.text} are allowed")
     most = limits.rows if rows is None else rows
     connection = database.connect()
     try:
         _prepare(connection, limits)
         cursor = connection.execute(query)
         if cursor.description is None:
-            return Result(error="that is no query: write a SELECT")
-        found = cursor.fetchmany(most + 1)
+            return Result(error="this is not a query; write a SELECT")
+        fetched = cursor.fetchmany(most + 1)
         names = tuple(str(column[0]) for column in cursor.description)
-        return Result(columns=names, rows=tuple(found[:most]), more=len(found) > most)
+        return Result(columns=names, rows=tuple(fetched[:most]), more=len(fetched) > most)
     except sqlite3.Error as err:
         if getattr(err, "sqlite_errorcode", 0) & 0xFF in _BROKEN:
             raise EnvFailed(f"the database is broken: {err}") from err
@@ -97,12 +97,12 @@ def run(database: Database, query: str, limits: Limits, *, rows: int | None = No
     except MemoryError as err:
         raise EnvFailed("SQLite ran out of memory") from err
     except (sqlite3.Warning, UnicodeError, ValueError, OverflowError) as err:
-        return Result(error=f"the query cannot be read: {err}")
+        return Result(error=f"the query cannot be parsed: {err}")
     finally:
         connection.close()
 
 
-# What SQLite reports where the file or the machine fails rather than the query.
+# SQLite's error codes for failures of the file or the machine rather than the query.
 _BROKEN = frozenset({
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
 })  # fmt: skip
@@ -128,13 +128,15 @@ def _prepare(connection: sqlite3.Connection, limits: Limits) -> None:
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     connection.execute("PRAGMA temp_store = FILE")
     connection.execute("PRAGMA query_only = ON")
-    for name, make in _CLOCKED.items():
+    for name, make in _DATE_FUNCTIONS.items():
         connection.create_function(name, -1, make, deterministic=True)
-    for name, value in _FIXED.items():
+    for name, value in _CONSTANTS.items():
         connection.create_function(name, 0, lambda value=value: value, deterministic=True)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.length)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, limits.text * 4)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)  # matching takes pattern times text steps
+    connection.setlimit(
+        sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200
+    )  # the cost of matching is pattern length times text length
     connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
     connection.setlimit(sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 60)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -164,8 +166,8 @@ def _allowed(action: int, one: str | None, two: str | None, *_: Any) -> int:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_PRAGMA and one is not None and one.lower() in _PRAGMAS:
         return sqlite3.SQLITE_OK
-    # Table-valued functions such as pragma_table_info() ask for this while they are set up; SQLite itself
-    # refuses real writes to the schema.
+    # Table-valued functions such as pragma_table_info() request this while they are set up; SQLite itself
+    # rejects real writes to the schema.
     if action == sqlite3.SQLITE_UPDATE and one == "sqlite_master":
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
@@ -174,43 +176,43 @@ def _allowed(action: int, one: str | None, two: str | None, *_: Any) -> int:
 def _why(err: sqlite3.Error, limits: Limits) -> str:
     code = getattr(err, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_INTERRUPT:
-        return f"the query was stopped: it takes more than {limits.steps:,} steps. Join on keys, and filter early"
+        return f"the query was stopped after {limits.steps:,} steps; join on keys and filter early"
     if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY) or "authoriz" in str(err) or "may not be" in str(err):
-        return f"{err}: only reading is possible here, with SELECT, WITH or PRAGMA table_info(...)"
+        return f"{err}: only read access is allowed, with SELECT, WITH or PRAGMA table_info(...)"
     if code == sqlite3.SQLITE_TOOBIG:
-        return f"{err}: values have at most {limits.length:,} bytes here"
+        return f"{err}: values may have at most {limits.length:,} bytes"
     return str(err)
 
 
-# The clock
+# Clock
 
-_ZONES = ("localtime", "utc")  # depend on where the machine is
-_helper = sqlite3.connect(":memory:", check_same_thread=False)  # only ever asked for constants
-_turn = threading.Lock()
+_ZONES = ("localtime", "utc")  # depend on the machine's time zone
+_helper = sqlite3.connect(":memory:", check_same_thread=False)  # used only to evaluate functions of constants
+_helper_lock = threading.Lock()
 
 
 @lru_cache(maxsize=16_384)
-def _computed(name: str, *values: Any) -> Any:
+def _evaluate(name: str, *values: Any) -> Any:
     marks = ", ".join("?" * len(values))
-    with _turn:
-        return _helper.execute(f"SELECT {name}({marks})", values).fetchone()[0]  # names are ours
+    with _helper_lock:
+        return _helper.execute(f"SELECT {name}({marks})", values).fetchone()[0]  # own function names
 
 
-def _clocked(name: str, first: int) -> Callable[..., Any]:
-    """SQLite's own function, told the time instead of asking for it; its moment is argument `first`."""
+def _with_fixed_clock(name: str, first: int) -> Callable[..., Any]:
+    """Wrap one of SQLite's date functions so that 'now' is NOW; the time is argument number `first`."""
 
     def function(*values: Any) -> Any:
-        head, rest = values[:first], list(values[first:])
-        if not rest or str(rest[0]).strip().lower() in ("now", "subsec", "subsecond"):
-            rest[:1] = [NOW]
-        kept = [value for value in rest if str(value).strip().lower() not in _ZONES]
-        return _computed(name, *head, *kept)
+        head, arguments = values[:first], list(values[first:])
+        if not arguments or str(arguments[0]).strip().lower() in ("now", "subsec", "subsecond"):
+            arguments[:1] = [NOW]
+        arguments = [value for value in arguments if str(value).strip().lower() not in _ZONES]
+        return _evaluate(name, *head, *arguments)
 
     return function
 
 
-_CLOCKED = {
-    name: _clocked(name, first)
+_DATE_FUNCTIONS = {
+    name: _with_fixed_clock(name, first)
     for name, first in (("date", 0), ("time", 0), ("datetime", 0), ("julianday", 0), ("strftime", 1), ("unixepoch", 0))
 }
-_FIXED = {"current_timestamp": NOW, "current_date": NOW[:10], "current_time": NOW[11:]}
+_CONSTANTS = {"current_timestamp": NOW, "current_date": NOW[:10], "current_time": NOW[11:]}

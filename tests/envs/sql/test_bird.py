@@ -1,4 +1,4 @@
-"""BIRD's files, in their real form, written small."""
+"""BIRD: small files in BIRD's format."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def files(tmp_path: Path) -> dict[str, Any]:
     return {"questions": str(tmp_path / "dev.json"), "databases": str(folder)}
 
 
-def test_the_expert_and_the_order(files: dict[str, Any]) -> None:
+def test_the_expert_solves_and_seeds_visit_every_question(files: dict[str, Any]) -> None:
     env = palestra.make("sql:BIRD", **files)
     seen = set()
     for seed in range(3):
@@ -86,7 +86,7 @@ def test_the_expert_and_the_order(files: dict[str, Any]) -> None:
     assert seen == {0, 1, 2}
 
 
-def test_hints_are_shown_unless_not_wanted(files: dict[str, Any]) -> None:
+def test_hints_are_shown_by_default(files: dict[str, Any]) -> None:
     assert "Hint: pupils refers" in str(palestra.make("sql:BIRD", **files).reset(options={"index": 0})[0])
     bare = palestra.make("sql:BIRD", evidence=False, show_schema=False, **files).reset(options={"index": 0})[0]
     assert "Hint" not in str(bare)
@@ -103,15 +103,15 @@ def test_results_are_compared_as_sets(files: dict[str, Any]) -> None:
     assert env.step(f"<answer>{other}</answer>").reward == 1.0
 
 
-def test_a_result_written_down_is_wrong(files: dict[str, Any]) -> None:
+def test_a_hard_coded_result_is_wrong(files: dict[str, Any]) -> None:
     env = palestra.make("sql:BIRD", **files)
     for index in range(3):
         env.reset(options={"index": index})
         inner = env.unwrapped
         assert isinstance(inner, Bird)
         rows = run(inner.databases[0], inner.question.gold, Limits()).rows
-        written = "VALUES " + ", ".join("(" + ", ".join(map(repr, row)) + ")" for row in rows)
-        step = env.step(f"<answer>{written}</answer>")
+        hard_coded = "VALUES " + ", ".join("(" + ", ".join(map(repr, row)) + ")" for row in rows)
+        step = env.step(f"<answer>{hard_coded}</answer>")
         assert step.reward == 0.0
         assert "copy" in step.info["why"]
 
@@ -120,11 +120,11 @@ def test_difficulties(files: dict[str, Any]) -> None:
     env = palestra.make("sql:BIRD", difficulty="simple", **files)
     for seed in range(4):
         assert env.reset(seed=seed)[1]["level"] == "simple"
-    with pytest.raises(BadValue, match="difficulty is one of"):
+    with pytest.raises(BadValue, match="`difficulty` must be one of"):
         palestra.make("sql:BIRD", difficulty="hard", **files)
 
 
-def test_copies_are_smaller_and_otherwise_the_same(files: dict[str, Any]) -> None:
+def test_copies_have_fewer_rows_and_the_same_tables(files: dict[str, Any]) -> None:
     place = File(str(Path(files["databases"], "schools", "schools.sqlite")))
     half, none = smaller_copy(place, 10), smaller_copy(place, 0)
     assert run(half, "SELECT COUNT(*) FROM frpm", Limits()).rows[0][0] in range(5, 11)
@@ -135,7 +135,7 @@ def test_copies_are_smaller_and_otherwise_the_same(files: dict[str, Any]) -> Non
     assert run(cards, "SELECT COUNT(*) FROM cards", Limits()).rows == ((20,),)
 
 
-def test_spiders_rows_work_as_well(files: dict[str, Any], tmp_path: Path) -> None:
+def test_spiders_format_works(files: dict[str, Any], tmp_path: Path) -> None:
     row = {"db_id": "cards", "question": "How many cards are there?", "query": "SELECT count(*) FROM cards"}
     (tmp_path / "spider.json").write_text(json.dumps([row]))
     env = palestra.make("sql:BIRD", questions=str(tmp_path / "spider.json"), databases=files["databases"])
@@ -143,14 +143,14 @@ def test_spiders_rows_work_as_well(files: dict[str, Any], tmp_path: Path) -> Non
     assert env.step("<answer>SELECT COUNT(id) FROM cards</answer>").reward == 1.0
 
 
-def test_laws_hold(files: dict[str, Any]) -> None:
+def test_conformance(files: dict[str, Any]) -> None:
     report = palestra.check_env("sql:BIRD", kwargs=files, episodes=6, seconds=2.0)
     assert len(report.passed) == 8
     assert report.expert is not None
     assert report.expert.value == 1.0
 
 
-def test_what_is_missing_is_named(files: dict[str, Any], tmp_path: Path) -> None:
+def test_missing_or_malformed_files_raise(files: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(DataMissing, match="questions="):
         palestra.make("sql:BIRD")
     with pytest.raises(DataMissing, match="nowhere.json"):

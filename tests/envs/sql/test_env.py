@@ -1,4 +1,4 @@
-"""Exploring, answering, grading, and bad actions of every kind."""
+"""SQL environments: exploring, answering, grading, and invalid actions."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def test_an_episode() -> None:
 
 @pytest.mark.parametrize("domain", ["shop", "library", "school", "flights", "hospital"])
 @pytest.mark.parametrize("level", ["easy", "medium", "hard"])
-def test_right_ones_pass_and_written_down_ones_do_not(domain: str, level: str) -> None:
+def test_equivalent_queries_pass_and_hard_coded_results_fail(domain: str, level: str) -> None:
     env = GeneratedSql(domain=domain, level=level)
-    asked = set()
+    questions = set()
     for seed in range(12):
         env.reset(seed=seed)
         assert env.question.level == level
-        asked.add(env.question.gold)
+        questions.add(env.question.gold)
         other = env.fork()
-        assert env.step(f"<answer>{env.question.again}</answer>").reward == 1.0
+        assert env.step(f"<answer>{env.question.alternative}</answer>").reward == 1.0
         rows = run(env.databases[0], env.question.gold, Limits()).rows
         assert rows
         cells = [", ".join("NULL" if c is None else repr(c) for c in row) for row in rows]
         step = other.step(f"<answer>VALUES {', '.join(f'({row})' for row in cells)}</answer>")
         assert (step.reward, step.info["success"]) == (0.0, False)
         assert "copy of the database with other data" in step.info["why"]
-    assert len(asked) > 4
+    assert len(questions) > 4
 
 
-def test_a_key_that_was_looked_up_does_not_help() -> None:
-    """The right rows by the wrong way: the customer's number instead of the name."""
+def test_a_hard_coded_key_fails() -> None:
+    """The customer's id instead of the name gives the right rows on the original database only."""
     env = GeneratedSql(domain="shop", level="medium")
     for seed in range(60):
         env.reset(seed=seed)
@@ -69,27 +69,27 @@ def test_a_key_that_was_looked_up_does_not_help() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "invalid", "says"),
+    ("action", "invalid", "expected"),
     [
         ("", "format", "<sql>...</sql>"),
         ("SELECT 1", "format", "<answer>...</answer>"),
-        ("<sql></sql>", "rule", "no query"),
+        ("<sql></sql>", "rule", "not a query"),
         ("<sql>SELEC 1</sql>", "rule", "syntax error"),
-        ("<sql>DROP TABLE orders</sql>", "rule", "only reading"),
+        ("<sql>DROP TABLE orders</sql>", "rule", "only read access"),
         ("<sql>SELECT * FROM order</sql>", "rule", "syntax error"),
         ("<sql>SELECT 1; SELECT 2</sql>", "rule", "one statement"),
     ],
 )
-def test_bad_actions_are_answered(action: str, invalid: str, says: str) -> None:
+def test_bad_actions_get_feedback(action: str, invalid: str, expected: str) -> None:
     env = palestra.make("sql:Shop-v0")
     env.reset(seed=1)
     step = env.step(action)
     assert (step.info["invalid"], step.reward, step.done) == (invalid, 0.0, False)
-    assert says in str(step.observation)
+    assert expected in str(step.observation)
 
 
 @pytest.mark.parametrize("answer", ["", "hello", "DROP TABLE customers", "SELECT 1; SELECT 2", "SELECT NULL"])
-def test_a_wrong_answer_ends_with_nothing(answer: str) -> None:
+def test_a_wrong_answer_ends_the_episode_without_reward(answer: str) -> None:
     env = palestra.make("sql:Shop-v0")
     env.reset(seed=1)
     step = env.step(f"<answer>{answer}</answer>")
@@ -105,7 +105,7 @@ def test_turns_run_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "read"),
+    ("reply", "action"),
     [
         ("<sql>SELECT 1</sql>", ("sql", "SELECT 1")),
         ("<SQL>\n```sql\nSELECT 1\n```\n</SQL>", ("sql", "SELECT 1")),
@@ -118,21 +118,21 @@ def test_turns_run_out() -> None:
         ("</sql>", None),
     ],
 )
-def test_reading_actions(reply: str, read: tuple[str, str] | None) -> None:
-    assert read_action(reply) == read
+def test_actions_are_parsed(reply: str, action: tuple[str, str] | None) -> None:
+    assert read_action(reply) == action
 
 
 @given(st.text(alphabet="<>/sqlanwer` \n", max_size=120))
-def test_any_reply_can_be_read(reply: str) -> None:
-    found = read_action(reply)
-    assert found is None or found[0] in ("sql", "answer")
+def test_any_reply_can_be_parsed(reply: str) -> None:
+    action = read_action(reply)
+    assert action is None or action[0] in ("sql", "answer")
 
 
 def result(*rows: tuple[Any, ...]) -> Result:
     return Result(columns=("a",), rows=rows)
 
 
-def test_how_results_are_compared() -> None:
+def test_comparison_of_results() -> None:
     assert same(result((1,), (2,)), result((2,), (1,)), "bag")
     assert not same(result((1,), (2,)), result((2,), (1,)), "list")
     assert not same(result((1,), (1,)), result((1,)), "bag")
@@ -147,12 +147,12 @@ def test_how_results_are_compared() -> None:
 
 
 @given(st.lists(st.tuples(st.one_of(st.none(), st.integers(-3, 3), st.sampled_from("ab"), st.binary(max_size=1)))))
-def test_a_bag_knows_no_order(rows: list[tuple[Any, ...]]) -> None:
+def test_a_bag_ignores_order(rows: list[tuple[Any, ...]]) -> None:
     assert same(result(*rows), result(*reversed(rows)), "bag")
     assert same(result(*rows), result(*rows), "list")
 
 
-def test_the_schema_can_be_shown_at_once() -> None:
+def test_the_prompt_can_include_the_schema() -> None:
     env = palestra.make("sql:Library-v0", show_schema=True)
     prompt, _ = env.reset(seed=1)
     assert str(prompt).count("CREATE TABLE") == 4
@@ -168,17 +168,17 @@ def test_rendering() -> None:
     assert env.render("image") is None
 
 
-def test_groups_share_a_database() -> None:
+def test_episodes_with_the_same_seed_share_a_database() -> None:
     one, other = palestra.make("sql:Shop-v0"), palestra.make("sql:Shop-v0")
     one.reset(seed=12)
     other.reset(seed=12)
     assert one.databases is other.databases  # type: ignore[attr-defined]
 
 
-def test_wrong_keywords_are_named() -> None:
-    with pytest.raises(BadValue, match="domain is one of"):
+def test_wrong_arguments_raise() -> None:
+    with pytest.raises(BadValue, match="`domain` must be one of"):
         palestra.make("sql:Mixed-v0", domain="bank")
-    with pytest.raises(BadValue, match="level is one of"):
+    with pytest.raises(BadValue, match="`level` must be one of"):
         palestra.make("sql:Mixed-v0", level="impossible")
     with pytest.raises(BadValue, match="copies"):
         palestra.make("sql:Mixed-v0", copies=0)

@@ -1,4 +1,4 @@
-"""Questions are right: each gold query agrees with the same query put another way, on many databases."""
+"""Each gold query agrees with an equivalent query on many databases."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from palestra.envs.sql.guard import Limits, run
 
 LIMITS = Limits()
 build = cache(lambda name, seed, copy: DOMAINS[name].build(seed, copy))
-EVERY = [(name, number) for name, domain in DOMAINS.items() for number in range(len(domain.templates))]
+TEMPLATES = [(name, number) for name, domain in DOMAINS.items() for number in range(len(domain.templates))]
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_databases_follow_from_the_seed(name: str) -> None:
+def test_databases_depend_on_the_seed(name: str) -> None:
     domain = DOMAINS[name]
     first = domain.build(4)
     assert domain.build(4) == first
@@ -28,7 +28,7 @@ def test_databases_follow_from_the_seed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_keys_lead_somewhere_and_copies_have_other_ones(name: str) -> None:
+def test_keys_are_valid_and_differ_between_copies(name: str) -> None:
     domain = DOMAINS[name]
     connections = [domain.build(2, copy).connect() for copy in (0, 1)]
     for connection in connections:
@@ -45,52 +45,52 @@ def test_keys_lead_somewhere_and_copies_have_other_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_every_level_has_questions_with_joins_and_dates_among_them(name: str) -> None:
+def test_every_level_has_questions_including_joins_and_dates(name: str) -> None:
     templates = DOMAINS[name].templates
     assert all(sum(template.level == level for template in templates) >= 4 for level in LEVELS)
     golds = " ".join(template.gold for template in templates)
     assert all(word in golds for word in ("JOIN", "COUNT(", "AVG(", "GROUP BY", "strftime"))
 
 
-@pytest.mark.parametrize(("name", "number"), EVERY)
-def test_two_ways_to_ask_agree(name: str, number: int) -> None:
+@pytest.mark.parametrize(("name", "number"), TEMPLATES)
+def test_equivalent_queries_agree(name: str, number: int) -> None:
     domain = DOMAINS[name]
     template: Template = domain.templates[number]
     results = set()
     for seed in range(4):
-        slots = {**domain.slots, **domain.named(seed)}
+        slots = {**domain.slots, **domain.draw_names(seed)}
         databases = [build(name, seed, copy) for copy in (0, 1)]
         for draw in range(3):
             question = template.fill(Random(100 * seed + draw), slots)
             assert "{" not in question.text + question.gold
             compare: Compare = "list" if question.ordered else "bag"
             for database in databases:
-                gold, again = run(database, question.gold, LIMITS), run(database, question.again, LIMITS)
-                assert gold.error == again.error == ""
-                assert same(gold, again, compare), (question, gold.rows, again.rows)
+                gold, alternative = run(database, question.gold, LIMITS), run(database, question.alternative, LIMITS)
+                assert gold.error == alternative.error == ""
+                assert same(gold, alternative, compare), (question, gold.rows, alternative.rows)
                 results.add(gold.rows)
-            assert grade(question.again, question.gold, databases, compare, LIMITS).correct
+            assert grade(question.alternative, question.gold, databases, compare, LIMITS).correct
     assert len(results) > 4  # the answer depends on the database
 
 
-@pytest.mark.parametrize(("name", "number"), EVERY)
-def test_a_result_written_down_is_wrong(name: str, number: int) -> None:
-    """The very rows of the database, as a query: right on it, wrong on some copy."""
+@pytest.mark.parametrize(("name", "number"), TEMPLATES)
+def test_a_hard_coded_result_is_wrong(name: str, number: int) -> None:
+    """The rows of the result as literal values are right on the database and wrong on some copy."""
     domain = DOMAINS[name]
-    question = domain.templates[number].fill(Random(3), {**domain.slots, **domain.named(9)})
+    question = domain.templates[number].fill(Random(3), {**domain.slots, **domain.draw_names(9)})
     databases = [build(name, 9, copy) for copy in range(3)]
     first = run(databases[0], question.gold, LIMITS)
     if not first.rows or all(same(first, run(copy, question.gold, LIMITS), "bag") for copy in databases[1:]):
-        return  # the environment does not ask it of this database (see test_env)
+        return  # the environment does not use this question with this database (see test_env)
     quoting = sqlite3.connect(":memory:")
     values = [
         "(" + ", ".join(quoting.execute("SELECT quote(?)", (cell,)).fetchone()[0] for cell in row) + ")"
         for row in first.rows
     ]
     quoting.close()
-    written = f"VALUES {', '.join(values)}"
+    hard_coded = f"VALUES {', '.join(values)}"
     compare: Compare = "list" if question.ordered else "bag"
-    assert same(run(databases[0], written, LIMITS), first, compare)
-    verdict = grade(written, question.gold, databases, compare, LIMITS)
+    assert same(run(databases[0], hard_coded, LIMITS), first, compare)
+    verdict = grade(hard_coded, question.gold, databases, compare, LIMITS)
     assert not verdict.correct
     assert "copy" in verdict.why

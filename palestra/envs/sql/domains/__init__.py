@@ -1,4 +1,4 @@
-"""The generated domains, by name."""
+"""Generated domains by name."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="flights",
-    about="Flights of one year between some airports. A flight without delay_minutes was cancelled; on time is 0.",
+    about="Flights of one year between some airports. "
+    "delay_minutes is NULL for cancelled flights and 0 for flights on time.",
     ddl=(
         (
             "CREATE TABLE airports (code TEXT PRIMARY KEY, city TEXT NOT NULL, country TEXT NOT NULL, "

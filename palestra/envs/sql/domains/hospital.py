@@ -44,8 +44,8 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="hospital",
-    about="A hospital keeps its patients, their stays and treatments here. A patient who is still there has no "
-    "discharged_on.",
+    about="The patients of a hospital, their stays and treatments. discharged_on is NULL for patients who are still "
+    "there.",
     ddl=(
         (
             "CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name TEXT NOT NULL, floor INTEGER NOT NULL, beds INTEGER "
@@ -88,8 +88,8 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "Which wards have more than {beds} beds? Return their names, the one with the most beds first, equal "
-            "numbers by name.",
+            "Which wards have more than {beds} beds? Return their names, the one with the most beds first, ties "
+            "by name.",
             "SELECT name FROM wards WHERE beds > {beds} ORDER BY beds DESC, name",
             "SELECT name FROM (SELECT name, -beds AS b FROM wards WHERE beds >= {beds} + 1) ORDER BY b, name",
             ordered=True,
@@ -102,7 +102,7 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "What do treatments of each kind cost in total? Return the kind and the sum.",
+            "What is the total cost of the treatments of each kind? Return the kind and the sum.",
             "SELECT kind, SUM(cost) FROM treatments GROUP BY kind",
             "SELECT DISTINCT kind, SUM(cost) OVER (PARTITION BY kind) FROM treatments",
         ),
@@ -123,7 +123,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "For each ward, how many stays began in {year}? Include wards without any, with 0. Return the ward's "
+            "For each ward, how many stays started in {year}? Include wards without stays, with 0. Return the ward's "
             "name and the number.",
             "SELECT name, COUNT(stay_id) FROM wards LEFT JOIN stays ON stays.ward_id = wards.ward_id AND "
             "strftime('%Y', admitted_on) = '' || {year} GROUP BY wards.ward_id",
@@ -132,7 +132,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "Which doctors have never given a treatment? Return their names and their wards' names.",
+            "Which doctors have never given a treatment? Return the names of the doctors and of their wards.",
             "SELECT d.name, w.name FROM doctors d JOIN wards w USING (ward_id) WHERE d.doctor_id NOT IN "
             "(SELECT doctor_id FROM treatments)",
             "SELECT d.name, w.name FROM doctors d JOIN wards w ON w.ward_id = d.ward_id LEFT JOIN treatments t ON "
@@ -141,7 +141,7 @@ DOMAIN = Domain(
         Template(
             HARD,
             "What did all treatments of {patient} cost, for each of the patient's stays? Include stays without "
-            "treatments, with 0. Return the day of admission and the sum, the earliest stay first, equal days by sum.",
+            "treatments, with 0. Return the day of admission and the sum, the earliest stay first, ties by sum.",
             "SELECT admitted_on, COALESCE(SUM(cost), 0) AS paid FROM patients JOIN stays USING (patient_id) LEFT "
             "JOIN treatments USING (stay_id) WHERE name = {patient} GROUP BY stay_id ORDER BY admitted_on, paid",
             "SELECT s.admitted_on, (SELECT TOTAL(t.cost) FROM treatments t WHERE t.stay_id = s.stay_id) AS c FROM "
@@ -151,7 +151,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which patients were admitted again within {days} days after a discharge (on the same day counts, too)? "
+            "Which patients were admitted again within {days} days after a discharge (or on the same day)? "
             "Return their names, each once.",
             "SELECT DISTINCT name FROM patients JOIN stays a USING (patient_id) JOIN stays b USING (patient_id) WHERE "
             "a.stay_id <> b.stay_id AND b.admitted_on >= a.discharged_on AND "
@@ -163,7 +163,7 @@ DOMAIN = Domain(
         Template(
             HARD,
             "In which wards was the average stay longer than the average over the whole hospital? A stay lasts from "
-            "admission to discharge, in days; leave out stays that are not over. Return the ward's name and its "
+            "admission to discharge, in days; ignore stays that are not over. Return the ward's name and its "
             "average.",
             "WITH d AS (SELECT ward_id, julianday(discharged_on) - julianday(admitted_on) AS days FROM stays WHERE "
             "discharged_on IS NOT NULL) SELECT name, AVG(days) FROM d JOIN wards USING (ward_id) GROUP BY ward_id "

@@ -41,7 +41,7 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="library",
-    about="A town library keeps its books, members and loans here. A loan that is not returned has no returned_on.",
+    about="The books, members and loans of a town library. returned_on is NULL for loans that are not returned.",
     ddl=(
         (
             "CREATE TABLE authors (author_id INTEGER PRIMARY KEY, name TEXT NOT NULL, country TEXT NOT NULL, "
@@ -80,8 +80,7 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "Which books were published from {decade} on, for ten years ({decade} itself is the first of them)? Return "
-            "title and year.",
+            "Which books were published in the ten years starting with {decade}? Return title and year.",
             "SELECT title, published FROM books WHERE published >= {decade} AND published < {decade} + 10",
             "SELECT title, published FROM books WHERE published / 10 = {decade} / 10",
         ),
@@ -116,7 +115,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "Which books does {member} have at home now, that is, lent and not returned? Return the titles, each once.",
+            "Which books has {member} borrowed and not returned? Return the titles, each once.",
             "SELECT DISTINCT title FROM loans JOIN members USING (member_id) JOIN books USING (book_id) "
             "WHERE name = {member} AND returned_on IS NULL",
             "SELECT title FROM books WHERE book_id IN (SELECT l.book_id FROM loans l, members m WHERE "
@@ -124,7 +123,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "For each genre, how many loans began in {year}? Leave out genres without any. Return the genre and the "
+            "For each genre, how many loans began in {year}? Omit genres without loans. Return the genre and the "
             "number, the most lent genre first, equal numbers by genre.",
             "SELECT genre, COUNT(*) AS n FROM loans JOIN books USING (book_id) WHERE strftime('%Y', lent_on) = '' || "
             "{year} GROUP BY genre ORDER BY n DESC, genre",
@@ -135,7 +134,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which members of the kind {kind} returned at least {count} loans after the due day? Return their names "
+            "Which members of the kind {kind} returned at least {count} loans after the due date? Return their names "
             "and the number of such loans.",
             "SELECT name, COUNT(*) FROM members JOIN loans USING (member_id) WHERE kind = {kind} AND returned_on > "
             "due_on GROUP BY member_id HAVING COUNT(*) >= {count}",
@@ -145,8 +144,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "For each author from {country} whose books were lent at all: after how many days, on average, did their "
-            "books come back? Count returned loans only. Return the author's name and the average.",
+            "For each author from {country} with returned loans: after how many days, on average, were their "
+            "books returned? Ignore loans that are not returned. Return the author's name and the average.",
             "SELECT name, AVG(julianday(returned_on) - julianday(lent_on)) FROM authors JOIN books USING (author_id) "
             "JOIN loans USING (book_id) WHERE country = {country} AND returned_on IS NOT NULL GROUP BY author_id",
             "SELECT a.name, 1.0 * SUM(d.days) / COUNT(d.days) FROM authors a JOIN books b ON b.author_id = "
@@ -155,7 +154,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which book was lent most often in {year}? If several were, give all of them. Return the title and the "
+            "Which book was lent most often in {year}? In case of ties, return all of them. Return the title and the "
             "number of loans.",
             "WITH n AS (SELECT book_id, COUNT(*) AS times FROM loans WHERE substr(lent_on, 1, 4) = '' || {year} "
             "GROUP BY book_id) SELECT title, times FROM n JOIN books USING (book_id) WHERE times = (SELECT "

@@ -1,4 +1,4 @@
-"""Names of people and places for the domains; within one database no two are the same."""
+"""Names of people, cities and books for the domains; unique within a database."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from random import Random
 from palestra.envs.world.names import ENDINGS, MEN, WOMEN, plain_title, stem, stems
 
 CITIES = ("Lisbon", "Porto", "Ghent", "Turin", "Graz", "Lund", "Bergen", "Leiden", "Cork", "Bilbao", "Brno", "Tartu")
-TITLES = 10_000  # plain titles to draw from
+TITLES = 10_000  # number of titles to draw from
 
 
 def people(rng: Random, count: int) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < count:
+    names: dict[str, None] = {}
+    while len(names) < count:
         family = stem(rng.randrange(stems(2)), 2) + rng.choice(ENDINGS["family"])
-        found[f"{rng.choice((*MEN, *WOMEN))} {family}"] = None
-    return list(found)
+        names[f"{rng.choice((*MEN, *WOMEN))} {family}"] = None
+    return list(names)
 
 
 def titles(rng: Random, count: int) -> list[str]:

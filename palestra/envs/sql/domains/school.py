@@ -1,4 +1,4 @@
-"""A school: teachers, courses, students, and the marks they got."""
+"""A school: teachers, courses, students and their marks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="school",
-    about="A school's courses, students and marks. Marks go from 1 to 20; without one, a course is not over.",
+    about="A school's courses, students and marks. Marks range from 1 to 20; mark is NULL while a course is not over.",
     ddl=(
         (
             "CREATE TABLE teachers (teacher_id INTEGER PRIMARY KEY, name TEXT NOT NULL, department TEXT NOT NULL, "
@@ -60,7 +60,7 @@ DOMAIN = Domain(
         ),
         (
             "CREATE TABLE courses (course_id INTEGER PRIMARY KEY, title TEXT NOT NULL, teacher_id INTEGER NOT NULL "
-            "REFERENCES teachers, difficulty INTEGER NOT NULL, hours_a_week INTEGER NOT NULL)"
+            "REFERENCES teachers, difficulty INTEGER NOT NULL, hours_per_week INTEGER NOT NULL)"
         ),
         (
             "CREATE TABLE students (student_id INTEGER PRIMARY KEY, name TEXT NOT NULL, class TEXT NOT NULL, "
@@ -104,10 +104,10 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "How many hours a week do the courses of each difficulty have on average? Return the difficulty and the "
+            "How many hours per week do the courses of each difficulty have on average? Return the difficulty and the "
             "average.",
-            "SELECT difficulty, AVG(hours_a_week) FROM courses GROUP BY difficulty",
-            "SELECT difficulty, TOTAL(hours_a_week) / COUNT(*) FROM courses GROUP BY difficulty",
+            "SELECT difficulty, AVG(hours_per_week) FROM courses GROUP BY difficulty",
+            "SELECT difficulty, TOTAL(hours_per_week) / COUNT(*) FROM courses GROUP BY difficulty",
         ),
         Template(
             MEDIUM,
@@ -119,7 +119,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "What is the average mark in {course} in the year {year}, over those who have one? Return one number.",
+            "What is the average mark in {course} in the year {year}, ignoring missing marks? Return one number.",
             "SELECT AVG(mark) FROM enrolments JOIN courses USING (course_id) WHERE title = {course} AND year = {year}",
             "SELECT SUM(mark) * 1.0 / COUNT(mark) FROM enrolments WHERE year = {year} AND "
             "course_id = (SELECT course_id FROM courses WHERE title = {course})",
@@ -135,7 +135,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "For each department, how many courses do its teachers give? Include departments whose teachers give "
+            "For each department, how many courses do its teachers teach? Include departments whose teachers teach "
             "none, with 0, but only those that have teachers. Return the department and the number.",
             "SELECT department, COUNT(course_id) FROM teachers LEFT JOIN courses USING (teacher_id) GROUP BY "
             "department",
@@ -154,8 +154,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "In each class, who has the best mark in any course of a teacher of the department {department}? Leave out "
-            "classes without such marks; if several share it, give all. Return class, name and mark, each once.",
+            "In each class, who has the best mark in any course of a teacher of the department {department}? Omit "
+            "classes without such marks; in case of ties, return all. Return class, name and mark, each once.",
             "WITH m AS (SELECT s.class, s.name, e.mark FROM students s JOIN enrolments e USING (student_id) JOIN "
             "courses USING (course_id) JOIN teachers t USING (teacher_id) WHERE t.department = {department} AND "
             "e.mark IS NOT NULL) SELECT DISTINCT class, name, mark FROM m WHERE mark = (SELECT MAX(mark) FROM m AS o "
@@ -168,7 +168,7 @@ DOMAIN = Domain(
         Template(
             HARD,
             "Which courses have an average mark that is higher than the average over all marks of the year {year}? "
-            "Take only marks of {year} for both. Return title and average, the highest first, equal averages by "
+            "Use only marks of {year} for both. Return title and average, the highest first, ties by "
             "title.",
             "SELECT title, AVG(mark) AS a FROM courses JOIN enrolments USING (course_id) WHERE year = {year} GROUP "
             "BY course_id HAVING a > (SELECT AVG(mark) FROM enrolments WHERE year = {year}) ORDER BY a DESC, title",
@@ -180,7 +180,7 @@ DOMAIN = Domain(
         Template(
             HARD,
             "Which pairs of students of class {class_name} share at least two courses? Return both names, the one "
-            "that comes first in the alphabet first.",
+            "that is first alphabetically first.",
             "SELECT a.name, b.name FROM students a JOIN students b ON a.class = b.class AND a.name < b.name JOIN "
             "enrolments x ON x.student_id = a.student_id JOIN enrolments y ON y.student_id = b.student_id AND "
             "y.course_id = x.course_id WHERE a.class = {class_name} GROUP BY a.student_id, b.student_id HAVING "

@@ -1,4 +1,4 @@
-"""A web shop: customers, products, orders and what was in them."""
+"""A web shop: customers, products, orders and order items."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def _fill(rng: Random, names: Names) -> Tables:
         ordered = day(rng, "2022-01-01", "2024-12-31")
         status = rng.choice(_STATUSES)
         shipped = None if status == "cancelled" else later(rng, ordered, 0, 9)
-        orders.append((key, rng.choice(customers[:34])[0], ordered, shipped, status))  # some never order
-        held = rng.sample(products[:27], rng.randint(1, 4))  # some are never ordered
-        items += [(key, one[0], rng.randint(1, 5), one[3] - rng.choice((0, 0, 0, 50))) for one in held]
+        orders.append((key, rng.choice(customers[:34])[0], ordered, shipped, status))  # some customers never order
+        ordered_products = rng.sample(products[:27], rng.randint(1, 4))  # some products are never ordered
+        items += [(key, one[0], rng.randint(1, 5), one[3] - rng.choice((0, 0, 0, 50))) for one in ordered_products]
     return {"customers": customers, "products": products, "orders": orders, "order_items": items}
 
 
 DOMAIN = Domain(
     name="shop",
-    about="A web shop keeps its customers, products and orders here. Prices are whole cents.",
+    about="The customers, products and orders of a web shop. Prices are in cents.",
     ddl=(
         (
             "CREATE TABLE customers (customer_id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT NOT NULL, "
@@ -106,8 +106,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "For each city, how many orders with the status {status} came from its customers? Leave out cities without "
-            "any. Return the city and the number.",
+            "For each city, how many orders with the status {status} came from its customers? Omit cities without "
+            "such orders. Return the city and the number.",
             "SELECT city, COUNT(*) FROM customers JOIN orders USING (customer_id) WHERE status = {status} GROUP BY "
             "city",
             "SELECT c.city, COUNT(o.order_id) FROM customers c LEFT JOIN orders o ON o.customer_id = c.customer_id "
@@ -122,8 +122,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "How many units of {product} were ordered in all, whatever the order's status? Return one number, 0 if "
-            "none.",
+            "How many units of {product} were ordered in total, regardless of the order's status? Return one "
+            "number, 0 if none.",
             "SELECT COALESCE(SUM(quantity), 0) FROM order_items JOIN products USING (product_id) WHERE title = "
             "{product}",
             "SELECT TOTAL(i.quantity) FROM products p LEFT JOIN order_items i ON i.product_id = p.product_id "
@@ -131,9 +131,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which three customers spent the most on orders that were delivered, in {year} (by order date)? What was "
-            "spent is quantity times unit price. Return the name and the sum in cents, the largest sum first, equal "
-            "sums by name.",
+            "Which three customers spent the most on orders that were delivered, in {year} (by order date)? The amount "
+            "spent is quantity times unit price. Return the name and the sum in cents, the largest sum first, ties "
+            "by name.",
             "SELECT name, SUM(quantity * unit_price_cents) AS spent FROM customers JOIN orders USING (customer_id) "
             "JOIN order_items USING (order_id) WHERE status = 'delivered' AND ordered_on BETWEEN {year} || '-01-01' "
             "AND {year} || '-12-31' GROUP BY customer_id ORDER BY spent DESC, name LIMIT 3",
@@ -156,9 +156,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "For each month of {year}, how many orders took more than {days} days from the order to shipping? Leave "
-            "out orders that were never shipped and months without such an order. Return the month as YYYY-MM and "
-            "the number, in the order of months.",
+            "For each month of {year}, how many orders were shipped more than {days} days after the order? Omit "
+            "orders that were never shipped and months without such orders. Return the month as YYYY-MM and "
+            "the number, sorted by month.",
             "SELECT strftime('%Y-%m', ordered_on) AS month, COUNT(*) FROM orders WHERE ordered_on LIKE {year} || '-%' "
             "AND julianday(shipped_on) - julianday(ordered_on) > {days} GROUP BY month ORDER BY month",
             "SELECT substr(ordered_on, 1, 7), SUM(1) FROM orders WHERE shipped_on IS NOT NULL AND "
@@ -168,7 +168,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which products of the category {category} were ordered in every one of the years 2022, 2023 and 2024? "
+            "Which products of the category {category} were ordered in each of the years 2022, 2023 and 2024? "
             "Count orders of any status. Return their titles.",
             "SELECT title FROM products JOIN order_items USING (product_id) JOIN orders USING (order_id) "
             "WHERE category = {category} GROUP BY product_id HAVING COUNT(DISTINCT strftime('%Y', ordered_on)) = 3",
