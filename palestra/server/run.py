@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palestra import plugins
 from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.sockets import is_loopback, listen, url_of
@@ -52,12 +53,13 @@ def create_app(
     from palestra.server.protocols import all_protocols
     from palestra.server.settings import Settings, resolve_env_names, worker_groups
 
-    modules = tuple(imports)
-    for module in modules:
-        __import__(module)
+    plugins.import_modules(imports)
     names = [envs] if isinstance(envs, str) else envs
     resolved = Settings(
-        envs=resolve_env_names(names), groups=worker_groups(workers, python), imports=modules, **settings
+        envs=resolve_env_names(names),
+        groups=worker_groups(workers, python),
+        imports=plugins.imported_modules(),
+        **settings,
     )
     return App(resolved, all_protocols(resolved))
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -112,3 +113,52 @@ def test_occupied_port_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with listen("127.0.0.1", 0) as listener:
         assert main(["serve", "game:", "--port", str(listener.getsockname()[1])]) == 2
     assert "--port" in capsys.readouterr().err
+
+
+MODULE = '''
+"""User module: one class, and one registered id."""
+
+import palestra
+
+
+class Echo(palestra.Env):
+    """Repeat the last action."""
+
+    def __init__(self, suffix=""):
+        self.suffix = suffix
+
+    def reset(self, seed=None, options=None):
+        return "Say something.", {"seed": self.start_episode(seed)}
+
+    def step(self, action):
+        return action + self.suffix, 1.0, True, False, {"success": True}
+
+
+palestra.register("mine:Echo-v0", Echo, suffix="!")
+'''
+
+
+def test_user_environments_by_class_and_by_import(tmp_path: Path) -> None:
+    (tmp_path / "my_served_envs.py").write_text(MODULE)
+    options = ["--import", "my_served_envs", "--port", "0", "--workers", "1", "--log-level", "error"]
+    with started(["-m", "palestra", "serve", "my_served_envs:Echo", "mine:", *options], cwd=tmp_path) as url:
+        with palestra.make(f"{url}/my_served_envs:Echo", suffix="?") as env:
+            env.reset(seed=1)
+            assert env.step("hello")[:4] == ("hello?", 1.0, True, False)
+        with palestra.make(f"{url}/mine:Echo-v0") as env:
+            env.reset(seed=1)
+            assert env.step("hello").observation == "hello!"
+
+
+def test_environment_of_another_server() -> None:
+    """A server can serve an environment by URL: clients percent-encode it as the last part of theirs."""
+    options = ["--port", "0", "--workers", "1", "--log-level", "error"]
+    name = "game:GuessTheNumber-v0-easy"
+    with (
+        started(["-m", "palestra", "serve", name, *options]) as inner,
+        started(["-m", "palestra", "serve", f"{inner}/{name}", *options]) as outer,
+        palestra.make(f"{outer}/{quote(f'{inner}/{name}', safe='')}") as env,
+        palestra.make(name) as local,
+    ):
+        assert env.reset(seed=3)[0] == local.reset(seed=3)[0]
+        assert env.step("\\boxed{5}").observation == local.step("\\boxed{5}").observation
