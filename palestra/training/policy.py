@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from palestra.engines.default_model import default_model
 from palestra.engines.local import loading
-from palestra.engines.local.transformers_runner import CachedRunner
+from palestra.engines.local.transformers_runner import TransformersRunner
 from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
 from palestra.training import adapters, distributed, memory
@@ -64,7 +64,7 @@ class Policy(nn.Module):
         if recompute != "off":
             memory.make_recomputable(model)
         # Why rows cannot share keys and values or stand in one line; None: they can.
-        self.separate: str | None = CachedRunner.refusal(model)
+        self.separate: str | None = TransformersRunner.unsupported_reason(model)
 
     @property
     def device(self) -> torch.device:

@@ -100,7 +100,7 @@ class Training(ABC):
         self.engine = LocalEngine(
             policy.sampler,
             tokenizer=policy.tokenizer,
-            slots=config.concurrency,
+            max_running=config.concurrency,
             lockstep=self.lockstep and policy.device.type == "cpu",
         )
 

@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "hf_engine.py"
 @pytest.mark.slow
 def test_both_sides_play_the_same_conversations() -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json", "--decoders", "lean", "cached"],
+        [sys.executable, str(SCRIPT), "--quick", "--json", "--runners", "native", "transformers"],
         capture_output=True,
         text=True,
         timeout=300,
@@ -23,6 +23,6 @@ def test_both_sides_play_the_same_conversations() -> None:
     )
     report = json.loads(done.stdout)
     assert done.returncode == (report["ratio"] < 3), done.stderr
-    assert report["lean"]["tokens"] == report["cached"]["tokens"] == report["generate"]["tokens"] > 300
-    assert report["lean"]["fed"] == report["cached"]["fed"] < report["generate"]["fed"]
-    assert report["lean"]["reused"] > 0
+    assert report["native"]["tokens"] == report["transformers"]["tokens"] == report["generate"]["tokens"] > 300
+    assert report["native"]["computed"] == report["transformers"]["computed"] < report["generate"]["computed"]
+    assert report["native"]["reused"] > 0

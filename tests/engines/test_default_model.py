@@ -80,7 +80,7 @@ def test_the_command_writes_what_every_engine_takes(tmp_path: Path, capsys: pyte
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected.parameters(), strict=True))
     assert AutoTokenizer.from_pretrained(folder).chat_template == TOKENIZER.chat_template
 
-    async def play() -> palestra.rollout.Result:
+    async def play() -> palestra.rollout.RolloutResult:
         async with palestra.engines.LocalEngine(folder, device="cpu") as engine:
             agent = palestra.agents.ChatAgent(engine, max_tokens=8)
             return await palestra.rollout.collect(

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.engines.local.prefix_cache import BLOCK, Slot, Slots, common, marks_of
+from palestra.engines.local.prefix_cache import HASH_BLOCK, CacheEntry, PrefixCache, common_prefix, prefix_hashes
 from palestra.engines.local.segments import segments
 
 IDS = st.lists(st.integers(0, 2), max_size=40)
@@ -14,7 +14,7 @@ IDS = st.lists(st.integers(0, 2), max_size=40)
 
 @given(IDS, IDS, st.integers(0, 50))
 def test_common_is_the_longest_equal_beginning(a: list[int], b: list[int], most: int) -> None:
-    n = common(a, b, most)
+    n = common_prefix(a, b, most)
     assert a[:n] == b[:n]
     assert n <= most
     assert n == min(most, len(a), len(b)) or a[n] != b[n]
@@ -23,56 +23,56 @@ def test_common_is_the_longest_equal_beginning(a: list[int], b: list[int], most:
 @given(st.lists(st.integers(0, 9), max_size=200), st.integers(0, 200), st.integers(0, 9))
 def test_equal_beginnings_have_equal_marks(ids: list[int], at: int, new: int) -> None:
     other = [*ids[:at], new, *ids[at + 1 :]]
-    same = common(ids, other, len(ids)) // BLOCK
-    a, b = marks_of(ids), marks_of(other)
-    assert len(a) == len(ids) // BLOCK
+    same = common_prefix(ids, other, len(ids)) // HASH_BLOCK
+    a, b = prefix_hashes(ids), prefix_hashes(other)
+    assert len(a) == len(ids) // HASH_BLOCK
     assert a[:same] == b[:same]
     assert all(x != y for x, y in zip(a[same:], b[same:], strict=False))
 
 
 def test_a_slot_is_found_by_the_longest_beginning() -> None:
-    slots = Slots()
-    short, long = list(range(BLOCK)), list(range(3 * BLOCK))
-    first, second = Slot(short, "a", 0, 64), Slot(long, "b", 64, 64)
-    slots.add(first, marks_of(short))
-    slots.add(second, marks_of(long))
-    assert slots.like(marks_of([*long, 5, 6])) is second
-    assert slots.like(marks_of([*short, 7, 7])) is second  # the newer one of two that begin so
-    assert slots.like(marks_of([9] * 64)) is None
-    slots.remove(second)
-    assert slots.like(marks_of(long)) is None
-    assert slots.of("b") is None
+    cache = PrefixCache()
+    short, long = list(range(HASH_BLOCK)), list(range(3 * HASH_BLOCK))
+    first, second = CacheEntry(short, "a", 0, 64), CacheEntry(long, "b", 64, 64)
+    cache.add(first, prefix_hashes(short))
+    cache.add(second, prefix_hashes(long))
+    assert cache.longest_match(prefix_hashes([*long, 5, 6])) is second
+    assert cache.longest_match(prefix_hashes([*short, 7, 7])) is second  # the newer one of two that begin so
+    assert cache.longest_match(prefix_hashes([9] * 64)) is None
+    cache.remove(second)
+    assert cache.longest_match(prefix_hashes(long)) is None
+    assert cache.get("b") is None
 
 
 def test_the_longest_idle_goes_first() -> None:
-    slots = Slots()
-    made = [Slot([1], key, 64 * key, 64) for key in range(3)]
-    for slot in made:
-        slots.add(slot, [])
-        assert slots.rest(slot)
-    slots.wake(made[0])
-    assert slots.oldest() is made[1]
-    assert slots.oldest(spared=made[1]) is made[2]
-    slots.rest(made[0])
-    slots.remove(made[1])
-    assert slots.idle() == [made[2], made[0]]
+    cache = PrefixCache()
+    made = [CacheEntry([1], key, 64 * key, 64) for key in range(3)]
+    for entry in made:
+        cache.add(entry, [])
+        assert cache.deactivate(entry)
+    cache.activate(made[0])
+    assert cache.least_recently_used() is made[1]
+    assert cache.least_recently_used(exclude=made[1]) is made[2]
+    cache.deactivate(made[0])
+    cache.remove(made[1])
+    assert cache.idle() == [made[2], made[0]]
 
 
 def test_a_slot_nobody_can_come_back_to_does_not_stay() -> None:
-    slots = Slots()
-    nameless, old, new = Slot([1], None, 0, 64), Slot([1], "k", 64, 64), Slot([1], "k", 128, 64)
-    for slot in (nameless, old, new):
-        slots.add(slot, [])
-    assert not slots.rest(nameless)
-    assert not slots.rest(old)  # the conversation has another one by now
-    assert slots.rest(new)
-    assert slots.forget("k") is new
-    assert slots.forget("k") is None
-    busy = Slot([1], "k", 192, 64)
-    slots.add(busy, [])
-    assert slots.forget("k") is None
-    assert not slots.rest(busy)
-    assert len(slots) == 0
+    cache = PrefixCache()
+    nameless, old, new = CacheEntry([1], None, 0, 64), CacheEntry([1], "k", 64, 64), CacheEntry([1], "k", 128, 64)
+    for entry in (nameless, old, new):
+        cache.add(entry, [])
+    assert not cache.deactivate(nameless)
+    assert not cache.deactivate(old)  # the conversation has another one by now
+    assert cache.deactivate(new)
+    assert cache.forget("k") is new
+    assert cache.forget("k") is None
+    busy = CacheEntry([1], "k", 192, 64)
+    cache.add(busy, [])
+    assert cache.forget("k") is None
+    assert not cache.deactivate(busy)
+    assert len(cache) == 0
 
 
 @given(

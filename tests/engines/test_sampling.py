@@ -1,4 +1,4 @@
-"""The sampler draws what the settings say, row by row, whatever the other rows are."""
+"""The sampler follows the settings of each row, independently of the other rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palestra.engines.base import Sampling
-from palestra.engines.local.sampling import is_plain, numbers_of, sample, seed_of, settings, uniforms
+from palestra.engines.local.sampling import hash_seed, is_unfiltered, sample, sampling_tensors, settings_row, uniforms
 
 DRAWS = 20_000
 LOGITS = torch.tensor([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -8.0])
@@ -39,9 +39,9 @@ def by_hand(logits: list[float], sampling: Sampling) -> list[float]:
 
 def draw(rows: list[Sampling], chances: list[float], logits: torch.Tensor) -> tuple[list[int], list[float]]:
     by = None
-    if not all(map(is_plain, rows)):
-        numbers = np.array([numbers_of(row) for row in rows]).T
-        by = settings(numbers, torch.from_numpy(numbers), logits.shape[1])
+    if not all(map(is_unfiltered, rows)):
+        numbers = np.array([settings_row(row) for row in rows]).T
+        by = sampling_tensors(numbers, torch.from_numpy(numbers), logits.shape[1])
     ids, logprobs = sample(logits, torch.tensor(chances, dtype=torch.float64), by)
     return ids.tolist(), logprobs.tolist()
 
@@ -145,8 +145,8 @@ def test_equals_stay_together_under_top_k() -> None:
 
 def test_plain_rows_sample_the_same_with_settings_and_without() -> None:
     plain = [Sampling(), Sampling(max_tokens=3, seed=4, stop=("x",))]
-    assert all(map(is_plain, plain))
-    assert not any(map(is_plain, [Sampling(temperature=0.9), Sampling(top_k=3), Sampling(top_p=0.9)]))
+    assert all(map(is_unfiltered, plain))
+    assert not any(map(is_unfiltered, [Sampling(temperature=0.9), Sampling(top_k=3), Sampling(top_p=0.9)]))
     logits = LOGITS.repeat(3, 1)
     alone, _ = draw(plain, [0.3, 0.8], logits[:2])
     among, _ = draw([*plain, Sampling(top_k=2)], [0.3, 0.8, 0.5], logits)
@@ -155,7 +155,7 @@ def test_plain_rows_sample_the_same_with_settings_and_without() -> None:
 
 @given(st.lists(st.tuples(st.integers(), st.integers(0, 10_000)), min_size=1, max_size=20))
 def test_chance_depends_on_the_seed_and_the_place_alone(rows: list[tuple[int, int]]) -> None:
-    seeds = np.array([seed_of(seed) for seed, _ in rows])
+    seeds = np.array([hash_seed(seed) for seed, _ in rows])
     places = np.array([place for _, place in rows])
     together = uniforms(seeds, places)
     alone = [uniforms(seeds[at : at + 1], places[at : at + 1])[0] for at in range(len(rows))]
@@ -166,8 +166,8 @@ def test_chance_depends_on_the_seed_and_the_place_alone(rows: list[tuple[int, in
 
 def test_chance_is_even_along_a_reply_and_across_replies() -> None:
     for chances in (
-        uniforms(np.full(DRAWS, seed_of(7)), np.arange(DRAWS)),
-        uniforms(np.array([seed_of(seed) for seed in range(DRAWS)]), np.zeros(DRAWS, np.int64)),
+        uniforms(np.full(DRAWS, hash_seed(7)), np.arange(DRAWS)),
+        uniforms(np.array([hash_seed(seed) for seed in range(DRAWS)]), np.zeros(DRAWS, np.int64)),
     ):
         counts = np.bincount((chances * 50).astype(int), minlength=50)
         assert ((counts - DRAWS / 50) ** 2 / (DRAWS / 50)).sum() < 90  # one in several thousand at 49; it is fixed

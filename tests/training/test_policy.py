@@ -39,7 +39,7 @@ def sampled_and_scored(policy: Policy) -> tuple[list[float], list[float], str]:
     async def sample() -> tuple[Any, str]:
         async with LocalEngine(policy.sampler, tokenizer=policy.tokenizer) as engine:
             completion = await engine.generate(list(range(40, 60)), Sampling(max_tokens=12, seed=1, temperature=1.0))
-            return completion, engine.decoder
+            return completion, engine.runner
 
     completion, decoder = asyncio.run(sample())
     ids = [*completion.prompt_ids, *completion.ids]
@@ -61,7 +61,7 @@ def sampled_and_scored(policy: Policy) -> tuple[list[float], list[float], str]:
 def test_the_engine_samples_from_the_model_with_lora() -> None:
     policy = lora_learner().policy
     sampled, scored, decoder = sampled_and_scored(policy)
-    assert decoder == "lean"
+    assert decoder == "native"
     assert sampled == pytest.approx(scored, abs=1e-4)
     plain, _ = default_model("0.1M", seed=0)
     without = Policy(plain, policy.tokenizer)

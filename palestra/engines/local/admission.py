@@ -1,7 +1,7 @@
-"""Let a worker wait, briefly, for those who are about to ask, so that one step serves them all.
+"""Delay a step briefly while further requests are imminent, so that one step serves all of them.
 
-Where a step costs about as much for one row as for a thousand, steps should be few. What is more, Python runs one
-thread at a time: a worker that starts many small computations while the event loop is busy slows both down.
+On a GPU a step costs about as much for one sequence as for a thousand, so fewer, larger steps are faster. Python also
+runs one thread at a time: a worker that launches many small kernels while the event loop is busy slows down both.
 """
 
 from __future__ import annotations
@@ -11,95 +11,98 @@ import threading
 from collections.abc import Callable, Hashable
 from time import monotonic, sleep
 
-SETTLED = 4  # rounds of the event loop without a new request, after which all that can act have acted
-PATIENCE = 0.02  # seconds; a loop that is busy for longer without sending a request is busy with something else
-PAUSE = 0.0005  # seconds between two looks whether stragglers have come
-LOOKS = 4  # in vain, after which they are not waited for
-AWAKE = 1.0  # seconds; who has not come back by then is doing something that takes long
-SHARE = 0.125  # of all that may be in a step; fewer stragglers than this are not waited for
+QUIET_ROUNDS = 4  # event-loop iterations without a new request after which all tasks are assumed to be waiting
+LOOP_TIMEOUT = 0.02  # seconds; an event loop that sends no request for longer is busy with something else
+POLL_INTERVAL = 0.0005  # seconds between checks for late requests
+MAX_IDLE_POLLS = 4  # consecutive checks without a new request before giving up
+RETURN_WINDOW = 1.0  # seconds after its reply in which a conversation is expected to send the next request
+MIN_LATE_FRACTION = 0.125  # of the running batch; fewer late conversations are not waited for
 
 
-class Settling:
-    """Who may still ask before the next step. Every method may be called from any thread; `wait` is the worker's."""
+class AdmissionGate:
+    """Tracks which conversations may send a request before the next step.
+
+    Every method may be called from any thread; `wait` is called by the worker thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stirred: set[asyncio.AbstractEventLoop] = set()  # loops where something has moved since the last step
-        self._awake: dict[Hashable, float] = {}  # conversations that got their reply, and when; the oldest first
-        self._asked = 0
+        self._active_loops: set[asyncio.AbstractEventLoop] = set()  # loops with activity since the last step
+        self._expected: dict[Hashable, float] = {}  # conversation -> time of its last reply, oldest first
+        self._submitted = 0
 
-    def asked(self, loop: asyncio.AbstractEventLoop, key: Hashable | None) -> None:
-        """A request has come."""
+    def request_submitted(self, loop: asyncio.AbstractEventLoop, key: Hashable | None) -> None:
         with self._lock:
-            self._asked += 1
-            self._stirred.add(loop)
-            self._awake.pop(key, None)
+            self._submitted += 1
+            self._active_loops.add(loop)
+            self._expected.pop(key, None)
 
-    def answered(self, loop: asyncio.AbstractEventLoop, keys: list[Hashable]) -> None:
-        """Requests of these conversations are over."""
+    def requests_finished(self, loop: asyncio.AbstractEventLoop, keys: list[Hashable]) -> None:
         now = monotonic()
         with self._lock:
-            self._stirred.add(loop)
-            self._awake.update((key, now) for key in keys if key is not None)
+            self._active_loops.add(loop)
+            self._expected.update((key, now) for key in keys if key is not None)
 
-    def forgotten(self, key: Hashable) -> None:
+    def conversation_closed(self, key: Hashable) -> None:
         with self._lock:
-            self._awake.pop(key, None)
+            self._expected.pop(key, None)
 
-    def wait(self, running: Callable[[], int], unwanted: Callable[[], bool]) -> None:
-        """Return when no more requests are to be expected soon, or as soon as the wait is `unwanted`.
+    def wait(self, running: Callable[[], int], cancelled: Callable[[], bool]) -> None:
+        """Return when no further request is expected soon, or as soon as `cancelled` is true.
 
-        Where nothing has moved since the last time, that is at once. `running` says for how many the next step is.
+        Returns at once if there was no activity since the last call. `running` returns the size of the next batch.
         """
         with self._lock:
-            stirred, self._stirred = self._stirred, set()
-        for loop in stirred:
-            self._quiet(loop, unwanted)
-        vain = 0
-        while stirred and vain < LOOKS and not unwanted() and self._late() > SHARE * running():
-            before = self._asked
-            sleep(PAUSE)
-            vain = vain + 1 if self._asked == before else 0
+            loops, self._active_loops = self._active_loops, set()
+        for loop in loops:
+            self._wait_for_loop(loop, cancelled)
+        idle_polls = 0
+        while loops and idle_polls < MAX_IDLE_POLLS and not cancelled():
+            if self._late() <= MIN_LATE_FRACTION * running():
+                return
+            before = self._submitted
+            sleep(POLL_INTERVAL)
+            idle_polls = idle_polls + 1 if self._submitted == before else 0
 
-    def _quiet(self, loop: asyncio.AbstractEventLoop, unwanted: Callable[[], bool]) -> None:
-        """Wait until everybody in the loop waits for something."""
-        probe = _Probe(loop, lambda: self._asked)
+    def _wait_for_loop(self, loop: asyncio.AbstractEventLoop, cancelled: Callable[[], bool]) -> None:
+        """Wait until every task of the event loop is waiting for something."""
+        probe = _LoopProbe(loop, lambda: self._submitted)
         try:
-            loop.call_soon_threadsafe(probe.look)
-        except RuntimeError:  # it is closed
+            loop.call_soon_threadsafe(probe.check)
+        except RuntimeError:  # the loop is closed
             return
         before = -1
-        while not probe.quiet.wait(PATIENCE) and not unwanted() and self._asked != before:
-            before = self._asked
+        while not probe.quiet.wait(LOOP_TIMEOUT) and not cancelled() and self._submitted != before:
+            before = self._submitted
         probe.quiet.set()
 
     def _late(self) -> int:
-        """How many conversations may ask again any moment."""
-        past = monotonic() - AWAKE
+        """Return the number of conversations that may send a request any moment."""
+        cutoff = monotonic() - RETURN_WINDOW
         with self._lock:
-            while self._awake:
-                key = next(iter(self._awake))
-                if self._awake[key] > past:
+            while self._expected:
+                key = next(iter(self._expected))
+                if self._expected[key] > cutoff:
                     break
-                del self._awake[key]
-            return len(self._awake)
+                del self._expected[key]
+            return len(self._expected)
 
 
-class _Probe:
-    """Looks on, in an event loop, until rounds pass in which nobody asks."""
+class _LoopProbe:
+    """Reschedules itself in an event loop until QUIET_ROUNDS iterations pass without a new request."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, asked: Callable[[], int]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, submitted: Callable[[], int]) -> None:
         self.quiet = threading.Event()
         self._loop = loop
-        self._asked = asked
+        self._submitted = submitted
         self._before = -1
         self._rounds = 0
 
-    def look(self) -> None:
-        now = self._asked()
+    def check(self) -> None:
+        now = self._submitted()
         self._rounds = self._rounds + 1 if now == self._before else 0
         self._before = now
-        if self._rounds >= SETTLED:
+        if self._rounds >= QUIET_ROUNDS:
             self.quiet.set()
         elif not self.quiet.is_set():
-            self._loop.call_soon(self.look)
+            self._loop.call_soon(self.check)

@@ -1,64 +1,64 @@
-"""A line of tokens handed out in blocks whose sizes are powers of two, so that neighbours merge when given back."""
+"""Buddy allocator for the KV cache: block sizes are powers of two, so adjacent blocks merge when freed."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-SMALLEST = 64  # tokens; smaller blocks would split the attention over too many calls
+MIN_BLOCK = 64  # tokens; smaller blocks would split the attention over too many calls
 
 
-def block_for(tokens: int) -> int:
-    """The size of the smallest block that holds so many tokens."""
-    return max(SMALLEST, 1 << (tokens - 1).bit_length())
+def block_size_for(tokens: int) -> int:
+    """Return the size of the smallest block that holds `tokens`."""
+    return max(MIN_BLOCK, 1 << (tokens - 1).bit_length())
 
 
-class Regions:
-    """Which parts of the line are free (a buddy allocator).
+class BlockAllocator:
+    """Tracks the free blocks of an address range of tokens.
 
-    A block of size s starts at a multiple of s. So all blocks of one size lie on one grid, and a stretch of the line is
-    a table with a block a row, which is what lets one call attend over many of them.
+    A block of size s starts at a multiple of s. All blocks of one size therefore lie on one grid, and adjacent blocks
+    form a table with one block per row, which lets one attention call cover many of them.
     """
 
     def __init__(self) -> None:
         self.length = 0
-        self._free: dict[int, list[int]] = {}  # size -> starts, in order
+        self._free: dict[int, list[int]] = {}  # size -> sorted start addresses
 
     def extend(self, length: int) -> None:
-        """Make the line longer; `length` is a multiple of the smallest block."""
+        """Enlarge the address range to `length`, a multiple of MIN_BLOCK."""
         start, self.length = self.length, length
         while start < length:
-            size = SMALLEST
+            size = MIN_BLOCK
             while start % (2 * size) == 0 and start + 2 * size <= length:
                 size *= 2
-            self.give(start, size)
+            self.free(start, size)
             start += size
 
-    def take(self, size: int) -> int | None:
-        """Where a free block of that size starts, the first one there is; None: there is none."""
-        found = size
-        while not self._free.get(found):
-            found *= 2
-            if found > self.length:
+    def allocate(self, size: int) -> int | None:
+        """Return the start of the first free block of `size`, or None if there is none."""
+        available = size
+        while not self._free.get(available):
+            available *= 2
+            if available > self.length:
                 return None
-        start = self._free[found].pop(0)
-        while found > size:
-            found //= 2
-            insort(self._free.setdefault(found, []), start + found)
+        start = self._free[available].pop(0)
+        while available > size:
+            available //= 2
+            insort(self._free.setdefault(available, []), start + available)
         return start
 
-    def give(self, start: int, size: int) -> None:
-        """Take a block back."""
+    def free(self, start: int, size: int) -> None:
+        """Return a block to the allocator and merge it with free neighbours."""
         while self._remove(start ^ size, size):
             start = min(start, start ^ size)
             size *= 2
         insort(self._free.setdefault(size, []), start)
 
-    def widen(self, start: int, size: int) -> bool:
-        """Double a block where it lies, if the other half of the double is free."""
+    def grow_in_place(self, start: int, size: int) -> bool:
+        """Double a block where it lies, if its right neighbour is free."""
         return start % (2 * size) == 0 and self._remove(start + size, size)
 
     @property
-    def free(self) -> int:
+    def free_tokens(self) -> int:
         return sum(size * len(starts) for size, starts in self._free.items())
 
     def _remove(self, start: int, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""The engine that runs a Hugging Face model in this process, on a CPU or a GPU, for many conversations at once."""
+"""In-process engine: runs a Hugging Face model on a CPU or a GPU with continuous batching."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.engines.base import Completion, PolicyEngine, Sampling, Weights
-from palestra.engines.local.admission import SETTLED, Settling
+from palestra.engines.local.admission import QUIET_ROUNDS, AdmissionGate
 from palestra.errors import BadValue, EngineFailed
 from palestra.optional import require
 
 if TYPE_CHECKING:
-    from palestra.engines.local.scheduler import Request, Stats
+    from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 
-SMALL = 20_000_000  # parameters; below, threads of torch wait for each other longer than they compute
-LARGE = 500_000_000  # parameters; from here on a GPU has enough to do with few tokens
+SMALL_MODEL = 20_000_000  # parameters; below, torch threads spend more time synchronising than computing
+LARGE_MODEL = 500_000_000  # parameters; from here on few tokens suffice to keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class LocalEngine(PolicyEngine):
-    """Runs `model` (a folder, a hub id, or a loaded transformers model with its `tokenizer`) with continuous batching.
+    """Runs `model`: a folder, a hub id, or a loaded transformers model with its `tokenizer`.
 
-    Up to `slots` requests run at once, in one batch: each step gives every one of them a token; those that are done
-    leave and waiting ones join at once. What was computed for a conversation (requests with the same `conversation`)
-    stays cached, in `cache_gb` of memory, until the room is needed, the longest idle going first; its next one reads
-    only what is new. Prompts that begin alike share what they have in common. A step reads at most `prefill` tokens of
-    prompts beside the tokens it decodes.
+    Up to `max_running` requests form one batch. Each step samples one token for each of them; finished requests leave
+    and waiting ones join at once. The engine caches the keys and values of each conversation (requests with the same
+    `conversation`) in `cache_gb` of memory and evicts the least recently used; the next request of a conversation
+    computes only its new tokens. Prompts with a common prefix share its computation. A step reads at most
+    `prefill_tokens` prompt tokens.
 
-    The steps run in a thread of their own, so the event loop stays free; event loops may come and go. There torch uses
-    `threads` threads: by default one for a small model on a CPU, and else what torch is set to.
+    Steps run in a separate thread, so the event loop stays responsive; several event loops may use the engine one after
+    the other. In that thread torch uses `threads` threads: by default one for a small model on a CPU, otherwise torch's
+    own setting.
 
-    Models of the Llama family (Llama, Mistral, Qwen2, Qwen3) run through a lean decoder on the model's own parameters;
-    others through their forward pass in transformers; those that keep more than keys and values are computed without a
-    cache. `decoder` says which ("lean", "cached", "recomputing") and may be given.
+    `runner` selects the implementation, by default the fastest that computes what the model does: "native" (a decoder
+    for Llama, Mistral, Qwen2 and Qwen3), "transformers" (the model's forward pass with a KV cache), or "recompute" (no
+    cache, for models with other state).
 
-    With `lockstep` the event loop waits for each step, which is made when everybody who can act has acted. Nothing else
-    moves meanwhile, but batches do not depend on which thread was faster: where environments answer at once and
-    requests carry seeds, a run repeats bit for bit.
+    With `lockstep` the event loop waits during each step, and a step starts once no task can proceed. Batches then do
+    not depend on thread timing: with seeded requests and environments that reply immediately, runs are bit-identical.
 
     `model` may be trained in the same process: hold `paused()` while its weights change, then `publish(None, version)`.
     """
@@ -58,110 +58,109 @@ class LocalEngine(PolicyEngine):
         tokenizer: Any = None,
         device: str = "auto",
         dtype: str | None = None,
-        slots: int = 256,
+        max_running: int = 256,
         max_context: int | None = None,
         cache_gb: float | None = None,
-        prefill: int | None = None,
+        prefill_tokens: int | None = None,
         threads: int | None = None,
         eos_ids: Sequence[int] | None = None,
-        decoder: Literal["lean", "cached", "recomputing"] | None = None,
+        runner: Literal["native", "transformers", "recompute"] | None = None,
         lockstep: bool = False,
         load_options: Mapping[str, Any] | None = None,
     ) -> None:
-        for name, value in (("slots", slots), ("prefill", prefill), ("threads", threads)):
+        for name, value in (("max_running", max_running), ("prefill_tokens", prefill_tokens), ("threads", threads)):
             if value is not None and value < 1:
-                raise BadValue(f"{name} is 1 or more, got {value}")
+                raise BadValue(f"{name} must be at least 1, got {value}")
         if cache_gb is not None and cache_gb <= 0:
-            raise BadValue(f"cache_gb is more than 0, got {cache_gb}")
-        if decoder not in (None, "lean", "cached", "recomputing"):
-            raise BadValue(f"decoder is 'lean', 'cached', 'recomputing' or None, got {decoder!r}")
+            raise BadValue(f"cache_gb must be positive, got {cache_gb}")
+        if runner not in (None, "native", "transformers", "recompute"):
+            raise BadValue(f"runner must be 'native', 'transformers', 'recompute' or None, got {runner!r}")
         for package in ("torch", "transformers", "tokenizers"):
             require(package, extra="hf")
         from palestra.engines.local import loading
-        from palestra.engines.local.kv_cache import Arena
-        from palestra.engines.local.runner import choose, dear_calls
-        from palestra.engines.local.scheduler import Batcher
+        from palestra.engines.local.kv_cache import KVCache
+        from palestra.engines.local.runner import launch_bound, select_runner
+        from palestra.engines.local.scheduler import Scheduler
 
         self.model, self.tokenizer, self._device = loading.load(
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )
         self._stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
         self._vocabulary = loading.vocabulary_size(self.model)
-        arena = Arena(most=128)  # enough to try a runner; how much there is room for is known when one was tried
-        self._choose = partial(choose, self.model, arena, self._device, decoder)
-        runner = self._choose()
-        arena.limit(_room(cache_gb, self._device, arena.bytes_per_token))
-        if arena.most == 0:
+        kv_cache = KVCache(max_tokens=128)  # enough to select a runner, which determines the bytes per token
+        self._select_runner = partial(select_runner, self.model, kv_cache, self._device, runner)
+        selected = self._select_runner()
+        kv_cache.set_capacity(_cache_tokens(cache_gb, self._device, kv_cache.bytes_per_token))
+        if kv_cache.max_tokens == 0:
             raise BadValue(
-                f"a cache of {cache_gb} GB holds no text at {arena.bytes_per_token} bytes a token; raise cache_gb"
+                f"cache_gb={cache_gb} is too small: a token takes {kv_cache.bytes_per_token} bytes; raise cache_gb"
             )
         context = loading.context_length(self.model, max_context)
-        self.max_context = min(context or arena.largest, arena.largest)
+        self.max_context = min(context or kv_cache.largest_block, kv_cache.largest_block)
         on_cpu = self._device.type == "cpu"
         size = self.model.num_parameters()
-        if prefill is None:
-            prefill = 2048 if on_cpu else 65_536 if size < LARGE else 8192
-        self._batcher = Batcher(runner, arena, rows=slots, budget=prefill)
-        self._decoding_tokenizer: Any = None  # of the worker: fast tokenizers refuse to be used by two threads at once
+        if prefill_tokens is None:
+            prefill_tokens = 2048 if on_cpu else 65_536 if size < LARGE_MODEL else 8192
+        self._scheduler = Scheduler(selected, kv_cache, max_running=max_running, prefill_budget=prefill_tokens)
+        self._worker_tokenizer: Any = None  # fast tokenizers refuse to be used by two threads at once
         self.version = 0
 
-        self._lock = threading.Lock()  # holds the five below; never held during a step
-        self._inbox: deque[Request] = deque()
-        self._forgotten: deque[Hashable] = deque()
-        self._working = False  # the worker is in, or on its way into, its loop
+        self._lock = threading.Lock()  # guards the attributes below; never held during a step
+        self._inbox: deque[GenerationRequest] = deque()
+        self._closed_conversations: deque[Hashable] = deque()
+        self._working = False  # the worker is in its loop, or about to enter it
         self._pauses = 0
         self._closed = False
-        self._waiters: list[Waiter] = []  # for the worker to leave its loop
-        self._seen_version = 0
+        self._stop_waiters: list[Waiter] = []  # waiting for the worker to leave its loop
+        self._computed_version = 0  # of the weights that the cache was computed with
         self._lockstep = lockstep
         self._submitted = 0
         self._driver: asyncio.Task[None] | None = None
-        self._settling = Settling() if dear_calls(self._device) and not lockstep else None
-        if threads is None and on_cpu and size < SMALL:
+        self._admission = AdmissionGate() if launch_bound(self._device) and not lockstep else None
+        if threads is None and on_cpu and size < SMALL_MODEL:
             threads = 1
-        self._worker = ThreadPoolExecutor(1, "palestra-hf", _set_threads, (threads,))
+        self._worker = ThreadPoolExecutor(1, "palestra-engine", _set_threads, (threads,))
 
     @property
-    def decoder(self) -> str:
-        """How the model is run: "lean", "cached" or "recomputing"."""
-        return self._batcher.runner.name
+    def runner(self) -> str:
+        """Name of the selected runner: "native", "transformers" or "recompute"."""
+        return self._scheduler.runner.name
 
     @property
-    def stats(self) -> Stats:
-        """What the engine has done so far."""
-        return replace(self._batcher.stats)
+    def stats(self) -> EngineStats:
+        """Counters since the start of the engine."""
+        return replace(self._scheduler.stats)
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
     ) -> Completion:
-        """Sample a reply; one that spans a change of the weights carries the version it began with.
+        """Sample a reply. If the weights change meanwhile, it carries the version that sampled its first token.
 
-        Raises BadValue for a prompt that is empty, too long or not the model's ids; EngineFailed where the model broke.
+        Raises BadValue if the prompt is empty, too long or contains unknown ids, and EngineFailed if the model raises.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        request = self._request(list(prompt_ids), sampling, conversation, (loop, future))
+        request = self._make_request(list(prompt_ids), sampling, conversation, (loop, future))
         self._submit(request)
         try:
             await future
         except asyncio.CancelledError:
-            self._batcher.abandon(request)  # the worker frees its row before the next step
+            self._scheduler.cancel(request)  # the worker drops it before the next step
             raise
         return self._completion(request)
 
     def forget(self, conversation: Hashable) -> None:
-        """The conversation is over: what is cached for it goes before the next step."""
+        """Free the cache of a finished conversation before the next step."""
         with self._lock:
-            self._forgotten.append(conversation)
-        if self._settling is not None:
-            self._settling.forgotten(conversation)
+            self._closed_conversations.append(conversation)
+        if self._admission is not None:
+            self._admission.conversation_closed(conversation)
 
     async def publish(self, weights: Weights | None, version: int) -> None:
         """Use new weights from the next step on, and compute nothing from the cache of the old ones.
 
         Without `weights` the trainer has already changed the tensors of `model`, while the engine was paused. With
         `weights` the named tensors are copied into `model` here.
-        Requests in progress are recomputed and continue with the new weights.
         """
         if version <= self.version:
             raise BadValue(f"version must exceed the current version {self.version}, got {version}")
@@ -181,7 +180,7 @@ class LocalEngine(PolicyEngine):
         with self._lock:
             self._pauses += 1
         try:
-            await self._stopped()
+            await self._wait_until_stopped()
         except asyncio.CancelledError:
             await self.resume()
             raise
@@ -195,60 +194,62 @@ class LocalEngine(PolicyEngine):
             self._start()
 
     async def aclose(self) -> None:
-        """End the worker and give the cache's memory back; requests under way get EngineFailed."""
+        """Stop the worker and free the cache; requests in progress raise EngineFailed."""
         with self._lock:
             self._closed = True
-        await self._stopped()
+        await self._wait_until_stopped()
         self._worker.shutdown(wait=True)  # it is idle, so this takes no time
         with self._lock:
-            self._batcher.add(self._inbox)
+            self._scheduler.add(self._inbox)
             self._inbox.clear()
-        self._deliver(self._batcher.abort("the engine was closed"))
-        self._batcher.arena.clear()
+        self._deliver(self._scheduler.abort("the engine was closed"))
+        self._scheduler.kv_cache.release()
 
-    # A request, from the event loop's side.
+    # Event loop side
 
-    def _request(self, ids: list[int], sampling: Sampling, key: Hashable | None, deliver: Any) -> Request:
-        from palestra.engines.local.scheduler import Request, within
+    def _make_request(
+        self, ids: list[int], sampling: Sampling, key: Hashable | None, waiter: Waiter
+    ) -> GenerationRequest:
+        from palestra.engines.local.scheduler import GenerationRequest, all_below
         from palestra.engines.stop_strings import StopStrings
 
         if not ids:
-            raise BadValue("the prompt is empty; a model needs at least one token to go on from")
-        if not within(ids, self._vocabulary):
-            raise BadValue(f"prompt ids lie in 0..{self._vocabulary - 1}, got {min(ids)}..{max(ids)}")
+            raise BadValue("the prompt is empty; it must have at least one token")
+        if not all_below(ids, self._vocabulary):
+            raise BadValue(f"prompt ids must be in 0..{self._vocabulary - 1}, got {min(ids)}..{max(ids)}")
         assert self.max_context is not None  # noqa: S101  set in the constructor
         if len(ids) >= self.max_context:
             raise BadValue(
                 f"the prompt has {len(ids)} tokens, but prompt and reply together have {self.max_context} at most"
             )
-        watch = None
+        stop_strings = None
         if sampling.stop:
             if self.tokenizer is None:
-                raise BadValue("stop strings need a tokenizer; give the engine one, or use stop_ids")
-            if self._decoding_tokenizer is None:
+                raise BadValue("stop strings need a tokenizer; pass tokenizer= to the engine, or use stop_ids")
+            if self._worker_tokenizer is None:
                 from palestra.engines.local.loading import private_copy
 
-                self._decoding_tokenizer = private_copy(self.tokenizer)
-            watch = StopStrings(self._decoding_tokenizer, sampling.stop)
-        return Request(
+                self._worker_tokenizer = private_copy(self.tokenizer)
+            stop_strings = StopStrings(self._worker_tokenizer, sampling.stop)
+        return GenerationRequest(
             ids,
             sampling,
             key=key,
-            limit=min(len(ids) + sampling.max_tokens, self.max_context),
+            max_length=min(len(ids) + sampling.max_tokens, self.max_context),
             stop_ids=self._stop_ids.union(sampling.stop_ids) if sampling.stop_ids else self._stop_ids,
-            deliver=deliver,
-            watch=watch,
+            waiter=waiter,
+            stop_strings=stop_strings,
         )
 
-    def _completion(self, request: Request) -> Completion:
+    def _completion(self, request: GenerationRequest) -> Completion:
         from palestra.engines.stop_strings import cut, text_of
 
         if request.error is not None or request.finish is None or request.version is None:
-            raise EngineFailed(request.error or "the engine lost the request")
-        ids = request.ids[request.prompt :]
+            raise EngineFailed(request.error or "the request ended without a result")
+        ids = request.ids[request.prompt_length :]
         finish = request.finish
-        said = ids[:-1] if ids[-1] in request.stop_ids else ids
-        text = "" if self.tokenizer is None else text_of(self.tokenizer, said)
+        text_ids = ids[:-1] if ids[-1] in request.stop_ids else ids
+        text = "" if self.tokenizer is None else text_of(self.tokenizer, text_ids)
         if request.sampling.stop:
             text, stopped = cut(text, request.sampling.stop)
             finish = "stop" if stopped else finish
@@ -258,117 +259,116 @@ class LocalEngine(PolicyEngine):
             text=text,
             finish=finish,
             version=request.version,
-            prompt_ids=request.ids[: request.prompt],
+            prompt_ids=request.ids[: request.prompt_length],
         )
 
-    def _submit(self, request: Request) -> None:
+    def _submit(self, request: GenerationRequest) -> None:
         with self._lock:
             if self._closed:
                 raise EngineFailed("the engine is closed")
             self._inbox.append(request)
             self._submitted += 1
-            if self._settling is not None:
-                self._settling.asked(request.deliver[0], request.key)
+            if self._admission is not None:
+                self._admission.request_submitted(request.waiter[0], request.key)
             self._start()
 
     def _start(self) -> None:
-        """Have the worker enter its loop, if there is something to do; the lock is held."""
-        if not (self._working or self._pauses or self._closed) and (self._inbox or not self._batcher.idle):
+        """Start the worker if there is work for it. The caller holds the lock."""
+        if not (self._working or self._pauses or self._closed) and (self._inbox or not self._scheduler.idle):
             self._working = True
             if self._lockstep:
-                self._driver = asyncio.get_running_loop().create_task(self._drive())
+                self._driver = asyncio.get_running_loop().create_task(self._run_lockstep())
             else:
-                self._worker.submit(self._work)
+                self._worker.submit(self._run)
 
-    async def _stopped(self) -> None:
-        """Wait for the worker to leave its loop."""
+    async def _wait_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
             if not self._working:
                 return
             future: asyncio.Future[None] = loop.create_future()
-            self._waiters.append((loop, future))
+            self._stop_waiters.append((loop, future))
         await future
 
-    # The worker's side.
+    # Worker side
 
-    def _work(self) -> None:
-        """Step until there is nothing to do, or somebody wants the model for themselves."""
-        settling = self._settling
-        if settling is None:
+    def _run(self) -> None:
+        """Step until there is no work, or the engine is paused or closed."""
+        admission = self._admission
+        if admission is None:
             while self._step():
                 pass
             return
         while True:
-            settling.wait(lambda: self._batcher.running + len(self._inbox), lambda: self._pauses > 0 or self._closed)
+            admission.wait(lambda: self._scheduler.running + len(self._inbox), lambda: self._pauses > 0 or self._closed)
             if not self._step():
                 return
 
-    async def _drive(self) -> None:
-        """As `_work`, in the event loop: before each step, wait until nobody sends any more requests."""
+    async def _run_lockstep(self) -> None:
+        """Like `_run`, from the event loop: before each step, wait until no task sends further requests."""
         try:
-            going = True
-            while going:
-                quiet = 0
-                while quiet < SETTLED:
+            active = True
+            while active:
+                quiet_rounds = 0
+                while quiet_rounds < QUIET_ROUNDS:
                     before = self._submitted
                     await asyncio.sleep(0)
-                    quiet = quiet + 1 if self._submitted == before else 0
-                going = self._worker.submit(self._step).result()  # nothing else moves meanwhile, as promised
+                    quiet_rounds = quiet_rounds + 1 if self._submitted == before else 0
+                active = self._worker.submit(self._step).result()  # blocks the event loop on purpose
         except asyncio.CancelledError:
             with self._lock:
-                self._leave()  # the event loop ends; another one may come
+                self._mark_stopped()  # this event loop ends; another one may follow
             raise
 
     def _step(self) -> bool:
-        """One step of the batch; False where there was none to make."""
-        batcher = self._batcher
+        """Run one step of the batch. Return False if there was none to run."""
+        scheduler = self._scheduler
         with self._lock:
-            batcher.add(self._inbox)
+            scheduler.add(self._inbox)
             self._inbox.clear()
-            if self._pauses or self._closed or batcher.idle:
-                self._leave()
+            if self._pauses or self._closed or scheduler.idle:
+                self._mark_stopped()
                 return False
-            forgotten = list(self._forgotten)
-            self._forgotten.clear()
+            closed_conversations = list(self._closed_conversations)
+            self._closed_conversations.clear()
             version = self.version
         try:
-            for key in forgotten:
-                batcher.forget(key)
-            if version != self._seen_version:
-                self._seen_version = version
-                batcher.invalidate()
-                if not batcher.runner.refresh():
-                    batcher.runner = self._choose()
-            done = batcher.step(version)
-        except Exception as err:  # noqa: BLE001  nobody is left waiting, whatever happens
-            done = batcher.abort(f"the engine failed: {type(err).__name__}: {err}")
-        self._deliver(done)
+            for key in closed_conversations:
+                scheduler.forget(key)
+            if version != self._computed_version:
+                self._computed_version = version
+                scheduler.invalidate()
+                if not scheduler.runner.reload_weights():
+                    scheduler.runner = self._select_runner()
+            finished = scheduler.step(version)
+        except Exception as err:  # noqa: BLE001  every waiting request must get a result
+            finished = scheduler.abort(f"the engine failed: {type(err).__name__}: {err}")
+        self._deliver(finished)
         return True
 
-    def _leave(self) -> None:
-        """No step runs from here on, which some may be waiting for; the lock is held."""
+    def _mark_stopped(self) -> None:
+        """Record that no step is running and wake the tasks that wait for it. The caller holds the lock."""
         self._working = False
-        waiters, self._waiters = self._waiters, []
+        waiters, self._stop_waiters = self._stop_waiters, []
         for loop, future in waiters:
             _call(loop, _resolve, [future])
 
-    def _deliver(self, requests: list[Request]) -> None:
-        """Wake those who wait, on their own event loops."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[Request]] = {}
+    def _deliver(self, requests: list[GenerationRequest]) -> None:
+        """Wake the tasks that wait for finished requests, each in its own event loop."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[GenerationRequest]] = {}
         for request in requests:
-            by_loop.setdefault(request.deliver[0], []).append(request)
-        for loop, done in by_loop.items():
-            if self._settling is not None:
-                self._settling.answered(loop, [request.key for request in done])
-            _call(loop, _resolve, [request.deliver[1] for request in done])
+            by_loop.setdefault(request.waiter[0], []).append(request)
+        for loop, finished in by_loop.items():
+            if self._admission is not None:
+                self._admission.requests_finished(loop, [request.key for request in finished])
+            _call(loop, _resolve, [request.waiter[1] for request in finished])
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Any, *arguments: Any) -> None:
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:
-        if not loop.is_closed():  # then nobody waits there any more
+        if not loop.is_closed():  # a closed loop has no waiting tasks
             raise
 
 
@@ -379,27 +379,28 @@ def _resolve(futures: list[asyncio.Future[None]]) -> None:
 
 
 def _set_threads(threads: int | None) -> None:
-    """Have torch use so many threads for what this one computes, and for nobody else."""
+    """Set the number of torch threads for the calling thread only."""
     if threads is not None:
         import torch
 
-        usual = torch.get_num_threads()
+        default = torch.get_num_threads()
         torch.set_num_threads(threads)
-        other = threading.Thread(target=torch.set_num_threads, args=(usual,))  # for threads that start from here on
+        # New threads inherit the most recent setting, so another thread restores it.
+        other = threading.Thread(target=torch.set_num_threads, args=(default,))
         other.start()
         other.join()
 
 
-def _room(cache_gb: float | None, device: Any, bytes_per_token: int) -> int:
-    """How many tokens the cache may hold; by default up to 60% of a GPU's free memory, or 25% of the machine's."""
+def _cache_tokens(cache_gb: float | None, device: Any, bytes_per_token: int) -> int:
+    """Return the cache capacity in tokens; by default 60% of a GPU's free memory, or 25% of the machine's memory."""
     if bytes_per_token == 0:
-        return 1 << 40  # nothing is kept
+        return 1 << 40  # nothing is stored
     if cache_gb is not None:
-        room = cache_gb * 2**30
+        memory = cache_gb * 2**30
     elif device.type == "cuda":
         import torch
 
-        room = 0.6 * torch.cuda.mem_get_info(device)[0]
+        memory = 0.6 * torch.cuda.mem_get_info(device)[0]
     else:
-        room = 0.25 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(room) // bytes_per_token
+        memory = 0.25 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(memory) // bytes_per_token

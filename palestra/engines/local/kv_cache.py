@@ -1,4 +1,4 @@
-"""The keys and values of every conversation, in one pair of tensors a layer."""
+"""Storage for the keys and values of all conversations: one pair of tensors per layer."""
 
 from __future__ import annotations
 
@@ -6,134 +6,134 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palestra.engines.local.block_allocator import SMALLEST, Regions, block_for
+from palestra.engines.local.block_allocator import MIN_BLOCK, BlockAllocator, block_size_for
 
-FIRST = 4096  # tokens the line has room for at first
-AT_ONCE = 1 << 18  # tokens that are copied at once, which takes as much memory again in one layer
+INITIAL_TOKENS = 4096  # capacity after the first allocation
+MAX_COPY_TOKENS = 1 << 18  # tokens per batched copy, which needs as much temporary memory again in one layer
 
 
-class Arena:
-    """A line of tokens, each with its key and value in every layer; conversations hold blocks of it.
+class KVCache:
+    """Keys and values of a range of token addresses, of which each conversation owns one block.
 
-    `keys[layer]` and `values[layer]` are shaped (token, head, width). The line grows on demand up to `most` tokens. Its
-    tensors have one token more, the last: what is written there is never read. All of it is finite from the start: a
-    value that attention gives no weight must not be NaN.
+    `keys[layer]` and `values[layer]` have shape (token, head, head_dim). They grow on demand up to `max_tokens`. Each
+    tensor has one extra token at the end, the scratch address: padding is written there and never read. Memory is
+    zeroed before use, because attention over a masked NaN would still return NaN.
     """
 
-    def __init__(self, *, most: int) -> None:
-        self.limit(most)
-        self.regions = Regions()
+    def __init__(self, *, max_tokens: int) -> None:
+        self.set_capacity(max_tokens)
+        self.allocator = BlockAllocator()
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._drop_copies()
 
-    def limit(self, most: int) -> None:
-        """Let the line grow to so many tokens, rounded down to whole blocks."""
-        self.most = most - most % SMALLEST
+    def set_capacity(self, max_tokens: int) -> None:
+        """Limit growth to `max_tokens`, rounded down to whole blocks."""
+        self.max_tokens = max_tokens - max_tokens % MIN_BLOCK
 
     @property
-    def largest(self) -> int:
-        """The most tokens a single block can have."""
-        return block_for(self.most + 1) // 2
+    def largest_block(self) -> int:
+        """Maximum number of tokens in a single block."""
+        return block_size_for(self.max_tokens + 1) // 2
 
     @property
-    def nowhere(self) -> int:
-        """An address for what nobody will read."""
-        return self.regions.length
+    def scratch(self) -> int:
+        """Address of the extra token that is written to but never read."""
+        return self.allocator.length
 
     @property
     def bytes_per_token(self) -> int:
         return sum(t[0].numel() * t.element_size() for t in (*self.keys, *self.values))
 
     def layer(self, index: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """One layer's tensors, made at the first call to hold what is shaped (..., head, width) like these two."""
+        """Return the tensors of a layer, created at the first call to match `key` and `value` (..., head, dim)."""
         while len(self.keys) <= index:
-            length = self.regions.length + 1
+            length = self.allocator.length + 1
             self.keys.append(key.new_zeros((length, *key.shape[-2:])))
             self.values.append(value.new_zeros((length, *value.shape[-2:])))
         return self.keys[index], self.values[index]
 
-    def take(self, size: int) -> int | None:
-        """Where a block begins; None: there is no room for one of that size."""
-        start = self.regions.take(size)
-        while start is None and self.regions.length < self.most:
+    def allocate(self, size: int) -> int | None:
+        """Return the start of a new block, growing the tensors if needed; None if no block of `size` fits."""
+        start = self.allocator.allocate(size)
+        while start is None and self.allocator.length < self.max_tokens:
             try:
-                self._grow(min(max(2 * self.regions.length, FIRST), self.most))
-            except RuntimeError:  # out of memory: others hold more of it than was thought
-                if self.regions.length == 0:
+                self._grow(min(max(2 * self.allocator.length, INITIAL_TOKENS), self.max_tokens))
+            except RuntimeError:  # out of memory: other users of the device hold more of it than estimated
+                if self.allocator.length == 0:
                     raise
-                self.limit(self.regions.length)
-            start = self.regions.take(size)
+                self.set_capacity(self.allocator.length)
+            start = self.allocator.allocate(size)
         return start
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """Copy what the first so many tokens of one block have in every layer to another block, at the next `settle`.
+        """Copy the first `tokens` of one block to another in every layer, deferred until `flush_copies`.
 
-        Until then the blocks may change hands: what is copied is what was there when the copies began to wait.
+        Blocks may be freed and reallocated in between: the data copied is that at the time of the first deferred copy.
         """
-        cells = range(target // SMALLEST, (target + tokens - 1) // SMALLEST + 1)
-        known = self._copies.get(source)
-        if not self._cells.isdisjoint(cells) or (known is not None and known[1] < tokens):
-            self.settle()
-            known = None
+        cells = range(target // MIN_BLOCK, (target + tokens - 1) // MIN_BLOCK + 1)
+        pending = self._copies.get(source)
+        if not self._written.isdisjoint(cells) or (pending is not None and pending[1] < tokens):
+            self.flush_copies()
+            pending = None
         if tokens:
-            self._copies[target] = (source if known is None else known[0], tokens)
-            self._cells.update(cells)
-            self._waiting += tokens
-            if self._waiting >= AT_ONCE:
-                self.settle()
+            self._copies[target] = (source if pending is None else pending[0], tokens)
+            self._written.update(cells)
+            self._pending_tokens += tokens
+            if self._pending_tokens >= MAX_COPY_TOKENS:
+                self.flush_copies()
 
-    def settle(self) -> None:
-        """Make the copies that wait, all of a layer at once."""
-        triples = [(source, target, tokens) for target, (source, tokens) in self._copies.items()]
+    def flush_copies(self) -> None:
+        """Perform all deferred copies, with one operation per tensor."""
+        copies = [(source, target, tokens) for target, (source, tokens) in self._copies.items()]
         self._drop_copies()
-        if not triples or not self.keys:
+        if not copies or not self.keys:
             return
-        if len(triples) == 1:
-            source, target, tokens = triples[0]
+        if len(copies) == 1:
+            source, target, tokens = copies[0]
             for tensor in (*self.keys, *self.values):
                 tensor[target : target + tokens] = tensor[source : source + tokens]
             return
-        sources, targets, counts = np.array(triples, np.int64).T
+        sources, targets, counts = np.array(copies, np.int64).T
         within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-        both = np.stack((np.repeat(sources, counts), np.repeat(targets, counts))) + within
-        places = torch.from_numpy(both).to(self.keys[0].device)
+        addresses = np.stack((np.repeat(sources, counts), np.repeat(targets, counts))) + within
+        device_addresses = torch.from_numpy(addresses).to(self.keys[0].device)
         for tensor in (*self.keys, *self.values):
-            read, written = places.to(tensor.device)
+            read, written = device_addresses.to(tensor.device)
             tensor.index_copy_(0, written, tensor.index_select(0, read))
 
-    def wipe(self, start: int, size: int) -> None:
-        """Make a block finite again, after the model computed something that was not: no mask hides a NaN."""
+    def zero_block(self, start: int, size: int) -> None:
+        """Overwrite a block with zeros after the model produced non-finite values: a mask does not hide a NaN."""
         for tensor in (*self.keys, *self.values):
             tensor[start : start + size] = 0
-            tensor[self.nowhere] = 0
+            tensor[self.scratch] = 0
 
     def reset(self) -> None:
-        """Take all blocks back, and make everything finite again."""
-        length = self.regions.length
+        """Free all blocks and zero the memory."""
+        length = self.allocator.length
         self._drop_copies()
-        self.regions = Regions()
-        self.regions.extend(length)
+        self.allocator = BlockAllocator()
+        self.allocator.extend(length)
         for tensor in (*self.keys, *self.values):
             tensor.zero_()
 
-    def clear(self) -> None:
-        """Take all blocks back and give the memory back."""
+    def release(self) -> None:
+        """Free all blocks and their memory."""
         self._drop_copies()
-        self.regions = Regions()
+        self.allocator = BlockAllocator()
         self.keys.clear()
         self.values.clear()
 
     def _drop_copies(self) -> None:
-        self._copies: dict[int, tuple[int, int]] = {}  # target -> source, tokens
-        self._cells: set[int] = set()  # which smallest blocks are written
-        self._waiting = 0  # tokens
+        self._copies: dict[int, tuple[int, int]] = {}  # target -> (source, tokens)
+        self._written: set[int] = set()  # target addresses, in units of MIN_BLOCK
+        self._pending_tokens = 0
 
     def _grow(self, length: int) -> None:
-        known = self.regions.length
+        old_length = self.allocator.length
         for tensors in (self.keys, self.values):
-            for index, old in enumerate(tensors):  # one at a time, so that little more than the new size is ever held
+            for index, old in enumerate(tensors):  # one at a time, so that only one old tensor is held beside the new
                 new = old.new_zeros((length + 1, *old.shape[1:]))
-                new[:known] = old[:known]
+                new[:old_length] = old[:old_length]
                 tensors[index] = new
-        self.regions.extend(length)
+        self.allocator.extend(length)

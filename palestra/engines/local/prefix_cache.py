@@ -1,112 +1,112 @@
-"""Which tokens have their keys and values where: the slots of conversations, and how a prompt finds the best one."""
+"""Index of cached conversations: find the entry that shares the longest prefix with a new prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-BLOCK = 32  # tokens; prompts that share less than this are not looked for
+HASH_BLOCK = 32  # tokens; shorter common prefixes are not shared
 
 
-class Slot:
-    """The place of one conversation in the cache."""
+class CacheEntry:
+    """One conversation and its block in the KV cache."""
 
-    __slots__ = ("busy", "cached", "ids", "key", "marks", "offset", "size")
+    __slots__ = ("busy", "cached", "ids", "key", "offset", "prefix_hashes", "size")
 
     def __init__(self, ids: list[int], key: Hashable | None, offset: int, size: int) -> None:
-        self.ids = ids  # what the conversation holds; a running request appends to the same list
-        self.cached = 0  # how many of them have their keys and values here
-        self.key = key
-        self.offset = offset  # where the block begins
-        self.size = size  # how many tokens it has room for
-        self.busy = True  # a request runs in it
-        self.marks: list[int] = []  # under which marks other prompts find it
+        self.ids = ids  # all tokens of the conversation; a running request appends to the same list
+        self.cached = 0  # number of leading ids whose keys and values are stored
+        self.key = key  # of the conversation
+        self.offset = offset  # address of the block
+        self.size = size  # capacity of the block in tokens
+        self.busy = True  # whether a request is running in it
+        self.prefix_hashes: list[int] = []  # under which other prompts find this entry
 
 
-class Slots:
-    """All slots: by conversation, by the beginning of the prompt, and by how long they have been idle."""
+class PrefixCache:
+    """All cache entries, indexed by conversation and by prompt prefix; idle entries in least-recently-used order."""
 
     def __init__(self) -> None:
-        self._idle: dict[Slot, None] = {}  # the longest idle first
-        self._by_key: dict[Hashable, Slot] = {}
-        self._by_mark: dict[int, Slot] = {}
+        self._idle: dict[CacheEntry, None] = {}  # least recently used first
+        self._by_key: dict[Hashable, CacheEntry] = {}
+        self._by_hash: dict[int, CacheEntry] = {}
 
     def __len__(self) -> int:
-        """How many are idle."""
+        """Return the number of idle entries."""
         return len(self._idle)
 
-    def idle(self) -> list[Slot]:
+    def idle(self) -> list[CacheEntry]:
         return list(self._idle)
 
-    def of(self, key: Hashable | None) -> Slot | None:
-        """The slot of a conversation, busy or idle."""
+    def get(self, key: Hashable | None) -> CacheEntry | None:
+        """Return the entry of a conversation, busy or idle."""
         return None if key is None else self._by_key.get(key)
 
-    def add(self, slot: Slot, marks: list[int]) -> None:
-        """A new slot, busy; its conversation's older one, if it has one, is no longer found by the key."""
-        if slot.key is not None:
-            self._by_key[slot.key] = slot
-        slot.marks = marks
-        self._by_mark.update(dict.fromkeys(marks, slot))
+    def add(self, entry: CacheEntry, hashes: list[int]) -> None:
+        """Add a busy entry. It replaces an older entry of the same conversation in the index by key."""
+        if entry.key is not None:
+            self._by_key[entry.key] = entry
+        entry.prefix_hashes = hashes
+        self._by_hash.update(dict.fromkeys(hashes, entry))
 
-    def wake(self, slot: Slot) -> None:
-        """An idle slot gets a request."""
-        del self._idle[slot]
-        slot.busy = True
+    def activate(self, entry: CacheEntry) -> None:
+        """Mark an idle entry as busy."""
+        del self._idle[entry]
+        entry.busy = True
 
-    def rest(self, slot: Slot) -> bool:
-        """Its request is over. False: nobody can come back to the slot, so it is removed; give its block back."""
-        slot.busy = False
-        if slot.key is None or self._by_key.get(slot.key) is not slot:
-            self.remove(slot)
+    def deactivate(self, entry: CacheEntry) -> bool:
+        """Mark a busy entry as idle. Return False if it cannot be reused and was removed; then free its block."""
+        entry.busy = False
+        if entry.key is None or self._by_key.get(entry.key) is not entry:
+            self.remove(entry)
             return False
-        self._idle[slot] = None
+        self._idle[entry] = None
         return True
 
-    def remove(self, slot: Slot) -> None:
-        self._idle.pop(slot, None)
-        if slot.key is not None and self._by_key.get(slot.key) is slot:
-            del self._by_key[slot.key]
-        for mark in slot.marks:
-            if self._by_mark.get(mark) is slot:
-                del self._by_mark[mark]
+    def remove(self, entry: CacheEntry) -> None:
+        self._idle.pop(entry, None)
+        if entry.key is not None and self._by_key.get(entry.key) is entry:
+            del self._by_key[entry.key]
+        for prefix_hash in entry.prefix_hashes:
+            if self._by_hash.get(prefix_hash) is entry:
+                del self._by_hash[prefix_hash]
 
-    def forget(self, key: Hashable) -> Slot | None:
-        """The conversation is over: its idle slot, removed; a busy one goes when its request does."""
-        slot = self._by_key.pop(key, None)
-        if slot is None or slot.busy:
+    def forget(self, key: Hashable) -> CacheEntry | None:
+        """Remove and return the idle entry of a finished conversation; a busy one is removed when its request ends."""
+        entry = self._by_key.pop(key, None)
+        if entry is None or entry.busy:
             return None
-        self.remove(slot)
-        return slot
+        self.remove(entry)
+        return entry
 
-    def oldest(self, spared: Slot | None = None) -> Slot | None:
-        """The slot that has been idle the longest."""
-        return next((slot for slot in self._idle if slot is not spared), None)
+    def least_recently_used(self, exclude: CacheEntry | None = None) -> CacheEntry | None:
+        """Return the entry that has been idle for the longest time."""
+        return next((entry for entry in self._idle if entry is not exclude), None)
 
-    def like(self, marks: Sequence[int]) -> Slot | None:
-        """A slot whose prompt began like the one with these marks, for as long as any known one does."""
-        for mark in reversed(marks):
-            slot = self._by_mark.get(mark)
-            if slot is not None:
-                return slot
+    def longest_match(self, hashes: Sequence[int]) -> CacheEntry | None:
+        """Return the entry that shares the longest prefix with the prompt that has these prefix hashes."""
+        for prefix_hash in reversed(hashes):
+            entry = self._by_hash.get(prefix_hash)
+            if entry is not None:
+                return entry
         return None
 
 
-def marks_of(ids: Sequence[int]) -> list[int]:
-    """A number for each beginning of the ids that is a multiple of BLOCK long; equal beginnings have equal numbers."""
-    marks: list[int] = []
-    mark = 0
-    for end in range(BLOCK, len(ids) + 1, BLOCK):
-        mark = hash((mark, *ids[end - BLOCK : end]))
-        marks.append(mark)
-    return marks
+def prefix_hashes(ids: Sequence[int]) -> list[int]:
+    """Return one hash for each prefix of `ids` whose length is a multiple of HASH_BLOCK."""
+    hashes: list[int] = []
+    prefix_hash = 0
+    for end in range(HASH_BLOCK, len(ids) + 1, HASH_BLOCK):
+        prefix_hash = hash((prefix_hash, *ids[end - HASH_BLOCK : end]))
+        hashes.append(prefix_hash)
+    return hashes
 
 
-def common(a: Sequence[int], b: Sequence[int], most: int) -> int:
-    """How many ids the two have in common from the start, `most` at most."""
-    most = min(most, len(a), len(b))
-    if a[:most] == b[:most]:
-        return most
-    low, high = 0, most  # a and b agree up to `low` and differ before `high`
+def common_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
+    """Return the length of the common prefix of two sequences, at most `limit`."""
+    limit = min(limit, len(a), len(b))
+    if a[:limit] == b[:limit]:
+        return limit
+    low, high = 0, limit  # a and b agree up to `low` and differ before `high`
     while high - low > 1:
         middle = (low + high) // 2
         if a[low:middle] == b[low:middle]:

@@ -1,4 +1,4 @@
-"""What a step feeds a model, and the ways to run one: a lean decoder, transformers with our cache, or without any."""
+"""Model runners: the input of one step, the interface that computes it, and the choice of an implementation."""
 
 from __future__ import annotations
 
@@ -12,135 +12,136 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from palestra.engines.local import loading
-from palestra.engines.local.kv_cache import Arena
-from palestra.engines.local.prefix_cache import Slot
+from palestra.engines.local.kv_cache import KVCache
+from palestra.engines.local.prefix_cache import CacheEntry
 
 logger = logging.getLogger(__name__)
 
 
-class Feed(NamedTuple):
-    """Tokens of one conversation for the model to read; those before `start` are cached."""
+class Chunk(NamedTuple):
+    """Tokens of one sequence to run through the model; those before `start` are cached."""
 
-    slot: Slot
+    entry: CacheEntry
     start: int
     stop: int
-    last: bool  # whether the token after them is wanted
+    needs_logits: bool  # whether the next token is sampled after this chunk
 
     @property
     def ids(self) -> list[int]:
-        return self.slot.ids[self.start : self.stop]
+        return self.entry.ids[self.start : self.stop]
 
 
-class Batch(NamedTuple):
-    """The same of many conversations, in arrays with a number for each."""
+class StepBatch(NamedTuple):
+    """The chunks of one step as arrays, one element per sequence."""
 
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
-    offset: NDArray[np.int64]  # of the slots
-    size: NDArray[np.int64]
-    first: NDArray[np.int64]  # the id at `start`; it holds for those that are fed a single token
-    last: NDArray[np.bool_]
-    slots: Sequence[Slot]  # up to date where a row is fed more than one token; empty where none is
+    offset: NDArray[np.int64]  # address of the sequence's block
+    size: NDArray[np.int64]  # of the block
+    first_id: NDArray[np.int64]  # the id at `start`; valid for chunks of a single token
+    needs_logits: NDArray[np.bool_]
+    entries: Sequence[CacheEntry]  # with current ids for chunks longer than one token; empty if there are none
 
     @classmethod
-    def of(cls, feeds: Sequence[Feed]) -> Batch:
-        numbers = [(f.start, f.stop, f.slot.offset, f.slot.size, f.slot.ids[f.start]) for f in feeds]
-        start, stop, offset, size, first = np.array(numbers, np.int64).reshape(-1, 5).T
-        last = np.array([feed.last for feed in feeds], np.bool_)
-        return cls(start, stop, offset, size, first, last, [feed.slot for feed in feeds])
+    def from_chunks(cls, chunks: Sequence[Chunk]) -> StepBatch:
+        numbers = [(c.start, c.stop, c.entry.offset, c.entry.size, c.entry.ids[c.start]) for c in chunks]
+        start, stop, offset, size, first_id = np.array(numbers, np.int64).reshape(-1, 5).T
+        needs_logits = np.array([chunk.needs_logits for chunk in chunks], np.bool_)
+        return cls(start, stop, offset, size, first_id, needs_logits, [chunk.entry for chunk in chunks])
 
-    def feeds(self) -> list[Feed]:
-        """One by one; the ids of all slots have to be up to date."""
-        columns = self.slots, self.start.tolist(), self.stop.tolist(), self.last.tolist()
-        return [Feed(*row) for row in zip(*columns, strict=True)]
+    def chunks(self) -> list[Chunk]:
+        """Return the chunks one by one; requires current ids in all entries."""
+        columns = self.entries, self.start.tolist(), self.stop.tolist(), self.needs_logits.tolist()
+        return [Chunk(*row) for row in zip(*columns, strict=True)]
 
 
 class Runner(Protocol):
-    """Runs a model over a batch and keeps the keys and values in the arena."""
+    """Runs a model over a batch and stores keys and values in the KV cache."""
 
     name: str
-    reads_slots: bool  # whether it wants the ids of all slots up to date
+    needs_entries: bool  # whether `StepBatch.entries` must be present with current ids for every sequence
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The logits after the last token of each row that is `last`, in order."""
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Return the logits after the last token of each chunk with `needs_logits`, in order."""
 
-    def refresh(self) -> bool:
-        """The weights changed. False: so did the model's structure, and this runner cannot run it any more."""
+    def reload_weights(self) -> bool:
+        """Read changed weights. Return False if the model's structure changed and this runner no longer supports it."""
 
 
-def dear_calls(device: torch.device) -> bool:
-    """Whether starting a computation costs more than small ones take, so that few large ones are better than many."""
+def launch_bound(device: torch.device) -> bool:
+    """Return whether launching a computation costs more than a small one takes, as on a GPU."""
     return device.type != "cpu"
 
 
-def send(device: torch.device, *arrays: NDArray[Any]) -> list[Tensor]:
-    """Arrays of 64-bit numbers on the device, in one transfer that nobody waits for."""
-    line: Any = torch.from_numpy(
+def to_device(device: torch.device, *arrays: NDArray[Any]) -> list[Tensor]:
+    """Copy arrays of 64-bit numbers to the device in one asynchronous transfer."""
+    flat: Any = torch.from_numpy(
         np.concatenate([np.ascontiguousarray(array).view(np.int64).ravel() for array in arrays])
     )
     if device.type == "cuda":
-        line = line.pin_memory()
-    parts = line.to(device, non_blocking=True).split([array.size for array in arrays])
+        flat = flat.pin_memory()
+    parts = flat.to(device, non_blocking=True).split([array.size for array in arrays])
     return [
         (part if array.dtype == np.int64 else part.view(torch.float64)).view(array.shape)
         for part, array in zip(parts, arrays, strict=True)
     ]
 
 
-def choose(model: Any, arena: Arena, device: torch.device, only: str | None = None) -> Runner:
-    """The fastest runner that provably computes what the model does."""
-    from palestra.engines.local.decoder import LeanRunner
-    from palestra.engines.local.transformers_runner import CachedRunner, RecomputingRunner
+def select_runner(model: Any, kv_cache: KVCache, device: torch.device, only: str | None = None) -> Runner:
+    """Return the fastest runner whose log-probabilities match the model's own."""
+    from palestra.engines.local.decoder import NativeRunner
+    from palestra.engines.local.transformers_runner import RecomputeRunner, TransformersRunner
 
     reasons = []
-    kinds: dict[str, Any] = {"lean": LeanRunner, "cached": CachedRunner}
-    for name, kind in kinds.items():
+    runner_classes: dict[str, Any] = {"native": NativeRunner, "transformers": TransformersRunner}
+    for name, runner_class in runner_classes.items():
         if only not in (None, name):
             continue
-        reason = kind.refusal(model)
+        reason = runner_class.unsupported_reason(model)
         if reason is None:
-            arena.clear()
-            runner: Runner = kind(model, arena, device)
-            reason = _difference(model, runner, arena, device)
+            kv_cache.release()
+            runner: Runner = runner_class(model, kv_cache, device)
+            reason = _mismatch(model, runner, kv_cache, device)
         if reason is None:
             return runner
         reasons.append(f"{name}: {reason}")
-    arena.clear()
-    if only != "recomputing":
-        logger.warning("%s runs without a cache, every token anew, which is slow (%s)", type(model).__name__, reasons)
-    return RecomputingRunner(model, arena, device)
+    kv_cache.release()
+    if only != "recompute":
+        logger.warning("%s runs without a KV cache, which is slow (%s)", type(model).__name__, reasons)
+    return RecomputeRunner(model, kv_cache, device)
 
 
 @torch.no_grad()
-def _difference(model: Any, runner: Runner, arena: Arena, device: torch.device) -> str | None:
-    """How the runner differs from the model on two short rows read in pieces; None: it does not."""
+def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.device) -> str | None:
+    """Compare the runner with the model on two short sequences read in chunks; return the difference or None."""
     vocabulary = loading.vocabulary_size(model)
     generator = torch.Generator().manual_seed(0)
-    rows = [torch.randint(vocabulary, (length,), generator=generator).tolist() for length in (11, 7)]
-    cuts = [((0, 6), (6, 9), (9, 10), (10, 11)), ((0, 3), (3, 5), (5, 6), (6, 7))]  # fresh, continued, token by token
-    slots = []
-    for ids in rows:
-        offset = arena.take(64)
+    sequences = [torch.randint(vocabulary, (length,), generator=generator).tolist() for length in (11, 7)]
+    # A fresh prompt, a continued one, then token by token.
+    cuts = [((0, 6), (6, 9), (9, 10), (10, 11)), ((0, 3), (3, 5), (5, 6), (6, 7))]
+    entries = []
+    for ids in sequences:
+        offset = kv_cache.allocate(64)
         if offset is None:
-            return "the cache has no room for a test"
-        slots.append(Slot(ids, None, offset, 64))
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5  # the coarser types round each operation
+            return "the cache is too small for the comparison"
+        entries.append(CacheEntry(ids, None, offset, 64))
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5  # lower precision rounds every operation
     was_training = [module for module in model.modules() if module.training]
     model.eval()
     try:
-        whole = [model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0] for ids in rows]
-        for pieces in zip(*cuts, strict=True):
-            feeds = [Feed(slot, start, stop, True) for slot, (start, stop) in zip(slots, pieces, strict=True)]
-            got = runner.forward(Batch.of(feeds)).float().log_softmax(-1)
-            want = torch.stack([logits[feed.stop - 1] for logits, feed in zip(whole, feeds, strict=True)])
-            error = (got - want.float().log_softmax(-1)).abs().max().item()
-            if not error <= tolerance and want.isfinite().all():
+        reference = [model(input_ids=torch.tensor([s], device=device), use_cache=False).logits[0] for s in sequences]
+        for spans in zip(*cuts, strict=True):
+            chunks = [Chunk(entry, start, stop, True) for entry, (start, stop) in zip(entries, spans, strict=True)]
+            actual = runner.forward(StepBatch.from_chunks(chunks)).float().log_softmax(-1)
+            expected = torch.stack([logits[chunk.stop - 1] for logits, chunk in zip(reference, chunks, strict=True)])
+            error = (actual - expected.float().log_softmax(-1)).abs().max().item()
+            if not error <= tolerance and expected.isfinite().all():
                 return f"log-probabilities differ by {error:.2g} from the model's own"
-    except Exception as err:  # noqa: BLE001  models that cannot be run this way fail in ways of their own
+    except Exception as err:  # noqa: BLE001  unsupported models raise arbitrary exceptions
         return f"{type(err).__name__}: {err}"
     finally:
         for module in was_training:
             module.training = True
-        for slot in slots:
-            arena.regions.give(slot.offset, slot.size)
+        for entry in entries:
+            kv_cache.allocator.free(entry.offset, entry.size)
     return None

@@ -1,7 +1,7 @@
-"""Running requests as a table: what a step needs of each row lies in arrays, so that Python touches few rows a step.
+"""State of the running requests as arrays, so that a step touches few Python objects per sequence.
 
-A row's newest tokens are noted on its strip of a tape and go into the request's lists when the strip is full, when the
-row is over, or when somebody wants to read them.
+New tokens of a sequence go to its row of a token buffer. They are flushed to the request's lists when the buffer row is
+full, when the request ends, or when the lists are needed.
 """
 
 from __future__ import annotations
@@ -12,181 +12,182 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palestra.engines.local.runner import Batch
-from palestra.engines.local.sampling import NUMBERS, numbers_of
+from palestra.engines.local.runner import StepBatch
+from palestra.engines.local.sampling import SETTING_COUNT, settings_row
 
 if TYPE_CHECKING:
-    from palestra.engines.local.scheduler import Request
+    from palestra.engines.local.scheduler import GenerationRequest
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-STRIP = 64  # tokens
+BUFFER_TOKENS = 64  # per sequence
 FIELDS = (
-    "length",  # ids of the request, the sampled ones included
-    "cached",  # of them, with their keys and values in the slot
-    "offset",  # where the slot's block begins
+    "length",  # ids of the request, including sampled ones
+    "cached",  # number of leading ids whose keys and values are stored
+    "offset",  # address of the block
     "size",  # of the block
-    "last",  # id
-    "limit",  # of ids
-    "drawn",  # tokens sampled so far
-    "noted",  # of them, on the strip and not yet in the request's lists
+    "last_id",
+    "max_length",  # maximum number of ids
+    "sampled",  # tokens sampled so far
+    "buffered",  # sampled tokens that are not yet in the request's lists
     "seed",
-    "strip",
-    "watched",  # 1: by stop strings
-    "plain",  # 1: samples the model as it is
+    "buffer",  # row of the token buffer
+    "has_stop_strings",  # 0 or 1
+    "unfiltered",  # 1: samples the model's own distribution
 )
 
 
-class Rows:
-    """The table; those admitted first come first. Fields are read with `rows["length"]`, which is a view."""
+class RunningBatch:
+    """The running requests, in the order of admission. `batch["length"]` is a view of one field of all of them."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[GenerationRequest] = []
         self._ints = np.zeros((len(FIELDS), 16), np.int64)
-        self._settings = np.zeros((NUMBERS, 16))
-        self._stops = np.full((16, 2), -1, np.int64)
-        self._free: list[int] = list(range(15, -1, -1))  # strips
-        self._tokens = np.zeros((16, STRIP), np.int64)
-        self._logprobs = np.zeros((16, STRIP))
+        self._settings = np.zeros((SETTING_COUNT, 16))
+        self._stop_ids = np.full((16, 2), -1, np.int64)
+        self._free_buffers: list[int] = list(range(15, -1, -1))
+        self._tokens = np.zeros((16, BUFFER_TOKENS), np.int64)
+        self._logprobs = np.zeros((16, BUFFER_TOKENS))
 
     def __len__(self) -> int:
         return len(self.requests)
 
     def __getitem__(self, field: str) -> Ints:
-        return self._ints[_AT[field], : len(self.requests)]
+        return self._ints[_INDEX[field], : len(self.requests)]
 
-    def settings(self, at: Ints) -> NDArray[np.float64]:
-        """How the rows sample, as `sampling.settings` reads it."""
-        return self._settings[:, at]
+    def settings(self, rows: Ints) -> NDArray[np.float64]:
+        """Return the sampling settings of rows, as `sampling_tensors` takes them."""
+        return self._settings[:, rows]
 
-    def append(self, request: Request) -> None:
-        slot, at = request.slot, len(self.requests)
-        assert slot is not None  # noqa: S101  a running request has a slot
-        self._ensure(at + 1, len(request.stop_ids))
+    def append(self, request: GenerationRequest) -> None:
+        entry, row = request.entry, len(self.requests)
+        assert entry is not None  # noqa: S101  a running request has an entry
+        self._reserve(row + 1, len(request.stop_ids))
         self.requests.append(request)
-        ids, drawn = request.ids, len(request.ids) - request.prompt
-        self._ints[:, at] = (
-            len(ids), slot.cached, slot.offset, slot.size, ids[-1], request.limit, drawn, 0,
-            request.seed, self._free.pop(), request.watch is not None, request.plain,
+        ids, sampled = request.ids, len(request.ids) - request.prompt_length
+        self._ints[:, row] = (
+            len(ids), entry.cached, entry.offset, entry.size, ids[-1], request.max_length, sampled, 0,
+            request.seed, self._free_buffers.pop(), request.stop_strings is not None, request.unfiltered,
         )  # fmt: skip
-        self._settings[:, at] = numbers_of(request.sampling)
-        self._stops[at] = -1
+        self._settings[:, row] = settings_row(request.sampling)
+        self._stop_ids[row] = -1
         if request.stop_ids:
-            self._stops[at, : len(request.stop_ids)] = list(request.stop_ids)
+            self._stop_ids[row, : len(request.stop_ids)] = list(request.stop_ids)
 
-    def moved(self, at: int) -> None:
-        """The row's slot has another block."""
-        slot = self.requests[at].slot
-        assert slot is not None  # noqa: S101
-        for field, value in (("offset", slot.offset), ("size", slot.size), ("cached", slot.cached)):
-            self._ints[_AT[field], at] = value
+    def update_block(self, row: int) -> None:
+        """Read the block of a row's entry after it moved."""
+        entry = self.requests[row].entry
+        assert entry is not None  # noqa: S101
+        for field, value in (("offset", entry.offset), ("size", entry.size), ("cached", entry.cached)):
+            self._ints[_INDEX[field], row] = value
 
-    def write(self, at: int) -> None:
-        """Bring the request's lists and its slot up to date."""
-        request = self.requests[at]
-        noted, strip = int(self._ints[_NOTED, at]), self._ints[_STRIP, at]
-        if noted:
-            request.ids.extend(self._tokens[strip, :noted].tolist())
-            request.logprobs.extend(self._logprobs[strip, :noted].tolist())
-            self._ints[_NOTED, at] = 0
-        if request.slot is not None:
-            request.slot.cached = int(self._ints[_CACHED, at])
+    def flush(self, row: int) -> None:
+        """Write a row's buffered tokens and cached count to its request and entry."""
+        request = self.requests[row]
+        buffered, buffer = int(self._ints[_BUFFERED, row]), self._ints[_BUFFER, row]
+        if buffered:
+            request.ids.extend(self._tokens[buffer, :buffered].tolist())
+            request.logprobs.extend(self._logprobs[buffer, :buffered].tolist())
+            self._ints[_BUFFERED, row] = 0
+        if request.entry is not None:
+            request.entry.cached = int(self._ints[_CACHED, row])
 
-    def write_cached(self) -> None:
-        """Bring every slot's count of cached tokens up to date."""
+    def flush_cached(self) -> None:
+        """Write the cached count of every row to its entry."""
         for request, cached in zip(self.requests, self["cached"].tolist(), strict=True):
-            if request.slot is not None:
-                request.slot.cached = cached
+            if request.entry is not None:
+                request.entry.cached = cached
 
-    def remove(self, gone: Sequence[int]) -> None:
-        """Take rows out, their requests up to date."""
-        if not gone:
+    def remove(self, rows: Sequence[int]) -> None:
+        """Remove rows after flushing them."""
+        if not rows:
             return
-        stay = np.ones(len(self.requests), np.bool_)
-        for at in gone:
-            self.write(at)
-            stay[at] = False
-        self._free.extend(self["strip"][~stay].tolist())
-        kept = np.flatnonzero(stay)
-        self._ints[:, : len(kept)] = self._ints[:, kept]
-        self._settings[:, : len(kept)] = self._settings[:, kept]
-        self._stops[: len(kept)] = self._stops[kept]
-        self.requests = [self.requests[at] for at in kept.tolist()]
+        keep = np.ones(len(self.requests), np.bool_)
+        for row in rows:
+            self.flush(row)
+            keep[row] = False
+        self._free_buffers.extend(self["buffer"][~keep].tolist())
+        remaining = np.flatnonzero(keep)
+        self._ints[:, : len(remaining)] = self._ints[:, remaining]
+        self._settings[:, : len(remaining)] = self._settings[:, remaining]
+        self._stop_ids[: len(remaining)] = self._stop_ids[remaining]
+        self.requests = [self.requests[row] for row in remaining.tolist()]
 
-    def batch(self, budget: int, *, slots: bool) -> tuple[Batch, Ints]:
-        """What the model reads next, at most about `budget` tokens of prompts, and the rows it is of.
+    def next_step(self, prefill_budget: int, *, with_entries: bool) -> tuple[StepBatch, Ints]:
+        """Return the input of the next step, with about `prefill_budget` prompt tokens at most, and its rows.
 
-        With `slots` the batch has all slots, up to date; without, it has them if it reads prompts.
+        `with_entries` includes the flushed entries of all rows; otherwise they are included if prompts are read.
         """
-        if slots:
+        if with_entries:
             for row in range(len(self.requests)):
-                self.write(row)
+                self.flush(row)
         start, stop = self["cached"], self["length"].copy()
-        need = stop - start
-        at = np.arange(len(need))
-        first = self["last"]
-        long = need > 1
-        whole = ~long
-        prompts = bool(long.any())
-        if prompts:
-            asked = np.where(long, need, 0)
-            given = np.where(long, np.clip(budget - (asked.cumsum() - asked), 0, need), 1)
-            stop, whole = start + given, given == need
-            first = first.copy()
-            for row in np.flatnonzero(long & (given > 0)).tolist():
-                self.write(row)  # after new weights the reply itself is read again
-                if given[row] == 1:
-                    first[row] = self.requests[row].ids[start[row]]
-            at = np.flatnonzero(given)
-        batch = Batch(
-            start=start[at],
-            stop=stop[at],
-            offset=self["offset"][at],
-            size=self["size"][at],
-            first=first[at],
-            last=whole[at],
-            slots=[_slot(self.requests[row]) for row in at.tolist()] if slots or prompts else [],
+        pending = stop - start
+        rows = np.arange(len(pending))
+        first_id = self["last_id"]
+        prefill = pending > 1
+        complete = ~prefill
+        any_prefill = bool(prefill.any())
+        if any_prefill:
+            requested = np.where(prefill, pending, 0)
+            granted = np.where(prefill, np.clip(prefill_budget - (requested.cumsum() - requested), 0, pending), 1)
+            stop, complete = start + granted, granted == pending
+            first_id = first_id.copy()
+            for row in np.flatnonzero(prefill & (granted > 0)).tolist():
+                self.flush(row)  # after new weights the reply itself is recomputed
+                if granted[row] == 1:
+                    first_id[row] = self.requests[row].ids[start[row]]
+            rows = np.flatnonzero(granted)
+        batch = StepBatch(
+            start=start[rows],
+            stop=stop[rows],
+            offset=self["offset"][rows],
+            size=self["size"][rows],
+            first_id=first_id[rows],
+            needs_logits=complete[rows],
+            entries=[_entry(self.requests[row]) for row in rows.tolist()] if with_entries or any_prefill else [],
         )
-        return batch, at
+        return batch, rows
 
-    def note(self, at: Ints, tokens: Ints, logprobs: NDArray[np.float64]) -> Bools:
-        """Give the rows a token each; which of them have reached one of their stop ids."""
+    def append_tokens(self, rows: Ints, tokens: Ints, logprobs: NDArray[np.float64]) -> Bools:
+        """Append one token to each row; return which rows have reached one of their stop ids."""
         ints = self._ints
-        noted, strip = ints[_NOTED, at], ints[_STRIP, at]
-        self._tokens[strip, noted] = tokens
-        self._logprobs[strip, noted] = logprobs
-        ints[_NOTED, at] = noted + 1
-        ints[_AT["length"], at] += 1
-        ints[_AT["drawn"], at] += 1
-        ints[_AT["last"], at] = tokens
-        for row in at[noted + 1 == STRIP].tolist():
-            self.write(row)
-        reached: Bools = (self._stops[at] == tokens[:, None]).any(1)
-        return reached
+        buffered, buffer = ints[_BUFFERED, rows], ints[_BUFFER, rows]
+        self._tokens[buffer, buffered] = tokens
+        self._logprobs[buffer, buffered] = logprobs
+        ints[_BUFFERED, rows] = buffered + 1
+        ints[_INDEX["length"], rows] += 1
+        ints[_INDEX["sampled"], rows] += 1
+        ints[_INDEX["last_id"], rows] = tokens
+        for row in rows[buffered + 1 == BUFFER_TOKENS].tolist():
+            self.flush(row)
+        stopped: Bools = (self._stop_ids[rows] == tokens[:, None]).any(1)
+        return stopped
 
-    def _ensure(self, rows: int, stops: int) -> None:
-        have = self._ints.shape[1]
-        if rows > have:
-            self._ints = _padded(self._ints, (len(FIELDS), 2 * have), 0)
-            self._settings = _padded(self._settings, (NUMBERS, 2 * have), 0)
-            self._tokens = _padded(self._tokens, (2 * have, STRIP), 0)
-            self._logprobs = _padded(self._logprobs, (2 * have, STRIP), 0)
-            self._free.extend(range(2 * have - 1, have - 1, -1))
-        have, wide = self._stops.shape
-        if rows > have or stops > wide:
-            self._stops = _padded(self._stops, (max(have, self._ints.shape[1]), max(wide, stops)), -1)
-
-
-_AT = {name: at for at, name in enumerate(FIELDS)}
-_CACHED, _NOTED, _STRIP = _AT["cached"], _AT["noted"], _AT["strip"]
+    def _reserve(self, rows: int, stop_ids: int) -> None:
+        capacity = self._ints.shape[1]
+        if rows > capacity:
+            self._ints = _enlarge(self._ints, (len(FIELDS), 2 * capacity), 0)
+            self._settings = _enlarge(self._settings, (SETTING_COUNT, 2 * capacity), 0)
+            self._tokens = _enlarge(self._tokens, (2 * capacity, BUFFER_TOKENS), 0)
+            self._logprobs = _enlarge(self._logprobs, (2 * capacity, BUFFER_TOKENS), 0)
+            self._free_buffers.extend(range(2 * capacity - 1, capacity - 1, -1))
+        capacity, width = self._stop_ids.shape
+        if rows > capacity or stop_ids > width:
+            shape = (max(capacity, self._ints.shape[1]), max(width, stop_ids))
+            self._stop_ids = _enlarge(self._stop_ids, shape, -1)
 
 
-def _slot(request: Request) -> Any:
-    return request.slot
+_INDEX = {name: index for index, name in enumerate(FIELDS)}
+_CACHED, _BUFFERED, _BUFFER = _INDEX["cached"], _INDEX["buffered"], _INDEX["buffer"]
 
 
-def _padded(array: Any, shape: tuple[int, int], fill: int) -> Any:
-    wider = np.full(shape, fill, array.dtype)
-    wider[: array.shape[0], : array.shape[1]] = array
-    return wider
+def _entry(request: GenerationRequest) -> Any:
+    return request.entry
+
+
+def _enlarge(array: Any, shape: tuple[int, int], fill: int) -> Any:
+    larger = np.full(shape, fill, array.dtype)
+    larger[: array.shape[0], : array.shape[1]] = array
+    return larger

@@ -1,4 +1,4 @@
-"""Turn the logits of many rows into one sampled token each, every row by its own settings."""
+"""Sample one token per sequence from a batch of logits, with separate settings for each sequence."""
 
 from __future__ import annotations
 
@@ -13,121 +13,122 @@ from torch import Tensor
 from palestra.engines.base import Sampling
 
 
-class Settings(NamedTuple):
-    """The settings of a batch, a row each."""
+class SamplingTensors(NamedTuple):
+    """The sampling settings of a batch, one element per sequence."""
 
-    temperature: Tensor  # 1 where greedy
+    temperature: Tensor  # 1 for greedy sequences
     greedy: Tensor
-    top_k: Tensor  # the vocabulary's size where off
+    top_k: Tensor  # the vocabulary size if off
     top_p: Tensor
     min_p: Tensor
-    any_greedy: bool  # known without asking the device
+    any_greedy: bool  # computed on the CPU, so that no device synchronisation is needed
     any_top: bool
     any_min: bool
 
 
-def is_plain(sampling: Sampling) -> bool:
-    """Whether it samples the model as it is."""
+def is_unfiltered(sampling: Sampling) -> bool:
+    """Return whether the settings leave the model's distribution unchanged."""
     return sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
 
 
-NUMBERS = 5
+SETTING_COUNT = 5
 
 
-def numbers_of(sampling: Sampling) -> tuple[float, ...]:
-    """The settings of a row as numbers: temperature, top-k, top-p, min-p and whether it is greedy."""
+def settings_row(sampling: Sampling) -> tuple[float, ...]:
+    """Return the settings of a sequence as numbers: temperature, top-k, top-p, min-p, greedy."""
     return (
         sampling.temperature or 1.0, sampling.top_k, sampling.top_p, sampling.min_p, float(sampling.temperature == 0)
     )  # fmt: skip
 
 
-def settings(numbers: NDArray[np.float64], there: Tensor, vocabulary: int) -> Settings:
-    """The settings of rows from their `numbers_of`, a column each; `there` is the same on the device."""
-    _, top_k, top_p, min_p, greedy = numbers
-    return Settings(
-        temperature=there[0].float(),
-        greedy=there[4] > 0,
-        top_k=torch.where(there[1] > 0, there[1], vocabulary).clamp_(max=vocabulary).long(),
-        top_p=there[2],
-        min_p=there[3].float(),
+def sampling_tensors(rows: NDArray[np.float64], device_rows: Tensor, vocabulary: int) -> SamplingTensors:
+    """Build the settings of a batch from `settings_row` columns; `device_rows` is the same array on the device."""
+    _, top_k, top_p, min_p, greedy = rows
+    return SamplingTensors(
+        temperature=device_rows[0].float(),
+        greedy=device_rows[4] > 0,
+        top_k=torch.where(device_rows[1] > 0, device_rows[1], vocabulary).clamp_(max=vocabulary).long(),
+        top_p=device_rows[2],
+        min_p=device_rows[3].float(),
         any_greedy=bool(greedy.any()),
         any_top=bool(((greedy == 0) & ((top_k > 0) | (top_p < 1))).any()),
         any_min=bool((min_p > 0).any()),
     )
 
 
-def seed_of(seed: int) -> int:
-    """A number of 64 bits, with its sign, for a seed of any size; near seeds have nothing in common."""
+def hash_seed(seed: int) -> int:
+    """Map a seed of any size to a signed 64-bit integer; adjacent seeds give unrelated values."""
     return int.from_bytes(blake2b(str(seed).encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def uniforms(seeds: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A number in [0, 1) for each row, from its seed and which of its draws this is, and nothing else (SplitMix64).
+def uniforms(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return one number in [0, 1) per sequence, computed from its seed and the index of the draw (SplitMix64).
 
-    So neither the other rows nor their number change what is drawn, and a reply that starts over draws the same again.
+    The numbers do not depend on the rest of the batch, and a recomputed reply repeats the same draws.
     """
-    x: Any = seeds.view(np.uint64) + (places.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    x: Any = seeds.view(np.uint64) + (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: NDArray[np.float64] = ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
-    return found
+    numbers: NDArray[np.float64] = ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    return numbers
 
 
-def sample(logits: Tensor, uniforms: Tensor, by: Settings | None) -> tuple[Tensor, Tensor]:
-    """A token for each row and its log-probability under the model itself: temperature 1, no filter.
+def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -> tuple[Tensor, Tensor]:
+    """Return one token per row and its log-probability under the model at temperature 1 without filters.
 
-    `uniforms` has a number in [0, 1) for each row; the same number and logits give the same token, whatever the other
-    rows are. The filters apply in the order top-k, top-p, min-p, each to what the one before left. Where a row's logits
-    are not finite its log-probability is NaN, and its token means nothing.
+    `uniforms` holds one number in [0, 1) per row; equal numbers and logits give equal tokens, whatever the other rows
+    are. Filters apply in the order top-k, top-p, min-p, each to the result of the previous one. A row with non-finite
+    logits has a NaN log-probability and a meaningless token.
     """
     logits = logits.float()
-    best = logits.amax(-1, keepdim=True)
-    centred = logits - best
+    maximum = logits.amax(-1, keepdim=True)
+    centred = logits - maximum
     weights = centred.exp()
-    if by is None:
-        line = _line(weights)
-        ids = _first_above(line, uniforms)
-        total = line[:, -1]
+    if settings is None:
+        cumulative = _cumulative(weights)
+        ids = _inverse_transform(cumulative, uniforms)
+        total = cumulative[:, -1]
     else:
         total = weights.sum(-1, dtype=torch.float64)
-        line = _line(_filtered((centred / by.temperature[:, None]).exp_(), by))
-        ids = _first_above(line, uniforms)
-        if by.any_greedy:
-            ids = torch.where(by.greedy, logits.argmax(-1), ids)
+        cumulative = _cumulative(_filter((centred / settings.temperature[:, None]).exp_(), settings))
+        ids = _inverse_transform(cumulative, uniforms)
+        if settings.any_greedy:
+            ids = torch.where(settings.greedy, logits.argmax(-1), ids)
     return ids, centred.gather(1, ids[:, None])[:, 0] - total.log().float()
 
 
-def _line(weights: Tensor) -> Tensor:
+def _cumulative(weights: Tensor) -> Tensor:
     # float32 would lose the unlikely end of a large vocabulary
     return weights.cumsum(-1, dtype=torch.float64)
 
 
-def _first_above(line: Tensor, uniforms: Tensor) -> Tensor:
-    """Inverse transform sampling: the first token whose sum of weights is above the row's share of the total."""
-    share = uniforms[:, None] * line[:, -1:]
-    found = torch.searchsorted(line, share, right=True)
-    return found[:, 0].clamp_(max=line.shape[1] - 1)  # beyond the end only where the weights are NaN
+def _inverse_transform(cumulative: Tensor, uniforms: Tensor) -> Tensor:
+    """Return the first token whose cumulative weight exceeds the row's share of the total."""
+    share = uniforms[:, None] * cumulative[:, -1:]
+    index = torch.searchsorted(cumulative, share, right=True)
+    return index[:, 0].clamp_(max=cumulative.shape[1] - 1)  # past the end only if the weights are NaN
 
 
-def _filtered(weights: Tensor, by: Settings) -> Tensor:
-    """The weights, 0 for what the filters leave out. The largest weight of a row is 1."""
-    if by.any_top:
-        ordered = _descending(weights)
-        last = by.top_k[:, None] - 1
-        line = ordered.cumsum(-1, dtype=torch.float64)
-        # top-p counts what top-k left; a token stays if those before it do not reach the mass yet
-        mass = by.top_p[:, None] * line.gather(1, last)
-        reached = torch.searchsorted(line, mass)
-        reached = torch.where(by.top_p[:, None] < 1, reached, last)  # off: also what is too small to move the sum stays
+def _filter(weights: Tensor, settings: SamplingTensors) -> Tensor:
+    """Set the weights of excluded tokens to 0. The largest weight of each row is 1."""
+    if settings.any_top:
+        ordered = _sort_descending(weights)
+        last = settings.top_k[:, None] - 1
+        cumulative = ordered.cumsum(-1, dtype=torch.float64)
+        # top-p applies to what top-k left; a token stays if the tokens before it do not reach the mass
+        mass = settings.top_p[:, None] * cumulative.gather(1, last)
+        reached = torch.searchsorted(cumulative, mass)
+        # With top-p off, tokens too small to change the cumulative sum stay as well.
+        reached = torch.where(settings.top_p[:, None] < 1, reached, last)
         floor = ordered.gather(1, torch.minimum(reached, last))
-        weights = weights.where(weights >= floor, 0.0)  # equals stay together, so that chance does not pick the set
-    if by.any_min:
-        weights = weights.where(weights >= by.min_p[:, None], 0.0)
+        weights = weights.where(weights >= floor, 0.0)  # ties stay together, so that the set does not depend on order
+    if settings.any_min:
+        weights = weights.where(weights >= settings.min_p[:, None], 0.0)
     return weights
 
 
-def _descending(weights: Tensor) -> Tensor:
-    if weights.device.type == "cpu":  # torch sorts indices along, which takes it ten times as long
+def _sort_descending(weights: Tensor) -> Tensor:
+    if weights.device.type == "cpu":  # torch sorts indices along with the values, which takes ten times as long
         ascending = weights.numpy().copy()
         ascending.sort(axis=-1)
         return torch.from_numpy(ascending).flip(-1)

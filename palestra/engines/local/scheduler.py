@@ -1,8 +1,8 @@
-"""Turn a stream of requests into steps of the model: who runs, what is fed, what is sampled, who is done.
+"""Continuous batching: admit requests, run one model step for all of them, sample, and finish.
 
-Everything here happens in the engine's one worker thread. A running request is a list of ids, some of which have their
-keys and values in its slot; each step feeds it the others and, where none is left over, samples the next. Decoding (one
-id to feed), reading a prompt, going on with a conversation and starting over after new weights are all the same thing.
+Everything here runs in the engine's single worker thread. A running request is a list of ids, some of which have their
+keys and values in its cache entry. Each step runs the remaining ids through the model and, once none remain, samples
+the next one. Decoding, prefill, continuing a conversation and recomputing after new weights are the same operation.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from palestra.engines.base import Finish, Sampling
-from palestra.engines.local.block_allocator import block_for
-from palestra.engines.local.kv_cache import Arena
-from palestra.engines.local.prefix_cache import BLOCK, Slot, Slots, common, marks_of
-from palestra.engines.local.runner import Runner, send
-from palestra.engines.local.running_batch import Rows
-from palestra.engines.local.sampling import is_plain, sample, seed_of, settings, uniforms
+from palestra.engines.local.block_allocator import block_size_for
+from palestra.engines.local.kv_cache import KVCache
+from palestra.engines.local.prefix_cache import HASH_BLOCK, CacheEntry, PrefixCache, common_prefix, prefix_hashes
+from palestra.engines.local.runner import Runner, to_device
+from palestra.engines.local.running_batch import RunningBatch
+from palestra.engines.local.sampling import hash_seed, is_unfiltered, sample, sampling_tensors, uniforms
 from palestra.engines.stop_strings import StopStrings
 from palestra.errors import EngineFailed
 
-HEADROOM = 64  # tokens of reply a new block has room for, so that it need not move at once
+HEADROOM = 64  # tokens of reply that fit into a new block, so that it need not move at once
 
 
-class Request:
-    """A reply in the making."""
+class GenerationRequest:
+    """One `generate` call and the state of its reply."""
 
     __slots__ = (
-        "abandoned", "deliver", "error", "finish", "ids", "key", "limit", "logprobs", "marks", "plain",
-        "prompt", "sampling", "seed", "slot", "stop_ids", "version", "watch",
+        "cancelled", "entry", "error", "finish", "ids", "key", "logprobs", "max_length", "prefix_hashes",
+        "prompt_length", "sampling", "seed", "stop_ids", "stop_strings", "unfiltered", "version", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -46,328 +46,332 @@ class Request:
         sampling: Sampling,
         *,
         key: Hashable | None,
-        limit: int,
+        max_length: int,
         stop_ids: frozenset[int],
-        deliver: Any,
-        watch: StopStrings | None = None,
+        waiter: Any,
+        stop_strings: StopStrings | None = None,
     ) -> None:
-        self.ids = ids  # the prompt, then what was sampled (while it runs, the newest are in its row only)
-        self.prompt = len(ids)
+        self.ids = ids  # the prompt, then the reply (while it runs, the newest tokens are in the batch's buffer)
+        self.prompt_length = len(ids)
         self.sampling = sampling
-        self.key = key
-        self.limit = limit  # of ids
+        self.key = key  # of the conversation
+        self.max_length = max_length  # of prompt and reply
         self.stop_ids = stop_ids
-        self.deliver = deliver  # whatever the owner needs to hand the outcome back
-        self.watch = watch
-        self.plain = is_plain(sampling)
-        self.seed = random.getrandbits(64) - 2**63 if sampling.seed is None else seed_of(sampling.seed)
+        self.waiter = waiter  # used by the engine to deliver the result
+        self.stop_strings = stop_strings
+        self.unfiltered = is_unfiltered(sampling)
+        self.seed = random.getrandbits(64) - 2**63 if sampling.seed is None else hash_seed(sampling.seed)
         self.logprobs: list[float] = []
         self.version: int | None = None  # of the weights that sampled the first token
-        self.slot: Slot | None = None
-        self.marks: list[int] | None = None
+        self.entry: CacheEntry | None = None
+        self.prefix_hashes: list[int] | None = None
         self.finish: Finish | None = None
         self.error: str | None = None
-        self.abandoned = False  # nobody waits for it any more
+        self.cancelled = False
 
 
 @dataclass(slots=True)
-class Stats:
-    """What an engine has done so far, in tokens where nothing else is said."""
+class EngineStats:
+    """Counters of an engine since its start, in tokens unless noted."""
 
-    steps: int = 0
+    steps: int = 0  # model steps
     sampled: int = 0
-    fed: int = 0  # read by the model, those it had sampled itself included
-    reused: int = 0  # of prompts, found in the conversation's own slot
-    shared: int = 0  # of prompts, copied from another conversation's slot
-    evicted: int = 0  # slots whose conversation may have come back
-    preempted: int = 0  # requests that gave their slot up in mid-reply and started over
+    computed: int = 0  # run through the model, including sampled tokens
+    reused: int = 0  # prompt tokens found in the conversation's own cache entry
+    shared: int = 0  # prompt tokens copied from the entry of another conversation
+    evicted: int = 0  # idle cache entries that were removed to make room
+    preempted: int = 0  # running requests that lost their block and were recomputed
 
 
-class Batcher:
-    """See the module. `rows` requests run at once; a step reads at most about `budget` tokens of prompts."""
+class Scheduler:
+    """Runs up to `max_running` requests at once; a step reads about `prefill_budget` prompt tokens at most."""
 
-    def __init__(self, runner: Runner, arena: Arena, *, rows: int, budget: int) -> None:
+    def __init__(self, runner: Runner, kv_cache: KVCache, *, max_running: int, prefill_budget: int) -> None:
         self.runner = runner
-        self.arena = arena
-        self.stats = Stats()
-        self._most = rows
-        self._budget = budget
-        self._slots = Slots()
-        self._waiting: deque[Request] = deque()
-        self._rows = Rows()
-        self._any_abandoned = False
-        self._lost: list[Request] = []
-        self._slots_know = False  # how much of a running request is cached: a slot is told when that is asked for
+        self.kv_cache = kv_cache
+        self.stats = EngineStats()
+        self._max_running = max_running
+        self._prefill_budget = prefill_budget
+        self._prefix_cache = PrefixCache()
+        self._waiting: deque[GenerationRequest] = deque()
+        self._batch = RunningBatch()
+        self._any_cancelled = False
+        self._unplaced: list[GenerationRequest] = []  # removed from the queue when placing them raised
+        self._entries_current = False  # whether the entries of running requests have current `cached` counts
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and not len(self._rows)
+        return not self._waiting and not len(self._batch)
 
-    def add(self, requests: Iterable[Request]) -> None:
+    def add(self, requests: Iterable[GenerationRequest]) -> None:
         self._waiting.extend(requests)
 
     @property
     def running(self) -> int:
-        return len(self._rows)
+        return len(self._batch)
 
-    def abandon(self, request: Request) -> None:
-        """Nobody waits for it any more; may be called from any thread."""
-        request.abandoned = True
-        self._any_abandoned = True
+    def cancel(self, request: GenerationRequest) -> None:
+        """Drop a request before the next step. May be called from any thread."""
+        request.cancelled = True
+        self._any_cancelled = True
 
-    def step(self, version: int) -> list[Request]:
-        """Feed the model once and give what is done. Where the model breaks, all that ran are done, with an error."""
-        self._drop_abandoned()
+    def step(self, version: int) -> list[GenerationRequest]:
+        """Run the model once and return the finished requests. If the model raises, all running requests fail."""
+        self._drop_cancelled()
         try:
             self._admit(version)
-            self._make_room_for_all()
-            self.arena.settle()
-            return self._run() if len(self._rows) else []
+            self._grow_blocks()
+            self.kv_cache.flush_copies()
+            return self._run() if len(self._batch) else []
         except EngineFailed as err:
             return self._fail(str(err))
-        except Exception as err:  # noqa: BLE001  whatever a model raises must not end the worker
+        except Exception as err:  # noqa: BLE001  the worker must survive whatever a model raises
             return self._fail(f"the model failed: {type(err).__name__}: {err}")
 
     def invalidate(self) -> None:
-        """The weights changed: what is cached is void, and running requests are read anew."""
-        for slot in self._slots.idle():
-            self._free(slot)
-        self._rows["cached"][:] = 0
-        self._rows.write_cached()
+        """Discard everything computed with the previous weights; running requests are recomputed."""
+        for entry in self._prefix_cache.idle():
+            self._free(entry)
+        self._batch["cached"][:] = 0
+        self._batch.flush_cached()
 
     def forget(self, key: Hashable) -> None:
-        slot = self._slots.forget(key)
-        if slot is not None:
-            self.arena.regions.give(slot.offset, slot.size)
+        entry = self._prefix_cache.forget(key)
+        if entry is not None:
+            self.kv_cache.allocator.free(entry.offset, entry.size)
 
-    def abort(self, reason: str) -> list[Request]:
-        """End everything, with an error."""
+    def abort(self, reason: str) -> list[GenerationRequest]:
+        """Fail and return all requests, running and waiting."""
         ended = self._fail(reason) + list(self._waiting)
         self._waiting.clear()
         for request in ended:
             request.error = reason
         return ended
 
-    # Who runs.
+    # Admission
 
-    def _drop_abandoned(self) -> None:
-        if self._any_abandoned:
-            self._any_abandoned = False  # before looking, so that none is missed
-            self._end([at for at, request in enumerate(self._rows.requests) if request.abandoned])
+    def _drop_cancelled(self) -> None:
+        if self._any_cancelled:
+            self._any_cancelled = False  # reset first, so that a concurrent `cancel` is not missed
+            self._finish([row for row, request in enumerate(self._batch.requests) if request.cancelled])
 
     def _admit(self, version: int) -> None:
-        """Let waiting requests run while there are rows and room; first come, first served, as far as that goes."""
-        held: list[Request] = []
-        self._slots_know = False
+        """Start waiting requests in order of arrival while there is room."""
+        postponed: list[GenerationRequest] = []
+        self._entries_current = False
         try:
-            while self._waiting and len(self._rows) < self._most:
+            while self._waiting and len(self._batch) < self._max_running:
                 request = self._waiting.popleft()
-                if request.abandoned:
+                if request.cancelled:
                     continue
                 placed = self._place(request)
                 if placed is None:
-                    held.append(request)
+                    postponed.append(request)
                 elif placed:
                     if request.version is None:
                         request.version = version
-                    self._rows.append(request)
+                    self._batch.append(request)
                 else:
                     self._waiting.appendleft(request)
                     break
         except Exception:
-            self._lost.append(request)  # it fails with those that run, instead of being lost
+            self._unplaced.append(request)  # fails together with the running requests
             raise
         finally:
-            self._waiting.extendleft(reversed(held))
+            self._waiting.extendleft(reversed(postponed))
 
-    def _place(self, request: Request) -> bool | None:
-        """Give a request a slot. False: there is no room. None: its beginning is being read for another right now."""
+    def _place(self, request: GenerationRequest) -> bool | None:
+        """Assign a cache entry. False: no room. None: another request is computing a shared prefix, so wait a step."""
         ids = request.ids
-        most = len(ids) - 1  # the last id is always fed: what follows it is wanted
-        own = self._slots.of(request.key)
+        limit = len(ids) - 1  # the last id is always computed, because its logits are needed
+        own = self._prefix_cache.get(request.key)
         if own is not None and not own.busy:
-            self._slots.wake(own)
-            own.cached = common(own.ids, ids, min(most, own.cached))
+            self._prefix_cache.activate(own)
+            own.cached = common_prefix(own.ids, ids, min(limit, own.cached))
             own.ids = ids
-            request.slot = own
+            request.entry = own
             self.stats.reused += own.cached
             return True
-        if not self._slots_know:
-            self._rows.write_cached()
-            self._slots_know = True
-        if request.marks is None:
-            request.marks = marks_of(ids)
-        source = own or self._slots.like(request.marks)
+        if not self._entries_current:
+            self._batch.flush_cached()
+            self._entries_current = True
+        if request.prefix_hashes is None:
+            request.prefix_hashes = prefix_hashes(ids)
+        source = own or self._prefix_cache.longest_match(request.prefix_hashes)
         shared = 0
         if source is not None:
-            length = common(source.ids, ids, most)
+            length = common_prefix(source.ids, ids, limit)
             shared = min(length, source.cached)
-            if source.busy and length - shared >= BLOCK:
+            if source.busy and length - shared >= HASH_BLOCK:
                 return None  # the next step copies what this one computes
-        size = block_for(min(len(ids) + HEADROOM, request.limit))
-        offset = self._take(size, spared=source)
+        size = block_size_for(min(len(ids) + HEADROOM, request.max_length))
+        offset = self._allocate(size, exclude=source)
         if offset is None and source is not None and not source.busy:
-            source = None  # there is no room beside it
-            offset = self._take(size)
+            source = None  # there is no room for both
+            offset = self._allocate(size)
         if offset is None:
-            if not len(self._rows):
-                raise EngineFailed(f"the cache has no room for {len(ids)} tokens; raise cache_gb")
+            if not len(self._batch):
+                raise EngineFailed(f"the KV cache has no room for {len(ids)} tokens; raise cache_gb")
             return False
-        slot = Slot(ids, request.key, offset, size)
-        if source is not None and shared >= BLOCK:
-            self.arena.copy(source.offset, offset, shared)
-            slot.cached = shared
+        entry = CacheEntry(ids, request.key, offset, size)
+        if source is not None and shared >= HASH_BLOCK:
+            self.kv_cache.copy(source.offset, offset, shared)
+            entry.cached = shared
             self.stats.shared += shared
-        self._slots.add(slot, request.marks)
-        request.slot = slot
+        self._prefix_cache.add(entry, request.prefix_hashes)
+        request.entry = entry
         return True
 
-    def _take(self, size: int, spared: Slot | None = None) -> int | None:
-        """A block, if need be of the slots that have been idle the longest."""
-        offset = self.arena.take(size)
-        while offset is None and (slot := self._slots.oldest(spared)) is not None:
-            self._free(slot)
+    # Memory
+
+    def _allocate(self, size: int, exclude: CacheEntry | None = None) -> int | None:
+        """Allocate a block, evicting least recently used entries if necessary."""
+        offset = self.kv_cache.allocate(size)
+        while offset is None and (entry := self._prefix_cache.least_recently_used(exclude)) is not None:
+            self._free(entry)
             self.stats.evicted += 1
-            offset = self.arena.take(size)
+            offset = self.kv_cache.allocate(size)
         return offset
 
-    def _make_room_for_all(self) -> None:
-        rows = self._rows
-        while (outgrown := np.flatnonzero(rows["size"] < rows["length"])).size:
-            for at in outgrown.tolist():
-                if at < len(rows):  # the others were preempted, from the end
-                    self._make_room(at)
+    def _grow_blocks(self) -> None:
+        batch = self._batch
+        while (outgrown := np.flatnonzero(batch["size"] < batch["length"])).size:
+            for row in outgrown.tolist():
+                if row < len(batch):  # later rows may have been preempted
+                    self._grow_block(row)
 
-    def _make_room(self, at: int) -> None:
-        """A block that holds all ids, for a row whose text has outgrown its own."""
-        request = self._rows.requests[at]
-        slot = _slot(request)
-        self._rows.write(at)
-        size = block_for(min(len(request.ids) + HEADROOM, request.limit))
-        while slot.size < size and self.arena.regions.widen(slot.offset, slot.size):
-            slot.size *= 2
-        while slot.size < size:
-            offset = self._take(size)
+    def _grow_block(self, row: int) -> None:
+        """Give a row a block that holds all of its ids."""
+        request = self._batch.requests[row]
+        entry = _entry(request)
+        self._batch.flush(row)
+        size = block_size_for(min(len(request.ids) + HEADROOM, request.max_length))
+        while entry.size < size and self.kv_cache.allocator.grow_in_place(entry.offset, entry.size):
+            entry.size *= 2
+        while entry.size < size:
+            offset = self._allocate(size)
             if offset is not None:
-                self.arena.copy(slot.offset, offset, slot.cached)
-                self.arena.regions.give(slot.offset, slot.size)
-                slot.offset, slot.size = offset, size
-            elif at < len(self._rows) - 1:
-                self._preempt(len(self._rows) - 1)
-            elif len(self._rows) > 1:
-                self._preempt(at)
+                self.kv_cache.copy(entry.offset, offset, entry.cached)
+                self.kv_cache.allocator.free(entry.offset, entry.size)
+                entry.offset, entry.size = offset, size
+            elif row < len(self._batch) - 1:
+                self._preempt(len(self._batch) - 1)
+            elif len(self._batch) > 1:
+                self._preempt(row)
                 return
-            else:  # alone, and its own block is in the way
-                self._free(slot)
-                offset = self._take(size)
+            else:  # the only running request: its own block is in the way
+                self._free(entry)
+                offset = self._allocate(size)
                 if offset is None:
-                    raise EngineFailed(f"the cache has no room for {len(request.ids)} tokens; raise cache_gb")
-                request.slot = slot = Slot(request.ids, request.key, offset, size)
-                self._slots.add(slot, [])
-        self._rows.moved(at)
+                    raise EngineFailed(f"the KV cache has no room for {len(request.ids)} tokens; raise cache_gb")
+                request.entry = entry = CacheEntry(request.ids, request.key, offset, size)
+                self._prefix_cache.add(entry, [])
+        self._batch.update_block(row)
 
-    def _preempt(self, at: int) -> None:
-        """The youngest gives its slot up and starts over when there is room, so that the oldest always go on."""
-        request = self._rows.requests[at]
-        self._rows.remove([at])
-        self._free(_slot(request))
-        request.slot = request.marks = None
+    def _preempt(self, row: int) -> None:
+        """Return the newest request to the queue to be recomputed later, so that the oldest always make progress."""
+        request = self._batch.requests[row]
+        self._batch.remove([row])
+        self._free(_entry(request))
+        request.entry = request.prefix_hashes = None
         self._waiting.appendleft(request)
         self.stats.preempted += 1
 
-    def _end(self, gone: list[int]) -> list[Request]:
-        """Rows that are over: their requests, whose slots rest until the conversation comes back."""
-        ended = [self._rows.requests[at] for at in gone]
-        self._rows.remove(gone)
+    def _finish(self, rows: list[int]) -> list[GenerationRequest]:
+        """Remove rows from the batch and keep their entries for the next turn of the conversation."""
+        ended = [self._batch.requests[row] for row in rows]
+        self._batch.remove(rows)
         for request in ended:
-            slot = _slot(request)
-            request.slot = None
-            if not self._slots.rest(slot):
-                self.arena.regions.give(slot.offset, slot.size)
+            entry = _entry(request)
+            request.entry = None
+            if not self._prefix_cache.deactivate(entry):
+                self.kv_cache.allocator.free(entry.offset, entry.size)
         return ended
 
-    def _free(self, slot: Slot) -> None:
-        self._slots.remove(slot)
-        self.arena.regions.give(slot.offset, slot.size)
+    def _free(self, entry: CacheEntry) -> None:
+        self._prefix_cache.remove(entry)
+        self.kv_cache.allocator.free(entry.offset, entry.size)
 
-    # What is fed, and what comes of it.
+    # Execution
 
-    def _run(self) -> list[Request]:
-        rows, runner, stats = self._rows, self.runner, self.stats
-        batch, at = rows.batch(self._budget, slots=runner.reads_slots)
-        logits = runner.forward(batch)
-        got = at[batch.last]
-        tokens, logprobs = self._sample(got, logits) if got.size else (got, np.zeros(0))
-        rows["cached"][at] = batch.stop
+    def _run(self) -> list[GenerationRequest]:
+        batch, runner, stats = self._batch, self.runner, self.stats
+        step, rows = batch.next_step(self._prefill_budget, with_entries=runner.needs_entries)
+        logits = runner.forward(step)
+        sampled_rows = rows[step.needs_logits]
+        tokens, logprobs = self._sample(sampled_rows, logits) if sampled_rows.size else (sampled_rows, np.zeros(0))
+        batch["cached"][rows] = step.stop
         stats.steps += 1
-        stats.sampled += got.size
-        stats.fed += int((batch.stop - batch.start).sum())
-        return self._note(got, tokens, logprobs)
+        stats.sampled += sampled_rows.size
+        stats.computed += int((step.stop - step.start).sum())
+        return self._append(sampled_rows, tokens, logprobs)
 
-    def _sample(self, at: NDArray[np.int64], logits: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        rows = self._rows
-        chance = uniforms(rows["seed"][at], rows["drawn"][at])
-        if rows["plain"][at].all():
-            (drawn,), by = send(logits.device, chance), None
+    def _sample(self, rows: NDArray[np.int64], logits: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        batch = self._batch
+        numbers = uniforms(batch["seed"][rows], batch["sampled"][rows])
+        if batch["unfiltered"][rows].all():
+            (device_numbers,), settings = to_device(logits.device, numbers), None
         else:
-            numbers = rows.settings(at)
-            drawn, there = send(logits.device, chance, numbers)
-            by = settings(numbers, there, logits.shape[-1])
-        ids, logprobs = sample(logits, drawn, by)
-        both = torch.stack((ids.double(), logprobs.double())).cpu().numpy()  # the one place where a step waits
+            setting_rows = batch.settings(rows)
+            device_numbers, device_rows = to_device(logits.device, numbers, setting_rows)
+            settings = sampling_tensors(setting_rows, device_rows, logits.shape[-1])
+        ids, logprobs = sample(logits, device_numbers, settings)
+        both = torch.stack((ids.double(), logprobs.double())).cpu().numpy()  # the only synchronisation of a step
         return both[0].astype(np.int64), both[1]
 
-    def _note(self, at: NDArray[np.int64], tokens: NDArray[np.int64], logprobs: NDArray[np.float64]) -> list[Request]:
-        """Give rows their tokens; the requests that are done thereby."""
-        rows = self._rows
-        gone: list[int] = []
+    def _append(
+        self, rows: NDArray[np.int64], tokens: NDArray[np.int64], logprobs: NDArray[np.float64]
+    ) -> list[GenerationRequest]:
+        """Append sampled tokens and return the requests that are finished."""
+        batch = self._batch
+        finished: list[int] = []
         broken = np.isnan(logprobs)
         if broken.any():
-            gone = at[broken].tolist()
-            for row in gone:
-                request = rows.requests[row]
-                request.error = "the model's logits are not finite; have its weights diverged?"
-                slot = _slot(request)
-                self.arena.wipe(slot.offset, slot.size)
-                rows["cached"][row] = 0
-            at, tokens, logprobs = at[~broken], tokens[~broken], logprobs[~broken]
-        stopped = rows.note(at, tokens, logprobs)
-        for place in np.flatnonzero(rows["watched"][at]).tolist():
-            row = int(at[place])
-            rows.write(row)
-            request = rows.requests[row]
-            if request.watch is not None and request.watch.reached(request.ids, request.prompt):
-                stopped[place] = True
-        full = rows["length"][at] >= rows["limit"][at]
-        for place in np.flatnonzero(stopped | full).tolist():
-            row = int(at[place])
-            rows.requests[row].finish = "stop" if stopped[place] else "length"
-            gone.append(row)
-        return self._end(sorted(gone)) if gone else []
+            finished = rows[broken].tolist()
+            for row in finished:
+                request = batch.requests[row]
+                request.error = "the model's logits are not finite; its weights may have diverged"
+                entry = _entry(request)
+                self.kv_cache.zero_block(entry.offset, entry.size)
+                batch["cached"][row] = 0
+            rows, tokens, logprobs = rows[~broken], tokens[~broken], logprobs[~broken]
+        stopped = batch.append_tokens(rows, tokens, logprobs)
+        for index in np.flatnonzero(batch["has_stop_strings"][rows]).tolist():
+            row = int(rows[index])
+            batch.flush(row)
+            request = batch.requests[row]
+            if request.stop_strings is not None and request.stop_strings.reached(request.ids, request.prompt_length):
+                stopped[index] = True
+        full = batch["length"][rows] >= batch["max_length"][rows]
+        for index in np.flatnonzero(stopped | full).tolist():
+            row = int(rows[index])
+            batch.requests[row].finish = "stop" if stopped[index] else "length"
+            finished.append(row)
+        return self._finish(sorted(finished)) if finished else []
 
-    def _fail(self, reason: str) -> list[Request]:
-        """All that ran are done; the cache starts afresh, for nobody knows what state the failure left it in."""
-        ended, self._lost = self._rows.requests + self._lost, []
-        self._rows = Rows()
+    def _fail(self, reason: str) -> list[GenerationRequest]:
+        """Fail all running requests and reset the cache, whose state after an exception is undefined."""
+        ended, self._unplaced = self._batch.requests + self._unplaced, []
+        self._batch = RunningBatch()
         for request in ended:
-            request.slot = None
+            request.entry = None
             request.error = reason
-        self._slots = Slots()
+        self._prefix_cache = PrefixCache()
         try:
-            self.arena.reset()
-        except RuntimeError:  # the device itself is gone; every request will say so
-            self.arena.clear()
+            self.kv_cache.reset()
+        except RuntimeError:  # the device itself failed; later requests will report it
+            self.kv_cache.release()
         return ended
 
 
-def within(ids: list[int], vocabulary: int) -> bool:
-    """Whether all ids are of the vocabulary; twice as fast as asking for the least and the greatest."""
+def all_below(ids: list[int], vocabulary: int) -> bool:
+    """Return whether all ids are in [0, vocabulary); twice as fast as `min` and `max`."""
     try:
         return int(np.frombuffer(array("I", ids), np.uintc).max()) < vocabulary
     except OverflowError:
         return False
 
 
-def _slot(request: Request) -> Slot:
-    assert request.slot is not None, "a running request has a slot"  # noqa: S101
-    return request.slot
+def _entry(request: GenerationRequest) -> CacheEntry:
+    assert request.entry is not None, "a running request has a cache entry"  # noqa: S101
+    return request.entry

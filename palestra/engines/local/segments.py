@@ -1,4 +1,4 @@
-"""Cut rows of ragged length into stretches of the cache that one attention call covers each."""
+"""Group sequences of different length into ranges of the KV cache that one attention call covers."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-MANY = 16  # rows; calls that cost as much as looking at more of them are dear
+FEW_ROWS = 16  # if a call costs as much as reading this many rows, splitting never pays
 
 
 class Segment(NamedTuple):
-    """Blocks of one size that lie side by side, seen as a table with a block a row."""
+    """Adjacent blocks of one size, viewed as a table with one block per row."""
 
-    offset: int  # where the first block begins
+    offset: int  # address of the first block
     size: int  # of each block
     blocks: int
-    length: int  # how many tokens of each block are looked at: the longest row's
-    rows: Ints  # the block each row sits in, in order; other blocks in between are looked at for nothing
+    length: int  # tokens of each block that are read: the maximum over its sequences
+    rows: Ints  # block index of each sequence, in order; other blocks in between are read but ignored
 
 
 def segments(offset: Ints, size: Ints, tokens: Ints, call_cost: float) -> list[Segment]:
-    """Cover rows, each a block and how many of its tokens count, in order of size and offset.
+    """Cover sequences, sorted by block size and offset, with segments.
 
-    A call costs as much as looking at `call_cost` tokens; rows share one while that is cheaper than a call for each.
+    One call costs as much as reading `call_cost` tokens; sequences share a call while that is cheaper than two calls.
     """
     if not len(offset):
         return []
     block = offset // size
-    most = int(tokens.max())
-    if call_cost >= MANY * most:  # a call for a few rows never pays, only one to leap over a wide gap
-        cuts = [0, *(np.flatnonzero(np.diff(size) | (np.diff(block) > 1 + call_cost / most)) + 1).tolist()]
+    longest = int(tokens.max())
+    if call_cost >= FEW_ROWS * longest:  # only a wide gap justifies another call
+        cuts = [0, *(np.flatnonzero(np.diff(size) | (np.diff(block) > 1 + call_cost / longest)) + 1).tolist()]
     else:
         cuts = _cuts(block.tolist(), size.tolist(), tokens.tolist(), call_cost)
-    found = []
+    result = []
     for first, end in zip(cuts, [*cuts[1:], len(offset)], strict=True):
-        inside = block[first:end] - block[first]
+        rows = block[first:end] - block[first]
         length = int(tokens[first:end].max())
-        found.append(Segment(int(offset[first]), int(size[first]), int(inside[-1]) + 1, length, inside))
-    return found
+        result.append(Segment(int(offset[first]), int(size[first]), int(rows[-1]) + 1, length, rows))
+    return result
 
 
 def _cuts(blocks: list[int], sizes: list[int], tokens: list[int], call_cost: float) -> list[int]:
-    """At which rows a new segment begins."""
+    """Return the indices of the sequences that start a new segment."""
     cuts: list[int] = []
-    of = first = last = length = 0
-    for at, (block, size, count) in enumerate(zip(blocks, sizes, tokens, strict=True)):
-        if size == of:
+    current_size = first = last = length = 0
+    for index, (block, size, count) in enumerate(zip(blocks, sizes, tokens, strict=True)):
+        if size == current_size:
             longest = count if count > length else length
             if (block + 1 - first) * longest <= (last + 1 - first) * length + count + call_cost:
                 last, length = block, longest
                 continue
-        cuts.append(at)
-        of, first, last, length = size, block, block, count
+        cuts.append(index)
+        current_size, first, last, length = size, block, block, count
     return cuts

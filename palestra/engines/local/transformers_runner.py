@@ -1,4 +1,4 @@
-"""Run any decoder-only model through transformers' own forward pass; keys and values stay in the arena, or nowhere."""
+"""Run any decoder-only model through its transformers forward pass, with our KV cache or without a cache."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from torch import Tensor
 from transformers import Cache
 
 from palestra.engines.local import loading
-from palestra.engines.local.kv_cache import Arena
-from palestra.engines.local.runner import Batch, Feed
+from palestra.engines.local.kv_cache import KVCache
+from palestra.engines.local.runner import Chunk, StepBatch
 
-TOKENS = 4096  # of one padded batch
-UNEVEN = 1.3  # how much longer than its shortest row a batch may be
+MAX_PADDED_TOKENS = 4096  # per padded batch
+MAX_LENGTH_RATIO = 1.3  # longest to shortest sequence of a batch
 
 
-class ArenaCache(Cache):
-    """Transformers' view of the arena for one forward pass."""
+class CacheAdapter(Cache):
+    """Presents the KV cache to a transformers model for one forward pass."""
 
-    def __init__(self, arena: Arena, write: Tensor, read: Tensor) -> None:
+    def __init__(self, kv_cache: KVCache, write: Tensor, read: Tensor) -> None:
         super().__init__(layers=[])
-        self._arena = arena
-        self._write = write  # (rows * new tokens): where each goes
-        self._read = read  # (rows, all tokens): where each is
+        self._kv_cache = kv_cache
+        self._write = write  # (rows * new tokens): address of each new token
+        self._read = read  # (rows, all tokens): address of each token
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store what is new, (rows, heads, new tokens, width), and give everything."""
+        """Store new states of shape (rows, heads, new tokens, dim) and return those of all tokens."""
         new = key_states.transpose(1, 2), value_states.transpose(1, 2)
-        stored = self._arena.layer(layer_idx, *new)
-        seen = []
-        for states, line in zip(new, stored, strict=True):
-            line.index_copy_(0, self._write, states.flatten(0, 1))
-            everything = line.index_select(0, self._read.flatten())
-            seen.append(everything.view(*self._read.shape, *line.shape[1:]).transpose(1, 2))
-        return seen[0], seen[1]
+        stored = self._kv_cache.layer(layer_idx, *new)
+        gathered = []
+        for states, storage in zip(new, stored, strict=True):
+            storage.index_copy_(0, self._write, states.flatten(0, 1))
+            rows = storage.index_select(0, self._read.flatten())
+            gathered.append(rows.view(*self._read.shape, *storage.shape[1:]).transpose(1, 2))
+        return gathered[0], gathered[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
         return int(self._read.shape[1])
@@ -48,128 +48,133 @@ class ArenaCache(Cache):
         return int(self._read.shape[1]), 0
 
 
-class CachedRunner:
-    """Padded batches of similar length; each reads its keys and values out of the arena, which costs a copy."""
+class TransformersRunner:
+    """Runs padded batches of similar length; each batch copies its keys and values out of the KV cache."""
 
-    name = "cached"
-    reads_slots = True
+    name = "transformers"
+    needs_entries = True
 
-    def __init__(self, model: Any, arena: Arena, device: torch.device) -> None:
+    def __init__(self, model: Any, kv_cache: KVCache, device: torch.device) -> None:
         self._model = model
-        self._arena = arena
+        self._kv_cache = kv_cache
         self._device = device
         self._windows = loading.layer_windows(model) or {}
-        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._selects_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @staticmethod
-    def refusal(model: Any) -> str | None:
-        """Why the model cannot be run this way; None: it may be."""
+    def unsupported_reason(model: Any) -> str | None:
+        """Return why this runner cannot run the model, or None if it may be able to."""
         if loading.layer_windows(model) is None or getattr(model, "_is_stateful", False):
-            return "it keeps more than keys and values"
+            return "it keeps state other than keys and values"
         if model.config.get_text_config(decoder=True)._attn_implementation not in ("eager", "sdpa"):
             return "its attention takes no explicit masks; load it with attn_implementation='sdpa'"
         if "position_ids" not in inspect.signature(model.forward).parameters:
-            return "it takes no positions"
+            return "its forward pass takes no position_ids"
         return None
 
-    def refresh(self) -> bool:
-        return True  # nothing of the model is held but the model
+    def reload_weights(self) -> bool:
+        return True  # no weights are copied
 
     @torch.no_grad()
-    def forward(self, batch: Batch) -> Tensor:
-        feeds = batch.feeds()
-        found: dict[int, Tensor] = {}
-        with evaluating(self._model):
-            for part in batches([feed.stop - feed.start for feed in feeds]):
-                logits = self._batch([feeds[at] for at in part])
-                found.update((at, row) for at, row in zip(part, logits, strict=True) if feeds[at].last)
-        return torch.stack([found[at] for at in sorted(found)]) if found else logits[:0]
+    def forward(self, batch: StepBatch) -> Tensor:
+        chunks = batch.chunks()
+        logits_by_row: dict[int, Tensor] = {}
+        with eval_mode(self._model):
+            for part in group_by_length([chunk.stop - chunk.start for chunk in chunks]):
+                logits = self._forward_padded([chunks[row] for row in part])
+                logits_by_row.update(
+                    (row, values) for row, values in zip(part, logits, strict=True) if chunks[row].needs_logits
+                )
+        return torch.stack([logits_by_row[row] for row in sorted(logits_by_row)]) if logits_by_row else logits[:0]
 
-    def _batch(self, feeds: list[Feed]) -> Tensor:
-        longest = max(feed.stop - feed.start for feed in feeds)
-        total = max(feed.stop for feed in feeds)
+    def _forward_padded(self, chunks: list[Chunk]) -> Tensor:
+        longest = max(chunk.stop - chunk.start for chunk in chunks)
+        total = max(chunk.stop for chunk in chunks)
+        scratch = self._kv_cache.scratch
         ids, positions, write = [], [], []
-        for feed in feeds:
-            slot, count = feed.slot, feed.stop - feed.start
+        for chunk in chunks:
+            entry, count = chunk.entry, chunk.stop - chunk.start
             pad = longest - count
-            ids.append(feed.ids + [0] * pad)
-            positions.append([*range(feed.start, feed.stop), *[feed.stop - 1] * pad])
-            write.append([*range(slot.offset + feed.start, slot.offset + feed.stop), *[self._arena.nowhere] * pad])
-        line = torch.tensor((ids, positions, write)).to(self._device, non_blocking=True)
-        offsets = torch.tensor([feed.slot.offset for feed in feeds]).to(self._device, non_blocking=True)
-        seen = torch.arange(total, device=self._device)
-        cache = ArenaCache(self._arena, line[2].flatten(), (offsets[:, None] + seen).clamp_(max=self._arena.nowhere))
-        masks = {kind: self._mask(seen, line[1], window) for kind, window in self._windows.items()}
-        lasts = [feed.stop - feed.start - 1 for feed in feeds]
-        kept = sorted(set(lasts))
-        options = {"logits_to_keep": torch.tensor(kept, device=self._device)} if self._keeps else {}
+            ids.append(chunk.ids + [0] * pad)
+            positions.append([*range(chunk.start, chunk.stop), *[chunk.stop - 1] * pad])
+            write.append([*range(entry.offset + chunk.start, entry.offset + chunk.stop), *[scratch] * pad])
+        inputs = torch.tensor((ids, positions, write)).to(self._device, non_blocking=True)
+        offsets = torch.tensor([chunk.entry.offset for chunk in chunks]).to(self._device, non_blocking=True)
+        key_positions = torch.arange(total, device=self._device)
+        cache = CacheAdapter(
+            self._kv_cache, inputs[2].flatten(), (offsets[:, None] + key_positions).clamp_(max=scratch)
+        )
+        masks = {kind: self._mask(key_positions, inputs[1], window) for kind, window in self._windows.items()}
+        last = [chunk.stop - chunk.start - 1 for chunk in chunks]
+        selected = sorted(set(last))
+        options = {"logits_to_keep": torch.tensor(selected, device=self._device)} if self._selects_logits else {}
         logits: Tensor = self._model(
-            input_ids=line[0],
+            input_ids=inputs[0],
             attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
-            position_ids=line[1],
+            position_ids=inputs[1],
             past_key_values=cache,
             use_cache=True,
             **options,
         ).logits
-        places = [kept.index(last) for last in lasts] if self._keeps else lasts
-        return logits[torch.arange(len(feeds), device=self._device), torch.tensor(places, device=self._device)]
+        columns = [selected.index(index) for index in last] if self._selects_logits else last
+        return logits[torch.arange(len(chunks), device=self._device), torch.tensor(columns, device=self._device)]
 
-    def _mask(self, seen: Tensor, positions: Tensor, window: int | None) -> Tensor:
-        """(rows, 1, new tokens, all tokens), to be added to the scores: eager and sdpa attention both take that."""
-        hidden = seen > positions[..., None]
+    def _mask(self, key_positions: Tensor, positions: Tensor, window: int | None) -> Tensor:
+        """Return an additive mask (rows, 1, new tokens, all tokens), which eager and sdpa attention both accept."""
+        hidden = key_positions > positions[..., None]
         if window is not None:
-            hidden |= seen <= positions[..., None] - window
+            hidden |= key_positions <= positions[..., None] - window
         dtype = self._model.dtype
         mask = torch.zeros(hidden.shape, dtype=dtype, device=self._device)
         return mask.masked_fill_(hidden, torch.finfo(dtype).min)[:, None]
 
 
-class RecomputingRunner:
-    """The whole text for every token: right for every causal model, whatever it keeps, and slow."""
+class RecomputeRunner:
+    """Recomputes the whole text for every token: correct for every causal model, whatever state it has, but slow."""
 
-    name = "recomputing"
-    reads_slots = True
+    name = "recompute"
+    needs_entries = True
 
-    def __init__(self, model: Any, arena: Arena, device: torch.device) -> None:
+    def __init__(self, model: Any, kv_cache: KVCache, device: torch.device) -> None:
         self._model = model
         self._device = device
-        del arena
+        del kv_cache
 
-    def refresh(self) -> bool:
+    def reload_weights(self) -> bool:
         return True
 
     @torch.no_grad()
-    def forward(self, batch: Batch) -> Tensor:
-        feeds = [feed for feed in batch.feeds() if feed.last]
-        found: dict[int, Tensor] = {}
-        with evaluating(self._model):
-            for part in batches([feed.stop for feed in feeds]):
-                longest = max(feeds[at].stop for at in part)
-                # Padding comes after the text, where nothing of a causal model looks at it.
-                ids = [feeds[at].slot.ids[: feeds[at].stop] + [0] * (longest - feeds[at].stop) for at in part]
+    def forward(self, batch: StepBatch) -> Tensor:
+        chunks = [chunk for chunk in batch.chunks() if chunk.needs_logits]
+        logits_by_row: dict[int, Tensor] = {}
+        with eval_mode(self._model):
+            for part in group_by_length([chunk.stop for chunk in chunks]):
+                longest = max(chunks[row].stop for row in part)
+                # Padding follows the text, where a causal model does not look.
+                ids = [chunks[row].entry.ids[: chunks[row].stop] + [0] * (longest - chunks[row].stop) for row in part]
                 logits = self._model(input_ids=torch.tensor(ids, device=self._device), use_cache=False).logits
-                found.update((at, logits[row, feeds[at].stop - 1]) for row, at in enumerate(part))
-        return torch.stack([found[at] for at in range(len(feeds))]) if found else torch.empty(0)
+                logits_by_row.update((row, logits[index, chunks[row].stop - 1]) for index, row in enumerate(part))
+        return torch.stack([logits_by_row[row] for row in range(len(chunks))]) if logits_by_row else torch.empty(0)
 
 
-def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Group rows by similar length, shortest first; a batch of several has TOKENS at most, its padding counted."""
-    batch: list[int] = []
-    for at in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (
-            lengths[at] > UNEVEN * lengths[batch[0]] + 8 * (lengths[batch[0]] > 1)
-            or lengths[at] * (len(batch) + 1) > TOKENS
+def group_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield groups of rows of similar length, shortest first, with at most MAX_PADDED_TOKENS including padding."""
+    group: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if group and (
+            lengths[row] > MAX_LENGTH_RATIO * lengths[group[0]] + 8 * (lengths[group[0]] > 1)
+            or lengths[row] * (len(group) + 1) > MAX_PADDED_TOKENS
         ):
-            yield batch
-            batch = []
-        batch.append(at)
-    if batch:
-        yield batch
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Dropout off, for a model that a learner left in training mode; afterwards it is as it was."""
+def eval_mode(model: Any) -> Iterator[None]:
+    """Disable dropout of a model in training mode, and restore the mode afterwards."""
     if not model.training:
         yield
         return

@@ -128,7 +128,7 @@ def test_threads_are_set_for_the_engine_alone(model: Any) -> None:
 
 def test_a_cancelled_request_frees_its_row(model: Any) -> None:
     async def run() -> None:
-        async with LocalEngine(model, slots=1, threads=1) as engine:
+        async with LocalEngine(model, max_running=1, threads=1) as engine:
             endless = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
             await until_running(engine)
             waiting = asyncio.create_task(engine.generate([3], Sampling(max_tokens=4_000)))
@@ -143,8 +143,8 @@ def test_a_cancelled_request_frees_its_row(model: Any) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(engine.generate([1], Sampling(max_tokens=4_000)), 0.05)
             assert len((await engine.generate([7], SHORT)).ids) == 4
-            arena = engine._batcher.arena
-            assert arena.regions.free == arena.regions.length
+            cache = engine._scheduler.kv_cache
+            assert cache.allocator.free_tokens == cache.allocator.length
 
     asyncio.run(run())
 
@@ -153,29 +153,29 @@ def test_what_is_over_gives_its_room_back(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, threads=1) as engine:
             rng = random.Random(0)
-            regions = engine._batcher.arena.regions
+            allocator = engine._scheduler.kv_cache.allocator
             await asyncio.gather(*(engine.generate(text(rng, 50), SHORT, conversation=at) for at in range(20)))
-            assert regions.free < regions.length  # the conversations may go on
+            assert allocator.free_tokens < allocator.length  # the conversations may go on
             for at in range(20):
                 engine.forget(at)
             engine.forget("never seen")
             await engine.generate([1], SHORT)  # nameless, so it leaves nothing
-            assert regions.free == regions.length
+            assert allocator.free_tokens == allocator.length
             asked = asyncio.create_task(engine.generate([1], Sampling(max_tokens=50), conversation="b"))
             await until_running(engine)
             engine.forget("b")  # before its last request is over
             await asked
-            assert regions.free == regions.length
+            assert allocator.free_tokens == allocator.length
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached", "recomputing"])
-def test_a_model_that_breaks_fails_what_runs_and_nothing_else(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers", "recompute"])
+def test_a_model_that_breaks_fails_what_runs_and_nothing_else(runner: Any) -> None:
     model = qwen3(max_position_embeddings=4096)
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, slots=4, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, max_running=4, threads=1) as engine:
             await engine.generate([1, 2, 3], SHORT, conversation="a")
             with broken(model, RuntimeError("a wire came loose")):
                 said = await asyncio.gather(
@@ -189,12 +189,12 @@ def test_a_model_that_breaks_fails_what_runs_and_nothing_else(decoder: Any) -> N
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers"])
+def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
             good = {name: value.clone() for name, value in model.state_dict().items()}
             async with engine.paused():
                 with torch.no_grad():
@@ -254,7 +254,7 @@ def test_closing_ends_everything_and_may_be_done_twice(model: Any) -> None:
     before = {thread.name for thread in threading.enumerate()}
 
     async def run() -> None:
-        engine = LocalEngine(model, slots=2, threads=1)
+        engine = LocalEngine(model, max_running=2, threads=1)
         asked = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=4_000))) for at in range(5)]
         await until_running(engine)
         assert any("palestra" in thread.name for thread in threading.enumerate())
@@ -265,7 +265,7 @@ def test_closing_ends_everything_and_may_be_done_twice(model: Any) -> None:
         with pytest.raises(EngineFailed, match="closed"):
             await engine.generate([1], SHORT)
         await engine.aclose()
-        assert engine._batcher.arena.keys == []
+        assert engine._scheduler.kv_cache.keys == []
         never_used = LocalEngine(model)
         await never_used.aclose()
 
@@ -294,7 +294,7 @@ def test_an_engine_that_is_dropped_leaves_no_thread(model: Any) -> None:
 
 def test_thousands_of_requests_may_wait(model: Any) -> None:
     async def run() -> None:
-        async with LocalEngine(model, slots=64, threads=1) as engine:
+        async with LocalEngine(model, max_running=64, threads=1) as engine:
             rng = random.Random(1)
             asked = [engine.generate(text(rng, rng.randint(1, 8)), Sampling(max_tokens=1)) for _ in range(3_000)]
             said = await asyncio.gather(*asked)

@@ -46,16 +46,20 @@ async def wander(engine: LocalEngine, key: int, rng: random.Random, rules: list[
     return said
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
+@pytest.mark.parametrize("runner", ["native", "transformers"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_token_is_exact(decoder: Any, seed: int) -> None:
+def test_every_token_is_exact(runner: Any, seed: int) -> None:
     model = qwen3(seed)
     rng = random.Random(seed)
-    # Rooms from plenty to hardly enough, so that slots are kept, evicted and given up in mid-reply.
-    options: dict[str, Any] = {"cache_gb": [0.01, 0.0004, 0.00015][seed], "slots": [64, 12, 7][seed], "prefill": 37}
+    # Caches from ample to hardly sufficient, so that entries are kept, evicted and preempted.
+    options: dict[str, Any] = {
+        "cache_gb": [0.01, 0.0004, 0.00015][seed],
+        "max_running": [64, 12, 7][seed],
+        "prefill_tokens": 37,
+    }
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1, **options) as engine:
+        async with LocalEngine(model, runner=runner, threads=1, **options) as engine:
             rules = [text(rng, length) for length in (3, 40, 90)]
             keys = range(24)
             talks = await asyncio.gather(*(wander(engine, key, random.Random(f"{seed}-{key}"), rules) for key in keys))
@@ -64,8 +68,8 @@ def test_every_token_is_exact(decoder: Any, seed: int) -> None:
             for key in keys:
                 engine.forget(key)
             await engine.generate([1], Sampling(max_tokens=1))
-            regions = engine._batcher.arena.regions
-            assert regions.free == regions.length
+            allocator = engine._scheduler.kv_cache.allocator
+            assert allocator.free_tokens == allocator.length
             assert engine.stats.reused > 0
             assert engine.stats.shared > 0
             assert seed == 0 or engine.stats.evicted > 0
@@ -73,13 +77,13 @@ def test_every_token_is_exact(decoder: Any, seed: int) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_weights_may_change_at_any_time(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers"])
+def test_weights_may_change_at_any_time(runner: Any) -> None:
     """Replies that lie between two changes are exact under the weights they were sampled with."""
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, slots=6, cache_gb=0.0004, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, max_running=6, cache_gb=0.0004, threads=1) as engine:
             rng = random.Random(0)
             for version in range(5):
                 spanning = [

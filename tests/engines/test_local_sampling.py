@@ -14,17 +14,17 @@ from palestra.errors import BadValue
 from tests.engines.tiny import VOCABULARY, bytewise, error, qwen3, text, words
 
 TOLERANCE = 1e-4
-DECODERS = ["lean", "cached", "recomputing"]
+RUNNERS = ["native", "transformers", "recompute"]
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_greedy_is_what_generate_says(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_greedy_is_what_generate_says(runner: Any) -> None:
     model = qwen3()
     rng = random.Random(9)
     prompts = [text(rng, length) for length in (1, 7, 30, 64)]
 
     async def run() -> list[Completion]:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
             greedy = Sampling(max_tokens=25, temperature=0.0)
             return list(await asyncio.gather(*(engine.generate(ids, greedy) for ids in prompts)))
 
@@ -75,7 +75,7 @@ def test_replies_follow_the_models_distribution() -> None:
     draws = 3_000
 
     async def run(sampling: Sampling) -> list[int]:
-        async with LocalEngine(model, slots=512, threads=1) as engine:
+        async with LocalEngine(model, max_running=512, threads=1) as engine:
             said = await asyncio.gather(
                 *(engine.generate(ids, Sampling(**{**_how(sampling), "seed": at})) for at in range(draws))
             )
@@ -103,17 +103,17 @@ def _how(sampling: Sampling) -> dict[str, Any]:
 def test_dropout_of_a_model_in_training_mode_is_off() -> None:
     model = qwen3(attention_dropout=0.5).train()
 
-    async def run(decoder: Any) -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
-            assert engine.decoder == decoder
+    async def run(runner: Any) -> None:
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
+            assert engine.runner == runner
             done = await engine.generate([1, 2, 3], Sampling(max_tokens=9))
             assert model.training  # as the learner left it
             model.eval()
             assert error(model, done) < TOLERANCE
             model.train()
 
-    for decoder in DECODERS:
-        asyncio.run(run(decoder))
+    for runner in RUNNERS:
+        asyncio.run(run(runner))
 
 
 def test_text_is_what_the_ids_say() -> None:
@@ -202,7 +202,7 @@ def test_a_stop_string_may_be_characters_of_several_tokens() -> None:
             return logits
 
     async def run(stop: str) -> Completion:
-        async with LocalEngine(model, tokenizer=tokenizer, decoder="cached", threads=1) as engine:
+        async with LocalEngine(model, tokenizer=tokenizer, runner="transformers", threads=1) as engine:
             model.lm_head = Says()
             return await engine.generate([0], Sampling(max_tokens=len(ids), stop=(stop,)))
 
@@ -240,14 +240,14 @@ def test_requests_that_cannot_work_are_refused() -> None:
 
     asyncio.run(run())
     for options, said in (
-        ({"slots": 0}, "slots"),
-        ({"prefill": 0}, "prefill"),
+        ({"max_running": 0}, "max_running"),
+        ({"prefill_tokens": 0}, "prefill_tokens"),
         ({"threads": 0}, "threads"),
         ({"cache_gb": 0}, "cache_gb"),
         ({"cache_gb": 1e-9}, "raise cache_gb"),
         ({"max_context": 1}, "max_context"),
-        ({"max_context": 513}, "reads 512 tokens"),
-        ({"decoder": "leen"}, "decoder"),
+        ({"max_context": 513}, "at most 512"),
+        ({"runner": "nativ"}, "runner"),
         ({"device": "gpu"}, "device"),
         ({"dtype": "int8"}, "dtype"),
     ):

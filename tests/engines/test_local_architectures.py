@@ -17,9 +17,9 @@ TOLERANCE = 1e-4
 
 # name, changes to the shape, the way it is run
 ARCHITECTURES: list[tuple[str, dict[str, Any], str]] = [
-    ("Llama", {}, "lean"),
-    ("Llama", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4}, "lean"),
-    ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "lean"),
+    ("Llama", {}, "native"),
+    ("Llama", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4}, "native"),
+    ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "native"),
     (
         "Llama",
         {
@@ -32,33 +32,33 @@ ARCHITECTURES: list[tuple[str, dict[str, Any], str]] = [
                 "original_max_position_embeddings": 64,
             }
         },
-        "lean",
+        "native",
     ),
-    ("Mistral", {"sliding_window": None}, "lean"),
-    ("Mistral", {"sliding_window": 20}, "lean"),
-    ("Qwen2", {}, "lean"),
-    ("Qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}, "lean"),
-    ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}, "lean"),
-    ("Qwen3", {"head_dim": 8, "use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}, "lean"),
-    ("Gemma", {"head_dim": 8}, "cached"),
+    ("Mistral", {"sliding_window": None}, "native"),
+    ("Mistral", {"sliding_window": 20}, "native"),
+    ("Qwen2", {}, "native"),
+    ("Qwen2", {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}, "native"),
+    ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}, "native"),
+    ("Qwen3", {"head_dim": 8, "use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}, "native"),
+    ("Gemma", {"head_dim": 8}, "transformers"),
     (
         "Gemma2",
         {"head_dim": 8, "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"]},
-        "cached",
+        "transformers",
     ),
     (
         "Gemma3Text",
         {"head_dim": 8, "sliding_window": 20, "layer_types": ["sliding_attention", "full_attention"]},
-        "cached",
+        "transformers",
     ),
-    ("Phi3", {"sliding_window": None}, "cached"),
-    ("Phi3", {"sliding_window": 20}, "cached"),
-    ("GPTNeoX", {}, "cached"),
-    ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}, "cached"),
-    ("OPT", {"ffn_dim": 48, "word_embed_proj_dim": 32}, "cached"),
-    ("Mamba", {"state_size": 4, "num_hidden_layers": 1}, "recomputing"),
-    ("Bloom", {"n_head": 4}, "recomputing"),
-    ("Lfm2", {"layer_types": ["conv", "full_attention"]}, "recomputing"),
+    ("Phi3", {"sliding_window": None}, "transformers"),
+    ("Phi3", {"sliding_window": 20}, "transformers"),
+    ("GPTNeoX", {}, "transformers"),
+    ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}, "transformers"),
+    ("OPT", {"ffn_dim": 48, "word_embed_proj_dim": 32}, "transformers"),
+    ("Mamba", {"state_size": 4, "num_hidden_layers": 1}, "recompute"),
+    ("Bloom", {"n_head": 4}, "recompute"),
+    ("Lfm2", {"layer_types": ["conv", "full_attention"]}, "recompute"),
 ]
 
 
@@ -73,16 +73,16 @@ async def converse(engine: Any, key: int) -> list[Completion]:
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "decoder"), ARCHITECTURES, ids=[f"{at}-{row[0]}" for at, row in enumerate(ARCHITECTURES)]
+    ("name", "changes", "runner"), ARCHITECTURES, ids=[f"{at}-{row[0]}" for at, row in enumerate(ARCHITECTURES)]
 )
 def test_log_probabilities_are_the_models(
-    name: str, changes: dict[str, Any], decoder: str, caplog: pytest.LogCaptureFixture
+    name: str, changes: dict[str, Any], runner: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = make(name, **changes)
 
     async def run() -> list[Completion]:
         async with LocalEngine(model, eos_ids=(), threads=1) as engine:
-            assert engine.decoder == decoder
+            assert engine.runner == runner
             talks = await asyncio.gather(*(converse(engine, key) for key in range(5)))
             assert engine.stats.reused > 0
             return [done for talk in talks for done in talk]
@@ -91,7 +91,7 @@ def test_log_probabilities_are_the_models(
         said = asyncio.run(run())
     assert max(error(model, done) for done in said) < TOLERANCE
     warned = [record.getMessage() for record in caplog.records if record.name.startswith("palestra")]
-    assert len(warned) == (decoder == "recomputing")
+    assert len(warned) == (runner == "recompute")
     assert all("slow" in message and type(model).__name__ in message for message in warned)
 
 
@@ -102,7 +102,7 @@ def test_both_kinds_of_attention_take_the_masks(attention: str) -> None:
 
     async def run() -> list[Completion]:
         async with LocalEngine(model, eos_ids=(), threads=1) as engine:
-            assert engine.decoder == "cached"
+            assert engine.runner == "transformers"
             return await converse(engine, 1)
 
     assert max(error(model, done) for done in asyncio.run(run())) < TOLERANCE
@@ -127,7 +127,7 @@ def test_a_model_with_hooks_or_adapters_is_run_by_transformers() -> None:
 
         async def run(model: Any = model) -> list[Completion]:
             async with LocalEngine(model, eos_ids=(), threads=1) as engine:
-                assert engine.decoder == "cached"
+                assert engine.runner == "transformers"
                 return await converse(engine, 2)
 
         assert max(error(model, done) for done in asyncio.run(run())) < TOLERANCE
@@ -147,13 +147,13 @@ def test_an_adapter_that_comes_with_new_weights_changes_how_the_model_is_run() -
     async def run() -> None:
         async with LocalEngine(model, eos_ids=(), threads=1) as engine:
             assert error(model, (await converse(engine, 3))[0]) < TOLERANCE
-            assert engine.decoder == "lean"
+            assert engine.runner == "native"
             async with engine.paused():
                 mlp = model.model.layers[0].mlp
                 mlp.up_proj = Twice(mlp.up_proj)
                 await engine.publish(None, engine.version + 1)
             said = await converse(engine, 4)
-            assert engine.decoder == "cached"
+            assert engine.runner == "transformers"
             assert max(error(model, done) for done in said) < TOLERANCE
 
     asyncio.run(run())
@@ -164,7 +164,7 @@ def test_bfloat16_is_close() -> None:
 
     async def run() -> list[Completion]:
         async with LocalEngine(model, eos_ids=(), threads=1) as engine:
-            assert engine.decoder == "lean"
+            assert engine.runner == "native"
             return await converse(engine, 5)
 
     assert max(error(model, done) for done in asyncio.run(run())) < 0.5

@@ -14,7 +14,7 @@ from palestra.engines.local.engine import LocalEngine
 from tests.engines.tiny import error, qwen3, text
 
 TOLERANCE = 1e-4
-DECODERS = ["lean", "cached", "recomputing"]
+RUNNERS = ["native", "transformers", "recompute"]
 
 
 async def converse(
@@ -43,13 +43,13 @@ async def many(engine: LocalEngine, count: int, **shape: int) -> list[Completion
     return [done for conversation in said for done in conversation]
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_ragged_conversations_at_once(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_ragged_conversations_at_once(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
-            assert engine.decoder == decoder
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
+            assert engine.runner == runner
             said = await many(engine, 8, turns=3)
             assert max(error(model, done) for done in said) < TOLERANCE
             assert engine.stats.reused > 500
@@ -58,13 +58,13 @@ def test_ragged_conversations_at_once(decoder: Any) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_two_hundred_conversations_over_eight_slots(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers"])
+def test_two_hundred_conversations_over_eight_slots(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
         # The cache has room for a few conversations, so most come back to find theirs gone.
-        async with LocalEngine(model, decoder=decoder, slots=8, cache_gb=0.0004, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, max_running=8, cache_gb=0.0004, threads=1) as engine:
             said = await many(engine, 200, turns=2, first=60, more=20, reply=4)
             assert len(said) == 400
             assert max(error(model, done) for done in said[::8]) < TOLERANCE
@@ -116,12 +116,12 @@ def test_a_slot_that_fills_the_cache_makes_room_even_for_one_like_it() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers"])
+def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
             rng = random.Random(3)
             ids = text(rng, 70)
             first = await engine.generate(ids, Sampling(max_tokens=12), conversation="a")
@@ -137,12 +137,12 @@ def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(decoder: Any) -
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_prompts_that_begin_alike_are_read_once(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers"])
+def test_prompts_that_begin_alike_are_read_once(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
             rng = random.Random(4)
             rules = text(rng, 100)
             tasks = [rules + text(rng, 40) for _ in range(4)]
@@ -152,7 +152,7 @@ def test_prompts_that_begin_alike_are_read_once(decoder: Any) -> None:
             )
             assert max(error(model, done) for done in said) < TOLERANCE
             assert engine.stats.shared >= 3 * 96 + 28 * 128
-            assert engine.stats.fed <= 140 + 3 * 44 + 28 * 12 + 32 * 5
+            assert engine.stats.computed <= 140 + 3 * 44 + 28 * 12 + 32 * 5
             assert len({tuple(done.ids) for done in said}) > 8  # they share the prompt, not the chance
 
     asyncio.run(run())
@@ -178,7 +178,7 @@ def test_long_prompts_are_read_in_pieces() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, prefill=16, threads=1) as engine:
+        async with LocalEngine(model, prefill_tokens=16, threads=1) as engine:
             rng = random.Random(6)
             prompts = [text(rng, length) for length in (200, 3, 75, 1, 33)]
             said = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=8)) for ids in prompts))
@@ -195,12 +195,12 @@ def nudge(model: Any, seed: int) -> None:
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_nothing_stale_is_read_after_new_weights(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers"])
+def test_nothing_stale_is_read_after_new_weights(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
             rng = random.Random(7)
             ids = text(rng, 50)
             for version in range(4):
@@ -217,14 +217,14 @@ def test_nothing_stale_is_read_after_new_weights(decoder: Any) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("decoder", ["lean", "cached"])
-def test_replies_that_span_new_weights_are_read_anew(decoder: Any) -> None:
+@pytest.mark.parametrize("runner", ["native", "transformers"])
+def test_replies_that_span_new_weights_are_read_anew(runner: Any) -> None:
     old, new = qwen3(0), qwen3(0)
     nudge(new, 1)
     model = qwen3(0)
 
     async def run() -> None:
-        async with LocalEngine(model, decoder=decoder, threads=1) as engine:
+        async with LocalEngine(model, runner=runner, threads=1) as engine:
             rng = random.Random(8)
             prompts = [text(rng, rng.randint(1, 60)) for _ in range(6)]
             asked = [asyncio.create_task(engine.generate(ids, Sampling(max_tokens=200))) for ids in prompts]

@@ -10,9 +10,9 @@ import pytest
 
 from palestra.engines import Sampling
 from palestra.engines.local import runner
-from palestra.engines.local.attention import Padded, Planner
+from palestra.engines.local.attention import AttentionPlanner, PaddedPrefillPart
 from palestra.engines.local.engine import LocalEngine
-from tests.engines.test_hf_exact import (  # noqa: F401  the same tests, run here with the fixture below
+from tests.engines.test_local_exact import (  # noqa: F401  the same tests, run here with the fixture below
     test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back,
     test_long_prompts_are_read_in_pieces,
     test_one_reply_may_fill_the_whole_cache,
@@ -21,8 +21,8 @@ from tests.engines.test_hf_exact import (  # noqa: F401  the same tests, run her
     test_replies_that_span_new_weights_are_read_anew,
     test_two_hundred_conversations_over_eight_slots,
 )
-from tests.engines.test_hf_fuzz import test_every_token_is_exact  # noqa: F401
-from tests.engines.test_hf_lifecycle import (  # noqa: F401
+from tests.engines.test_local_fuzz import test_every_token_is_exact  # noqa: F401
+from tests.engines.test_local_lifecycle import (  # noqa: F401
     model,
     test_a_cancelled_request_frees_its_row,
     test_a_pause_that_is_given_up_does_not_last,
@@ -40,7 +40,7 @@ from tests.engines.tiny import error, make, qwen3, text
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "dear_calls", lambda device: True)
+    monkeypatch.setattr(runner, "launch_bound", lambda device: True)
 
 
 async def talk(engine: LocalEngine, key: int, turns: int) -> list[Any]:
@@ -63,14 +63,14 @@ async def talk(engine: LocalEngine, key: int, turns: int) -> list[Any]:
 )
 def test_prompts_of_many_rows_are_read_in_one_call(monkeypatch: pytest.MonkeyPatch, shape: dict[str, Any]) -> None:
     rows: list[int] = []
-    plain = Planner.plan
+    plain = AttentionPlanner.plan
 
-    def plan(self: Planner, *arguments: Any) -> Any:
+    def plan(self: AttentionPlanner, *arguments: Any) -> Any:
         parts = plain(self, *arguments)
-        rows.extend(part.rows for part in parts if isinstance(part, Padded))
+        rows.extend(part.rows for part in parts if isinstance(part, PaddedPrefillPart))
         return parts
 
-    monkeypatch.setattr(Planner, "plan", plan)
+    monkeypatch.setattr(AttentionPlanner, "plan", plan)
     tiny = make("Qwen3", head_dim=8, **shape)
 
     async def run() -> None:

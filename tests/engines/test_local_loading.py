@@ -118,7 +118,7 @@ def test_without_network_the_hub_is_named_and_the_folder_offered() -> None:
 
 def test_models_that_write_no_text_are_refused() -> None:
     config = transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    with pytest.raises(BadValue, match="decoder-only"):
+    with pytest.raises(BadValue, match="runner-only"):
         LocalEngine(transformers.T5ForConditionalGeneration(config))
     with pytest.raises(BadValue, match="causal"):
         LocalEngine(qwen3().model)
