@@ -1,1 +1,1 @@
-"""What every report is made of: a page in one file, charts as SVG, episodes as conversations."""
+"""Building blocks of HTML reports: self-contained pages, SVG charts, episodes as conversations."""

@@ -1,4 +1,4 @@
-"""Sections, tables, tiles and played episodes -> one HTML page that needs nothing else. Standard library only."""
+"""Self-contained HTML pages from sections, tables, tiles and episodes. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
 
 STYLE = Path(__file__).with_name("page.css")
-LONGEST = 4000  # characters shown of one message
+LONGEST = 4000  # maximum characters shown per message
 
 
 def whole_page(title: str, sections: Sequence[str]) -> str:
-    """A document with its style inside; empty sections are left out."""
+    """Return a document with embedded styles; empty sections are omitted."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -34,7 +34,7 @@ def section(title: str, content: str, style: str = "") -> str:
 
 
 def tiles(found: Sequence[tuple[str, str, str]]) -> str:
-    """(name, value, more) as cards; those without a value are left out."""
+    """Render (name, value, detail) as cards; those without a value are omitted."""
     cards = "".join(
         f'<div class="tile"><span>{escape(name)}</span><b>{escape(value)}</b><small>{escape(more)}</small></div>'
         for name, value, more in found
@@ -44,7 +44,7 @@ def tiles(found: Sequence[tuple[str, str, str]]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = False) -> str:
-    """Cells of text, to the right as numbers are; with `named` the first of a row is its name, to the left."""
+    """Render a right-aligned table; with `named`, the first column is left-aligned."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows)
     inside = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
@@ -52,7 +52,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, named: bool = F
 
 
 def episode(trajectory: Trajectory) -> str:
-    """A conversation, folded under a line that says how it ended."""
+    """Render an episode as a collapsed conversation with its outcome as the title."""
     ending = "solved" if trajectory.success else "truncated" if trajectory.truncated else "not solved"
     count = len(trajectory.turns)
     head = (
@@ -68,12 +68,12 @@ def episode(trajectory: Trajectory) -> str:
 
 
 def mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
-    """Solved and unsolved in turn, each of another task while there are such."""
+    """Choose `count` episodes, alternating solved and unsolved, of different tasks where possible."""
     chosen: list[Trajectory] = []
     rest = list(played)
     while rest and len(chosen) < count:
         seen = {t.seed for t in chosen}
-        wanted = len(chosen) % 2 == 0  # a solved one first
+        wanted = len(chosen) % 2 == 0  # start with a solved episode
         best = min(rest, key=lambda t: (bool(t.success) is not wanted, t.seed in seen))
         chosen.append(best)
         rest.remove(best)
@@ -81,13 +81,13 @@ def mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
 
 
 def replace_file(path: Path, data: bytes) -> Path:
-    """Write `path` whole or not at all; who has it open sees the old or the new one."""
+    """Replace `path` atomically, so that readers see the old or the new content."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_bytes(data)
         part.replace(path)
     except OSError as err:
-        raise StoreFailed(f"{path} could not be written: {err}") from err
+        raise StoreFailed(f"cannot write {path}: {err}") from err
     return path
 
 

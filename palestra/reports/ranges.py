@@ -1,4 +1,4 @@
-"""Named values with intervals -> a chart of horizontal ranges as SVG text. Standard library only."""
+"""SVG chart of named values with intervals as horizontal ranges. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from palestra.reports.svg import ticks
 
 WIDTH, LINE, TOP, BOTTOM = 760, 22, 8, 26
-_LETTER = 7.2  # pixels, on the wide side
+_LETTER = 7.2  # pixels per character, an upper estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Range:
     value: float
     low: float | None = None
     high: float | None = None
-    marks: tuple[float, ...] = ()  # thin strokes to compare with
+    marks: tuple[float, ...] = ()  # reference values, drawn as thin lines
 
 
 def draw(
@@ -28,7 +28,7 @@ def draw(
     span: tuple[float, float] | None = None,
     form: Callable[[float], str] = "{:g}".format,
 ) -> str:
-    """A dot and a line for each, under one another, as one `<svg>` element."""
+    """Return an `<svg>` element with one row per range: a dot for the value and a line for the interval."""
     if not ranges:
         return ""
     known = [x for one in ranges for x in (one.value, one.low, one.high, *one.marks) if x is not None]

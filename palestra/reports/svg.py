@@ -1,4 +1,4 @@
-"""Numbers over steps -> a chart as SVG text, coloured by the page that holds it. Standard library only."""
+"""SVG line charts, styled by the CSS of the embedding page. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-MOST = 240  # points drawn of a line; beyond that neighbours are averaged
+MOST = 240  # maximum points per line; more are averaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     x: float
     y: float
-    low: float | None = None  # of its interval
+    low: float | None = None  # bounds of the interval
     high: float | None = None
-    text: str = ""  # shown when pointed at
+    text: str = ""  # tooltip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     name: str
-    style: str  # a class of the page's style sheet
+    style: str  # CSS class
     points: Sequence[Point]
     dots: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """What is drawn where; `marks` are vertical lines with a word each."""
+    """Description of a chart; `marks` are labelled vertical lines."""
 
     title: str
     series: Sequence[Series]
@@ -38,13 +38,13 @@ class Chart:
     width: int = 760
     height: int = 300
     x_label: str = "steps"
-    span: tuple[float, float] | None = None  # of y; None: as the points ask
+    span: tuple[float, float] | None = None  # range of y; None: fit the points
     form: Callable[[float], str] = "{:g}".format
     legend: bool = False
 
 
 def draw(chart: Chart) -> str:
-    """The chart as one `<svg>` element."""
+    """Return the chart as an `<svg>` element."""
     everything = [point for series in chart.series for point in series.points]
     if not everything:
         return ""
@@ -64,7 +64,7 @@ def draw(chart: Chart) -> str:
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers from `low` to `high`."""
+    """Return about `count` round numbers from `low` to `high`."""
     if not high > low:
         return [low]
     raw = (high - low) / max(1, count)
@@ -78,7 +78,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def thinned(points: Sequence[Point], most: int = MOST) -> list[Point]:
-    """At most `most` points, each the mean of its neighbours."""
+    """Downsample to at most `most` points by averaging neighbours."""
     if len(points) <= most:
         return list(points)
     bounds = [len(points) * i // most for i in range(most + 1)]
@@ -100,7 +100,7 @@ def _mean(points: Sequence[Point]) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where the numbers lie on the paper."""
+    """Mapping from data coordinates to pixels."""
 
     left: float
     top: float
@@ -151,7 +151,7 @@ class _Frame:
         whole = [value for value in ticks(self.x_low, self.x_high, 8 if wide else 4) if value == int(value)]
         found += [
             f'<text class="tick middle" x="{self.x(value):.1f}" y="{self.bottom + 16}">{int(value)}</text>'
-            for value in whole  # there is no half a step
+            for value in whole  # steps are integers
         ]
         found.append(f'<line class="axis" x1="{self.left}" x2="{self.right}" y1="{self.bottom}" y2="{self.bottom}"/>')
         if chart.x_label:
@@ -185,7 +185,7 @@ class _Frame:
         return f'<polyline class="curve {series.style}" points="{path}"/>'
 
     def dots(self, series: Series) -> str:
-        """A dot with its interval and its words for every point."""
+        """Draw a dot with its interval and tooltip for every point."""
         found = []
         for p in series.points:
             x, y = self.x(p.x), self.y(p.y)

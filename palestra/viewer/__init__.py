@@ -1,4 +1,4 @@
-"""A folder of runs -> pages in a browser: curves, episodes turn by turn, tokens, and a place to play."""
+"""Web viewer for a folder of runs: learning curves, episodes, tokens, and playing environments in the browser."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["create_app"]
 
 
 def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:
-    """The viewer of `folder` as an ASGI application; `palestra view` serves it.
+    """Return the viewer of `folder` as an ASGI application; `palestra view` serves it.
 
-    `token` is asked of every visitor. `any_host` lets requests in whatever name they were sent to, and needs a token.
+    Every client must present `token`, if given. `any_host` accepts requests for any host name and requires a token.
     """
     from palestra.optional import require
 

@@ -1,4 +1,4 @@
-"""The viewer's routes: a folder of runs in, JSON and the page's own files out."""
+"""HTTP routes of the viewer: JSON about the runs in a folder, and the static files of the page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from palestra.viewer.tokens import Tokenizers, token_view
 
 STATIC = Path(__file__).with_name("static")
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-PATIENCE = 1.5  # seconds an episode is waited for
+PATIENCE = 1.5  # seconds to wait for an episode that is not indexed yet
 _AT = re.compile(r"(?P<file>.+):(?P<n>[0-9]{1,12})", re.S)
 
 Name = Annotated[str, Query(max_length=1000)]
@@ -66,11 +66,11 @@ Wanted = Annotated[Filter, Depends(_filter)]
 
 
 class NotYet(UsageError):
-    """The index has not come that far."""
+    """The indexer has not reached this episode yet."""
 
 
 class Start(BaseModel):
-    """A game to begin."""
+    """Request to start an episode."""
 
     model_config = ConfigDict(extra="forbid")
     env: str = Field(max_length=200)
@@ -78,7 +78,7 @@ class Start(BaseModel):
 
 
 class Move(BaseModel):
-    """A person's action."""
+    """Request to take an action."""
 
     model_config = ConfigDict(extra="forbid")
     text: str
@@ -86,14 +86,14 @@ class Move(BaseModel):
 
 
 class Ask(BaseModel):
-    """Whose advice is wanted."""
+    """Request for the action of the expert or the random player."""
 
     model_config = ConfigDict(extra="forbid")
     player: str
 
 
 class Viewer:
-    """What the routes share."""
+    """State shared by the routes."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Folder(folder)
@@ -110,24 +110,24 @@ class Viewer:
         self.index.close()
 
     def look(self, run: str) -> Record:
-        """The record of a run that somebody looks at."""
+        """Return the summary of a run and index it first."""
         place = self.folder.run(run)
         self.indexer.wake(run)
         return self.records.of(place)
 
     def line(self, run: str, at: str) -> tuple[Record, str, int, dict[str, Any]]:
-        """An episode's run, file, number and stored data."""
+        """Return the run, file, line number and stored data of an episode."""
         record = self.look(run)
         match = _AT.fullmatch(at)
         if match is None:
-            raise NotThere("an episode is named FILE:NUMBER")
+            raise NotThere("an episode must be given as FILE:NUMBER")
         file, n = match["file"], int(match["n"])
         path = self.folder.file(record.place, file)
         spot = self._spot(run, file, n, path)
         return record, file, n, parse(lines.read(path, spot))
 
     def _spot(self, run: str, file: str, n: int, path: Path) -> lines.Spot:
-        """Where the episode is; one that was written just now is waited for."""
+        """Return the position of an episode, waiting briefly for one that was just written."""
         until = monotonic() + PATIENCE
         while True:
             behind = self.indexer.is_behind(run, file, path)
@@ -135,13 +135,13 @@ class Viewer:
             if spot is not None:
                 return spot
             if not behind:
-                raise NotThere(f"there is no episode {n} in {file!r}")
+                raise NotThere(f"no episode {n} in {file!r}")
             if monotonic() > until:
-                raise NotYet("this episode has not been reached yet; the run is being read")
+                raise NotYet("this episode is not indexed yet; the run is still being read")
             sleep(0.05)
 
     def rate(self, run: str) -> dict[str, float]:
-        """The share of solved episodes, of those that were played to an end; where no file says it."""
+        """Return the share of solved episodes among the finished ones, for runs whose files do not state it."""
         counts = {item["value"]: item["count"] for item in self.index.facets(run)["outcome"]}
         played = sum(counts.get(name, 0) for name in ("solved", "unsolved", "truncated"))
         return {"success": counts.get("solved", 0) / played} if played else {}
@@ -150,7 +150,7 @@ class Viewer:
         return self.index.progress(run) | {"reading": self.indexer.reading(run)}
 
     def pulse(self, runs: list[str]) -> dict[str, Any]:
-        """What has changed: cheap enough to be asked every second or two."""
+        """Return what has changed; cheap enough to poll every second or two."""
         places: dict[str, Place] = {place.name: place for place in self.indexer.seen()}
         marks = [f"{p.name}={self.records.version(p)}" for p in places.values()]
         found = {}
@@ -172,7 +172,7 @@ class Viewer:
 def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:
     """See `palestra.viewer.create_app`."""
     if any_host and not token:
-        raise BadValue("whoever is let in under any name must bring a token")
+        raise BadValue("any_host=True requires a token")
     viewer = Viewer(folder)
 
     @asynccontextmanager
@@ -194,7 +194,7 @@ def create_app(folder: str | Path, *, token: str | None = None, any_host: bool =
 
 
 def _add_reading(app: FastAPI, viewer: Viewer) -> None:
-    """Runs, curves, episodes, tokens."""
+    """Add the routes that read runs, curves, episodes and tokens."""
     index = viewer.index
 
     @app.get("/api/runs")
@@ -311,7 +311,7 @@ def _add_playing(app: FastAPI, table: Table) -> None:
 
 
 def _add_static(app: FastAPI) -> None:
-    """The page: the files of one folder, read when the viewer starts, so that no path reaches any other."""
+    """Serve the static files, read once at start, so that no request path reaches the file system."""
     for path in sorted(STATIC.iterdir()):
         if path.suffix in KINDS:
             address = "/" if path.name == "index.html" else f"/{path.name}"
@@ -348,7 +348,7 @@ def _json(data: Any) -> Response:
 
 def _dumps(data: Any) -> bytes:
     try:
-        return orjson.dumps(data)  # NaN becomes null, as a browser needs it
+        return orjson.dumps(data)  # NaN becomes null: browsers reject NaN in JSON
     except TypeError:  # a lone surrogate or a huge integer
         return json.dumps(_finite(data)).encode()
 
@@ -362,7 +362,7 @@ def _finite(value: Any) -> Any:
 
 
 def _problem(_: Request, err: Exception) -> Response:
-    status = 404 if isinstance(err, NotThere) else 202 if isinstance(err, NotYet) else 400  # 202: ask again
+    status = 404 if isinstance(err, NotThere) else 202 if isinstance(err, NotYet) else 400  # 202: the client polls again
     if isinstance(err, ParsingFailed):
         status = 422
     elif isinstance(err, InfrastructureError):

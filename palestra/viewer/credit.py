@@ -1,4 +1,4 @@
-"""A training step's stored rewards -> the advantages its turns were given, where they can be known."""
+"""Recompute the advantages of a training step from its stored rewards, where that is possible."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from palestra.viewer.index import Index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """An advantage a turn, or why there are none; `told` says where they come from."""
+    """Advantages per turn, or the reason why there are none; `source` describes how they were computed."""
 
     advantages: list[float] | None
     told: str
 
 
 def advantages(index: Index, config: Mapping[str, Any], run: str, file: str, n: int, step: int | None) -> Worth:
-    """Of one episode, computed as the learner did: from the rewards of all episodes of its step."""
+    """Return the advantages of one episode, computed as in training from the rewards of all episodes of its step."""
     algo = config.get("algo")
     if not isinstance(algo, str) or algo not in ALGORITHMS:
         told = f"{algo} learns without advantages" if algo else "nothing was trained on this episode"
         return Worth(advantages=None, told=told)
     if step is None:
-        return Worth(advantages=None, told="the episode does not say which step learned from it")
+        return Worth(advantages=None, told="the episode does not record the training step that used it")
     try:
         algorithm = configured(config)
     except (BadValue, KeyError, TypeError) as err:
-        return Worth(advantages=None, told=f"the settings of the run cannot be read: {err}")
+        return Worth(advantages=None, told=f"cannot read the settings of the run: {err}")
     if algorithm.needs_critic:
         return Worth(advantages=None, told=f"{algo} used a critic, whose values are not stored")
     if algorithm.needs_reference:
-        return Worth(advantages=None, told="the KL that was taken off the rewards is not stored")
+        return Worth(advantages=None, told="the KL penalty of the rewards is not stored")
     batch = index.batch(run, step)
     place = next((i for i, row in enumerate(batch) if row["file"] == file and row["n"] == n), None)
     if place is None:
-        return Worth(advantages=None, told="the episode was kept out of the loss")
+        return Worth(advantages=None, told="the episode was excluded from the loss")
     try:
         credit = algorithm.credit([_episode(row) for row in batch])
     except BadValue as err:
         return Worth(advantages=None, told=str(err))
-    told = f"computed anew by {algo} from the stored rewards of the {len(batch)} episodes of step {step}"
+    told = f"recomputed with {algo} from the stored rewards of the {len(batch)} episodes of step {step}"
     return Worth(advantages=credit.advantages[place], told=told)
 
 

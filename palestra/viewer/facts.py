@@ -1,4 +1,4 @@
-"""A line of a trajectory file -> plain data, and the few facts of it that lists and filters need."""
+"""Parse a line of a trajectory file, and extract the fields that lists and filters need."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ OUTCOMES = ("solved", "unsolved", "truncated", "failed", "unfinished")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the index keeps of an episode."""
+    """Fields of an episode that the index stores."""
 
     env: str
     outcome: str  # one of OUTCOMES
     turns: int
     ret: float
-    seed: str  # a seed may be larger than a database's integers
+    seed: str  # as text: a seed may exceed 64 bits
     grp: int
     member: int
-    step: int | None  # of training
+    step: int | None  # training step
     error: str | None  # "boundary: kind" of a failure
     ending: str | None
-    invalid: int  # actions that could not be read or broke a rule
+    invalid: int  # actions that could not be parsed or broke a rule
     tools: int  # tool calls
     tokens: int  # sampled
     seconds: float
     started: float
-    rewards: str  # of each turn, as JSON
+    rewards: str  # per turn, as JSON
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """The data of a line, in the form that rollouts store; ParsingFailed where it is no episode."""
+    """Parse a line into the form that rollouts store; raise ParsingFailed if it holds no episode."""
     try:
         data: Any = orjson.loads(line)
     except ValueError:
         try:
-            data = json.loads(line)  # takes NaN and lone surrogates, too
+            data = json.loads(line)  # also accepts NaN and lone surrogates
         except ValueError as err:
-            raise ParsingFailed(f"this line is not JSON: {err}") from err
+            raise ParsingFailed(f"invalid JSON: {err}") from err
     if isinstance(data, dict) and isinstance(data.get("seed"), float):
-        data = json.loads(line)  # a seed beyond 64 bits, which the quick reader rounds
+        data = json.loads(line)  # a seed beyond 64 bits, which orjson rounds
     if isinstance(data, dict) and "prompt" in data and "env" in data:
         data = _recorded(data)
     if not (isinstance(data, dict) and isinstance(data.get("env_id"), str) and isinstance(data.get("turns"), list)):
-        raise ParsingFailed("this line holds no trajectory")
+        raise ParsingFailed("the line holds no trajectory")
     return data
 
 
 def facts_of(data: Mapping[str, Any]) -> Facts:
-    """ParsingFailed where a field is missing or of a wrong kind."""
+    """Extract the indexed fields; raise ParsingFailed if one is missing or has the wrong type."""
     try:
         turns = data["turns"]
         last: Mapping[str, Any] = turns[-1] if turns else {}
@@ -81,7 +81,7 @@ def facts_of(data: Mapping[str, Any]) -> Facts:
             rewards=orjson.dumps([turn["reward"] for turn in turns]).decode(),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise ParsingFailed(f"this line holds no trajectory: {type(err).__name__} {err}") from err
+        raise ParsingFailed(f"the line holds no trajectory: {type(err).__name__}: {err}") from err
 
 
 def outcome_of(data: Mapping[str, Any]) -> str:
@@ -99,7 +99,7 @@ def _small(value: Any) -> int:
 
 
 def _recorded(data: Mapping[str, Any]) -> dict[str, Any]:
-    """An episode as `palestra play --record` and the wrapper `Record` write it."""
+    """Convert an episode as written by `palestra play --record` and the `Record` wrapper."""
     turns = []
     shown = data["prompt"]
     for turn in data.get("turns") or ():

@@ -1,4 +1,4 @@
-"""A folder -> the runs below it, and the files of each; nothing outside of it is ever reached."""
+"""Find the runs below a folder and their files, without ever leaving that folder."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ _DEEPEST = 5
 
 
 class NotThere(BadValue):
-    """No such run or file in the folder, as far as a visitor may know."""
+    """The folder has no such run or file, or it may not be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A run: a folder that a command left, or a single file of trajectories."""
+    """Location of a run: a folder written by a command, or a single trajectory file."""
 
-    name: str  # relative to the folder that is shown, with slashes; "." for that folder itself
+    name: str  # path relative to the served folder, with slashes; "." for the folder itself
     path: Path
     is_file: bool = False
 
 
 class Folder:
-    """The folder that is shown."""
+    """The served folder."""
 
     def __init__(self, path: str | Path) -> None:
         try:
             self.path = Path(path).resolve(strict=True)
         except OSError as err:
-            raise BadValue(f"there is no folder {path}") from err
+            raise BadValue(f"no folder {path}") from err
         if not self.path.is_dir():
-            raise BadValue(f"{path} is a file; give the folder it is in")
+            raise BadValue(f"{path} is a file; pass the folder that contains it")
 
     def inside(self, path: Path) -> Path:
-        """`path` with every link followed; NotThere where that leads out."""
+        """Resolve all links in `path`; raise NotFound if it leads out of the folder."""
         try:
             real = path.resolve(strict=True)
-        except (OSError, ValueError, RuntimeError) as err:  # absent, a NUL in the name, a loop of links
-            raise NotThere("there is no such file") from err
+        except (OSError, ValueError, RuntimeError) as err:  # missing, a NUL in the name, or a loop of links
+            raise NotThere("no such file") from err
         if not real.is_relative_to(self.path):
-            raise NotThere("there is no such file")
+            raise NotThere("no such file")
         return real
 
     def run(self, name: str) -> Place:
-        """The run called `name`."""
+        """Return the run called `name`."""
         parts = PurePosixPath(name).parts
         if not name or name.startswith("/") or ".." in parts or "\0" in name or any(p.startswith(".") for p in parts):
-            raise NotThere(f"there is no run {name!r}")
+            raise NotThere(f"no run {name!r}")
         path = self.path.joinpath(*parts)
         try:
             self.inside(path)
         except NotThere as err:
-            raise NotThere(f"there is no run {name!r}") from err
+            raise NotThere(f"no run {name!r}") from err
         if path.is_dir() and _is_run(path):
             return Place(name=name, path=path)
         if path.is_file() and path.name.endswith(ENDINGS) and not _is_run(path.parent):
             return Place(name=name, path=path, is_file=True)
-        raise NotThere(f"there is no run {name!r}")
+        raise NotThere(f"no run {name!r}")
 
     def runs(self) -> list[Place]:
-        """Every run, by name."""
+        """Return all runs by name."""
         return sorted(self._below(self.path, "", 0), key=lambda place: place.name)
 
     def _below(self, folder: Path, prefix: str, depth: int) -> Iterator[Place]:
@@ -76,13 +76,13 @@ class Folder:
         if is_run:
             yield Place(name=prefix or ".", path=folder)
             if depth:
-                return  # what is in a run belongs to it
+                return  # subfolders of a run belong to it
         if depth >= _DEEPEST:
             return
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError:
-            return  # not ours to read
+            return  # no read permission
         for entry in entries:
             name = f"{prefix}/{entry.name}" if prefix else entry.name
             if entry.name.startswith(".") or (is_run and entry.name in _PARTS_OF_A_RUN):
@@ -102,7 +102,7 @@ class Folder:
         return True
 
     def files(self, place: Place) -> list[tuple[str, Path]]:
-        """(name within the run, path) of every file with its episodes, in order."""
+        """Return (name within the run, path) of every trajectory file, in order."""
         if place.is_file:
             return [(place.path.name, place.path)] if self._safe(place.path) else []
         found = [(name, place.path / name) for name in EPISODES if (place.path / name).is_file()]
@@ -116,12 +116,12 @@ class Folder:
         return sorted((name, path) for name, path in found if self._safe(path))
 
     def file(self, place: Place, name: str) -> Path:
-        """One of a run's `files`, every link followed; NotThere where it is none."""
+        """Return the resolved path of one of the run's `files`; raise NotFound for any other name."""
         parts = PurePosixPath(name).parts
         own = place.is_file and name == place.path.name
         listed = not place.is_file and (name in EPISODES or (parts[:1] == (STORED,) and name.endswith(ENDINGS)))
         if not (own or listed) or ".." in parts or "\0" in name:
-            raise NotThere(f"there is no file {name!r} in this run")
+            raise NotThere(f"no file {name!r} in this run")
         return self.inside(place.path if own else place.path.joinpath(*parts))
 
     def _safe(self, path: Path) -> bool:
@@ -132,14 +132,14 @@ class Folder:
         return True
 
     def read(self, path: Path, *, most: int = 64 << 20) -> bytes:
-        """What a small file holds; NotThere where it is absent, outside or larger than `most`."""
+        """Read a small file; raise NotFound if it is missing, outside the folder, or larger than `most`."""
         real = self.inside(path)
         try:
             if not real.is_file() or real.stat().st_size > most:
                 raise NotThere(f"{path.name} cannot be shown")
             return real.read_bytes()
         except OSError as err:
-            raise NotThere(f"{path.name} cannot be read") from err
+            raise NotThere(f"cannot read {path.name}") from err
 
 
 def _is_run(folder: Path) -> bool:

@@ -1,7 +1,7 @@
-"""Who may ask: host names, a token, requests of this page alone, and the headers that keep a browser careful.
+"""Access control of the viewer: host names, token, same-origin checks, and security headers.
 
-A page elsewhere must not read or steer the viewer of somebody who visits it: names that were made to point here are
-refused (DNS rebinding), and whatever changes something needs a header that only our own page can send.
+Web pages of other origins must not read or control the viewer: requests for foreign host names are refused (DNS
+rebinding), and requests that change state need a header that other origins cannot send.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OWN_HEADER = "x-palestra"  # other sites cannot send it without being allowed to, which nobody is
+OWN_HEADER = "x-palestra"  # other origins cannot send this header without CORS permission, which is never granted
 LARGEST = 1 << 20  # bytes of a request
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 POLICY = (
@@ -36,7 +36,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(?::[0-9]+)?")
-_PUBLIC = frozenset({"/style.css", "/icon.svg"})  # what the page that asks for the token needs
+_PUBLIC = frozenset({"/style.css", "/icon.svg"})  # static files of the login page
 _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Palestra</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="/icon.svg">
 <link rel="stylesheet" href="/style.css"></head><body><main class="login"><h1>Palestra</h1>
@@ -47,14 +47,14 @@ _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pa
 
 
 class Guard:
-    """Stands before the application."""
+    """ASGI middleware that checks every request before the application sees it."""
 
     def __init__(self, app: App, *, token: str | None, any_host: bool) -> None:
         self._app = app
         self._token = token
         self._any_host = any_host
         key = (token or "").encode()
-        self._cookie = hmac.new(key, b"palestra view cookie", hashlib.sha256).hexdigest()  # does not tell the token
+        self._cookie = hmac.new(key, b"palestra view cookie", hashlib.sha256).hexdigest()  # does not reveal the token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +65,7 @@ class Guard:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if not self._known_host(headers.get("host", "")):
-            await _answer(send, 421, "this address is not served under that name; open it as localhost")
+            await _answer(send, 421, "this host name is not served; open the viewer as localhost")
             return
         if self._token is not None and not self._allowed(scope, headers):
             await self._ask(scope, send)
@@ -74,7 +74,7 @@ class Guard:
         if problem is not None:
             await _answer(send, *problem)
             return
-        if self._token is not None and "token" in _query(scope):  # out of the address, into a cookie
+        if self._token is not None and "token" in _query(scope):  # move the token from the URL into a cookie
             await _redirect(send, f"palestra_view={self._cookie}; Path=/; HttpOnly; SameSite=Strict")
             return
 
@@ -89,7 +89,7 @@ class Guard:
 
     def _known_host(self, host: str) -> bool:
         if self._any_host:
-            return True  # a token is asked for, and a browser sends the cookie to the name it was set for alone
+            return True  # safe with a token: a browser sends the cookie only to the host it was set for
         match = _HOST.fullmatch(host)
         return match is not None and match[1].lower() in LOOPBACK
 
@@ -110,29 +110,29 @@ class Guard:
         return hmac.compare_digest(shown.encode("latin-1", "replace"), self._cookie.encode())
 
     def _is_token(self, given: bytes) -> bool:
-        return hmac.compare_digest(given, (self._token or "").encode())  # takes as long for any wrong one
+        return hmac.compare_digest(given, (self._token or "").encode())  # constant-time comparison
 
     async def _ask(self, scope: Scope, send: Send) -> None:
         if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
             await _answer(send, 401, _LOGIN, kind="text/html; charset=utf-8")
         else:
-            await _answer(send, 401, "a token is needed: ?token=... once in a browser, or Authorization: Bearer ...")
+            await _answer(send, 401, "a token is required: open ?token=... once in a browser, or send Authorization: Bearer ...")
 
 
 def _foreign(scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """Why a request that could change something is not taken."""
+    """Return why a request that changes state is refused, or None."""
     if scope["method"] in ("GET", "HEAD"):
         return None
     if headers.get("sec-fetch-site", "same-origin") != "same-origin" or OWN_HEADER not in headers:
-        return 403, "only this viewer's own page may do that"
+        return 403, "this request is only accepted from the viewer's own page"
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-        return 403, "only this viewer's own page may do that"
+        return 403, "this request is only accepted from the viewer's own page"
     length = headers.get("content-length", "")
     if not length.isdigit():
-        return 411, "say how long the request is"
+        return 411, "the request needs a Content-Length header"
     if int(length) > LARGEST:
-        return 413, f"a request has at most {LARGEST:,} bytes"
+        return 413, f"a request may have at most {LARGEST:,} bytes"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Facts of episodes -> a small database in the cache folder that lists, filters and finds them. Never in the runs."""
+"""SQLite index of episodes for listing, filtering and lookup; stored in the cache folder, never in the runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palestra.errors import BadValue
 from palestra.viewer.facts import OUTCOMES, Facts
 from palestra.viewer.lines import Spot
 
-FORMAT = 3  # another one is built anew
+FORMAT = 3  # an index of another format is rebuilt
 PAGE = 50
 COLUMNS = [item.name for item in fields(Facts)]
 SORTS = {
@@ -53,12 +53,12 @@ PRAGMA user_version = {FORMAT};
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """How far a file has been read."""
+    """Indexing state of a file."""
 
     inode: int
     size: int
     mtime: int
-    head: bytes  # its first bytes: another beginning is another file
+    head: bytes  # first bytes of the file, to detect that it was replaced
     done: int
     lines: int
     bad: int = 0  # lines that hold no trajectory
@@ -71,7 +71,7 @@ _of_state = attrgetter(*(item.name for item in fields(FileState)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which episodes of a run."""
+    """Filter for the episodes of a run."""
 
     env: str = ""
     outcome: str = ""
@@ -84,10 +84,10 @@ class Filter:
 
     def __post_init__(self) -> None:
         if self.outcome and self.outcome not in OUTCOMES:
-            raise BadValue(f"an outcome is one of {', '.join(OUTCOMES)}, got {self.outcome!r}")
+            raise BadValue(f"`outcome` must be one of {', '.join(OUTCOMES)}; got {self.outcome!r}")
 
     def where(self, run: str) -> tuple[str, list[Any]]:
-        """As a condition and its values."""
+        """Return the SQL condition and its parameters."""
         parts, values = ["run = ?"], [run]
         exact = {"env": self.env, "outcome": self.outcome, "ending": self.ending, "seed": self.seed}
         given: list[tuple[str, Any]] = [(f"{name} = ?", value) for name, value in exact.items() if value]
@@ -105,7 +105,7 @@ class Filter:
 
 
 class Index:
-    """The database of a folder; one thread writes, any may read."""
+    """Database of a folder; one thread writes, any thread may read."""
 
     def __init__(self, folder: Path) -> None:
         key = hashlib.sha256(str(folder).encode()).hexdigest()[:20]
@@ -116,7 +116,7 @@ class Index:
         self._lock = threading.Lock()
         try:
             self._prepare()
-        except sqlite3.DatabaseError:  # damaged: it can be made again
+        except sqlite3.DatabaseError:  # damaged: rebuild it
             for name in (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
                 name.unlink(missing_ok=True)
             self._local = threading.local()
@@ -130,7 +130,7 @@ class Index:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """This thread's connection."""
+        """Connection of the current thread."""
         found: sqlite3.Connection | None = getattr(self._local, "db", None)
         if found is None:
             found = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
@@ -139,7 +139,7 @@ class Index:
             found.row_factory = sqlite3.Row
             found.execute("PRAGMA journal_mode = WAL")
             found.execute("PRAGMA synchronous = NORMAL")
-            found.execute("PRAGMA cache_size = -8000")  # KiB a connection
+            found.execute("PRAGMA cache_size = -8000")  # KiB per connection
             self._local.db = found
         return found
 
@@ -156,7 +156,7 @@ class Index:
         return None if row is None else FileState(**{k: row[k] for k in row.keys() if k not in ("run", "file")})  # noqa: SIM118
 
     def add(self, run: str, file: str, state: FileState, rows: Iterable[tuple[int, Spot, Facts]]) -> None:
-        """The next episodes of a file, and how far that is; both or neither."""
+        """Store the next episodes of a file and its state in one transaction."""
         db = self.db
         marks = ", ".join("?" * (6 + len(COLUMNS)))
         with _transaction(db):
@@ -169,7 +169,7 @@ class Index:
             )
 
     def forget(self, run: str, file: str | None = None) -> None:
-        """Everything of a run, or of one file of it."""
+        """Delete the entries of a run, or of one of its files."""
         condition, values = ("run = ?", (run,)) if file is None else ("run = ? AND file = ?", (run, file))
         db = self.db
         with _transaction(db):
@@ -177,13 +177,13 @@ class Index:
                 db.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608  # both from above
 
     def known(self) -> list[tuple[str, str]]:
-        """(run, file) of all that was read."""
+        """Return (run, file) of all indexed files."""
         return [(row[0], row[1]) for row in self.db.execute("SELECT run, file FROM files")]
 
     # Reading
 
     def progress(self, run: str) -> dict[str, Any]:
-        """How much of a run has been read."""
+        """Return how much of a run has been indexed."""
         row = self.db.execute(
             "SELECT sum(lines - bad), sum(bad), sum(done), sum(size), count(*) FROM files WHERE run = ?", (run,)
         ).fetchone()
@@ -195,11 +195,11 @@ class Index:
         return found | {"errors": [f"{file}: {error}" for file, error in errors]}
 
     def counts(self) -> dict[str, int]:
-        """Episodes a run."""
+        """Return the number of episodes per run."""
         return {r[0]: r[1] for r in self.db.execute("SELECT run, sum(lines - bad) FROM files GROUP BY run")}
 
     def facets(self, run: str) -> dict[str, list[dict[str, Any]]]:
-        """What can be filtered for, with counts; counted anew when more has been read."""
+        """Return the filter values of a run with their counts; recomputed when more has been indexed."""
         mark = tuple(self.db.execute("SELECT sum(lines), sum(done) FROM files WHERE run = ?", (run,)).fetchone())
         kept = self._facets.get(run)
         if kept is not None and kept[0] == mark:
@@ -216,9 +216,9 @@ class Index:
         return found
 
     def list(self, run: str, wanted: Filter, *, sort: str = "first", page: int = 0) -> dict[str, Any]:
-        """A page of episodes, and figures of all that fit."""
+        """Return one page of matching episodes, and totals over all matching episodes."""
         if sort not in SORTS:
-            raise BadValue(f"episodes are sorted by {', '.join(SORTS)}; got {sort!r}")
+            raise BadValue(f"`sort` must be one of {', '.join(SORTS)}; got {sort!r}")
         where, values = wanted.where(run)
         total = self.db.execute(
             f"SELECT {_TOTALS} FROM episodes WHERE {where}",  # noqa: S608  # conditions from Filter, values apart
@@ -238,7 +238,7 @@ class Index:
         return None if row is None else Spot(*row)
 
     def neighbours(self, run: str, file: str, n: int, wanted: Filter) -> dict[str, str | None]:
-        """The episodes before and after, of those that fit."""
+        """Return the previous and the next matching episode."""
         where, values = wanted.where(run)
         found: dict[str, str | None] = {}
         for name, sign, order in (("before", "<", "DESC"), ("after", ">", "ASC")):
@@ -251,14 +251,14 @@ class Index:
         return found
 
     def same_task(self, env: str, seed: str, *, most: int = 40) -> Sequence[dict[str, Any]]:
-        """Episodes of one task, in all runs."""
+        """Return the episodes of one task over all runs."""
         rows = self.db.execute(
             "SELECT * FROM episodes WHERE env = ? AND seed = ? ORDER BY run, file, n LIMIT ?", (env, seed, most)
         )
         return [_shown(row) for row in rows]
 
     def batch(self, run: str, step: int) -> Sequence[Mapping[str, Any]]:
-        """What a training step learned from, in order: all its episodes that were played to an end."""
+        """Return the finished episodes of a training step, in order."""
         rows = self.db.execute(
             "SELECT file, n, env, seed, grp, rewards FROM episodes "
             "WHERE run = ? AND step = ? AND turns > 0 AND error IS NULL AND outcome != 'unfinished' ORDER BY file, n",
@@ -284,7 +284,7 @@ def _shown(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def _place() -> Path:
-    """A folder that can be written: the cache, or a temporary one where there is none."""
+    """Return a writable folder: the cache folder, or a temporary one."""
     folder = cache_folder() / "viewer"
     try:
         folder.mkdir(parents=True, exist_ok=True)

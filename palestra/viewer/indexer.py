@@ -1,4 +1,4 @@
-"""Keeps the index level with the files, in a thread: what is looked at first, then the rest, then what is new."""
+"""Background thread that keeps the index up to date: the run being viewed first, then all others, then new data."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from palestra.viewer.folder import Folder, NotThere, Place
 from palestra.viewer.index import FileState, Index
 from palestra.viewer.lines import Line, Spot, scan
 
-PAUSE = 1.0  # seconds between two looks at the files
-BATCH_SECONDS = 0.4  # what was read is shown at least this often
+PAUSE = 1.0  # seconds between two scans of the folder
+BATCH_SECONDS = 0.4  # maximum seconds between two commits
 BATCH_ROWS = 2000
-HEAD = 256  # bytes; another beginning is another file
-UNREAD = -1  # as the time of a file's last change: there is more to read
+HEAD = 256  # bytes; a different head means a different file
+UNREAD = -1  # stored as modification time of a file that is not fully read
 _log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """`wake(run)` says that somebody is looking at a run."""
+    """Indexing thread; `wake(run)` gives priority to the run that a user views."""
 
     def __init__(self, folder: Folder, index: Index) -> None:
         self.folder = folder
         self.index = index
         self.places: list[Place] = []
-        self.versions: dict[str, int] = {}  # grows when something of a run was read
+        self.versions: dict[str, int] = {}  # incremented when more of a run has been indexed
         self._busy: set[str] = set()
         self._level_once: set[str] = set()
         self._wanted: list[str] = []
@@ -47,7 +47,7 @@ class Indexer:
         self._thread.start()
 
     def stop(self) -> None:
-        """May be called twice, and before `start`."""
+        """Stop the thread; may be called twice, and before `start`."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -62,12 +62,12 @@ class Indexer:
         self._wake.set()
 
     def seen(self) -> list[Place]:
-        """The runs as the last look found them."""
+        """Runs found by the last scan."""
         self._first.wait(5)
         return self.places
 
     def reading(self, run: str) -> bool:
-        """Is there more of a run than what was read?"""
+        """Return whether a run has data that is not indexed yet."""
         return run in self._busy or run not in self._level_once
 
     def _run(self) -> None:
@@ -79,16 +79,16 @@ class Indexer:
                 if self._claim():
                     self._level()
                 else:
-                    self._level_once.update(place.name for place in self.places)  # another process reads them
+                    self._level_once.update(place.name for place in self.places)  # another process writes the index
             except (OSError, sqlite3.Error) as err:
-                _log.warning("the index could not be brought up to date: %s", err)
+                _log.warning("could not update the index: %s", err)
             took = monotonic() - began
-            self._wake.wait(max(PAUSE, 3 * took))  # a folder with very many files is not looked at all the time
+            self._wake.wait(max(PAUSE, 3 * took))  # scan large folders less often
             self._wake.clear()
-            self._stop.wait(0.2)  # many requests are one reason to look
+            self._stop.wait(0.2)  # merge many wake-ups into one scan
 
     def _claim(self) -> bool:
-        """One process writes an index; another that shows the same folder reads what it wrote."""
+        """Lock the index for writing; other viewers of the same folder only read it."""
         if self._lock is None:
             handle = os.open(self.index.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -110,7 +110,7 @@ class Indexer:
                 self._announce(name, behind)
             for i, (file, path) in enumerate(behind):
                 if self._wanted and self._wanted[-1] != name and waiting.get(self._wanted[-1]):
-                    waiting[name] = behind[i:]  # somebody looks elsewhere: that first
+                    waiting[name] = behind[i:]  # the user switched to another run: index that first
                     break
                 self._read(name, file, path)
                 if self._stop.is_set():
@@ -125,11 +125,11 @@ class Indexer:
                     self._changed(run)
 
     def _behind(self, run: str, files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-        """Those with something new."""
+        """Return the files with new data."""
         return [(file, path) for file, path in files if self.is_behind(run, file, path)]
 
     def is_behind(self, run: str, file: str, path: Path) -> bool:
-        """Is there something in a file that was not read yet?"""
+        """Return whether a file has data that is not indexed yet."""
         known = self.index.state(run, file)
         try:
             now = path.stat()
@@ -138,7 +138,7 @@ class Indexer:
         return known is None or (known.inode, known.size, known.mtime) != (now.st_ino, now.st_size, now.st_mtime_ns)
 
     def _announce(self, run: str, files: list[tuple[str, Path]]) -> None:
-        """Make the sizes known before the long reading, so that its progress can be shown."""
+        """Store the file sizes first, so that progress can be shown."""
         self._busy.add(run)
         for file, path in files:
             if self.index.state(run, file) is None:
@@ -149,7 +149,7 @@ class Indexer:
         self._changed(run)
 
     def _read(self, run: str, file: str, path: Path) -> None:
-        """What of a file is new; all of it where it is not the one that was read before."""
+        """Index the new part of a file, or all of it if the file was replaced."""
         try:
             path = self.folder.inside(path)
             now = _look(path)
@@ -160,7 +160,7 @@ class Indexer:
                 self.index.forget(run, file)
             self._add_lines(run, file, path, now)
         except (OSError, NotThere):
-            return  # it has gone; the next look will tell
+            return  # the file is gone; the next scan removes it
         self._changed(run)
 
     def _add_lines(self, run: str, file: str, path: Path, state: FileState) -> None:
@@ -191,7 +191,7 @@ class Indexer:
 
 
 def _size(files: list[tuple[str, Path]]) -> int:
-    """Of all of them together: small runs need not wait for large ones."""
+    """Return the total size of the files; small runs are indexed first."""
     found = 0
     for _, path in files:
         with suppress(OSError):
@@ -200,7 +200,7 @@ def _size(files: list[tuple[str, Path]]) -> int:
 
 
 def _look(path: Path) -> FileState:
-    """A file as it is, before any of it was read."""
+    """Return the state of a file before indexing."""
     with path.open("rb") as file:
         now = os.fstat(file.fileno())
         head = file.read(HEAD)
@@ -208,12 +208,12 @@ def _look(path: Path) -> FileState:
 
 
 def _same(known: FileState, now: FileState) -> bool:
-    """Has the file only grown?"""
+    """Return whether the file has only grown since it was indexed."""
     return known.inode == now.inode and now.head.startswith(known.head) and known.done <= now.size
 
 
 def _facts(line: Line) -> Facts | None:
-    """None where the line holds no episode."""
+    """Extract the indexed fields, or None if the line holds no episode."""
     try:
         return None if line.data is None else facts_of(parse(line.data))
     except ParsingFailed:

@@ -1,4 +1,4 @@
-"""A file of JSON lines, plain or gzip -> where each line is, and any one line again, without reading the rest."""
+"""Random access to the lines of plain or gzip-compressed JSON Lines files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import BinaryIO
 from palestra.errors import ParsingFailed
 
 CHUNK = 1 << 20
-LONGEST = 64 << 20  # of a line; a longer one is passed over, so that no file can fill the memory
+LONGEST = 64 << 20  # bytes per line; longer lines are skipped to bound memory
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a line is: `inner` bytes into what the gzip member at `offset` unpacks to; 0 in plain files."""
+    """Position of a line: `inner` bytes into the decompressed gzip member at `offset` (0 in plain files)."""
 
     offset: int
     inner: int
@@ -26,19 +26,19 @@ class Spot:
 @dataclass(frozen=True, slots=True)
 class Line:
     spot: Spot
-    data: bytes | None  # None: too long
-    resume: int | None  # a reading that begins at this byte goes on after this line; None: only from further back
+    data: bytes | None  # None if too long
+    resume: int | None  # byte from which reading continues after this line, if it is a gzip member boundary
 
 
 def scan(path: Path, start: int = 0) -> Iterator[Line]:
-    """Every whole line from byte `start` on, which is 0 or a `resume`; a half line at the end is left for later."""
+    """Yield every complete line from byte `start` (0 or a `resume` value); a partial last line is skipped."""
     with path.open("rb") as file:
         file.seek(start)
         yield from (_packed if path.suffix == ".gz" else _plain)(file, start)
 
 
 def read(path: Path, spot: Spot) -> bytes:
-    """The line at `spot`."""
+    """Read the line at `spot`."""
     with path.open("rb") as file:
         file.seek(spot.offset)
         if path.suffix != ".gz":
@@ -53,12 +53,12 @@ def read(path: Path, spot: Spot) -> bytes:
                 if len(data) == spot.length:
                     break
     if len(data) != spot.length:
-        raise ParsingFailed(f"{path.name} has become shorter")
+        raise ParsingFailed(f"{path.name} was truncated")
     return data
 
 
 def _plain(file: BinaryIO, start: int) -> Iterator[Line]:
-    held, at, dropped = b"", start, 0  # `at` is where `held` begins; `dropped` counts bytes of a line that is too long
+    held, at, dropped = b"", start, 0  # `at` is the offset of `held`; `dropped` counts the bytes of a line that is too long
     while piece := file.read(CHUNK):
         *whole, held = (held + piece).split(b"\n")
         for data in whole:
@@ -70,7 +70,7 @@ def _plain(file: BinaryIO, start: int) -> Iterator[Line]:
 
 
 def _packed(file: BinaryIO, start: int) -> Iterator[Line]:
-    held, spot, dropped = b"", (start, 0), 0  # `spot` is where `held` begins
+    held, spot, dropped = b"", (start, 0), 0  # `spot` is the position of `held`
     for member, inner, piece, ended in _unpacked(file, start):
         *whole, rest = piece.split(b"\n")
         for i, part in enumerate(whole):
@@ -87,9 +87,9 @@ def _packed(file: BinaryIO, start: int) -> Iterator[Line]:
 
 
 def _unpacked(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes, int | None]]:
-    """Pieces of what a gzip file holds, up to where it is cut off.
+    """Yield decompressed chunks of a gzip file, up to a truncated end.
 
-    Each comes with where its member begins, how much of that was before it, and, with the last one, where it ends.
+    Each comes with the offset of its member, the bytes of the member before it, and, for the last one, the member's end.
     """
     unpacker = zlib.decompressobj(wbits=31)
     member = position = start

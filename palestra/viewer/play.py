@@ -1,4 +1,4 @@
-"""A person plays a registered environment in the browser; a finished episode is kept as a trajectory."""
+"""Play registered environments in the browser; finished episodes can be saved as trajectories."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from palestra.viewer.folder import SETTINGS, STORED, Folder, NotThere
 from palestra.viewer.rendering import View, drawn
 from palestra.viewer.shown import episode
 
-HOME = "played"  # the run that keeps what was played here
+HOME = "played"  # run that stores the saved episodes
 FILE = "episodes.jsonl"
-MOST = 16  # games at once; the one that was left alone the longest gives way
-LONGEST = 100_000  # characters of a move
+MOST = 16  # concurrent games; the least recently used one is dropped
+LONGEST = 100_000  # maximum characters of an action
 
 
 @dataclass(slots=True, kw_only=True)
 class Game:
-    """One episode in play."""
+    """One episode in progress."""
 
     env_id: str
     env: Env
@@ -41,9 +41,9 @@ class Game:
     started: float
     began: float
     turns: list[Turn] = field(default_factory=list)
-    views: list[View | None] = field(default_factory=list)  # before each turn, and now
-    helped: int = 0  # moves that the expert or the random player proposed
-    saved: str | None = None  # where it was kept
+    views: list[View | None] = field(default_factory=list)  # drawing before each turn, and of the current state
+    helped: int = 0  # actions proposed by the expert or the random player
+    saved: str | None = None  # where it was saved
     lock: threading.Lock = field(default_factory=threading.Lock)
     used: float = 0.0
     clock: float = 0.0
@@ -69,7 +69,7 @@ class Game:
 
 
 class Table:
-    """The games that are being played."""
+    """The games in progress."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -77,7 +77,7 @@ class Table:
         self._lock = threading.Lock()
 
     def envs(self) -> list[dict[str, Any]]:
-        """What can be played."""
+        """List the environments that can be played."""
         found = []
         for env_id in list_envs():
             spec = get_registered_spec(env_id)
@@ -85,7 +85,7 @@ class Table:
         return found
 
     def start(self, env_id: str, seed: int | None) -> str:
-        """Begin a game; the name it goes by. Only registered ids, only as they are registered."""
+        """Start a game and return its name; only registered ids with their registered keywords."""
         env = make(get_registered_spec(env_id).id)
         observation, info = env.reset(seed=seed)
         now = perf_counter()
@@ -116,13 +116,13 @@ class Table:
             return self._shown(name, game)
 
     def move(self, name: str, text: str, *, box: bool) -> dict[str, Any]:
-        """Take an action; with `box` it is put into a box, where the environment reads one and it has none."""
+        """Take an action; with `box`, wrap it in \\boxed{} if the environment expects that and it is missing."""
         if len(text) > LONGEST:
-            raise BadValue(f"a move has at most {LONGEST:,} characters")
+            raise BadValue(f"an action may have at most {LONGEST:,} characters")
         game = self._game(name)
         with game.lock:
             if game.over:
-                raise BadValue("the episode is over; begin another")
+                raise BadValue("the episode is over; start another")
             if box and _boxes(game.env) and last_boxed(text) is None:
                 text = boxed(text.strip())
             thought = perf_counter()
@@ -145,32 +145,32 @@ class Table:
             return self._shown(name, game)
 
     def propose(self, name: str, player: str) -> str | None:
-        """What the expert or the random player would do; None where there is no such player."""
+        """Return the action of the expert or the random player, or None if there is no such player."""
         game = self._game(name)
         with game.lock:
             if game.over:
-                raise BadValue("the episode is over; begin another")
+                raise BadValue("the episode is over; start another")
             choose: Callable[[], str | None] = game.env.expert_action
             if player == "random":
                 choose = game.env.sample_random_action
             elif player != "expert":
-                raise BadValue(f"the expert or the random player can be asked, not {player!r}")
+                raise BadValue(f"`player` must be expert or random; got {player!r}")
             text = choose()
             game.helped += text is not None
             return text
 
     def save(self, name: str) -> dict[str, Any]:
-        """Keep a finished episode in the run `played`."""
+        """Save a finished episode to the run `played`."""
         game = self._game(name)
         with game.lock:
             if not game.over:
-                raise BadValue("the episode is not over yet; only whole ones are kept")
+                raise BadValue("only finished episodes can be saved")
             if game.saved is None:
                 game.saved = self._keep(game.trajectory())
             return self._shown(name, game)
 
     def close(self) -> None:
-        """End all games."""
+        """Close all games."""
         with self._lock:
             games, self._games = list(self._games.values()), {}
         for game in games:
@@ -183,7 +183,7 @@ class Table:
             self.folder.inside(home / STORED)
             path = home / STORED / FILE
             if path.is_symlink():
-                raise StoreFailed(f"{path} is a link; nothing is written through it")
+                raise StoreFailed(f"{path} is a symbolic link; refusing to write through it")
             settings = home / SETTINGS
             if not settings.exists():
                 said = {"kind": "play", "versions": {"palestra": __version__}, "command": ["palestra", "view"]}
@@ -193,14 +193,14 @@ class Table:
             with path.open("rb") as file:
                 lines = sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
         except (OSError, NotThere) as err:
-            raise StoreFailed(f"the episode could not be kept in {home}: {err}") from err
+            raise StoreFailed(f"could not save the episode in {home}: {err}") from err
         return f"{STORED}/{FILE}:{lines - 1}"
 
     def _game(self, name: str) -> Game:
         with self._lock:
             game = self._games.get(name)
             if game is None:
-                raise NotThere("this game is gone: the viewer was started anew, or others took its place")
+                raise NotThere("this game no longer exists: the viewer was restarted, or newer games replaced it")
             game.used = monotonic()
             return game
 
@@ -220,15 +220,15 @@ class Table:
         }
 
     def drawing(self, name: str, n: int) -> bytes:
-        """The picture the environment drew of its state before turn `n`."""
+        """Return the image of the state before turn `n`."""
         views = self._game(name).views
         view = views[n] if 0 <= n < len(views) else None
         if view is None or view.image is None:
-            raise NotThere("there is no such picture")
+            raise NotThere("no such image")
         return view.image
 
     def picture_of(self, name: str) -> dict[str, Any]:
-        """The stored form of a game, for its pictures."""
+        """Return the stored form of a game, for its images."""
         game = self._game(name)
         with game.lock:
             return to_json(game.trajectory())
@@ -237,7 +237,7 @@ class Table:
 def _example(env: Env) -> str:
     try:
         return env.example_action()
-    except BadValue:  # it shows none
+    except BadValue:  # the environment has no example action
         return ""
 
 

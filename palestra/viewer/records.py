@@ -1,4 +1,4 @@
-"""The folder of a run -> what it says about itself: settings, figures over steps, how it went. Parts of it may lack."""
+"""Read the settings, metrics and results of a run from its folder; any part may be missing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 from palestra.viewer.folder import EPISODES, METRICS, SETTINGS, STORED, SUMMARY, Folder, NotThere, Place
 
-POINTS = 1500  # of a curve, at most; more are averaged
-KEPT = 60  # files that were read
-LIVE = 120.0  # seconds without news after which a run is no longer taken to be running
+POINTS = 1500  # maximum points per curve; more are averaged
+KEPT = 60  # files whose content is cached
+LIVE = 120.0  # seconds without a change after which a run counts as stopped
 SPARK = 40
 _RATE = {"success": "success", "low": "success_low", "high": "success_high"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A run as its files tell it."""
+    """Settings, metrics and results of a run."""
 
     place: Place
     settings: Mapping[str, Any] = field(default_factory=dict)  # run.json
@@ -37,7 +37,7 @@ class Record:
 
     @property
     def kind(self) -> str:
-        """ "train", "eval", "play", or "episodes" where nobody says."""
+        """Kind of run: "train", "eval", "play", or "episodes" if unknown."""
         named = self.settings.get("kind")
         if isinstance(named, str) and named in ("train", "eval", "play"):
             return named
@@ -55,7 +55,7 @@ class Record:
 
     @property
     def done(self) -> int:
-        """Training steps that were made, or episodes that have a result."""
+        """Completed training steps, or episodes with a result."""
         if self.kind == "eval":
             return _int(self.result.get("episodes"))
         return int(self.rows[-1]["step"]) + 1 if self.rows else 0
@@ -66,14 +66,14 @@ class Record:
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """The last line of an evaluation's table."""
+        """Total row of an evaluation's table."""
         table = self.summary.get("table") if isinstance(self.summary, dict) else None
         total = table.get("total") if isinstance(table, dict) else None
         return total if isinstance(total, dict) else {}
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """What an evaluation was to play."""
+        """Plan of an evaluation."""
         found = self.settings.get("plan")
         return found if isinstance(found, dict) else {}
 
@@ -86,7 +86,7 @@ class Record:
 
     @property
     def player(self) -> str:
-        """The model that was trained, or whoever was evaluated."""
+        """The trained model or the evaluated agent."""
         agent = self.plan.get("agent", self.settings.get("agent"))
         return _text(self.config.get("model", agent.get("name") if isinstance(agent, dict) else agent))
 
@@ -101,7 +101,7 @@ class Record:
         return _live(self.kind, self.finished, self.updated)
 
     def card(self) -> dict[str, Any]:
-        """What the list of runs shows."""
+        """Return the fields shown in the list of runs."""
         found = {
             "name": self.place.name,
             "kind": self.kind,
@@ -126,7 +126,7 @@ class Record:
         return found
 
     def curves(self) -> dict[str, Any]:
-        """Every figure over steps, tokens and time, thinned; evaluations and horizon stages beside them."""
+        """Return all metrics over steps, tokens and time, downsampled, with evaluations and horizon stages."""
         return {
             "name": self.place.name,
             "done": self.done,
@@ -138,7 +138,7 @@ class Record:
         }
 
     def _placed(self, rows: Sequence[Mapping[str, Any]], *, after: bool) -> list[dict[str, Any]]:
-        """Figures with where they stand: a step's episodes are sampled before it learns, its evaluation comes after."""
+        """Return rows with their x positions: episodes are sampled before the update, evaluations follow it."""
         spent = self._spent()
         found = []
         for row in rows:
@@ -153,7 +153,7 @@ class Record:
         return found
 
     def _spent(self) -> dict[int, tuple[float, float]]:
-        """Steps made -> tokens sampled and seconds spent by then."""
+        """Return cumulative tokens and seconds per completed step."""
         episodes = _int(self.config.get("episodes"))
         found = {0: (0.0, 0.0)}
         tokens = seconds = 0.0
@@ -169,7 +169,7 @@ class Record:
         return found
 
     def _stages(self) -> list[dict[str, Any]]:
-        """Where another horizon came into force."""
+        """Return the steps at which the horizon changes."""
         found: list[dict[str, Any]] = []
         spent = self._spent()
         for row in self.steps:
@@ -181,7 +181,7 @@ class Record:
 
 
 class Records:
-    """Reads records, and reads again only what has changed."""
+    """Read run summaries, and reread only files that have changed."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -202,7 +202,7 @@ class Records:
         )
 
     def card(self, place: Place) -> dict[str, Any]:
-        """What the list of runs shows; small, so those of all runs are kept."""
+        """Return the list entry of a run; cached for all runs because it is small."""
         version = self.version(place)
         kept = self._cards.get(place.name)
         if kept is None or kept[0] != version:
@@ -212,7 +212,7 @@ class Records:
         return {**found, "updated": updated, "live": _live(found["kind"], found["finished"], updated)}
 
     def version(self, place: Place) -> str:
-        """Changes when the record does."""
+        """Return a value that changes when the summary changes."""
         names = (SETTINGS, METRICS, SUMMARY)
         return "-".join(str(_mark(place.path / name)) for name in names) if not place.is_file else ""
 
@@ -270,7 +270,7 @@ def _json(data: bytes) -> Any:
 
 
 def _rows(data: bytes) -> list[dict[str, Any]]:
-    """Full lines with a step; what follows a half line is left out."""
+    """Return the rows with a step, up to a partial line."""
     found = []
     for line in data.split(b"\n"):
         row = _json(line)
@@ -282,7 +282,7 @@ def _rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most POINTS rows: neighbours become their mean."""
+    """Downsample to at most POINTS rows by averaging neighbours."""
     if len(rows) <= POINTS:
         return rows
     found = []
@@ -298,7 +298,7 @@ def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """A list a figure; None where a row lacks it."""
+    """Return one list per metric, with None where a row has no value."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 

@@ -1,8 +1,8 @@
-"""A stored episode -> its states as the environment draws them for people, by playing its actions once more.
+"""Render the states of a stored episode by replaying its actions.
 
-What is drawn is not stored, but the same seed and actions give the same states; that they did is checked against the
-stored observations, and where they do not nothing is shown. Only registered environments are made, with keywords that
-cannot name a file, and only those that can draw.
+Renderings are not stored; the same seed and actions reproduce the states. The replay is checked against the stored
+observations, and nothing is shown if they differ. Only registered environments with a renderer are created, and only
+with keywords that cannot name a file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from palestra.registry import get_registered_spec, make
 from palestra.types import Observation
 from palestra.viewer.folder import NotThere
 
-MOST = 500  # turns that are played again
+MOST = 500  # maximum turns to replay
 LONGEST = 20.0  # seconds
 KEPT = 4  # episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A state: a PNG, or text."""
+    """Rendering of a state: PNG bytes or text."""
 
     text: str | None = None
     image: bytes | None = None
@@ -36,7 +36,7 @@ class View:
 
 
 def drawn(env: Env) -> View | None:
-    """How `env` looks now; None where it does not draw."""
+    """Return the rendering of the current state, or None if the environment has no renderer."""
     image = env.render("image")
     if isinstance(image, bytes):
         return View(image=image)
@@ -45,14 +45,14 @@ def drawn(env: Env) -> View | None:
 
 
 class Renderings:
-    """Draws episodes, and keeps the last few for their pictures."""
+    """Render episodes and cache the most recent ones."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], list[View]] = {}
         self._lock = threading.Lock()
 
     def of(self, run: str, at: str, data: Mapping[str, Any]) -> list[View]:
-        """A view before each turn, and one of the end; BadValue says why there are none."""
+        """Return a rendering before each turn and of the final state; raise BadValue if it cannot be rendered."""
         found = replay(data)
         with self._lock:
             self._kept[run, at] = found
@@ -65,19 +65,19 @@ class Renderings:
             views = self._kept.get((run, at), [])
         image = views[n].image if 0 <= n < len(views) else None
         if image is None:
-            raise NotThere("there is no such picture; let the episode be drawn again")
+            raise NotThere("no such image; render the episode again")
         return image
 
 
 def replay(data: Mapping[str, Any]) -> list[View]:
-    """The states of a stored episode; BadValue where they cannot be had again."""
+    """Replay a stored episode and return its renderings; raise BadValue if it cannot be replayed."""
     kwargs = data.get("kwargs") or {}
     if not all(value is None or isinstance(value, (bool, int, float)) for value in kwargs.values()):
-        raise BadValue("it was played with keywords that are not taken from a file")
+        raise BadValue("its keywords are not accepted from a file")
     turns = data["turns"][:MOST]
     seed = data.get("seed")
     if not isinstance(seed, int):
-        raise BadValue("its seed is not known")
+        raise BadValue("its seed is unknown")
     shown = [turn["observation"] for turn in turns] + [data["final_observation"]]
     env = make(get_registered_spec(data["env_id"]).id, **kwargs)
     try:
@@ -91,7 +91,7 @@ def _states(env: Env, seed: int, actions: Sequence[str], shown: Sequence[Any]) -
     observation, _ = env.reset(seed=seed)
     first = drawn(env)
     if first is None:
-        raise BadValue("this environment draws nothing beside its observations")
+        raise BadValue("this environment has no renderer")
     views = [first]
     for i, action in enumerate(actions):
         _same(observation, shown[i], i)
@@ -103,11 +103,11 @@ def _states(env: Env, seed: int, actions: Sequence[str], shown: Sequence[Any]) -
 
 
 def _same(now: Observation, stored: Any, turn: int) -> None:
-    """Pictures are compared by the words beside them."""
+    """Compare observations; those with images are compared by their text."""
     if _words(now) != _words(stored):
         raise BadValue(
-            f"the environment shows something else than was stored in turn {turn + 1}: it was wrapped (tools, history) "
-            "or is of another version"
+            f"the observation of turn {turn + 1} differs from the stored one: the environment was wrapped (tools, "
+            "history) or has another version"
         )
 
 

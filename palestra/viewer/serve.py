@@ -1,4 +1,4 @@
-"""Listens, and shows a folder until it is told to stop."""
+"""Run the viewer's web server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def serve(
     token: str | None = None,
     ready: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Show `folder` at `host`; `ready` is told the address. Without a token only this machine is let in."""
+    """Serve `folder` at `host` until interrupted and call `ready` with the URL; other machines need a token."""
     near = is_loopback(host)
     if not near and not token:
         raise BadValue(
-            f"others could read everything in {folder} at {host}: give them a secret with --token "
-            "(or PALESTRA_VIEW_TOKEN), or leave --host out"
+            f"--host {host} would expose everything in {folder} to other machines: set a secret with --token "
+            "(or PALESTRA_VIEW_TOKEN), or omit --host"
         )
     uvicorn = require("uvicorn", extra="viewer")
     app = create_app(folder, token=token or None, any_host=not near)

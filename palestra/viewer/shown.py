@@ -1,4 +1,4 @@
-"""The stored data of an episode -> what the page shows: turns, rewards and returns, boards, tools, times."""
+"""Convert a stored episode to the JSON that the episode page shows: turns, rewards, returns, boards, tools, times."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from palestra.errors import ParsingFailed
 from palestra.viewer.facts import outcome_of
 
 PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-_TOLD_APART = frozenset({"suffix", "tool_calls", "use_tool", "tools", "tool_form"})  # of `info`: shown in other ways
+_TOLD_APART = frozenset({"suffix", "tool_calls", "use_tool", "tools", "tool_form"})  # keys of `info` that are shown elsewhere on the page
 
 
 def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float] | None) -> dict[str, Any]:
-    """Everything but the tokens; ParsingFailed where `data` is no trajectory."""
+    """Return everything but the tokens; raise ParsingFailed if `data` is not a trajectory."""
     try:
         turns = data["turns"]
         to_go = returns_to_go([float(turn["reward"]) for turn in turns], gamma)
@@ -52,27 +52,27 @@ def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float
             "final": _observation(data["final_observation"], before, len(turns)),
         }
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise ParsingFailed(f"this episode cannot be shown: {type(err).__name__} {err}") from err
+        raise ParsingFailed(f"cannot show this episode: {type(err).__name__}: {err}") from err
 
 
 def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
-    """An image of an observation, and its kind; only kinds that cannot carry scripts."""
+    """Return an image of an observation and its media type; only types that cannot contain scripts."""
     try:
         turns = data["turns"]
         observation = turns[turn]["observation"] if 0 <= turn < len(turns) else data["final_observation"]
         raw = base64.b64decode(observation[part]["base64"])
     except (KeyError, TypeError, IndexError, binascii.Error) as err:
-        raise ParsingFailed("there is no such picture") from err
+        raise ParsingFailed("no such image") from err
     for magic, kind in PICTURES.items():
         if raw.startswith(magic):
             return raw, kind
     if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
         return raw, "image/webp"
-    raise ParsingFailed("this picture is of no kind that is shown (PNG, JPEG, GIF, WebP)")
+    raise ParsingFailed("unsupported image type; PNG, JPEG, GIF and WebP are supported")
 
 
 def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What `reset` said is not stored; where the prompt ends in lines of the next board's shape, they are the board."""
+    """Find the first board, which is not stored: the end of the prompt, if it has the shape of the next board."""
     if not turns or not isinstance(turns[0]["observation"], str):
         return {}
     shape = turns[0]["info"].get("suffix")
@@ -84,7 +84,7 @@ def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _observation(stored: Any, before: Mapping[str, Any], turn: int) -> dict[str, Any]:
-    """Parts in order, the board apart, and who said it."""
+    """Return the parts of an observation in order, with the board separated, and its role."""
     parts: list[dict[str, Any]] = []
     for i, part in enumerate([{"type": "text", "text": stored}] if isinstance(stored, str) else stored):
         if part["type"] == "image":

@@ -1,4 +1,4 @@
-"""The calls of an episode -> its tokens in order: what was given, what was sampled and how probable it was."""
+"""Token view of an episode: prompt tokens and sampled tokens in order, with log-probabilities."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from palestra.optional import require
 from palestra.viewer.folder import Folder, NotThere, Place
 
 FILE = "tokenizer.json"
-PLACES = ("last", "best", "start", ".")  # of a run that holds a model
-_CUT = "\ufffd"  # what a decoder shows for half a character
-_LONGEST = 8  # tokens a character may be cut into
+PLACES = ("last", "best", "start", ".")  # subfolders of a run that hold a model
+_CUT = "\ufffd"  # the replacement character of an incomplete UTF-8 sequence
+_LONGEST = 8  # maximum tokens per character
 
 
 class Decoder(Protocol):
@@ -23,7 +23,7 @@ class Decoder(Protocol):
 
 
 class Tokenizers:
-    """The tokenizers of runs, found in their folders, kept while they are unchanged."""
+    """Load the tokenizers of runs from their folders and cache them until they change."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Tokenizers:
         self._lock = threading.Lock()
 
     def of(self, place: Place, settings: Mapping[str, Any]) -> tuple[Decoder | None, str]:
-        """A run's tokenizer and where it is from; without one, why."""
+        """Return the tokenizer of a run and its origin, or None and the reason."""
         for path in self._candidates(place, settings):
             try:
                 real = self.folder.inside(path)
@@ -42,7 +42,7 @@ class Tokenizers:
                 return None, str(err)
             except ParsingFailed as err:
                 return None, str(err)
-        return None, "no tokenizer lies in the folder of the run, so ids are shown"
+        return None, "the run folder has no tokenizer, so token ids are shown"
 
     def _candidates(self, place: Place, settings: Mapping[str, Any]) -> list[Path]:
         home = place.path.parent if place.is_file else place.path
@@ -51,7 +51,7 @@ class Tokenizers:
         if checkpoints.is_dir():
             found += sorted(checkpoints.glob(f"step-*/{FILE}"))[-1:]
         for named in _models(settings):
-            # A model elsewhere in the folder that is shown; one outside of it is not read.
+            # A model elsewhere in the served folder; models outside of it are not read.
             for start in (self.folder.path, self.folder.path.parent):
                 found += [start / named / sub / FILE for sub in (".", "best", "last")]
         return found
@@ -65,7 +65,7 @@ class Tokenizers:
                 try:
                     known = changed, library.Tokenizer.from_str(self.folder.read(path).decode())
                 except Exception as err:  # the library raises plain Exceptions
-                    raise ParsingFailed(f"{path.name} cannot be read: {err}") from err
+                    raise ParsingFailed(f"cannot read {path.name}: {err}") from err
                 self._kept[path] = known
                 while len(self._kept) > 4:
                     self._kept.pop(next(iter(self._kept)))
@@ -73,7 +73,7 @@ class Tokenizers:
 
 
 def _models(settings: Mapping[str, Any]) -> list[str]:
-    """The folders that settings name as a model's, of training or of an evaluation."""
+    """Return the model folders named in the settings of a training run or an evaluation."""
     plan = settings.get("plan")
     agent = plan.get("agent") if isinstance(plan, dict) else None
     sources = (settings.get("config"), agent)
@@ -82,10 +82,10 @@ def _models(settings: Mapping[str, Any]) -> list[str]:
 
 
 def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[str, Any]]:
-    """The episode as the model read and wrote it.
+    """Return the episode as token sequences.
 
-    A list of stretches; another one begins where a prompt did not go on from the tokens before it. Each holds spans:
-    given or sampled, of a turn, with ids, pieces of text and log-probabilities.
+    A new sequence starts where a prompt does not extend the previous tokens. Each sequence holds spans of one turn, prompt
+    or sampled, with ids, text pieces and log-probabilities.
     """
     stretches: list[dict[str, Any]] = []
     try:
@@ -104,7 +104,7 @@ def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
                     spans.append(_span(i, call["kind"], call["ids"], call["logprobs"], decoder))
                 read = prompt + list(call["ids"])
     except (KeyError, TypeError, ValueError) as err:
-        raise ParsingFailed(f"the tokens of this episode cannot be shown: {type(err).__name__} {err}") from err
+        raise ParsingFailed(f"cannot show the tokens of this episode: {type(err).__name__}: {err}") from err
     return stretches
 
 
@@ -122,7 +122,7 @@ def _span(
 
 
 def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
-    """The text of each id; where a character is cut into several, the first has it and the others are empty."""
+    """Return the text of each id; a character split over several ids is given to the first of them."""
     found: list[str] = []
     i = 0
     while i < len(ids):
@@ -138,7 +138,7 @@ def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
 
 
 def _text(ids: Sequence[int], start: int, count: int, decoder: Decoder) -> str:
-    """What `count` ids add to the one before: some decoders drop the space of whatever comes first."""
+    """Return the text that `count` ids add to the previous id; some decoders drop a leading space otherwise."""
     now = list(ids[start : start + count])
     try:
         alone = decoder.decode(now, skip_special_tokens=False)
@@ -147,5 +147,5 @@ def _text(ids: Sequence[int], start: int, count: int, decoder: Decoder) -> str:
         before = decoder.decode([ids[start - 1]], skip_special_tokens=False)
         both = decoder.decode([ids[start - 1], *now], skip_special_tokens=False)
     except OverflowError as err:
-        raise ParsingFailed(f"an id is none: {json.dumps(now)}") from err
+        raise ParsingFailed(f"invalid token id: {json.dumps(now)}") from err
     return both[len(before) :] if both.startswith(before) and _CUT not in before else alone
