@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.viewer.serve import serve
+    from palestra.viewer.run import serve
 
     token = args.token or os.environ.get(TOKEN_VARIABLE) or None
 

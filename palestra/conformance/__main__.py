@@ -5,7 +5,6 @@ import pickle
 import sys
 
 from palestra.conformance.recording import Recording, replay_actions
-from palestra.conformance.replay import build
 from palestra.core import Env
 
 
@@ -16,7 +15,7 @@ def _replayed(recording: Recording, env: Env) -> list[str]:
 
 def main() -> None:
     job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  # from the parent process
-    with build(job["build_args"]) as env:
+    with job["factory"]() as env:
         records = [_replayed(recording, env) for recording in job["recordings"]]
     continued = []
     for snapshot, actions in job["snapshots"]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -14,7 +16,7 @@ from palestra.conformance.rates import Player, Rate
 from palestra.conformance.recording import ANY_ACTION, Recording, Subject
 from palestra.core import Env
 from palestra.errors import BadValue
-from palestra.registry import get_spec, make
+from palestra.registry import EnvFactory, get_spec
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # used in this order, one per episode
 
@@ -112,10 +114,10 @@ def _run(
     passed("cleanup")
     if not processes:
         report.notes.append("replays in fresh processes were skipped on request")
-    elif subject.build_args is None:
+    elif subject.factory is None:
         report.notes.append("the environment cannot be imported by name, so it was not replayed in a fresh process")
     else:
-        invariants.across_processes(subject, subject.build_args, recordings)
+        invariants.across_processes(subject, subject.factory, recordings)
         passed("determinism and fork across processes")
 
 
@@ -136,23 +138,24 @@ def _rate(recordings: list[Recording]) -> Rate | None:
 
 
 def _subject(target: object, kwargs: dict[str, Any]) -> Subject:
-    given = "".join(f", {name}={value!r}" for name, value in kwargs.items())
+    keywords = "".join(f", {name}={value!r}" for name, value in kwargs.items())
     if isinstance(target, str):
         spec = get_spec(target)
         stated = None if kwargs else spec  # stated rates hold for the registered keywords only
-        build_args: dict[str, Any] | None = {"id": target, "kwargs": kwargs}
-        if not _importable(*spec.entry_point.split(":")):
-            build_args = None
-        return Subject(lambda: make(target, **kwargs), f"palestra.make({target!r}{given})", stated, build_args)
+        factory = EnvFactory(target, kwargs=kwargs)
+        importable = "://" in target or _importable(*spec.entry_point.split(":"))
+        return Subject(
+            factory, f"palestra.make({target!r}{keywords})", stated, _picklable(factory) if importable else None
+        )
     if isinstance(target, Env):
         if kwargs:
             raise BadValue("`kwargs` needs an environment name or class; an Env instance is already constructed")
         code = repr(target) if target.spec is None else f"palestra.make({target.spec.id!r})"
         args, named = target._call
-        return Subject(target.spawn, code, target.spec, _build_args(type(target), args, named))
+        return Subject(target.spawn, code, target.spec, _rebuilder(type(target), args, named))
     if callable(target):
-        code = f"{getattr(target, '__name__', repr(target))}({given.removeprefix(', ')})"
-        return Subject(lambda: _construct(target, kwargs), code, None, _build_args(target, (), kwargs))
+        code = f"{getattr(target, '__name__', repr(target))}({keywords.removeprefix(', ')})"
+        return Subject(lambda: _construct(target, kwargs), code, None, _rebuilder(target, (), kwargs))
     raise BadValue(f"check_env needs an environment name, an Env, or a callable that returns one; got {target!r}")
 
 
@@ -163,19 +166,20 @@ def _construct(target: Callable[..., Any], kwargs: dict[str, Any]) -> Env:
     return env
 
 
-def _build_args(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a fresh process needs to build the environment, or None where it cannot be imported or pickled."""
-    import pickle
-
+def _rebuilder(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Env] | None:
+    """Return a callable that builds the environment in a fresh process, or None if it cannot be imported there."""
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if module is None or name is None or not _importable(module, name):
         return None
-    build_args = {"module": module, "name": name, "args": args, "kwargs": kwargs}
+    return _picklable(partial(target, *args, **kwargs))
+
+
+def _picklable(factory: Callable[[], Env]) -> Callable[[], Env] | None:
     try:
-        pickle.dumps(build_args)
+        pickle.dumps(factory)
     except (pickle.PicklingError, TypeError, AttributeError):
         return None
-    return build_args
+    return factory
 
 
 def _importable(module: str, name: str) -> bool:

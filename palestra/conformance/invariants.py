@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from palestra.conformance.hostile_actions import HOSTILE_ACTIONS
 from palestra.conformance.rates import Player, Rate
@@ -174,7 +173,7 @@ def has_expert(subject: Subject) -> bool:
         return env.expert_action() is not None
 
 
-def across_processes(subject: Subject, build_args: dict[str, Any], recordings: list[Recording]) -> None:
+def across_processes(subject: Subject, factory: Callable[[], Env], recordings: list[Recording]) -> None:
     """Replay recordings and restore snapshots in fresh processes with other hash seeds."""
     some = recordings[:6]
     snapshots = []
@@ -192,7 +191,7 @@ def across_processes(subject: Subject, build_args: dict[str, Any], recordings: l
                 )
     for hash_seed in (1, 4242):
         try:
-            records, continued = replay_in_process(build_args, some, snapshots, hash_seed)
+            records, continued = replay_in_process(factory, some, snapshots, hash_seed)
         except EnvFailed as err:
             subject.fail(DETERMINISM, f"in a fresh process, {err}", some[0].seed, some[0].actions)
         for recording, record, rest in zip(some, records, continued, strict=True):

@@ -47,7 +47,7 @@ class Subject:
     make: Callable[[], Env]
     code: str  # Python expression that builds the environment
     spec: EnvSpec | None
-    build_args: dict[str, Any] | None  # what a fresh process needs to build it, if it can
+    factory: Callable[[], Env] | None  # builds it in a fresh process, if that is possible
     busy_since: float = 0.0  # start of the running call, for the watchdog; 0 when idle
     current_call: tuple[int, tuple[str, ...]] = (0, ())  # seed and actions of that call
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pickle
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Callable
 
 from palestra.conformance.recording import Recording
 from palestra.core import Env
@@ -16,13 +15,13 @@ from palestra.errors import EnvFailed
 
 
 def replay_in_process(
-    build_args: dict[str, Any],
+    factory: Callable[[], Env],
     recordings: list[Recording],
     snapshots: list[tuple[bytes, tuple[str, ...]]],
     hash_seed: int,
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Return the records of `recordings`, and of the steps after each snapshot, as replayed in another process."""
-    job = pickle.dumps({"build_args": build_args, "recordings": recordings, "snapshots": snapshots, "path": sys.path})
+    job = pickle.dumps({"factory": factory, "recordings": recordings, "snapshots": snapshots})
     child = subprocess.run(
         [sys.executable, "-m", "palestra.conformance"],
         input=job,
@@ -35,16 +34,3 @@ def replay_in_process(
         raise EnvFailed(f"the replaying process failed:\n{child.stderr.decode(errors='replace')[-2000:]}")
     records, continued = json.loads(child.stdout)
     return records, continued
-
-
-def build(build_args: dict[str, Any]) -> Env:
-    """Build the environment that `build_args` describes."""
-    if "id" in build_args:
-        from palestra.registry import make
-
-        return make(build_args["id"], **build_args["kwargs"])
-    target: Any = importlib.import_module(build_args["module"])
-    for part in build_args["name"].split("."):
-        target = getattr(target, part)
-    env: Env = target(*build_args["args"], **build_args["kwargs"])
-    return env

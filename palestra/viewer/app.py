@@ -19,16 +19,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from palestra import __version__
 from palestra.errors import BadValue, InfrastructureError, PalestraError, ParsingFailed, UsageError
-from palestra.viewer import credit, lines
+from palestra.viewer import advantages, lines
+from palestra.viewer.access import AccessControl
+from palestra.viewer.episode_json import episode, picture
 from palestra.viewer.facts import parse
-from palestra.viewer.folder import Folder, NotThere, Place
-from palestra.viewer.guard import Guard
+from palestra.viewer.folder import Folder, NotFound, RunLocation
 from palestra.viewer.index import Filter, Index
 from palestra.viewer.indexer import Indexer
-from palestra.viewer.play import Table
-from palestra.viewer.records import Record, Records
-from palestra.viewer.rendering import Renderings
-from palestra.viewer.shown import episode, picture
+from palestra.viewer.play import GameStore
+from palestra.viewer.records import RunReader, RunSummary
+from palestra.viewer.rendering import Renderer
 from palestra.viewer.tokens import Tokenizers, token_view
 
 STATIC = Path(__file__).with_name("static")
@@ -65,11 +65,11 @@ def _filter(
 Wanted = Annotated[Filter, Depends(_filter)]
 
 
-class NotYet(UsageError):
+class NotIndexedYet(UsageError):
     """The indexer has not reached this episode yet."""
 
 
-class Start(BaseModel):
+class StartRequest(BaseModel):
     """Request to start an episode."""
 
     model_config = ConfigDict(extra="forbid")
@@ -77,7 +77,7 @@ class Start(BaseModel):
     seed: int | None = Field(default=None, ge=0, lt=1 << 53)
 
 
-class Move(BaseModel):
+class ActionRequest(BaseModel):
     """Request to take an action."""
 
     model_config = ConfigDict(extra="forbid")
@@ -85,7 +85,7 @@ class Move(BaseModel):
     box: bool = True
 
 
-class Ask(BaseModel):
+class PlayerRequest(BaseModel):
     """Request for the action of the expert or the random player."""
 
     model_config = ConfigDict(extra="forbid")
@@ -99,34 +99,34 @@ class Viewer:
         self.folder = Folder(folder)
         self.index = Index(self.folder.path)
         self.indexer = Indexer(self.folder, self.index)
-        self.records = Records(self.folder)
+        self.records = RunReader(self.folder)
         self.tokenizers = Tokenizers(self.folder)
-        self.table = Table(self.folder)
-        self.renderings = Renderings()
+        self.table = GameStore(self.folder)
+        self.renderings = Renderer()
 
     def close(self) -> None:
         self.indexer.stop()
         self.table.close()
         self.index.close()
 
-    def look(self, run: str) -> Record:
+    def look(self, run: str) -> RunSummary:
         """Return the summary of a run and index it first."""
         place = self.folder.run(run)
         self.indexer.wake(run)
         return self.records.of(place)
 
-    def line(self, run: str, at: str) -> tuple[Record, str, int, dict[str, Any]]:
+    def line(self, run: str, at: str) -> tuple[RunSummary, str, int, dict[str, Any]]:
         """Return the run, file, line number and stored data of an episode."""
         record = self.look(run)
         match = _AT.fullmatch(at)
         if match is None:
-            raise NotThere("an episode must be given as FILE:NUMBER")
+            raise NotFound("an episode must be given as FILE:NUMBER")
         file, n = match["file"], int(match["n"])
         path = self.folder.file(record.place, file)
         spot = self._spot(run, file, n, path)
         return record, file, n, parse(lines.read(path, spot))
 
-    def _spot(self, run: str, file: str, n: int, path: Path) -> lines.Spot:
+    def _spot(self, run: str, file: str, n: int, path: Path) -> lines.LinePosition:
         """Return the position of an episode, waiting briefly for one that was just written."""
         until = monotonic() + PATIENCE
         while True:
@@ -135,9 +135,9 @@ class Viewer:
             if spot is not None:
                 return spot
             if not behind:
-                raise NotThere(f"no episode {n} in {file!r}")
+                raise NotFound(f"no episode {n} in {file!r}")
             if monotonic() > until:
-                raise NotYet("this episode is not indexed yet; the run is still being read")
+                raise NotIndexedYet("this episode is not indexed yet; the run is still being read")
             sleep(0.05)
 
     def rate(self, run: str) -> dict[str, float]:
@@ -151,7 +151,7 @@ class Viewer:
 
     def pulse(self, runs: list[str]) -> dict[str, Any]:
         """Return what has changed; cheap enough to poll every second or two."""
-        places: dict[str, Place] = {place.name: place for place in self.indexer.seen()}
+        places: dict[str, RunLocation] = {place.name: place for place in self.indexer.seen()}
         marks = [f"{p.name}={self.records.version(p)}" for p in places.values()]
         found = {}
         for run in runs[:20]:
@@ -184,7 +184,7 @@ def create_app(folder: str | Path, *, token: str | None = None, any_host: bool =
     app = FastAPI(
         title="Palestra", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
-    app.add_middleware(Guard, token=token, any_host=any_host)
+    app.add_middleware(AccessControl, token=token, any_host=any_host)
     app.add_exception_handler(PalestraError, _problem)
     app.state.viewer = viewer
     _add_reading(app, viewer)
@@ -245,20 +245,24 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
         wanted: Wanted,
     ) -> Response:
         record, file, n, data = viewer.line(run, at)
-        worth = _worth(viewer, record, file, n, data)
-        shown = episode(data, gamma=_gamma(record), advantages=worth.advantages)
+        turn_advantages = _turn_advantages(viewer, record, file, n, data)
+        shown = episode(data, gamma=_gamma(record), advantages=turn_advantages.advantages)
         others = [o for o in index.same_task(shown["env_id"], shown["seed"]) if (o["run"], o["at"]) != (run, at)]
         around = index.neighbours(run, file, n, wanted)
-        return _json({"run": run, "at": at, **shown, "credit": worth.told, "around": around, "same_task": others})
+        return _json(
+            {"run": run, "at": at, **shown, "credit": turn_advantages.source, "around": around, "same_task": others}
+        )
 
     @app.get("/api/tokens")
     def tokens(run: Name, at: Name) -> Response:
         record, file, n, data = viewer.line(run, at)
-        decoder, told = viewer.tokenizers.of(record.place, record.settings)
-        worth = _worth(viewer, record, file, n, data)
-        found = {"stretches": token_view(data, decoder), "tokenizer": told, "decoded": decoder is not None}
+        decoder, source = viewer.tokenizers.of(record.place, record.settings)
+        turn_advantages = _turn_advantages(viewer, record, file, n, data)
+        found = {"stretches": token_view(data, decoder), "tokenizer": source, "decoded": decoder is not None}
         rewards = [turn["reward"] for turn in data["turns"]]
-        return _json({**found, "advantages": worth.advantages, "credit": worth.told, "rewards": rewards})
+        return _json(
+            {**found, "advantages": turn_advantages.advantages, "credit": turn_advantages.source, "rewards": rewards}
+        )
 
     @app.post("/api/render")
     def render(run: Name, at: Name) -> Response:
@@ -275,13 +279,13 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
         return Response(body, media_type=kind)
 
 
-def _add_playing(app: FastAPI, table: Table) -> None:
+def _add_playing(app: FastAPI, table: GameStore) -> None:
     @app.get("/api/envs")
     def envs() -> Response:
         return _json(table.envs())
 
     @app.post("/api/play")
-    def start(wanted: Start) -> Response:
+    def start(wanted: StartRequest) -> Response:
         return _json(table.state(table.start(wanted.env, wanted.seed)))
 
     @app.get("/api/play")
@@ -289,11 +293,11 @@ def _add_playing(app: FastAPI, table: Table) -> None:
         return _json(table.state(game))
 
     @app.post("/api/play/move")
-    def move(game: Name, wanted: Move) -> Response:
+    def move(game: Name, wanted: ActionRequest) -> Response:
         return _json(table.move(game, wanted.text, box=wanted.box))
 
     @app.post("/api/play/ask")
-    def ask(game: Name, wanted: Ask) -> Response:
+    def ask(game: Name, wanted: PlayerRequest) -> Response:
         return _json({"text": table.propose(game, wanted.player)})
 
     @app.post("/api/play/save")
@@ -331,13 +335,17 @@ def _file(path: Path) -> Any:
     return answer
 
 
-def _worth(viewer: Viewer, record: Record, file: str, n: int, data: dict[str, Any]) -> credit.Worth:
+def _turn_advantages(
+    viewer: Viewer, record: RunSummary, file: str, n: int, data: dict[str, Any]
+) -> advantages.TurnAdvantages:
     step = (data.get("meta") or {}).get("step")
     config = record.config if record.kind == "train" else {}
-    return credit.advantages(viewer.index, config, record.place.name, file, n, step if isinstance(step, int) else None)
+    return advantages.advantages(
+        viewer.index, config, record.place.name, file, n, step if isinstance(step, int) else None
+    )
 
 
-def _gamma(record: Record) -> float:
+def _gamma(record: RunSummary) -> float:
     gamma = record.config.get("gamma", 1.0)
     return float(gamma) if isinstance(gamma, (int, float)) and 0 <= gamma <= 1 else 1.0
 
@@ -362,7 +370,9 @@ def _finite(value: Any) -> Any:
 
 
 def _problem(_: Request, err: Exception) -> Response:
-    status = 404 if isinstance(err, NotThere) else 202 if isinstance(err, NotYet) else 400  # 202: the client polls again
+    status = (
+        404 if isinstance(err, NotFound) else 202 if isinstance(err, NotIndexedYet) else 400
+    )  # 202: the client polls again
     if isinstance(err, ParsingFailed):
         status = 422
     elif isinstance(err, InfrastructureError):

@@ -15,7 +15,7 @@ OUTCOMES = ("solved", "unsolved", "truncated", "failed", "unfinished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class EpisodeFields:
     """Fields of an episode that the index stores."""
 
     env: str
@@ -54,7 +54,7 @@ def parse(line: bytes) -> dict[str, Any]:
     return data
 
 
-def facts_of(data: Mapping[str, Any]) -> Facts:
+def episode_fields(data: Mapping[str, Any]) -> EpisodeFields:
     """Extract the indexed fields; raise ParsingFailed if one is missing or has the wrong type."""
     try:
         turns = data["turns"]
@@ -62,7 +62,7 @@ def facts_of(data: Mapping[str, Any]) -> Facts:
         info = last.get("info") or {}
         failure = data.get("failure")
         step = (data.get("meta") or {}).get("step")
-        return Facts(
+        return EpisodeFields(
             env=data["env_id"],
             outcome=outcome_of(data),
             turns=len(turns),

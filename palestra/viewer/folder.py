@@ -17,12 +17,12 @@ _PARTS_OF_A_RUN = frozenset({STORED, "checkpoints", "last", "best", "start", "te
 _DEEPEST = 5
 
 
-class NotThere(BadValue):
+class NotFound(BadValue):
     """The folder has no such run or file, or it may not be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RunLocation:
     """Location of a run: a folder written by a command, or a single trajectory file."""
 
     name: str  # path relative to the served folder, with slashes; "." for the folder itself
@@ -46,35 +46,35 @@ class Folder:
         try:
             real = path.resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as err:  # missing, a NUL in the name, or a loop of links
-            raise NotThere("no such file") from err
+            raise NotFound("no such file") from err
         if not real.is_relative_to(self.path):
-            raise NotThere("no such file")
+            raise NotFound("no such file")
         return real
 
-    def run(self, name: str) -> Place:
+    def run(self, name: str) -> RunLocation:
         """Return the run called `name`."""
         parts = PurePosixPath(name).parts
         if not name or name.startswith("/") or ".." in parts or "\0" in name or any(p.startswith(".") for p in parts):
-            raise NotThere(f"no run {name!r}")
+            raise NotFound(f"no run {name!r}")
         path = self.path.joinpath(*parts)
         try:
             self.inside(path)
-        except NotThere as err:
-            raise NotThere(f"no run {name!r}") from err
+        except NotFound as err:
+            raise NotFound(f"no run {name!r}") from err
         if path.is_dir() and _is_run(path):
-            return Place(name=name, path=path)
+            return RunLocation(name=name, path=path)
         if path.is_file() and path.name.endswith(ENDINGS) and not _is_run(path.parent):
-            return Place(name=name, path=path, is_file=True)
-        raise NotThere(f"no run {name!r}")
+            return RunLocation(name=name, path=path, is_file=True)
+        raise NotFound(f"no run {name!r}")
 
-    def runs(self) -> list[Place]:
+    def runs(self) -> list[RunLocation]:
         """Return all runs by name."""
         return sorted(self._below(self.path, "", 0), key=lambda place: place.name)
 
-    def _below(self, folder: Path, prefix: str, depth: int) -> Iterator[Place]:
+    def _below(self, folder: Path, prefix: str, depth: int) -> Iterator[RunLocation]:
         is_run = _is_run(folder)
         if is_run:
-            yield Place(name=prefix or ".", path=folder)
+            yield RunLocation(name=prefix or ".", path=folder)
             if depth:
                 return  # subfolders of a run belong to it
         if depth >= _DEEPEST:
@@ -92,16 +92,16 @@ class Folder:
             if entry.is_dir():
                 yield from self._below(Path(entry.path), name, depth + 1)
             elif entry.name.endswith(ENDINGS) and not is_run and entry.is_file():
-                yield Place(name=name, path=Path(entry.path), is_file=True)
+                yield RunLocation(name=name, path=Path(entry.path), is_file=True)
 
     def _leads_inside(self, entry: os.DirEntry[str]) -> bool:
         try:
             self.inside(Path(entry.path))
-        except NotThere:
+        except NotFound:
             return False
         return True
 
-    def files(self, place: Place) -> list[tuple[str, Path]]:
+    def files(self, place: RunLocation) -> list[tuple[str, Path]]:
         """Return (name within the run, path) of every trajectory file, in order."""
         if place.is_file:
             return [(place.path.name, place.path)] if self._safe(place.path) else []
@@ -115,19 +115,19 @@ class Folder:
                         found.append((path.relative_to(place.path).as_posix(), path))
         return sorted((name, path) for name, path in found if self._safe(path))
 
-    def file(self, place: Place, name: str) -> Path:
+    def file(self, place: RunLocation, name: str) -> Path:
         """Return the resolved path of one of the run's `files`; raise NotFound for any other name."""
         parts = PurePosixPath(name).parts
         own = place.is_file and name == place.path.name
         listed = not place.is_file and (name in EPISODES or (parts[:1] == (STORED,) and name.endswith(ENDINGS)))
         if not (own or listed) or ".." in parts or "\0" in name:
-            raise NotThere(f"no file {name!r} in this run")
+            raise NotFound(f"no file {name!r} in this run")
         return self.inside(place.path if own else place.path.joinpath(*parts))
 
     def _safe(self, path: Path) -> bool:
         try:
             self.inside(path)
-        except NotThere:
+        except NotFound:
             return False
         return True
 
@@ -136,10 +136,10 @@ class Folder:
         real = self.inside(path)
         try:
             if not real.is_file() or real.stat().st_size > most:
-                raise NotThere(f"{path.name} cannot be shown")
+                raise NotFound(f"{path.name} cannot be shown")
             return real.read_bytes()
         except OSError as err:
-            raise NotThere(f"cannot read {path.name}") from err
+            raise NotFound(f"cannot read {path.name}") from err
 
 
 def _is_run(folder: Path) -> bool:

@@ -15,12 +15,12 @@ from typing import Any
 
 from palestra.cache import cache_folder
 from palestra.errors import BadValue
-from palestra.viewer.facts import OUTCOMES, Facts
-from palestra.viewer.lines import Spot
+from palestra.viewer.facts import OUTCOMES, EpisodeFields
+from palestra.viewer.lines import LinePosition
 
 FORMAT = 3  # an index of another format is rebuilt
 PAGE = 50
-COLUMNS = [item.name for item in fields(Facts)]
+COLUMNS = [item.name for item in fields(EpisodeFields)]
 SORTS = {
     "first": "file, n",
     "last": "file DESC, n DESC",
@@ -155,7 +155,9 @@ class Index:
         row = self.db.execute("SELECT * FROM files WHERE run = ? AND file = ?", (run, file)).fetchone()
         return None if row is None else FileState(**{k: row[k] for k in row.keys() if k not in ("run", "file")})  # noqa: SIM118
 
-    def add(self, run: str, file: str, state: FileState, rows: Iterable[tuple[int, Spot, Facts]]) -> None:
+    def add(
+        self, run: str, file: str, state: FileState, rows: Iterable[tuple[int, LinePosition, EpisodeFields]]
+    ) -> None:
         """Store the next episodes of a file and its state in one transaction."""
         db = self.db
         marks = ", ".join("?" * (6 + len(COLUMNS)))
@@ -231,11 +233,11 @@ class Index:
         pages = -(-total["episodes"] // PAGE)
         return {"total": dict(total), "page": page, "pages": pages, "rows": [_shown(row) for row in rows]}
 
-    def spot(self, run: str, file: str, n: int) -> Spot | None:
+    def spot(self, run: str, file: str, n: int) -> LinePosition | None:
         row = self.db.execute(
             "SELECT offset, inner, length FROM episodes WHERE run = ? AND file = ? AND n = ?", (run, file, n)
         ).fetchone()
-        return None if row is None else Spot(*row)
+        return None if row is None else LinePosition(*row)
 
     def neighbours(self, run: str, file: str, n: int, wanted: Filter) -> dict[str, str | None]:
         """Return the previous and the next matching episode."""

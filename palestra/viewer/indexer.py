@@ -13,10 +13,10 @@ from pathlib import Path
 from time import monotonic
 
 from palestra.errors import ParsingFailed
-from palestra.viewer.facts import Facts, facts_of, parse
-from palestra.viewer.folder import Folder, NotThere, Place
+from palestra.viewer.facts import EpisodeFields, episode_fields, parse
+from palestra.viewer.folder import Folder, NotFound, RunLocation
 from palestra.viewer.index import FileState, Index
-from palestra.viewer.lines import Line, Spot, scan
+from palestra.viewer.lines import Line, LinePosition, scan
 
 PAUSE = 1.0  # seconds between two scans of the folder
 BATCH_SECONDS = 0.4  # maximum seconds between two commits
@@ -32,7 +32,7 @@ class Indexer:
     def __init__(self, folder: Folder, index: Index) -> None:
         self.folder = folder
         self.index = index
-        self.places: list[Place] = []
+        self.places: list[RunLocation] = []
         self.versions: dict[str, int] = {}  # incremented when more of a run has been indexed
         self._busy: set[str] = set()
         self._level_once: set[str] = set()
@@ -61,7 +61,7 @@ class Indexer:
             self._wanted = [*(name for name in self._wanted if name != run), run][-8:]
         self._wake.set()
 
-    def seen(self) -> list[Place]:
+    def seen(self) -> list[RunLocation]:
         """Runs found by the last scan."""
         self._first.wait(5)
         return self.places
@@ -159,12 +159,12 @@ class Indexer:
             elif known is not None:
                 self.index.forget(run, file)
             self._add_lines(run, file, path, now)
-        except (OSError, NotThere):
+        except (OSError, NotFound):
             return  # the file is gone; the next scan removes it
         self._changed(run)
 
     def _add_lines(self, run: str, file: str, path: Path, state: FileState) -> None:
-        rows: list[tuple[int, Spot, Facts]] = []
+        rows: list[tuple[int, LinePosition, EpisodeFields]] = []
         lines, bad, clock = state.lines, state.bad, monotonic()
         try:
             for line in scan(path, state.done):
@@ -212,9 +212,9 @@ def _same(known: FileState, now: FileState) -> bool:
     return known.inode == now.inode and now.head.startswith(known.head) and known.done <= now.size
 
 
-def _facts(line: Line) -> Facts | None:
+def _facts(line: Line) -> EpisodeFields | None:
     """Extract the indexed fields, or None if the line holds no episode."""
     try:
-        return None if line.data is None else facts_of(parse(line.data))
+        return None if line.data is None else episode_fields(parse(line.data))
     except ParsingFailed:
         return None

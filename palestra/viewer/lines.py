@@ -15,7 +15,7 @@ LONGEST = 64 << 20  # bytes per line; longer lines are skipped to bound memory
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class LinePosition:
     """Position of a line: `inner` bytes into the decompressed gzip member at `offset` (0 in plain files)."""
 
     offset: int
@@ -25,7 +25,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    spot: Spot
+    spot: LinePosition
     data: bytes | None  # None if too long
     resume: int | None  # byte from which reading continues after this line, if it is a gzip member boundary
 
@@ -37,7 +37,7 @@ def scan(path: Path, start: int = 0) -> Iterator[Line]:
         yield from (_packed if path.suffix == ".gz" else _plain)(file, start)
 
 
-def read(path: Path, spot: Spot) -> bytes:
+def read(path: Path, spot: LinePosition) -> bytes:
     """Read the line at `spot`."""
     with path.open("rb") as file:
         file.seek(spot.offset)
@@ -58,12 +58,16 @@ def read(path: Path, spot: Spot) -> bytes:
 
 
 def _plain(file: BinaryIO, start: int) -> Iterator[Line]:
-    held, at, dropped = b"", start, 0  # `at` is the offset of `held`; `dropped` counts the bytes of a line that is too long
+    held, at, dropped = (
+        b"",
+        start,
+        0,
+    )  # `at` is the offset of `held`; `dropped` counts the bytes of a line that is too long
     while piece := file.read(CHUNK):
         *whole, held = (held + piece).split(b"\n")
         for data in whole:
             end = at + dropped + len(data) + 1
-            yield Line(Spot(at, 0, end - at - 1), None if dropped else data, end)
+            yield Line(LinePosition(at, 0, end - at - 1), None if dropped else data, end)
             at, dropped = end, 0
         if len(held) > LONGEST:
             dropped, held = dropped + len(held), b""
@@ -77,7 +81,7 @@ def _packed(file: BinaryIO, start: int) -> Iterator[Line]:
             inner += len(part) + 1
             data = held + part
             at_end = ended is not None and i == len(whole) - 1 and not rest
-            yield Line(Spot(*spot, dropped + len(data)), None if dropped else data, ended if at_end else None)
+            yield Line(LinePosition(*spot, dropped + len(data)), None if dropped else data, ended if at_end else None)
             held, spot, dropped = b"", (member, inner), 0
         held += rest
         if len(held) > LONGEST:
@@ -89,7 +93,7 @@ def _packed(file: BinaryIO, start: int) -> Iterator[Line]:
 def _unpacked(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes, int | None]]:
     """Yield decompressed chunks of a gzip file, up to a truncated end.
 
-    Each comes with the offset of its member, the bytes of the member before it, and, for the last one, the member's end.
+    Each comes with the offset of its member, the bytes of the member before it, and, for the last, the member's end.
     """
     unpacker = zlib.decompressobj(wbits=31)
     member = position = start

@@ -19,9 +19,9 @@ from palestra.rollout.codec import to_json
 from palestra.rollout.store import Writer
 from palestra.rollout.types import Trajectory, Turn
 from palestra.types import Action, Observation
-from palestra.viewer.folder import SETTINGS, STORED, Folder, NotThere
-from palestra.viewer.rendering import View, drawn
-from palestra.viewer.shown import episode
+from palestra.viewer.episode_json import episode
+from palestra.viewer.folder import SETTINGS, STORED, Folder, NotFound
+from palestra.viewer.rendering import Rendering, drawn
 
 HOME = "played"  # run that stores the saved episodes
 FILE = "episodes.jsonl"
@@ -41,7 +41,7 @@ class Game:
     started: float
     began: float
     turns: list[Turn] = field(default_factory=list)
-    views: list[View | None] = field(default_factory=list)  # drawing before each turn, and of the current state
+    views: list[Rendering | None] = field(default_factory=list)  # drawing before each turn, and of the current state
     helped: int = 0  # actions proposed by the expert or the random player
     saved: str | None = None  # where it was saved
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -68,7 +68,7 @@ class Game:
         )
 
 
-class Table:
+class GameStore:
     """The games in progress."""
 
     def __init__(self, folder: Folder) -> None:
@@ -192,7 +192,7 @@ class Table:
                 writer.write(trajectory)
             with path.open("rb") as file:
                 lines = sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
-        except (OSError, NotThere) as err:
+        except (OSError, NotFound) as err:
             raise StoreFailed(f"could not save the episode in {home}: {err}") from err
         return f"{STORED}/{FILE}:{lines - 1}"
 
@@ -200,7 +200,7 @@ class Table:
         with self._lock:
             game = self._games.get(name)
             if game is None:
-                raise NotThere("this game no longer exists: the viewer was restarted, or newer games replaced it")
+                raise NotFound("this game no longer exists: the viewer was restarted, or newer games replaced it")
             game.used = monotonic()
             return game
 
@@ -224,7 +224,7 @@ class Table:
         views = self._game(name).views
         view = views[n] if 0 <= n < len(views) else None
         if view is None or view.image is None:
-            raise NotThere("no such image")
+            raise NotFound("no such image")
         return view.image
 
     def picture_of(self, name: str) -> dict[str, Any]:

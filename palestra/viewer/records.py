@@ -11,7 +11,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from palestra.viewer.folder import EPISODES, METRICS, SETTINGS, STORED, SUMMARY, Folder, NotThere, Place
+from palestra.viewer.folder import EPISODES, METRICS, SETTINGS, STORED, SUMMARY, Folder, NotFound, RunLocation
 
 POINTS = 1500  # maximum points per curve; more are averaged
 KEPT = 60  # files whose content is cached
@@ -21,10 +21,10 @@ _RATE = {"success": "success", "low": "success_low", "high": "success_high"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class RunSummary:
     """Settings, metrics and results of a run."""
 
-    place: Place
+    place: RunLocation
     settings: Mapping[str, Any] = field(default_factory=dict)  # run.json
     rows: Sequence[Mapping[str, Any]] = ()  # metrics.jsonl
     summary: Any = None  # summary.json
@@ -180,7 +180,7 @@ class Record:
         return found if len(found) > 1 else []
 
 
-class Records:
+class RunReader:
     """Read run summaries, and reread only files that have changed."""
 
     def __init__(self, folder: Folder) -> None:
@@ -189,11 +189,11 @@ class Records:
         self._cards: dict[str, tuple[str, dict[str, Any]]] = {}
         self._lock = threading.Lock()
 
-    def of(self, place: Place) -> Record:
+    def of(self, place: RunLocation) -> RunSummary:
         if place.is_file:
-            return Record(place=place, updated=_updated(place))
+            return RunSummary(place=place, updated=_updated(place))
         settings = self._kept_json(place.path / SETTINGS)
-        return Record(
+        return RunSummary(
             place=place,
             settings=settings if isinstance(settings, dict) else {},
             rows=self._read(place.path / METRICS, _rows) or [],
@@ -201,7 +201,7 @@ class Records:
             updated=_updated(place),
         )
 
-    def card(self, place: Place) -> dict[str, Any]:
+    def card(self, place: RunLocation) -> dict[str, Any]:
         """Return the list entry of a run; cached for all runs because it is small."""
         version = self.version(place)
         kept = self._cards.get(place.name)
@@ -211,7 +211,7 @@ class Records:
         found = kept[1]
         return {**found, "updated": updated, "live": _live(found["kind"], found["finished"], updated)}
 
-    def version(self, place: Place) -> str:
+    def version(self, place: RunLocation) -> str:
         """Return a value that changes when the summary changes."""
         names = (SETTINGS, METRICS, SUMMARY)
         return "-".join(str(_mark(place.path / name)) for name in names) if not place.is_file else ""
@@ -229,7 +229,7 @@ class Records:
             return known[1]
         try:
             found = reader(self.folder.read(path))
-        except NotThere:
+        except NotFound:
             return None
         with self._lock:
             self._kept[path] = (mark, found)
@@ -238,7 +238,7 @@ class Records:
         return found
 
 
-def _updated(place: Place) -> float:
+def _updated(place: RunLocation) -> float:
     names = (SETTINGS, METRICS, SUMMARY, *EPISODES, STORED)
     return _changed(place.path) if place.is_file else max(_changed(place.path / name) for name in names)
 

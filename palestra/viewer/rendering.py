@@ -1,6 +1,6 @@
 """Render the states of a stored episode by replaying its actions.
 
-Renderings are not stored; the same seed and actions reproduce the states. The replay is checked against the stored
+Renderer are not stored; the same seed and actions reproduce the states. The replay is checked against the stored
 observations, and nothing is shown if they differ. Only registered environments with a renderer are created, and only
 with keywords that cannot name a file.
 """
@@ -17,7 +17,7 @@ from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import get_registered_spec, make
 from palestra.types import Observation
-from palestra.viewer.folder import NotThere
+from palestra.viewer.folder import NotFound
 
 MOST = 500  # maximum turns to replay
 LONGEST = 20.0  # seconds
@@ -25,7 +25,7 @@ KEPT = 4  # episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Rendering:
     """Rendering of a state: PNG bytes or text."""
 
     text: str | None = None
@@ -35,23 +35,23 @@ class View:
         return {"text": self.text, "image": self.image is not None}
 
 
-def drawn(env: Env) -> View | None:
+def drawn(env: Env) -> Rendering | None:
     """Return the rendering of the current state, or None if the environment has no renderer."""
     image = env.render("image")
     if isinstance(image, bytes):
-        return View(image=image)
+        return Rendering(image=image)
     text = env.render("text")
-    return View(text=text) if isinstance(text, str) and text else None
+    return Rendering(text=text) if isinstance(text, str) and text else None
 
 
-class Renderings:
+class Renderer:
     """Render episodes and cache the most recent ones."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], list[View]] = {}
+        self._kept: dict[tuple[str, str], list[Rendering]] = {}
         self._lock = threading.Lock()
 
-    def of(self, run: str, at: str, data: Mapping[str, Any]) -> list[View]:
+    def of(self, run: str, at: str, data: Mapping[str, Any]) -> list[Rendering]:
         """Return a rendering before each turn and of the final state; raise BadValue if it cannot be rendered."""
         found = replay(data)
         with self._lock:
@@ -65,11 +65,11 @@ class Renderings:
             views = self._kept.get((run, at), [])
         image = views[n].image if 0 <= n < len(views) else None
         if image is None:
-            raise NotThere("no such image; render the episode again")
+            raise NotFound("no such image; render the episode again")
         return image
 
 
-def replay(data: Mapping[str, Any]) -> list[View]:
+def replay(data: Mapping[str, Any]) -> list[Rendering]:
     """Replay a stored episode and return its renderings; raise BadValue if it cannot be replayed."""
     kwargs = data.get("kwargs") or {}
     if not all(value is None or isinstance(value, (bool, int, float)) for value in kwargs.values()):
@@ -86,7 +86,7 @@ def replay(data: Mapping[str, Any]) -> list[View]:
         env.close()
 
 
-def _states(env: Env, seed: int, actions: Sequence[str], shown: Sequence[Any]) -> list[View]:
+def _states(env: Env, seed: int, actions: Sequence[str], shown: Sequence[Any]) -> list[Rendering]:
     until = monotonic() + LONGEST
     observation, _ = env.reset(seed=seed)
     first = drawn(env)
@@ -98,7 +98,7 @@ def _states(env: Env, seed: int, actions: Sequence[str], shown: Sequence[Any]) -
         if monotonic() > until:
             break
         observation = env.step(action).observation
-        views.append(drawn(env) or View())
+        views.append(drawn(env) or Rendering())
     return views
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from palestra.errors import MissingExtra, ParsingFailed
 from palestra.optional import require
-from palestra.viewer.folder import Folder, NotThere, Place
+from palestra.viewer.folder import Folder, NotFound, RunLocation
 
 FILE = "tokenizer.json"
 PLACES = ("last", "best", "start", ".")  # subfolders of a run that hold a model
@@ -30,13 +30,13 @@ class Tokenizers:
         self._kept: dict[Path, tuple[int, Decoder]] = {}
         self._lock = threading.Lock()
 
-    def of(self, place: Place, settings: Mapping[str, Any]) -> tuple[Decoder | None, str]:
+    def of(self, place: RunLocation, settings: Mapping[str, Any]) -> tuple[Decoder | None, str]:
         """Return the tokenizer of a run and its origin, or None and the reason."""
         for path in self._candidates(place, settings):
             try:
                 real = self.folder.inside(path)
                 return self._load(real), real.relative_to(self.folder.path).as_posix()
-            except NotThere:
+            except NotFound:
                 continue
             except MissingExtra as err:
                 return None, str(err)
@@ -44,7 +44,7 @@ class Tokenizers:
                 return None, str(err)
         return None, "the run folder has no tokenizer, so token ids are shown"
 
-    def _candidates(self, place: Place, settings: Mapping[str, Any]) -> list[Path]:
+    def _candidates(self, place: RunLocation, settings: Mapping[str, Any]) -> list[Path]:
         home = place.path.parent if place.is_file else place.path
         found = [home / name / FILE for name in PLACES]
         checkpoints = home / "checkpoints"
@@ -84,8 +84,8 @@ def _models(settings: Mapping[str, Any]) -> list[str]:
 def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[str, Any]]:
     """Return the episode as token sequences.
 
-    A new sequence starts where a prompt does not extend the previous tokens. Each sequence holds spans of one turn, prompt
-    or sampled, with ids, text pieces and log-probabilities.
+    A new sequence starts where a prompt does not extend the previous tokens. Each sequence holds spans of one turn,
+    prompt or sampled, with ids, text pieces and log-probabilities.
     """
     stretches: list[dict[str, Any]] = []
     try:

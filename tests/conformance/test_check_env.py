@@ -115,12 +115,20 @@ def test_stated_rates_must_match_measured_rates() -> None:
 
 
 def test_spec_and_env_must_state_the_same_reward_range() -> None:
-    palestra.register("defective_envs:Range-v0", "tests.conformance.defective_envs:Sound")
+    palestra.register("defective_envs:Range-v0", "tests.conformance.defective_envs:Sound", reward_range=(0.0, 0.5))
     try:
         with pytest.raises(ConformanceError, match="the spec states reward_range"):
             check("defective_envs:Range-v0")
     finally:
         palestra.unregister("defective_envs:Range-v0")
+
+
+def test_registered_env_is_replayed_in_a_fresh_process() -> None:
+    palestra.register("defective_envs:Sound-v0", "tests.conformance.defective_envs:Sound", reward_range=(-0.1, 1.0))
+    try:
+        assert check("defective_envs:Sound-v0").notes == []
+    finally:
+        palestra.unregister("defective_envs:Sound-v0")
 
 
 def test_allowed_clock() -> None:

@@ -1,4 +1,4 @@
-"""One server over a folder with runs of every kind, for all who only look."""
+"""One server over a folder with runs of every kind, shared by read-only tests."""
 
 from __future__ import annotations
 

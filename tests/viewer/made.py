@@ -1,4 +1,4 @@
-"""Runs for the viewer to show: real episodes in the forms that training, evaluation and people leave them."""
+"""Write runs for the viewer: real episodes as stored by training, evaluation and human play."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def store(path: Path, episodes: Iterable[Trajectory]) -> Path:
 
 
 def with_ids(episode: Trajectory, tokenizer: Tokenizer) -> Trajectory:
-    """As if a model with that tokenizer had said it."""
+    """Add token ids as if a model with that tokenizer had sampled the actions."""
     turns, read = [], list[int]()
     for turn in episode.turns:
         prompt = read + tokenizer.encode(str(turn.observation), add_special_tokens=False).ids
@@ -70,7 +70,7 @@ def with_ids(episode: Trajectory, tokenizer: Tokenizer) -> Trajectory:
 
 
 def training_step(run: Path, step: int, *, count: int = 8) -> list[Trajectory]:
-    """What a training step leaves: its episodes, and a line of metrics."""
+    """Write the episodes and the metrics row of one training step."""
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
     episodes = [
         replace(with_ids(t, tokenizer), meta={"step": step}) for t in played(RandomAgent(), GUESS, count, seed=step)
@@ -106,7 +106,7 @@ def training_run(run: Path, *, steps: int = 4, **config: Any) -> Path:
 
 
 def picture(colour: tuple[int, int, int]) -> bytes:
-    """A PNG of one colour."""
+    """Return a single-colour PNG."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -117,7 +117,7 @@ def picture(colour: tuple[int, int, int]) -> bytes:
 
 
 def nasty_episode() -> Trajectory:
-    """Markup wherever a stored episode has text, and pictures."""
+    """Return an episode with HTML markup in every text field, and images."""
     turns = tuple(
         Turn(
             observation=[{"type": "text", "text": NASTY}, {"type": "image", "image": picture((200, 10 * i, 0))}],
@@ -150,7 +150,7 @@ def nasty_episode() -> Trajectory:
 
 
 def everything(folder: Path) -> Path:
-    """A folder with runs of every kind."""
+    """Write a folder with runs of every kind."""
     training_run(folder / "trained")
     training_run(folder / "deeper" / "other", steps=2, algo="grpo")
     games = ["game:Sokoban-v0-easy", "game:Sudoku-v0-easy"]

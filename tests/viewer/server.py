@@ -1,4 +1,4 @@
-"""`palestra view` as a process of its own, and questions to it."""
+"""Run `palestra view` as a process and send requests to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         host: str | None = None,
     ) -> Answer:
-        """A request exactly as given: no path is tidied up on the way."""
+        """Send a request exactly as given, without normalizing the path."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.putrequest(method, path, skip_host=True)
@@ -66,7 +66,7 @@ class Server:
             connection.close()
 
     def get(self, path: str, **params: Any) -> Any:
-        """The JSON of a question that must be answered."""
+        """Return the JSON of a request that must succeed."""
         query = urlencode({k: v for k, v in params.items() if v is not None}, doseq=True)
         answer = self.ask(f"/api/{path}?{query}")
         assert answer.status == 200, answer
@@ -80,15 +80,15 @@ class Server:
         until(lambda: self.get("pulse", run=run)["runs"].get(run, {}).get("episodes") == episodes)
 
     def close(self) -> str:
-        """What it said on standard error."""
+        """Stop the server and return its standard error."""
         self.process.terminate()
         _, said = self.process.communicate(timeout=20)
         return said
 
 
 def until(fits: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait for something that will be so soon."""
+    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not fits():
-        assert time.monotonic() < end, "it did not come to be"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.05)

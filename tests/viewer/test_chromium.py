@@ -1,4 +1,4 @@
-"""The page in a real Chromium: every view, at the widths of a desk and of a phone, by mouse and by keyboard."""
+"""Test the page in Chromium: every view at desktop and phone width, by mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Tab:
-    """A page that notes whatever should not happen."""
+    """Browser page that records errors, dialogs and external requests."""
 
     def __init__(self, browser: Browser, width: int) -> None:
         self.page: Page = browser.new_page(viewport={"width": width, "height": 844}, reduced_motion="reduce")
@@ -55,7 +55,7 @@ class Tab:
 
     def close(self) -> None:
         self.page.close()
-        left = [text for text in self.wrong if "ERR_ABORTED" not in text]  # a question that a new view made idle
+        left = [text for text in self.wrong if "ERR_ABORTED" not in text]  # a request cancelled by a new view
         assert left == []
 
 
@@ -264,7 +264,7 @@ def test_a_person_plays_and_keeps_the_episode(browser: Browser, tmp_path: Path) 
 
 
 def test_a_run_is_followed_while_it_trains(browser: Browser, tmp_path: Path) -> None:
-    run = training_run(tmp_path / "runs" / "now", steps=0)  # it has just begun
+    run = training_run(tmp_path / "runs" / "now", steps=0)  # the run has just started
     server = Server(tmp_path / "runs", tmp_path / "cache")
     tabs = [Tab(browser, DESK) for _ in range(3)]
     try:
@@ -284,14 +284,14 @@ def test_a_run_is_followed_while_it_trains(browser: Browser, tmp_path: Path) -> 
         expect(runs.locator("tbody tr")).to_have_count(2)
         for step in (3, 4, 5):
             training_step(run, step)
-        expect(curves.locator("h1")).not_to_contain_text("live")  # all steps that were planned are made
+        expect(curves.locator("h1")).not_to_contain_text("live")  # all planned steps are done
         for tab in tabs:
             tab.close()
     finally:
         assert server.close() == ""
 
 
-def test_the_token_is_asked_for_once(browser: Browser, tmp_path: Path) -> None:
+def test_token_is_requested_once(browser: Browser, tmp_path: Path) -> None:
     training_run(tmp_path / "runs" / "t", steps=1)
     server = Server(tmp_path / "runs", tmp_path / "cache", "--token", "sesame")
     context = browser.new_context()

@@ -1,4 +1,4 @@
-"""Files -> the index: whole, as they grow, and when they are replaced."""
+"""Test the index of complete, growing and replaced files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.viewer.server import Server, until
 
 
 class Watched:
-    """A folder with its index, brought up to date by a thread as in the viewer."""
+    """Folder with its index and indexing thread, as in the viewer."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Folder(folder)
@@ -99,7 +99,7 @@ def test_lines_that_hold_no_episode_are_counted(runs: Path, watched: Watched) ->
     assert (progress["unreadable"], progress["errors"]) == (5, [])
     rows = watched.index.list("mixed.jsonl", Filter())["rows"]
     assert [row["at"] for row in rows] == ["mixed.jsonl:0", "mixed.jsonl:6"]
-    assert rows[0]["seed"] == str(2**70 + 1)  # larger than the integers of any database
+    assert rows[0]["seed"] == str(2**70 + 1)  # larger than a database integer
 
 
 def test_a_second_viewer_reads_what_the_first_wrote_and_takes_over(runs: Path, watched: Watched) -> None:
@@ -153,7 +153,7 @@ def test_the_runs_are_not_touched_and_a_cache_that_cannot_be_written_is_no_probl
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
 
 
-def test_filters_mean_what_they_say(runs: Path, watched: Watched) -> None:
+def test_filters(runs: Path, watched: Watched) -> None:
     episodes = played(RandomAgent(), GUESS, 40)
     store(runs / "a" / "episodes.jsonl", episodes)
     watched.holds("a", 40)
@@ -174,7 +174,7 @@ def test_filters_mean_what_they_say(runs: Path, watched: Watched) -> None:
     assert total["mean_return"] == pytest.approx(sum(t.total_reward for t in episodes) / 40)
 
 
-def test_pages_and_neighbours_go_through_all(runs: Path, watched: Watched) -> None:
+def test_pages_and_neighbours_cover_all_episodes(runs: Path, watched: Watched) -> None:
     store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 120))
     watched.holds("a", 120)
     found = [row["at"] for page in range(3) for row in watched.index.list("a", Filter(), page=page)["rows"]]

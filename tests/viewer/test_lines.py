@@ -1,4 +1,4 @@
-"""Where lines are, and any one of them again."""
+"""Test random access to lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ texts = st.lists(st.binary(max_size=40).filter(lambda b: b"\n" not in b), max_si
 
 
 def written(folder: Path, data: bytes, cuts: list[int], packed: bool) -> tuple[Path, list[int]]:
-    """A file of `data`; packed, cut into gzip members. Also where each member ends."""
+    """Write `data`, optionally as gzip members, and return the end offset of each member."""
     path = folder / ("a.jsonl.gz" if packed else "a.jsonl")
     if not packed:
         path.write_bytes(data)
@@ -36,10 +36,10 @@ def test_every_line_is_found_and_read_again(
     data = b"".join(text + b"\n" for text in texts) + half.replace(b"\n", b"")
     path, _ = written(tmp_path_factory.mktemp("lines"), data, cuts, packed)
     found = list(lines.scan(path))
-    assert [line.data for line in found] == texts  # the half line at the end is left for later
+    assert [line.data for line in found] == texts  # the partial last line is skipped
     assert [lines.read(path, line.spot) for line in found] == texts
     for i, line in enumerate(found):
-        if line.resume is not None:  # a later reading goes on exactly there
+        if line.resume is not None:  # reading resumes exactly there
             assert [rest.data for rest in lines.scan(path, line.resume)] == texts[i + 1 :]
 
 
@@ -54,9 +54,7 @@ def test_small_chunks_make_no_difference(tmp_path: Path, packed: bool, monkeypat
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_line_that_would_fill_the_memory_is_passed_over(
-    tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_long_lines_are_skipped(tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = written(tmp_path, b"a\n" + b"b" * 500 + b"\nc\n", [], packed)
     monkeypatch.setattr(lines, "CHUNK", 16)
     monkeypatch.setattr(lines, "LONGEST", 100)
@@ -69,12 +67,12 @@ def test_a_member_that_is_being_written_is_left_for_later(tmp_path: Path) -> Non
     path.write_bytes(whole[:-3])
     first, *rest = lines.scan(path)
     assert (first.data, first.resume) == (b"one", ends[0])
-    assert all(line.resume is None for line in rest)  # whatever can be seen of it is read again
+    assert all(line.resume is None for line in rest)  # its visible part is read again
     path.write_bytes(whole)
     assert [line.data for line in lines.scan(path, ends[0])] == [b"two"]
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_damage_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b"one\n") + b"this is not gzip")
     with pytest.raises(ParsingFailed, match="damaged near byte"):

@@ -1,4 +1,4 @@
-"""A person plays over HTTP; what is kept is a trajectory that training takes."""
+"""Test playing over HTTP; saved episodes are trajectories that training accepts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.cli import main
 from palestra.errors import StoreFailed
 from palestra.rollout import read
 from palestra.viewer.folder import Folder
-from palestra.viewer.play import Table
+from palestra.viewer.play import GameStore
 from tests.viewer.made import GUESS
 from tests.viewer.server import Server
 
@@ -31,7 +31,7 @@ def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def played(server: Server, env: str, seed: int) -> dict[str, Any]:
-    """One episode as the expert advises."""
+    """Play one episode with the expert's actions."""
     state: dict[str, Any] = server.post("play", {"env": env, "seed": seed}).json
     while not state["over"]:
         advice = server.post("play/ask", {"player": "expert"}, game=state["game"]).json["text"]
@@ -74,7 +74,7 @@ def test_boxes_are_put_around_moves_that_have_none(table: Server) -> None:
         assert state["turns"][-1]["text"] == "5"
 
 
-def test_what_cannot_be_done_is_told(table: Server) -> None:
+def test_invalid_requests_are_refused(table: Server) -> None:
     state = table.post("play", {"env": GUESS, "seed": 1}).json
     game = state["game"]
     assert table.post("play/save", game=game).status == 400  # not over yet
@@ -86,22 +86,22 @@ def test_what_cannot_be_done_is_told(table: Server) -> None:
     assert table.post("play/move", {"text": "1"}, game=game).status == 400
 
 
-def test_many_games_give_way_to_new_ones(table: Server) -> None:
+def test_new_games_replace_the_least_recently_used(table: Server) -> None:
     names = [table.post("play", {"env": GUESS, "seed": 1}).json["game"] for _ in range(20)]
     alive = [table.ask(f"/api/play?game={name}").status == 200 for name in names]
     assert alive == [False] * 4 + [True] * 16
 
 
-def lost_and_saved(table: Table) -> None:
+def lost_and_saved(table: GameStore) -> None:
     game = table.start(GUESS, 1)
     assert table.move(game, "no number", box=False)["over"]
     table.save(game)
 
 
-def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_unwritable_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "played").write_text("a file in the way")
-    with pytest.raises(StoreFailed, match="could not be kept"):
-        lost_and_saved(Table(Folder(tmp_path)))
+    with pytest.raises(StoreFailed, match="could not save"):
+        lost_and_saved(GameStore(Folder(tmp_path)))
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     outside.mkdir()
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "played").symlink_to(outside)
-    with pytest.raises(StoreFailed, match="could not be kept"):
-        lost_and_saved(Table(Folder(tmp_path / "runs")))
+    with pytest.raises(StoreFailed, match="could not save"):
+        lost_and_saved(GameStore(Folder(tmp_path / "runs")))
     assert [path for path in outside.rglob("*") if path.is_file()] == []
 
 

@@ -16,9 +16,9 @@ from palestra.errors import BadValue, UsageError
 from palestra.registry import unregister
 from palestra.rollout.codec import to_json
 from palestra.types import Step
-from palestra.viewer.folder import Folder, NotThere
-from palestra.viewer.play import Table
-from palestra.viewer.rendering import Renderings, replay
+from palestra.viewer.folder import Folder, NotFound
+from palestra.viewer.play import GameStore
+from palestra.viewer.rendering import Renderer, replay
 from tests.viewer.made import GUESS, picture, played
 
 DRAWN = "test:Drawn-v0"
@@ -62,23 +62,23 @@ def test_every_state_is_drawn() -> None:
     episode = next(t for t in played(ExpertAgent(), DRAWN, 9) if len(t.turns) == 3)
     views = replay(to_json(episode))
     assert [view.image for view in views] == [picture((height, 0, 0)) for height in range(4)]
-    kept = Renderings()
+    kept = Renderer()
     kept.of("run", "a:0", to_json(episode))
     assert kept.picture("run", "a:0", 2) == picture((2, 0, 0))
     for n in (-1, 4):
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             kept.picture("run", "a:0", n)
 
 
-def test_what_differs_from_the_record_is_not_drawn() -> None:
+def test_differing_replay_is_not_rendered() -> None:
     episode = played(ExpertAgent(), DRAWN, 1)[0]
     other = replace(episode, turns=(replace(episode.turns[0], observation="climb something else"), *episode.turns[1:]))
-    with pytest.raises(BadValue, match="something else than was stored in turn 1"):
+    with pytest.raises(BadValue, match="turn 1 differs from the stored one"):
         replay(to_json(other))
 
 
-def test_what_does_not_draw_says_so() -> None:
-    with pytest.raises(BadValue, match="draws nothing"):
+def test_env_without_renderer() -> None:
+    with pytest.raises(BadValue, match="no renderer"):
         replay(to_json(played(ExpertAgent(), GUESS, 1)[0]))
 
 
@@ -93,12 +93,12 @@ def test_a_stored_episode_cannot_name_files_or_classes() -> None:
 
 
 def test_games_are_drawn_while_they_are_played(tmp_path: Path) -> None:
-    table = Table(Folder(tmp_path))
+    table = GameStore(Folder(tmp_path))
     game = table.start(DRAWN, 1)
     assert table.state(game)["views"] == [{"text": None, "image": True}]
     state = table.move(game, "up", box=True)
     assert len(state["views"]) == 2
     assert table.drawing(game, 1) == picture((1, 0, 0))
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         table.drawing(game, 2)
     table.close()

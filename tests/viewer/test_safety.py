@@ -15,7 +15,7 @@ import palestra
 from palestra.errors import BadValue
 from palestra.sockets import is_loopback
 from palestra.viewer import create_app
-from palestra.viewer.folder import Folder, NotThere
+from palestra.viewer.folder import Folder, NotFound
 from tests.viewer.made import played, store, training_run
 from tests.viewer.server import OWN, Server
 
@@ -225,7 +225,7 @@ def test_no_name_leads_out(walled: tuple[Server, Path], name: str) -> None:
             assert b"default:0.1M" not in answer.body  # of the hidden run's settings
     try:
         found = Folder(outside.parent / "runs").run(name).path.resolve()
-    except NotThere:
+    except NotFound:
         return
     assert found == outside.parent / "runs" / "fine"
 

@@ -46,7 +46,7 @@ _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pa
 </main></body></html>"""
 
 
-class Guard:
+class AccessControl:
     """ASGI middleware that checks every request before the application sees it."""
 
     def __init__(self, app: App, *, token: str | None, any_host: bool) -> None:
@@ -116,7 +116,9 @@ class Guard:
         if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
             await _answer(send, 401, _LOGIN, kind="text/html; charset=utf-8")
         else:
-            await _answer(send, 401, "a token is required: open ?token=... once in a browser, or send Authorization: Bearer ...")
+            await _answer(
+                send, 401, "a token is required: open ?token=... once in a browser, or send Authorization: Bearer ..."
+            )
 
 
 def _foreign(scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:

@@ -12,7 +12,9 @@ from palestra.errors import ParsingFailed
 from palestra.viewer.facts import outcome_of
 
 PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-_TOLD_APART = frozenset({"suffix", "tool_calls", "use_tool", "tools", "tool_form"})  # keys of `info` that are shown elsewhere on the page
+_TOLD_APART = frozenset(
+    {"suffix", "tool_calls", "use_tool", "tools", "tool_form"}
+)  # keys of `info` that are shown elsewhere on the page
 
 
 def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float] | None) -> dict[str, Any]:
