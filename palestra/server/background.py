@@ -29,12 +29,12 @@ def running(*envs: str, **options: Any) -> Iterator[str]:
     assert process.stdout is not None  # noqa: S101  # both are pipes
     assert process.stderr is not None  # noqa: S101
     with process.stdout, process.stderr:
-        url = re.search(r"http://\S+:\d+", process.stdout.readline())
+        url = re.search(r" at (http://\S+:\d+)", process.stdout.readline())
         if url is None:
             message = process.stderr.read().strip()
             raise BadValue(message or f"`palestra serve` exited with status {process.wait()}")
         try:
-            yield url[0]
+            yield url[1]
         finally:
             process.terminate()
             try:

@@ -30,9 +30,9 @@ def started(command: list[str], cwd: Path | None = None) -> Iterator[str]:
     with process.stdout:
         line = process.stdout.readline()
         try:
-            url = re.search(r"http://\S+:\d+", line)
+            url = re.search(r" at (http://\S+:\d+)", line)
             assert url is not None, line
-            yield url[0]
+            yield url[1]
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
@@ -62,7 +62,7 @@ from palestra.server import serve
 
 if __name__ == "__main__":
     options = {"port": 0, "workers": 1, "log_level": "error"}
-    serve("game:GuessTheNumber-v0-easy", on_ready=lambda url: print(url, flush=True), **options)
+    serve("game:GuessTheNumber-v0-easy", on_ready=lambda url: print("serving at", url, flush=True), **options)
 """
 
 
