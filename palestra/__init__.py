@@ -1,6 +1,6 @@
-"""Palestra: a gym where LLM agents gain experience, and the training that makes use of it.
+"""Palestra: environments, tools, rollouts, evaluation and reinforcement learning for LLM agents.
 
-Names are loaded when first used, so `import palestra` costs next to nothing.
+All names below are loaded on first use, so that `import palestra` takes milliseconds.
 """
 
 from importlib import import_module
@@ -10,37 +10,47 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Env",
+    "EnvFactory",
     "EnvSpec",
     "Message",
     "Observation",
     "Step",
     "Wrapper",
     "agents",
+    "algorithms",
     "check_env",
     "engines",
     "errors",
+    "evals",
+    "evaluate",
     "get_spec",
+    "grading",
     "list_envs",
     "make",
     "make_vec",
+    "plugins",
     "print_envs",
     "register",
     "register_spec",
     "rollout",
+    "serve",
     "tools",
+    "training",
     "unregister",
     "vector",
     "wrappers",
 ]
 
-_HOME = {
+_MODULES = {  # name -> the module that defines it
     "Env": "core",
+    "EnvFactory": "registry",
     "EnvSpec": "spec",
     "Message": "types",
     "Observation": "types",
     "Step": "types",
     "Wrapper": "core",
     "check_env": "conformance",
+    "evaluate": "evals",
     "get_spec": "registry",
     "list_envs": "registry",
     "make": "registry",
@@ -48,23 +58,48 @@ _HOME = {
     "print_envs": "registry",
     "register": "registry",
     "register_spec": "registry",
+    "serve": "server",
     "unregister": "registry",
 }
-_PACKAGES = frozenset({"agents", "engines", "errors", "rollout", "tools", "vector", "wrappers"})
+_PACKAGES = frozenset(__all__) - frozenset(_MODULES)
 
 if TYPE_CHECKING:
-    from palestra import agents, engines, errors, rollout, tools, vector, wrappers
+    from palestra import (
+        agents,
+        algorithms,
+        engines,
+        errors,
+        evals,
+        grading,
+        plugins,
+        rollout,
+        tools,
+        training,
+        vector,
+        wrappers,
+    )
     from palestra.conformance import check_env
     from palestra.core import Env, Wrapper
-    from palestra.registry import get_spec, list_envs, make, print_envs, register, register_spec, unregister
+    from palestra.evals import evaluate
+    from palestra.registry import (
+        EnvFactory,
+        get_spec,
+        list_envs,
+        make,
+        print_envs,
+        register,
+        register_spec,
+        unregister,
+    )
+    from palestra.server import serve
     from palestra.spec import EnvSpec
     from palestra.types import Message, Observation, Step
     from palestra.vector import make_vec
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(f"palestra.{_HOME[name]}"), name)
+    if name in _MODULES:
+        value = getattr(import_module(f"palestra.{_MODULES[name]}"), name)
     elif name in _PACKAGES:
         value = import_module(f"palestra.{name}")
     else:

@@ -1,4 +1,4 @@
-"""`python -m palestra` is the `palestra` command."""
+"""Run the `palestra` command with `python -m palestra`."""
 
 import sys
 

@@ -350,16 +350,14 @@ def _wrap(env: Env, tools: Iterable[Any], max_tool_calls: int | None, wrappers: 
 
 
 def _tool(item: Any) -> Any:
-    """Replace the name of a plug-in tool, or `module:callable`, by the tool; Palestra's own names stay names."""
-    from palestra.tools import TOOLS
-
-    if not isinstance(item, str) or item.partition(":")[0] in TOOLS:
+    """Replace `module:callable` by the tool or function it names; names of registered tools stay names."""
+    if not isinstance(item, str) or ":" not in item:
         return item
-    name, colon, rest = item.partition(":")
-    loaded = plugins.load("tools", name)
-    if loaded is None:
-        return plugins.import_object(item) if colon and "/" not in rest else item
-    return loaded(rest) if colon else loaded
+    from palestra.tools.registry import tool_names
+
+    module, _, path = item.partition(":")
+    is_module = all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
+    return plugins.import_object(item) if is_module and module not in tool_names() else item
 
 
 def _maker(spec: EnvSpec) -> Callable[..., Env]:

@@ -1,4 +1,4 @@
-"""The public names: complete, sorted, and all there."""
+"""The public names of Palestra: sorted, complete and importable."""
 
 from __future__ import annotations
 
@@ -20,46 +20,57 @@ PACKAGES = [
     "palestra.engines",
     "palestra.evals",
     "palestra.grading",
+    "palestra.integrations.gymnasium",
     "palestra.integrations.mcp",
+    "palestra.plugins",
+    "palestra.registry",
+    "palestra.remote",
     "palestra.rollout",
-    "palestra.vector",
+    "palestra.server",
     "palestra.tools",
-    "palestra.tools.sandbox",
     "palestra.tools.mcp",
+    "palestra.tools.sandbox",
     "palestra.tools.search",
+    "palestra.vector",
     "palestra.viewer",
     "palestra.wrappers",
 ]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_all_is_sorted_and_resolves(name: str) -> None:
+def test_all_is_sorted_and_every_name_exists(name: str) -> None:
     module = importlib.import_module(name)
-    assert module.__all__ == sorted(module.__all__)
+    assert list(module.__all__) == sorted(module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
     for public in module.__all__:
         assert getattr(module, public) is not None
 
 
-def test_lazy_names_are_the_declared_ones() -> None:
-    assert set(palestra._HOME) | palestra._PACKAGES == set(palestra.__all__)
+def test_every_public_name_has_a_module() -> None:
+    assert set(palestra._MODULES) | palestra._PACKAGES == set(palestra.__all__)
     assert set(palestra.__all__) <= set(dir(palestra))
 
 
-def test_the_type_checker_sees_the_same_names() -> None:
+def test_no_function_shares_its_name_with_a_package() -> None:
+    folders = {path.name.removesuffix(".py") for path in Path(palestra.__file__).parent.iterdir()}
+    assert set(palestra._MODULES) & folders == set()
+
+
+def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(palestra.__file__).read_text())
-    block = next(n for n in tree.body if isinstance(n, ast.If))
-    seen = {alias.name for n in block.body if isinstance(n, ast.ImportFrom) for alias in n.names}
-    assert seen == set(palestra.__all__)
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    names = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert names == set(palestra.__all__)
 
 
-def test_a_wrong_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'mkae'"):
         palestra.mkae  # noqa: B018
 
 
-def test_the_exception_tree_is_drawn_in_full() -> None:
-    drawn = (errors.__doc__ or "").split()
+def test_the_docstring_of_errors_shows_every_exception() -> None:
+    words = (errors.__doc__ or "").split()
     classes = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, Exception)]
     for cls in classes:
-        assert cls.__name__ in drawn
+        assert cls.__name__ in words
         assert cls is errors.PalestraError or issubclass(cls, errors.PalestraError)

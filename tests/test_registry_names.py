@@ -17,7 +17,7 @@ from palestra import plugins, registry
 from palestra.errors import AlreadyRegistered, BadEnvId, BadValue, UnknownEnv
 from palestra.registry import EnvFactory
 from palestra.wrappers import Horizon, Statistics, Tools, resolve_wrappers
-from tests.conformance.zoo import Sound
+from tests.conformance.defective_envs import Sound
 
 GUESS = "game:GuessTheNumber-v0-easy"
 ECHO = '''"""A user's module: an environment without a constructor, returning plain tuples, and its registration."""
@@ -61,6 +61,10 @@ def shout(text: str) -> str:
         text: what to shout
     """
     return text.upper()
+
+
+def shout_tool():
+    return palestra.tools.FunctionTool(shout)
 
 
 class NotAnEnv:
@@ -149,7 +153,7 @@ def test_register_states_everything_a_spec_can() -> None:
     try:
         palestra.register(
             "zoo:Stated-v0",
-            "tests.conformance.zoo:Sound",
+            "tests.conformance.defective_envs:Sound",
             summary="A sound env.",
             reward_range=Sound.reward_range,
             expert_success=1.0,
@@ -296,7 +300,7 @@ def installed(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str) -> list[EntryPoint]:
         return {
             "palestra.envs": [EntryPoint("echo_family", module), EntryPoint("broken", "no_such_module")],
-            "palestra.tools": [EntryPoint("shout", f"{module}:shout")],
+            "palestra.tools": [EntryPoint("shout", f"{module}:shout_tool")],
         }.get(group, [])
 
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
@@ -318,7 +322,7 @@ def test_installed_environments_are_found_when_looked_up(module: str) -> None:
 def test_installed_tools_are_found_by_name() -> None:
     env = palestra.make(GUESS, tools=["shout"])
     assert "shout" in str(env.reset(seed=1)[0])
-    with pytest.raises(BadValue, match="no tool 'shoot'"):
+    with pytest.raises(BadValue, match="no tool named 'shoot'"):
         palestra.make(GUESS, tools=["shoot"])
 
 

@@ -193,7 +193,7 @@ def test_check_reports_a_violation_and_fails() -> None:
         (["play", "game:Sudoku-v0-easy", "--set", "clues"], "--set takes KEY=VALUE"),
         (["play", "game:Sudoku-v0-easy", "--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["play", "game:Sudoku-v0-easy", "--env-kwargs", "{"], "--env-kwargs must be a JSON object"),
-        (["play", "game:Sudoku-v0-easy", "--tools", "pyhton"], "Did you mean python"),
+        (["play", "game:Sudoku-v0-easy", "--tools", "pyhton"], "Did you mean 'python'"),
         (["play", "game:Sudoku-v0-easy", "--wrappers", "Horizn"], "no wrapper 'Horizn'"),
         (["play", "game:Sudoku-v0-easy", "--import", "no_such_module"], "no module named 'no_such_module'"),
         (["play", "no_such_module:Env"], "neither a family of environments nor a module"),
