@@ -1,1 +1,1 @@
-"""Programs to write, judged by hidden tests."""
+"""Programming tasks, graded by hidden tests."""

@@ -1,4 +1,4 @@
-"""Bugs of known kinds, put into a program's syntax tree one at a time, and a careful way to run what comes of it."""
+"""Insert bugs into a program's syntax tree, and run the result with limits on loops and sizes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from palestra.envs.code.programs import FUNCTION, Args
 
-FUEL = 5_000  # rounds of loops that a program with bugs may take for one input
-WIDEST = 10_000  # elements or bits that its values may grow to
+MAX_ITERATIONS = 5_000  # loop iterations of a program with bugs per input
+MAX_SIZE = 10_000  # elements or bits of its values
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -33,12 +33,14 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 _CALLS = {"max": "min", "min": "max", "upper": "lower", "lower": "upper"}
 
-Place = tuple[int, str]  # the node's number in the order of `ast.walk`, and the kind of bug
+BugSite = tuple[int, str]  # index of the node in the order of `ast.walk`, and the kind of bug
 
 
-def parsed(source: str) -> ast.Module:
-    """`ast.parse`, tried again where it raises SystemError ("AST constructor recursion depth mismatch"), as CPython
-    3.11 has been seen to do at a sound program."""
+def parse(source: str) -> ast.Module:
+    """Call `ast.parse`, with retries on SystemError.
+
+    CPython 3.11 occasionally raises "AST constructor recursion depth mismatch" for a valid program.
+    """
     for _ in range(9):
         try:
             return ast.parse(source)
@@ -49,21 +51,21 @@ def parsed(source: str) -> ast.Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a program did with one input."""
+    """Result of a program for one input."""
 
     value: Any = None
-    error: str = ""  # the exception's name, where it raised
+    error: str = ""  # name of the exception, if it raised one
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         return f"raises {self.error}" if self.error else f"returns {self.value!r}"
 
 
-class OutOfFuel(Exception):
-    """A program did not come to an end, or its values grew without bounds."""
+class LimitExceeded(Exception):
+    """A program ran for too many iterations, or its values grew too large."""
 
 
-def places(tree: ast.Module) -> list[Place]:
-    """Everything that can be made wrong in a program."""
+def find_bug_sites(tree: ast.Module) -> list[BugSite]:
+    """Return every site in a program at which a bug can be inserted."""
     return [(number, kind) for number, node in enumerate(ast.walk(tree)) for kind in _kinds(node)]
 
 
@@ -77,13 +79,13 @@ def _kinds(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.If):
         yield "negated"
         if node.orelse and not isinstance(node.orelse[0], ast.If):
-            yield "lost else"
+            yield "missing else"
     elif isinstance(node, ast.Constant) and type(node.value) is int:
         yield "off by one"
     elif isinstance(node, ast.Name | ast.Attribute) and _called(node) in _CALLS:
         yield "wrong function"
     elif isinstance(node, ast.For | ast.While) and len(node.body) > 1:
-        yield "lost line"
+        yield "missing line"
     elif isinstance(node, ast.FunctionDef) and _returns_after_loop(node):
         yield "early return"
 
@@ -98,27 +100,27 @@ def _returns_after_loop(node: ast.FunctionDef) -> bool:
     )
 
 
-def broken(source: str, chosen: Sequence[Place], seed: int) -> ast.Module:
-    """The program with a bug at each chosen place; a bug is the same alone and among others."""
-    tree = parsed(source)
+def insert_bugs(source: str, sites: Sequence[BugSite], seed: int) -> ast.Module:
+    """Return the program with a bug at each site; a bug does not depend on the other sites."""
+    tree = parse(source)
     nodes = list(ast.walk(tree))
-    for number, kind in chosen:
-        _break(nodes[number], kind, Random(f"{seed} {number} {kind}"))
+    for number, kind in sites:
+        _insert_bug(nodes[number], kind, Random(f"{seed} {number} {kind}"))
     return tree
 
 
-def apart(tree: ast.Module, chosen: Sequence[Place]) -> bool:
-    """Whether no bug takes away the place of another."""
+def are_independent(tree: ast.Module, sites: Sequence[BugSite]) -> bool:
+    """Return whether no bug removes the site of another."""
     nodes = list(ast.walk(tree))
-    for number, kind in chosen:
-        if kind in ("lost line", "lost else"):
+    for number, kind in sites:
+        if kind in ("missing line", "missing else"):
             inside = set(map(id, ast.walk(nodes[number])))
-            if any(other != number and id(nodes[other]) in inside for other, _ in chosen):
+            if any(other != number and id(nodes[other]) in inside for other, _ in sites):
                 return False
-    return len({number for number, _ in chosen}) == len(chosen)
+    return len({number for number, _ in sites}) == len(sites)
 
 
-def _break(node: Any, kind: str, rng: Random) -> None:
+def _insert_bug(node: Any, kind: str, rng: Random) -> None:
     if kind == "comparison":
         node.ops = [_COMPARISONS[type(node.ops[0])]()]
     elif kind == "operator":
@@ -127,7 +129,7 @@ def _break(node: Any, kind: str, rng: Random) -> None:
         node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
     elif kind == "negated":
         node.test = ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=node.test), node.test)
-    elif kind == "lost else":
+    elif kind == "missing else":
         node.orelse = []
     elif kind == "off by one":
         node.value += rng.choice((-1, 1))
@@ -136,50 +138,50 @@ def _break(node: Any, kind: str, rng: Random) -> None:
             node.id = _CALLS[node.id]
         else:
             node.attr = _CALLS[node.attr]
-    elif kind == "lost line":
+    elif kind == "missing line":
         node.body.pop(rng.randrange(len(node.body)))
     elif kind == "early return":
         node.body[-2].body.append(node.body.pop())
 
 
-def careful(tree: ast.Module) -> Callable[[Args], Outcome]:
-    """The program of a tree, watched: OutOfFuel where it loops without end or its values swell. Uses the tree up."""
-    watched = _Watch().visit(tree)
+def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
+    """Return a function that runs the program and raises LimitExceeded if it exceeds a limit. Modifies the tree."""
+    instrumented = _Instrumenter().visit(tree)
     space: dict[str, Any] = {}
-    fuel = 0
+    iterations_left = 0
 
     def tick() -> None:
-        nonlocal fuel
-        fuel -= 1
-        if fuel < 0:
-            raise OutOfFuel("too many rounds")
+        nonlocal iterations_left
+        iterations_left -= 1
+        if iterations_left < 0:
+            raise LimitExceeded("too many iterations")
 
     def check(value: Any) -> None:
         if isinstance(value, int):
-            if value.bit_length() > WIDEST:
-                raise OutOfFuel("too large a number")
-        elif isinstance(value, str | list) and len(value) > WIDEST:
-            raise OutOfFuel("too long a value")
+            if value.bit_length() > MAX_SIZE:
+                raise LimitExceeded("number too large")
+        elif isinstance(value, str | list) and len(value) > MAX_SIZE:
+            raise LimitExceeded("value too long")
 
-    exec(compile(watched, "<candidate>", "exec"), space)  # noqa: S102  # our own program, with our own bugs
+    exec(compile(instrumented, "<candidate>", "exec"), space)  # noqa: S102  # source from the generator, never from an agent
     space["_tick"], space["_check"] = tick, check
     function = space[FUNCTION]
 
     def run(args: Args) -> Outcome:
-        nonlocal fuel
-        fuel = FUEL
+        nonlocal iterations_left
+        iterations_left = MAX_ITERATIONS
         try:
             return Outcome(value=function(*copy.deepcopy(args)))
-        except OutOfFuel:
+        except LimitExceeded:
             raise
-        except Exception as err:  # noqa: BLE001  # whatever a bug leads to is what it does
+        except Exception as err:  # noqa: BLE001  # any exception is a possible outcome of a bug
             return Outcome(error=type(err).__name__)
 
     return run
 
 
-class _Watch(ast.NodeTransformer):
-    """Calls `_tick` in every round of a loop and `_check` after every assignment to a name."""
+class _Instrumenter(ast.NodeTransformer):
+    """Inserts calls of `_tick` in every loop iteration and of `_check` after every assignment to a name."""
 
     def visit_For(self, node: ast.For) -> Any:
         return self._loop(node)
@@ -201,7 +203,7 @@ class _Watch(ast.NodeTransformer):
 
 
 def _call(function: str, *names: str) -> ast.stmt:
-    here: dict[str, int] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
-    args: list[ast.expr] = [ast.Name(id=name, ctx=ast.Load(), **here) for name in names]
-    called = ast.Name(id=function, ctx=ast.Load(), **here)
-    return ast.Expr(value=ast.Call(func=called, args=args, keywords=[], **here), **here)
+    location: dict[str, int] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
+    args: list[ast.expr] = [ast.Name(id=name, ctx=ast.Load(), **location) for name in names]
+    called = ast.Name(id=function, ctx=ast.Load(), **location)
+    return ast.Expr(value=ast.Call(func=called, args=args, keywords=[], **location), **location)

@@ -1,8 +1,38 @@
-"""The registered ids of the family `code`. Data only."""
+"""Catalog of the family `code` (data only): GEM's data sets, and program generators."""
 
 from __future__ import annotations
 
-from palestra.envs.code.data_ids import DATA
-from palestra.envs.code.generated import GENERATED
+from functools import partial
 
-SPECS = [*DATA, *GENERATED]
+from palestra.envs.tasks.ids import data_spec
+from palestra.spec import EnvSpec
+
+code_data = partial(data_spec, "palestra.envs.code.problems:CodeProblems", question="problem", tests="tests")
+
+_DATA_SPECS = [
+    code_data("code:CodeContest", "contest problems with input from standard input", dataset="axon-rl/CodeContest"),
+    code_data("code:Taco8k", "contest problems from TACO", dataset="axon-rl/TACO-8k"),
+    code_data("code:PrimeIntellect15k", "problems with verified tests", dataset="axon-rl/PrimeIntellect-15k"),
+    code_data("code:File-v0", "your own problems with tests, from a file, a folder or any data set"),
+]
+
+_GENERATORS = {
+    "Puzzles": ("puzzles:Puzzles", "write a function from its description, graded by hidden tests"),
+    "Repair": ("repair:Repair", "fix the bugs in a program, graded by hidden tests"),
+}
+
+_GENERATED_SPECS = [
+    EnvSpec(
+        id=f"code:{name}-v0-{level}",
+        entry_point=f"palestra.envs.code.{entry}",
+        kwargs={"level": level},
+        summary=summary,
+        reward_range=(-0.1, 1.0),
+        expert_success=1.0,
+        random_success=0.0,  # its programs are wrong by construction
+    )
+    for name, (entry, summary) in _GENERATORS.items()
+    for level in ("easy", "hard", "random")
+]
+
+SPECS = [*_DATA_SPECS, *_GENERATED_SPECS]

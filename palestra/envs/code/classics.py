@@ -1,4 +1,4 @@
-"""Well-known problems with parameters of their own. Each maker draws its parameters and gives a whole Program."""
+"""Well-known programming problems with random parameters: functions from a random generator to a Program."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from random import Random
 
 from palestra.envs.code import classics_lists as lists
 from palestra.envs.code import classics_numbers as numbers
-from palestra.envs.code import classics_worlds as worlds
+from palestra.envs.code import classics_simulation as simulation
 from palestra.envs.code.programs import Program
 
-Maker = Callable[[Random], Program]
+ProblemKind = Callable[[Random], Program]
 
-ON_NUMBERS: tuple[Maker, ...] = (
+ON_NUMBERS: tuple[ProblemKind, ...] = (
     lists.pairs,
     lists.windows,
     lists.longest_run,
@@ -20,18 +20,18 @@ ON_NUMBERS: tuple[Maker, ...] = (
     lists.best_block,
     lists.majority,
 )
-OTHERS: tuple[Maker, ...] = (
+OTHERS: tuple[ProblemKind, ...] = (
     numbers.coins,
-    worlds.paths,
-    worlds.automaton,
+    simulation.paths,
+    simulation.automaton,
     numbers.recurrence,
     numbers.circle_game,
-    worlds.robot,
-    worlds.brackets,
-    worlds.intervals,
+    simulation.robot,
+    simulation.brackets,
+    simulation.intervals,
     numbers.knapsack,
-    worlds.matrix,
-    worlds.word_counts,
-    worlds.calculator,
-    numbers.walk,
+    simulation.matrix,
+    simulation.word_counts,
+    simulation.calculator,
+    numbers.collatz,
 )

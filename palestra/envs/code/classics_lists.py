@@ -1,20 +1,20 @@
-"""Classic problems on a list of numbers: pairs, windows, runs, subsequences. Their lines use the variable `value`."""
+"""Classic problems on a list of numbers: pairs, windows, runs, subsequences. Their code uses the variable `value`."""
 
 from __future__ import annotations
 
 from random import Random
 
-from palestra.envs.code.programs import COUNT, Program, drawn_inputs
+from palestra.envs.code.programs import COUNT, Program, draw_inputs
 
 
 def _on_numbers(rng: Random, task: str, *code: str) -> Program:
-    inputs = tuple((value,) for value in drawn_inputs(rng, "numbers", COUNT))
+    inputs = tuple((value,) for value in draw_inputs(rng, "numbers", COUNT))
     return Program(takes=(("value", "a list of whole numbers"),), task=task, code=code, inputs=inputs, gives="number")
 
 
 def pairs(rng: Random) -> Program:
     k = rng.randint(2, 12)
-    say, test = rng.choice(
+    condition, test = rng.choice(
         (
             (f"the sum of the two is {k}", f"value[i] + value[j] == {k}"),
             (f"the sum of the two is divisible by {k}", f"(value[i] + value[j]) % {k} == 0"),
@@ -25,7 +25,7 @@ def pairs(rng: Random) -> Program:
     )
     return _on_numbers(
         rng,
-        f"Return the number of pairs of positions (i, j) with i before j for whose elements it holds that {say}.",
+        f"Return the number of pairs of positions (i, j), with i before j, for whose elements {condition}.",
         "count = 0",
         "for i in range(len(value)):",
         "    for j in range(i + 1, len(value)):",
@@ -41,7 +41,7 @@ def windows(rng: Random) -> Program:
         name, sign = rng.choice((("largest", ">"), ("smallest", "<")))
         return _on_numbers(
             rng,
-            f"Return the {name} sum of {width} neighbouring elements, or 0 if there are fewer than {width} elements.",
+            f"Return the {name} sum of {width} consecutive elements, or 0 if there are fewer than {width} elements.",
             f"if len(value) < {width}:",
             "    return 0",
             f"best = sum(value[:{width}])",
@@ -53,7 +53,8 @@ def windows(rng: Random) -> Program:
         )
     return _on_numbers(
         rng,
-        f"Return how many blocks of {width} neighbouring elements (they may overlap) have a sum greater than {bound}.",
+        f"Return the number of blocks of {width} consecutive elements (they may overlap) with a sum greater than "
+        f"{bound}.",
         "count = 0",
         f"for i in range(len(value) - {width} + 1):",
         f"    if sum(value[i:i + {width}]) > {bound}:",
@@ -64,19 +65,19 @@ def windows(rng: Random) -> Program:
 
 def longest_run(rng: Random) -> Program:
     k = rng.randint(2, 9)
-    say, test = rng.choice(
+    condition, test = rng.choice(
         (
-            ("each is greater than the one before it", "value[i] > value[i - 1]"),
-            ("each is at most as great as the one before it", "value[i] <= value[i - 1]"),
-            (f"neighbours differ by at most {k}", f"abs(value[i] - value[i - 1]) <= {k}"),
-            ("neighbours are not both even and not both odd", "(value[i] + value[i - 1]) % 2 == 1"),
-            (f"the sum of any two neighbours is greater than {k}", f"value[i] + value[i - 1] > {k}"),
+            ("each is greater than the previous one", "value[i] > value[i - 1]"),
+            ("each is less than or equal to the previous one", "value[i] <= value[i - 1]"),
+            (f"adjacent elements differ by at most {k}", f"abs(value[i] - value[i - 1]) <= {k}"),
+            ("even and odd numbers alternate", "(value[i] + value[i - 1]) % 2 == 1"),
+            (f"the sum of any two adjacent elements is greater than {k}", f"value[i] + value[i - 1] > {k}"),
         )
     )
     return _on_numbers(
         rng,
-        f"Return the length of the longest stretch of neighbouring elements in which {say}. A stretch of one element "
-        "always counts; for an empty list return 0.",
+        f"Return the length of the longest run of consecutive elements in which {condition}. A single element is a run "
+        "of length 1; for an empty list, return 0.",
         "best = run = 0",
         "for i in range(len(value)):",
         f"    if i > 0 and {test}:",
@@ -90,7 +91,7 @@ def longest_run(rng: Random) -> Program:
 
 
 def subsequence(rng: Random) -> Program:
-    say, sign = rng.choice(
+    condition, sign = rng.choice(
         (
             ("strictly increasing", "<"),
             ("strictly decreasing", ">"),
@@ -100,8 +101,8 @@ def subsequence(rng: Random) -> Program:
     )
     return _on_numbers(
         rng,
-        f"Return the length of the longest {say} subsequence: elements in their original order, not necessarily "
-        "neighbours. For an empty list return 0.",
+        f"Return the length of the longest {condition} subsequence: elements in their original order, not necessarily "
+        "adjacent. For an empty list, return 0.",
         "best = [1] * len(value)",
         "for i in range(len(value)):",
         "    for j in range(i):",
@@ -115,7 +116,7 @@ def best_block(rng: Random) -> Program:
     k = rng.randint(1, 9)
     return _on_numbers(
         rng,
-        f"Subtract {k} from every element. Then return the largest sum of a block of neighbouring elements; the block "
+        f"Subtract {k} from every element. Then return the largest sum of a block of consecutive elements; the block "
         "may be empty, with the sum 0.",
         "best = current = 0",
         "for x in value:",
@@ -127,14 +128,14 @@ def best_block(rng: Random) -> Program:
 
 def majority(rng: Random) -> Program:
     k = rng.randint(2, 3)
-    last = rng.random() < 0.5
-    which = "greatest" if last else "smallest"
+    largest = rng.random() < 0.5
+    which = "largest" if largest else "smallest"
     return _on_numbers(
         rng,
         f"Return the {which} number that occurs at least {k} times, or -100 if there is none.",
         "best = None",
         "for x in value:",
-        f"    if value.count(x) >= {k} and (best is None or x {'>' if last else '<'} best):",
+        f"    if value.count(x) >= {k} and (best is None or x {'>' if largest else '<'} best):",
         "        best = x",
         "return -100 if best is None else best",
     )

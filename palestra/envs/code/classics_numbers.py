@@ -1,4 +1,4 @@
-"""Classic problems of counting: coins, a knapsack, sequences, the circle."""
+"""Classic problems on numbers: coins, a knapsack, sequences, the Josephus problem."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from palestra.envs.code.programs import COUNT, Program, ordinal
 
 def coins(rng: Random) -> Program:
     values = sorted(rng.sample(range(2, 16), rng.randint(2, 4)))
-    shown = ", ".join(map(str, values))
+    listed = ", ".join(map(str, values))
     inputs = [(0,), (1,), (values[0],), (values[-1] - 1,), *((rng.randint(5, 120),) for _ in range(COUNT - 4))]
-    takes = (("amount", "a whole number from 0 up"),)
+    takes = (("amount", "a non-negative whole number"),)
     if rng.random() < 0.5:
         return Program(
             takes=takes,
-            task=f"Return the smallest number of coins that add up to the amount, or -1 if no coins do. There are "
-            f"coins of these values, as many of each as needed: {shown}.",
+            task=f"Return the smallest number of coins that add up to the amount, or -1 if it is not possible. Coins "
+            f"of these values are available, as many of each as needed: {listed}.",
             code=(
                 "best = [0] + [-1] * amount",
                 "for total in range(1, amount + 1):",
@@ -33,8 +33,8 @@ def coins(rng: Random) -> Program:
         )
     return Program(
         takes=takes,
-        task=f"Return in how many ways coins can add up to the amount, where their order does not matter; the amount 0 "
-        f"has one way. There are coins of these values, as many of each as needed: {shown}.",
+        task=f"Return the number of ways in which coins can add up to the amount, regardless of their order; for the "
+        f"amount 0 there is one way. Coins of these values are available, as many of each as needed: {listed}.",
         code=(
             "ways = [1] + [0] * amount",
             f"for coin in {values}:",
@@ -56,12 +56,11 @@ def knapsack(rng: Random) -> Program:
 
     inputs: list[Any] = [([], 5), ([[3, 4]], 2), ([[3, 4]], 3), ([[1, 1], [1, 1]], 0)]
     inputs += [case() for _ in range(COUNT - 4)]
-    extra = f" A thing whose weight is even is worth {bonus} more than that." if bonus else ""
+    extra = f" A thing with an even weight is worth {bonus} more than stated." if bonus else ""
     return Program(
-        takes=(("things", "a list of [weight, worth]"), ("limit", "a whole number from 0 up")),
+        takes=(("things", "a list of pairs [weight, worth]"), ("limit", "a non-negative whole number")),
         task="Choose some of the things, each at most once, so that their weights add up to at most the limit and "
-        "they are "
-        f"worth as much as possible.{extra} Return what they are worth together.",
+        f"their total worth is as large as possible.{extra} Return the total worth.",
         code=(
             "best = [0] * (limit + 1)",
             "for weight, worth in things:",
@@ -79,8 +78,8 @@ def recurrence(rng: Random) -> Program:
     p, q, m, a, b = rng.randint(1, 5), rng.randint(1, 5), rng.randint(7, 999), rng.randint(0, 5), rng.randint(1, 6)
     inputs = [(n,) for n in (0, 1, 2, 3, 10, *(rng.randint(4, 60) for _ in range(COUNT - 5)))]
     return Program(
-        takes=(("n", "a whole number from 0 up"),),
-        task=f"A sequence begins with a(0) = {a} and a(1) = {b}. Each later element a(i) is the remainder when "
+        takes=(("n", "a non-negative whole number"),),
+        task=f"A sequence starts with a(0) = {a} and a(1) = {b}. Each later element a(i) is the remainder when "
         f"{p} * a(i - 1) + {q} * a(i - 2) is divided by {m}. Return a(n).",
         code=(
             f"first, second = {a}, {b}",
@@ -98,12 +97,10 @@ def circle_game(rng: Random) -> Program:
     start = rng.randint(1, 5)
     inputs = [(n,) for n in (1, 2, 3, 5, *(rng.randint(4, 50) for _ in range(COUNT - 4)))]
     return Program(
-        takes=(("n", "a whole number from 1 up"),),
-        task=f"n people stand in a circle, numbered from {start} on in order. Beginning to count at the first of "
-        "them, every "
-        f"{ordinal(step)} person still standing leaves, until one is left; counting goes on with the next person "
-        "after the one who "
-        "left. Return the number of the last one.",
+        takes=(("n", "a positive whole number"),),
+        task=f"n people stand in a circle, numbered consecutively from {start}. Counting starts with the first person. "
+        f"Every {ordinal(step)} remaining person leaves the circle, and counting continues with the next person, "
+        "until one is left. Return the number of this person.",
         code=(
             f"people = list(range({start}, {start} + n))",
             "at = 0",
@@ -117,15 +114,13 @@ def circle_game(rng: Random) -> Program:
     )
 
 
-def walk(rng: Random) -> Program:
+def collatz(rng: Random) -> Program:
     by, add, limit = rng.randint(2, 5), rng.randint(1, 9), rng.randint(20, 60)
     inputs = [(n,) for n in (1, 2, 3, 7, *(rng.randint(4, 500) for _ in range(COUNT - 4)))]
     return Program(
-        takes=(("n", "a whole number from 1 up"),),
-        task=f"Repeat: if n is even, halve it; otherwise, replace it by the remainder when {by} * n + {add} is "
-        "divided by "
-        f"1009. Stop as soon as n is at most 1, or when this was done {limit} times. Return how many times it was "
-        "done.",
+        takes=(("n", "a positive whole number"),),
+        task=f"Repeat: if n is even, halve it; otherwise, replace it by the remainder when {by} * n + {add} is divided "
+        f"by 1009. Stop as soon as n is at most 1, or after {limit} repetitions. Return the number of repetitions.",
         code=(
             "count = 0",
             f"while n > 1 and count < {limit}:",

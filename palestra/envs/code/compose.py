@@ -1,4 +1,4 @@
-"""Programs out of parts: a chain of operations, a classic problem, or one behind the other."""
+"""Compose reference programs: a sequence of operations, possibly before or after a classic problem."""
 
 from __future__ import annotations
 
@@ -7,40 +7,42 @@ from random import Random
 from typing import Any
 
 from palestra.envs.code.classics import ON_NUMBERS, OTHERS
-from palestra.envs.code.operations import KINDS, Drawn, drawn
-from palestra.envs.code.programs import COUNT, TYPES, Program, drawn_inputs, results
+from palestra.envs.code.operations import KINDS, DrawnOperation, draw_operation
+from palestra.envs.code.programs import COUNT, TYPES, Program, draw_inputs, run_program
 
-_TRIES = 200
-_LONGEST = 1500  # characters of a result
+_MAX_ATTEMPTS = 200
+_MAX_RESULT_LENGTH = 1500  # characters
 _NAMES = {"numbers": "numbers", "words": "words", "text": "text", "number": "n"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Sound:
-    """A program with its results; they differ enough to tell programs apart."""
+class GeneratedProgram:
+    """A program with its results, which are diverse enough to detect wrong programs."""
 
     program: Program
     outputs: list[Any]
 
 
-def sound_program(rng: Random, *, steps: int, classics: bool) -> Sound:
-    """A program of `steps` operations, or around a classic where `classics` allows it.
+def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedProgram:
+    """Draw a program of `steps` operations; with `classics`, possibly combined with a classic problem.
 
-    No constant passes: at least three results differ. No step is idle: without it, some result is another.
+    At least three results differ, so that no constant passes. Every operation matters: omitting it changes some result.
     """
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         program, shorter = _draw(rng, steps, classics)
-        outputs = results(program.source, program.inputs)
-        shown = [repr(output) for output in outputs]
-        if len(set(shown)) < 3 or max(map(len, shown)) > _LONGEST:
+        outputs = run_program(program.source, program.inputs)
+        texts = [repr(output) for output in outputs]
+        if len(set(texts)) < 3 or max(map(len, texts)) > _MAX_RESULT_LENGTH:
             continue
-        if all(results(other.source, program.inputs) != outputs for other in shorter):
-            return Sound(program=program, outputs=outputs)
-    raise AssertionError(f"no sound program of {steps} steps in {_TRIES} tries")  # they come once in two
+        if all(run_program(other.source, program.inputs) != outputs for other in shorter):
+            return GeneratedProgram(program=program, outputs=outputs)
+    raise AssertionError(
+        f"no valid program of {steps} steps in {_MAX_ATTEMPTS} attempts"
+    )  # about half of the attempts succeed
 
 
 def _draw(rng: Random, steps: int, classics: bool) -> tuple[Program, list[Program]]:
-    """A program, and what it is without each of its operations."""
+    """Draw a program; also return its variants that each omit one operation."""
     which = rng.randrange(3) if classics else 0
     if which == 0:
         return _chain(rng, steps)
@@ -51,44 +53,46 @@ def _draw(rng: Random, steps: int, classics: bool) -> tuple[Program, list[Progra
 
 def _chain(rng: Random, steps: int) -> tuple[Program, list[Program]]:
     kind = rng.choice(KINDS)
-    parts = [drawn(rng, kind) for _ in range(steps)]
-    ending = drawn(rng, kind, ending=True)
-    inputs = tuple((value,) for value in drawn_inputs(rng, kind, COUNT))
+    parts = [draw_operation(rng, kind) for _ in range(steps)]
+    ending = draw_operation(rng, kind, ending=True)
+    inputs = tuple((value,) for value in draw_inputs(rng, kind, COUNT))
 
-    def made(chosen: list[Drawn]) -> Program:
+    def build(chosen: list[DrawnOperation]) -> Program:
         name = _NAMES[kind]
         lines = [f"value = {name}", *(line for part in chosen for line in part.code), *ending.code]
-        listed = [f"{i}. {part.say}." for i, part in enumerate([*chosen, ending], 1)]
-        task = "It does the following, in this order:\n" + "\n".join(listed)
+        listed = [f"{i}. {part.instruction}." for i, part in enumerate([*chosen, ending], 1)]
+        task = "It performs these steps in order:\n" + "\n".join(listed)
         return Program(takes=((name, TYPES[kind]),), task=task, code=tuple(lines), inputs=inputs, gives=ending.gives)
 
-    return made(parts), [made(parts[:i] + parts[i + 1 :]) for i in range(len(parts))]
+    return build(parts), [build(parts[:i] + parts[i + 1 :]) for i in range(len(parts))]
 
 
 def _before(rng: Random, program: Program, steps: int) -> tuple[Program, list[Program]]:
-    """Operations on the list, then the classic."""
-    parts = [drawn(rng, "numbers") for _ in range(steps)]
+    """Combine operations on the list, followed by the classic problem."""
+    parts = [draw_operation(rng, "numbers") for _ in range(steps)]
 
-    def made(chosen: list[Drawn]) -> Program:
-        listed = [f"{i}. {part.say}." for i, part in enumerate(chosen, 1)]
+    def build(chosen: list[DrawnOperation]) -> Program:
+        listed = [f"{i}. {part.instruction}." for i, part in enumerate(chosen, 1)]
         task = (
-            "First change the list as follows, in this order:\n" + "\n".join(listed) + "\nWith the new list, do this: "
+            "First transform the list with these steps in order:\n"
+            + "\n".join(listed)
+            + "\nThen do this with the result: "
         )
         lines = ["value = numbers", *(line for part in chosen for line in part.code), *program.code]
         takes = (("numbers", TYPES["numbers"]),)
         return dataclasses.replace(program, takes=takes, task=task + program.task, code=tuple(lines))
 
-    return made(parts), [made(parts[:i] + parts[i + 1 :]) for i in range(len(parts))]
+    return build(parts), [build(parts[:i] + parts[i + 1 :]) for i in range(len(parts))]
 
 
 def _after(rng: Random, program: Program, steps: int) -> tuple[Program, list[Program]]:
-    """The classic, then operations on its result."""
-    parts = [drawn(rng, program.gives, signed=True) for _ in range(steps)]
+    """Combine the classic problem, followed by operations on its result."""
+    parts = [draw_operation(rng, program.gives, signed=True) for _ in range(steps)]
     names = ", ".join(name for name, _ in program.takes)
 
-    def made(chosen: list[Drawn]) -> Program:
-        listed = [f"{i}. {part.say}." for i, part in enumerate(chosen, 1)]
-        task = f"{program.task}\nBefore it is returned, change this result as follows, in this order:\n"
+    def build(chosen: list[DrawnOperation]) -> Program:
+        listed = [f"{i}. {part.instruction}." for i, part in enumerate(chosen, 1)]
+        task = f"{program.task}\nBefore returning this result, transform it with these steps in order:\n"
         inner = [f"def first({names}):", *(f"    {line}" for line in program.code)]
         lines = [
             *inner,
@@ -99,4 +103,4 @@ def _after(rng: Random, program: Program, steps: int) -> tuple[Program, list[Pro
         ]
         return dataclasses.replace(program, task=task + "\n".join(listed), code=tuple(lines))
 
-    return made(parts), [made(parts[:i] + parts[i + 1 :]) for i in range(len(parts))]
+    return build(parts), [build(parts[:i] + parts[i + 1 :]) for i in range(len(parts))]

@@ -1,4 +1,4 @@
-"""Programming problems of a data set, judged by the tests of their rows in the sandbox."""
+"""Programming problems from a data set, graded in the sandbox by the tests in their rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell, text_in
+from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
 from palestra.errors import BadValue
 from palestra.grading import Grade, grade_code, read_tests
 from palestra.parsing import fenced, last_code
@@ -14,12 +14,12 @@ from palestra.tools.sandbox import Limits
 
 
 class CodeProblems(DataTask):
-    """Rows with a problem and hidden tests, in any form `palestra.grading.read_tests` knows.
+    """Rows with a problem and hidden tests, in any format that `palestra.grading.read_tests` accepts.
 
-    Each test has `seconds` of processor time. `max_tests` runs the longest that many of them; `stop_early` begins no
-    more once one has failed, which is faster, and says right or wrong without a share of passed tests. `function` is
-    the column that names what the tests call, `starter` one with code to begin from. An expert exists where `solution`
-    names a column of programs.
+    Each test has `seconds` of processor time. `max_tests` limits the tests to the longest ones. With `stop_early`, no
+    further tests are started after a failure, which is faster and grades right or wrong without the share of passed
+    tests. `function` is the column with the name of the function to call, `starter` the column with starter code. The
+    expert exists only if `solution` names a column of programs.
     """
 
     answer_name = "program"
@@ -40,7 +40,7 @@ class CodeProblems(DataTask):
     ) -> None:
         super().__init__(**options)
         if max_tests is not None and (isinstance(max_tests, bool) or max_tests < 1):
-            raise BadValue(f"max_tests is a whole number from 1 up, or None for all, got {max_tests!r}")
+            raise BadValue(f"max_tests must be a positive whole number, or None for all tests, got {max_tests!r}")
         self.tests = tests
         self.solution = solution
         self.function = function
@@ -48,24 +48,24 @@ class CodeProblems(DataTask):
         self.max_tests = max_tests
         self.stop_early = stop_early
         if not seconds > 0:
-            raise BadValue(f"seconds of a test are above 0, got {seconds!r}")
+            raise BadValue(f"seconds must be positive, got {seconds!r}")
         self.seconds = float(seconds)
         columns = {"tests": tests, "solution": solution, "function": function, "starter": starter}
         for keyword, column in columns.items():
             if column is not None:
-                self.rows.need(column, keyword)
+                self.rows.require_column(column, keyword)
 
-    def item_of(self, row: Mapping[str, Any], key: str) -> Item:
-        function = None if self.function is None else cell(row, self.function)
+    def make_item(self, row: Mapping[str, Any], key: str) -> Item:
+        function = None if self.function is None else get_cell(row, self.function)
         try:
-            tests = read_tests(_plain(cell(row, self.tests)), function=function or None)
+            tests = read_tests(_without_none(get_cell(row, self.tests)), function=function or None)
         except BadValue as err:
             raise BadValue(f"{key}: {err}") from err
-        text = text_in(cell(row, self.question))
-        starter = None if self.starter is None else cell(row, self.starter)
+        text = cell_text(get_cell(row, self.question))
+        starter = None if self.starter is None else get_cell(row, self.starter)
         if starter:
-            text = f"{text}\n\nBegin from:\n{fenced(str(starter))}"
-        solution = "" if self.solution is None else cell(row, self.solution)
+            text = f"{text}\n\nStart from this code:\n{fenced(str(starter))}"
+        solution = "" if self.solution is None else get_cell(row, self.solution)
         if isinstance(solution, list):
             solution = solution[0] if solution else ""
         return Item(question=text, answer=str(solution or ""), gold=tests, key=key)
@@ -80,18 +80,20 @@ class CodeProblems(DataTask):
         return (
             "Write your final program in Python, as one fenced block:\n"
             f"{self.example_action()}\n"
-            "A program that is not asked for a function reads standard input and prints to standard output. "
+            "Unless the problem asks for a function, the program reads standard input and prints to standard output. "
             "You may think first; only the last fenced block of your reply counts."
         )
 
     def grade(self, answer: str) -> Grade:
-        limits = Limits(cpu=self.seconds, wall=2.5 * self.seconds)  # a busy machine is no fault of the program
+        limits = Limits(
+            cpu=self.seconds, wall=2.5 * self.seconds
+        )  # wall time is generous because the machine may be busy
         grade = grade_code(answer, self.item.gold, limits=limits, max_tests=self.max_tests, stop_early=self.stop_early)
-        if self.stop_early:  # how many were begun is a matter of speed, and no episode may depend on that
+        if self.stop_early:  # the number of started tests depends on timing, which must not affect an episode
             return Grade(correct=grade.correct, score=float(grade.correct), why=grade.why)
         return grade
 
-    def expert_action(self) -> str | None:  # without a column of solutions there is none
+    def expert_action(self) -> str | None:  # there is no expert without a column of solutions
         return self.write(self.item.answer) if self.item.answer else None
 
     def random_answer(self) -> str:
@@ -101,10 +103,10 @@ class CodeProblems(DataTask):
         return "print(input())"
 
 
-def _plain(tests: Any) -> Any:
-    """Arrow has no dictionaries of any shape: fields that a row does not have come as None."""
+def _without_none(tests: Any) -> Any:
+    """Drop None values: Arrow fills fields that a row does not have with None."""
     if isinstance(tests, Mapping):
-        return {name: _plain(value) for name, value in tests.items() if value is not None}
+        return {name: _without_none(value) for name, value in tests.items() if value is not None}
     if isinstance(tests, list):
-        return [_plain(value) for value in tests]
+        return [_without_none(value) for value in tests]
     return tests

@@ -1,4 +1,4 @@
-"""Reference programs: a statement in English, the Python that does it, and inputs to try it on."""
+"""Reference programs: a description in English, Python code, and test inputs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 Args = tuple[Any, ...]
 
 FUNCTION = "solve"
-COUNT = 12  # inputs that a program is judged by
+COUNT = 12  # test inputs per program
 TYPES = {
     "numbers": "a list of whole numbers",
-    "words": "a list of words, non-empty strings of lower-case letters",
+    "words": "a list of non-empty strings of lower-case letters",
     "text": "a string of ASCII letters, digits and spaces",
-    "number": "a whole number from 0 up",
+    "number": "a non-negative whole number",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """`code` are the lines of a function's body, without indentation; it ends with a return."""
+    """A reference program; `code` is the body of its function, without indentation, ending with a return."""
 
-    takes: tuple[tuple[str, str], ...]  # the arguments: name and what it is, in English
-    task: str  # what it does, sentences
+    takes: tuple[tuple[str, str], ...]  # the arguments: name and description
+    task: str  # what it does, in one or more sentences
     code: tuple[str, ...]
     inputs: tuple[Args, ...]  # edge cases first
-    gives: str  # the kind of its result, one of TYPES; a number may be negative
+    gives: str  # the kind of its result, a key of TYPES; a number may be negative
 
     @property
     def source(self) -> str:
@@ -42,32 +42,32 @@ class Program:
         return f"a function `{FUNCTION}({names})` that takes {listed}"
 
 
-def compiled(source: str) -> Callable[..., Any]:
-    """The function that a program of ours defines."""
+def compile_function(source: str) -> Callable[..., Any]:
+    """Return the function that a reference program defines."""
     space: dict[str, Any] = {}
-    exec(compile(source, "<reference>", "exec"), space)  # noqa: S102  # written by the generator, never by a player
+    exec(compile(source, "<reference>", "exec"), space)  # noqa: S102  # source from the generator, never from an agent
     function: Callable[..., Any] = space[FUNCTION]
     return function
 
 
-def results(source: str, inputs: Sequence[Args]) -> list[Any]:
-    """What a reference returns for each input; references neither raise nor change their arguments."""
-    function = compiled(source)
+def run_program(source: str, inputs: Sequence[Args]) -> list[Any]:
+    """Return the result of a reference program for each input; it neither raises nor mutates its arguments."""
+    function = compile_function(source)
     return [function(*args) for args in inputs]
 
 
 def ordinal(number: int) -> str:
-    """`2nd`, `11th`."""
-    ends = {1: "st", 2: "nd", 3: "rd"}
-    return f"{number}{'th' if number % 100 in (11, 12, 13) else ends.get(number % 10, 'th')}"
+    """Return a number as an ordinal: `2nd`, `11th`."""
+    suffixes = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else suffixes.get(number % 10, 'th')}"
 
 
-def call_shown(args: Args) -> str:
+def format_call(args: Args) -> str:
     return f"{FUNCTION}({', '.join(map(repr, args))})"
 
 
-def drawn_inputs(rng: Random, kind: str, count: int) -> list[Any]:
-    """Values of a kind: the edges, then anything, growing."""
+def draw_inputs(rng: Random, kind: str, count: int) -> list[Any]:
+    """Draw values of a kind: edge cases first, then random values of growing size."""
     if kind == "number":
         edges: list[Any] = [0, 1, 2, 10, 97]
         return edges + [rng.randint(3, 10 ** rng.randint(2, 6)) for _ in range(count - len(edges))]

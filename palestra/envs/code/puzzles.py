@@ -1,4 +1,4 @@
-"""Puzzles: a small program to write from its description and examples."""
+"""Write a small program from its description and examples."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.code.base import CodeTask
-from palestra.envs.code.compose import sound_program
-from palestra.envs.code.programs import FUNCTION, call_shown
+from palestra.envs.code.compose import generate_program
+from palestra.envs.code.programs import FUNCTION, format_call
 from palestra.envs.tasks.base import Item, TaskOptions
-from palestra.envs.tasks.generated import Levels, check_flag, check_whole
+from palestra.envs.tasks.generated import Levels, check_bool, check_int
 from palestra.grading import CallTest
 
 EXAMPLES = 3
 
 
 class Puzzles(CodeTask):
-    """Write a function: a chain of `steps` operations on numbers, lists and strings.
+    """Write a function that performs a sequence of `steps` operations on numbers, lists or strings.
 
-    With `classics` there are also well-known problems (windows, coins, grids, automata, ...) with operations before or
-    after them. Hidden tests begin with edge cases (empty, one element, all alike). A program that always returns the
-    same fails, and so does one that leaves out one of the operations. There are some fifty thousand easy problems, and
+    With `classics`, some tasks are well-known problems (windows, coins, grids, automata, ...) with operations before or
+    after them. Hidden tests start with edge cases (empty, one element, all equal). A program that always returns the
+    same value fails, and so does one that omits an operation. There are about fifty thousand easy problems, and
     millions at the other levels, not counting their examples.
     """
 
@@ -42,16 +42,16 @@ class Puzzles(CodeTask):
 
     @classmethod
     def check(cls, *, steps: Any, classics: Any) -> None:
-        check_whole("steps", steps, 1, 8)
-        check_flag("classics", classics)
+        check_int("steps", steps, 1, 8)
+        check_bool("classics", classics)
 
     @classmethod
     def generate(cls, rng: Random, *, steps: int, classics: bool) -> Item:
-        sound = sound_program(rng, steps=steps, classics=classics)
-        program = sound.program
-        cases = list(zip(program.inputs, sound.outputs, strict=True))
-        shown = [f"{call_shown(args)} returns {output!r}" for args, output in examples(rng, cases)]
-        question = f"Write {program.heading}. {program.task}\n\nExamples:\n" + "\n".join(shown)
+        generated = generate_program(rng, steps=steps, classics=classics)
+        program = generated.program
+        cases = list(zip(program.inputs, generated.outputs, strict=True))
+        lines = [f"{format_call(args)} returns {output!r}" for args, output in choose_examples(rng, cases)]
+        question = f"Write {program.heading}. {program.task}\n\nExamples:\n" + "\n".join(lines)
         tests = tuple(CallTest(function=FUNCTION, args=args, expected=(output,)) for args, output in cases)
         return Item(question=question, answer=program.source, gold=tests, key="program")
 
@@ -61,8 +61,8 @@ class Puzzles(CodeTask):
         return f"def {FUNCTION}(*args):\n    return {value!r}"
 
 
-def examples(rng: Random, cases: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Cases to show, with different results; the largest only where the others are too much alike."""
+def choose_examples(rng: Random, cases: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return cases with different results to show in the prompt; use the largest only if the others are too similar."""
     order = sorted(range(len(cases)), key=lambda i: len(repr(cases[i][0])))
     small, large = order[: len(order) * 3 // 4], order[len(order) * 3 // 4 :]
     rng.shuffle(small)

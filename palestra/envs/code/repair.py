@@ -1,4 +1,4 @@
-"""Repair: a program with bugs in it, what it should do, and a case in which it fails."""
+"""Fix the bugs in a program, given its description and a failing case."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.code.base import CodeTask
-from palestra.envs.code.bugs import Outcome, OutOfFuel, Place, apart, broken, careful, parsed, places
-from palestra.envs.code.compose import Sound, sound_program
-from palestra.envs.code.programs import FUNCTION, call_shown
+from palestra.envs.code.bugs import (
+    BugSite,
+    LimitExceeded,
+    Outcome,
+    are_independent,
+    compile_limited,
+    find_bug_sites,
+    insert_bugs,
+    parse,
+)
+from palestra.envs.code.compose import GeneratedProgram, generate_program
+from palestra.envs.code.programs import FUNCTION, format_call
 from palestra.envs.tasks.base import Item, TaskOptions
-from palestra.envs.tasks.generated import Levels, check_flag, check_whole
+from palestra.envs.tasks.generated import Levels, check_bool, check_int
 from palestra.grading import CallTest
 from palestra.parsing import fenced
 
 
 class Repair(CodeTask):
-    """Find and repair `bugs` bugs in a program of `steps` operations, with `classics` also in well-known problems.
+    """Find and fix `bugs` bugs in a program of `steps` operations; with `classics`, also in well-known problems.
 
-    Bugs are wrong comparisons and operators, constants off by one, `and` for `or`, negated conditions, lost lines and
-    branches, early returns, `max` for `min`. The program always comes to an end, and it fails at least one hidden test
-    beside the one that is shown; with only one of its bugs left it would still fail one. Every level has millions of
+    Bugs are wrong comparisons and operators, off-by-one constants, `and` instead of `or`, negated conditions, missing
+    lines and branches, early returns, and `max` instead of `min`. The program always terminates, and it fails at least
+    one hidden test besides the one in the prompt; each of its bugs alone also fails one. Every level has millions of
     different items.
     """
 
@@ -44,70 +53,72 @@ class Repair(CodeTask):
 
     @classmethod
     def check(cls, *, bugs: Any, steps: Any, classics: Any) -> None:
-        check_whole("bugs", bugs, 1, 3)
-        check_whole("steps", steps, 1, 8)
-        check_flag("classics", classics)
+        check_int("bugs", bugs, 1, 3)
+        check_int("steps", steps, 1, 8)
+        check_bool("classics", classics)
 
     @classmethod
     def generate(cls, rng: Random, *, bugs: int, steps: int, classics: bool) -> Item:
         while True:
-            sound = sound_program(rng, steps=steps, classics=classics)
-            wrong = _with_bugs(rng, sound, bugs)
-            if wrong is not None:
-                return _item(rng, sound, *wrong)
+            generated = generate_program(rng, steps=steps, classics=classics)
+            buggy = _add_bugs(rng, generated, bugs)
+            if buggy is not None:
+                return _make_item(rng, generated, *buggy)
 
     def random_answer(self) -> str:
-        """The program as it was given: it fails."""
-        found = self.read(str(self.item.question))
-        assert found is not None  # noqa: S101  # every question shows one
-        return found
+        """Return the program of the prompt, which fails."""
+        program = self.read(str(self.item.question))
+        assert program is not None  # noqa: S101  # every question contains one
+        return program
 
 
-def _item(rng: Random, sound: Sound, chosen: list[Place], seed: int, outcomes: list[Outcome]) -> Item:
-    program = sound.program
-    cases = list(zip(program.inputs, sound.outputs, outcomes, strict=True))
+def _make_item(
+    rng: Random, generated: GeneratedProgram, sites: list[BugSite], seed: int, outcomes: list[Outcome]
+) -> Item:
+    program = generated.program
+    cases = list(zip(program.inputs, generated.outputs, outcomes, strict=True))
     failing = [case for case in cases if _differs(case[2], case[1])]
     args, expected, outcome = rng.choice(sorted(failing, key=lambda case: len(repr(case[0])))[:4])
-    several = "a bug" if len(chosen) == 1 else f"{len(chosen)} bugs"
-    wrong = ast.unparse(broken(program.source, chosen, seed))
+    count = "a bug" if len(sites) == 1 else f"{len(sites)} bugs"
+    buggy = ast.unparse(insert_bugs(program.source, sites, seed))
     question = (
-        f"This program has {several} in it:\n\n{fenced(wrong)}\n\n"
+        f"This program contains {count}:\n\n{fenced(buggy)}\n\n"
         f"It should define {program.heading}. {program.task}\n\n"
-        f"But {call_shown(args)} {outcome.shown()}, and should return {expected!r}. Repair the program."
+        f"However, {format_call(args)} {outcome.describe()}, but should return {expected!r}. Fix the program."
     )
     tests = tuple(CallTest(function=FUNCTION, args=args, expected=(output,)) for args, output, _ in cases)
-    return Item(question=question, answer=ast.unparse(parsed(program.source)), gold=tests, key="repair")
+    return Item(question=question, answer=ast.unparse(parse(program.source)), gold=tests, key="repair")
 
 
-def _with_bugs(rng: Random, sound: Sound, bugs: int) -> tuple[list[Place], int, list[Outcome]] | None:
-    """That many bugs, each of which alone makes a difference, and what the program does with all; None: not found."""
-    tree = parsed(sound.program.source)
-    every = places(tree)
-    rng.shuffle(every)
+def _add_bugs(rng: Random, generated: GeneratedProgram, bugs: int) -> tuple[list[BugSite], int, list[Outcome]] | None:
+    """Draw `bugs` bugs that each change some result; return their sites, the seed and the outcomes, or None."""
+    tree = parse(generated.program.source)
+    candidates = find_bug_sites(tree)
+    rng.shuffle(candidates)
     seed = rng.getrandbits(32)
-    chosen: list[Place] = []
+    sites: list[BugSite] = []
     outcomes: list[Outcome] | None = None
-    for place in every:
-        more = [*chosen, place]
-        if not apart(tree, more) or _outcomes(sound, [place], seed) is None:
+    for site in candidates:
+        extended = [*sites, site]
+        if not are_independent(tree, extended) or _outcomes(generated, [site], seed) is None:
             continue
-        outcomes = _outcomes(sound, more, seed)
-        if outcomes is None:  # they hide each other, or it never ends
+        outcomes = _outcomes(generated, extended, seed)
+        if outcomes is None:  # the bugs mask each other, or the program does not terminate
             continue
-        chosen = more
-        if len(chosen) == bugs:
-            return chosen, seed, outcomes
+        sites = extended
+        if len(sites) == bugs:
+            return sites, seed, outcomes
     return None
 
 
-def _outcomes(sound: Sound, chosen: list[Place], seed: int) -> list[Outcome] | None:
-    """What the program with these bugs does, where it always ends and is wrong at least twice."""
-    run = careful(broken(sound.program.source, chosen, seed))
+def _outcomes(generated: GeneratedProgram, sites: list[BugSite], seed: int) -> list[Outcome] | None:
+    """Return the outcomes of the program with these bugs, or None unless it terminates and is wrong at least twice."""
+    run = compile_limited(insert_bugs(generated.program.source, sites, seed))
     try:
-        outcomes = [run(args) for args in sound.program.inputs]
-    except OutOfFuel:
+        outcomes = [run(args) for args in generated.program.inputs]
+    except LimitExceeded:
         return None
-    differing = sum(_differs(outcome, output) for outcome, output in zip(outcomes, sound.outputs, strict=True))
+    differing = sum(_differs(outcome, output) for outcome, output in zip(outcomes, generated.outputs, strict=True))
     return outcomes if differing >= 2 else None
 
 

@@ -1,1 +1,1 @@
-"""The usual test sets, by the names they are known under."""
+"""Standard evaluation sets."""

@@ -1,7 +1,53 @@
-"""The registered ids of the family `eval`. Data only."""
+"""Catalog of the family `eval` (data only): GEM's evaluation sets."""
 
 from __future__ import annotations
 
-from palestra.envs.eval_sets.data_ids import DATA
+from palestra.envs.code.catalog import code_data
+from palestra.envs.math.catalog import math_data
+from palestra.envs.qa.catalog import qa_data
 
-SPECS = [*DATA]
+_MATH = "axon-rl/math-eval"
+_SEARCH = "axon-rl/search-eval"
+
+SPECS = [
+    math_data("eval:MATH500", "500 competition problems", dataset=_MATH, split="math"),
+    math_data("eval:AMC", "problems from the American Mathematics Competitions", dataset=_MATH, split="amc"),
+    math_data("eval:OlympiadBench", "olympiad problems", dataset=_MATH, split="olympiad_bench"),
+    math_data("eval:Minerva", "undergraduate science and mathematics", dataset=_MATH, split="minerva"),
+    math_data("eval:AIME24", "American Invitational Mathematics Examination 2024", dataset=_MATH, split="aime24"),
+    code_data("eval:CodeContest", "contest problems of the test split", dataset="axon-rl/CodeContest", split="test"),
+    qa_data(
+        "eval:QaOpen",
+        "Natural Questions with several accepted answers",
+        dataset="google-research-datasets/nq_open",
+        split="validation",
+        question="question",
+    ),
+    qa_data("eval:2Wiki", "questions that need two articles", dataset=_SEARCH, split="2wiki", question="question"),
+    qa_data("eval:PopQA", "questions about rarely known entities", dataset=_SEARCH, split="popqa", question="question"),
+    qa_data("eval:TriviaQA", "trivia questions", dataset=_SEARCH, split="tq", question="question"),
+    qa_data(
+        "eval:HotpotQA", "questions that need two articles", dataset=_SEARCH, split="hotpotqa", question="question"
+    ),
+    qa_data(
+        "eval:Bamboogle",
+        "two-step questions that a search engine answers incorrectly",
+        dataset=_SEARCH,
+        split="bamboogle",
+        question="question",
+    ),
+    qa_data(
+        "eval:NaturalQuestions",
+        "questions from users of a search engine",
+        dataset=_SEARCH,
+        split="nq",
+        question="question",
+    ),
+    qa_data(
+        "eval:Musique",
+        "questions that need two to four articles",
+        dataset=_SEARCH,
+        split="musique",
+        question="question",
+    ),
+]

@@ -33,7 +33,7 @@ _HANOI = ("tower_of_hanoi:TowerofHanoi", "move a tower of disks without placing 
 _2048 = ("game_2048:Game2048", "slide and merge tiles until the target tile appears")
 _SOKOBAN = ("sokoban:Sokoban", "push every box onto a goal")
 _CROSS = ("crosswords:Crosswords", "fill a crossword, one letter per turn")
-_WIKI = ("wiki_game:WikiGame", "reach a target page of an encyclopaedia by following links")
+_WIKI = ("wiki_game:WikiGame", "reach a target page of an encyclopedia by following links")
 _SEARCH = ("word_search:WordSearch", "find the listed words in a grid of letters")
 
 # Arguments that are None are drawn anew for every episode.

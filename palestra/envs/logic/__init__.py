@@ -1,1 +1,1 @@
-"""Statements to prove or to refute from rules."""
+"""Logic: decide whether statements follow from rules."""

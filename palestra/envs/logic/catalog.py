@@ -1,8 +1,40 @@
-"""The registered ids of the family `logic`. Data only."""
+"""Catalog of the family `logic` (data only): GEM's data sets, and a generator of rules."""
 
 from __future__ import annotations
 
-from palestra.envs.logic.data_ids import DATA
-from palestra.envs.logic.generated import GENERATED
+from functools import partial
 
-SPECS = [*DATA, *GENERATED]
+from palestra.envs.tasks.ids import data_spec
+from palestra.spec import EnvSpec
+
+_logic_data = partial(data_spec, "palestra.envs.logic.statements:Statements", question="question", answer="answer")
+
+_DATA_SPECS = [
+    *(
+        _logic_data(
+            f"logic:RuleTaker-d{d}",
+            f"decide whether a statement follows from rules, {d} steps deep",
+            dataset=f"axon-rl/RuleTaker-d{d}-70k",
+        )
+        for d in (0, 1, 2, 3, 5)
+    ),
+    _logic_data("logic:File-v0", "your own statements from a file, a folder or any data set"),
+]
+
+# The random player guesses among two or three answers.
+_GENERATED_SPECS = [
+    EnvSpec(
+        id=f"logic:Rules-v0-d{depth}{'' if world == 'closed' else '-open'}",
+        entry_point="palestra.envs.logic.rules:Rules",
+        kwargs={"depth": depth, "world": world},
+        summary=f"decide whether a statement follows from facts and rules{', or is unknown' * (world == 'open')}, "
+        f"{depth} steps deep",
+        reward_range=(-0.1, 1.0),
+        expert_success=1.0,
+        random_success=chance,
+    )
+    for world, chance in (("closed", 0.5), ("open", 0.333))
+    for depth in (0, 1, 2, 3, 5)
+]
+
+SPECS = [*_DATA_SPECS, *_GENERATED_SPECS]

@@ -1,37 +1,37 @@
-"""Rules: facts and rules in English, and a statement that follows from them or does not."""
+"""Generated facts and rules in English, with a statement that may follow from them."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Any, Unpack
 
-from palestra.envs.logic.build import Question, question
-from palestra.envs.logic.sentences import fact, rule
+from palestra.envs.logic.generator import Question, generate_question
+from palestra.envs.logic.sentences import describe_fact, describe_rule
 from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
-from palestra.envs.tasks.generated import check_whole
+from palestra.envs.tasks.generated import check_int
 from palestra.errors import BadValue
 from palestra.grading import Grade
 
 WORLDS = ("closed", "open")
-DEEPEST = 8
+MAX_DEPTH = 8
 
 
 class Rules(TaskEnv):
-    """Rule-taking in RuleTaker's manner.
+    """Deduction from rules, in the style of RuleTaker.
 
-    `depth` is the number of rules that have to be applied one after the other, `rules` how many there are, if the depth
-    does not need more. In the "closed" `world` whatever does not follow is false; in the "open" one it is unknown. Half
-    of the statements are denials, and all answers are equally frequent among denials and plain statements alike. There
-    are millions of different items at every depth.
+    `depth` is the number of rules that must be applied in sequence; `rules` is the total number of rules, if the depth
+    does not need more. In the "closed" `world`, a statement that does not follow is false; in the "open" one it is
+    unknown. Half of the statements are negated, and all answers are equally frequent among negated and positive
+    statements. There are millions of different items at every depth.
     """
 
     def __init__(
         self, *, depth: int = 2, world: str = "closed", rules: int = 6, **options: Unpack[TaskOptions]
     ) -> None:
-        check_whole("depth", depth, 0, DEEPEST)
-        check_whole("rules", rules, 1, 12)
+        check_int("depth", depth, 0, MAX_DEPTH)
+        check_int("rules", rules, 1, 12)
         if world not in WORLDS:
-            raise BadValue(f"world is one of {', '.join(WORLDS)}, got {world!r}")
+            raise BadValue(f"world must be one of {', '.join(WORLDS)}; got {world!r}")
         super().__init__(**options)
         self.depth, self.world, self.rules = depth, world, rules
 
@@ -39,20 +39,20 @@ class Rules(TaskEnv):
     def answers(self) -> tuple[str, ...]:
         return ("True", "False") if self.world == "closed" else ("True", "False", "Unknown")
 
-    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # there is nothing to choose but the seed
-        made = question(self.rng, depth=self.depth, closed=self.world == "closed", rules=self.rules)
-        return Item(question=in_english(self.rng, made, self.world), answer=made.label, key=f"depth {self.depth}")
+    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # there are no reset options
+        question = generate_question(self.rng, depth=self.depth, closed=self.world == "closed", rules=self.rules)
+        return Item(question=describe(self.rng, question, self.world), answer=question.label, key=f"depth {self.depth}")
 
     def grade(self, answer: str) -> Grade:
-        said = answer.strip().strip(".").lower()
-        said = said.removeprefix("\\text{").removesuffix("}")
+        label = answer.strip().strip(".").lower()
+        label = label.removeprefix("\\text{").removesuffix("}")
         gold = self.item.answer
-        if said == gold.lower():
-            return Grade(correct=True, score=1.0, why=f"it is {gold}")
-        if said not in map(str.lower, self.answers):
-            hint = f"The answer is one of {', '.join(self.answers)}."
-            return Grade(correct=False, score=0.0, why=f"it is {gold}; that was none of the answers", hint=hint)
-        return Grade(correct=False, score=0.0, why=f"it is {gold}, not {said.capitalize()}")
+        if label == gold.lower():
+            return Grade(correct=True, score=1.0, why=f"the answer is {gold}")
+        if label not in map(str.lower, self.answers):
+            hint = f"The answer must be one of {', '.join(self.answers)}."
+            return Grade(correct=False, score=0.0, why=f"not one of the answers; correct is {gold}", hint=hint)
+        return Grade(correct=False, score=0.0, why=f"answered {label.capitalize()}, correct is {gold}")
 
     def random_answer(self) -> str:
         return self.player_rng.choice(self.answers)
@@ -61,19 +61,19 @@ class Rules(TaskEnv):
         return "False"
 
 
-def in_english(rng: Random, made: Question, world: str) -> str:
-    facts = " ".join(map(fact, made.facts))
-    rules = "\n".join(rule(rng, given, animals=made.animals) for given in made.rules)
+def describe(rng: Random, question: Question, world: str) -> str:
+    """Return facts, rules and statement in English, with the meaning of the answers."""
+    facts = " ".join(map(describe_fact, question.facts))
+    rules = "\n".join(describe_rule(rng, rule, animals=question.animals) for rule in question.rules)
     if world == "closed":
-        ask = (
-            "Is the statement true or false? Whatever does not follow from the facts and rules counts as false, and so "
-            "its denial as true; in a rule, something is not so if it does not follow that it is. Answer True or False."
+        instruction = (
+            "Is the statement true or false? Anything that does not follow from the facts and rules counts as false, "
+            "and its negation as true. This also applies to conditions with 'not' in a rule. Answer True or False."
         )
     else:
-        ask = (
-            "Is the statement true or false, or does neither follow from the facts and rules? Only what they say, and "
-            "what follows from it, is known; nothing is false merely because it is not said. Answer True, False or "
-            "Unknown."
+        instruction = (
+            "Is the statement true or false, or is it unknown because neither follows from the facts and rules? A "
+            "statement is not false merely because it is not mentioned. Answer True, False or Unknown."
         )
-    head = f"Facts:\n{facts}\n\n" + (f"Rules:\n{rules}\n\n" if made.rules else "")
-    return f"{head}Statement:\n{fact(made.statement)}\n\n{ask}"
+    head = f"Facts:\n{facts}\n\n" + (f"Rules:\n{rules}\n\n" if question.rules else "")
+    return f"{head}Statement:\n{describe_fact(question.statement)}\n\n{instruction}"

@@ -55,19 +55,19 @@ ADJECTIVES = (
 VERBS = {"chases": "chase", "likes": "like", "sees": "see", "visits": "visit", "needs": "need", "follows": "follow"}
 
 
-def fact(literal: Literal) -> str:
-    """`Anne is kind.`, `The bear does not chase Bob.`"""
+def describe_fact(literal: Literal) -> str:
+    """Return a fact as a sentence: `Anne is kind.`, `The bear does not chase Bob.`"""
     text = _clause(literal.subject, literal, plural=False)
     return f"{text[0].upper()}{text[1:]}."
 
 
-def rule(rng: Random, given: Rule, *, animals: bool) -> str:
-    """A rule in one of its forms: `If someone is ...`, `All ... people are ...`, `Kind, red things are ...`."""
-    body, head = list(given.body), given.head
-    plain = all(
+def describe_rule(rng: Random, rule: Rule, *, animals: bool) -> str:
+    """Return a rule in a random form: `If someone is ...`, `All ... people are ...`, `Kind, red things are ...`."""
+    body, head = list(rule.body), rule.head
+    only_adjectives = all(
         part.subject == ANYONE and part.positive and part.predicate.startswith("is ") for part in body
     ) and head.predicate.startswith("is ")
-    if given.general() and plain and rng.random() < 0.5:
+    if rule.is_general() and only_adjectives and rng.random() < 0.5:
         kind = "things" if animals else "people"
         words = ", ".join(part.predicate.removeprefix("is ") for part in body)
         ends = f"{'are' if head.positive else 'are not'} {head.predicate.removeprefix('is ')}."
@@ -75,8 +75,8 @@ def rule(rng: Random, given: Rule, *, animals: bool) -> str:
             return f"All {words} {kind} {ends}"
         return f"{words[0].upper()}{words[1:]} {kind} {ends}"
     someone = rng.choice(("something", "anything")) if animals else rng.choice(("someone", "anyone"))
-    if given.general():
-        first = sorted(body, key=lambda part: part.subject != ANYONE)  # the one it is about is named first
+    if rule.is_general():
+        first = sorted(body, key=lambda part: part.subject != ANYONE)  # the general subject is named first
         parts = []
         for i, part in enumerate(first):
             if part.subject == ANYONE:

@@ -1,25 +1,26 @@
-"""Facts and rules, and what follows from them: a forward chainer that knows the depth of every proof."""
+"""Facts, rules, and a forward chainer that records the depth of every proof."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-ANYONE = ""  # the subject of a literal that holds of whoever the rule is about
+ANYONE = ""  # the subject of a literal in a rule about any entity
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Literal:
-    """Something said of somebody: `Anne is kind`, `the bear does not chase Bob`."""
+    """A predicate of a subject, possibly negated: `Anne is kind`, `the bear does not chase Bob`."""
 
     subject: str  # ANYONE in rules
     predicate: str  # "is kind", "chases Bob"
     positive: bool = True
 
-    def about(self, somebody: str) -> Literal:
-        return Literal(self.subject or somebody, self.predicate, self.positive)
+    def bind(self, entity: str) -> Literal:
+        """Return the literal with ANYONE replaced by `entity`."""
+        return Literal(self.subject or entity, self.predicate, self.positive)
 
-    def denied(self) -> Literal:
+    def negated(self) -> Literal:
         return Literal(self.subject, self.predicate, not self.positive)
 
 
@@ -28,49 +29,49 @@ class Rule:
     body: tuple[Literal, ...]
     head: Literal
 
-    def general(self) -> bool:
+    def is_general(self) -> bool:
         return not self.head.subject
 
     def grounded(self, entities: Sequence[str]) -> list[Rule]:
-        """One rule for each it may be about."""
+        """Return one rule per entity that it may apply to."""
         if not any(literal.subject == ANYONE for literal in (*self.body, self.head)):
             return [self]
         return [
-            Rule(tuple(literal.about(entity) for literal in self.body), self.head.about(entity)) for entity in entities
+            Rule(tuple(literal.bind(entity) for literal in self.body), self.head.bind(entity)) for entity in entities
         ]
 
 
-def depths(
+def proof_depths(
     facts: Iterable[Literal], rules: Sequence[Rule], entities: Sequence[str], *, closed: bool
 ) -> dict[Literal, int]:
-    """Every literal that follows, with the depth of its shortest proof.
+    """Return every literal that follows, with the depth of its shortest proof.
 
-    Facts have the depth 0, a rule adds 1 to that of its deepest premise.
+    Facts have depth 0; a rule adds 1 to the depth of its deepest premise.
 
-    In a `closed` world, "not" in a rule's body means that the opposite does not follow; whatever is denied so must not
-    be the head of a rule, which makes the meaning plain. In an open world "not" has to follow itself, from facts or
-    rules.
+    In a `closed` world, "not" in the body of a rule means that the positive literal does not follow; such a literal
+    must not be the head of a rule, which keeps the semantics unambiguous. In an open world, the negated literal itself
+    must follow.
     """
-    known = dict.fromkeys(facts, 0)
+    derived = dict.fromkeys(facts, 0)
     grounded = [ground for rule in rules for ground in rule.grounded(entities)]
     depth = 0
     while True:
         depth += 1
-        found = set()
+        new = set()
         for rule in grounded:
-            if rule.head not in known and all(_holds(literal, known, closed=closed) for literal in rule.body):
-                found.add(rule.head)
-        if not found:
-            return known
-        known.update(dict.fromkeys(sorted(found), depth))
+            if rule.head not in derived and all(_holds(literal, derived, closed=closed) for literal in rule.body):
+                new.add(rule.head)
+        if not new:
+            return derived
+        derived.update(dict.fromkeys(sorted(new), depth))
 
 
-def _holds(literal: Literal, known: Mapping[Literal, int], *, closed: bool) -> bool:
+def _holds(literal: Literal, derived: Mapping[Literal, int], *, closed: bool) -> bool:
     if closed and not literal.positive:
-        return literal.denied() not in known
-    return literal in known
+        return literal.negated() not in derived
+    return literal in derived
 
 
-def consistent(known: Mapping[Literal, int]) -> bool:
-    """Whether nothing is both so and not so."""
-    return not any(literal.denied() in known for literal in known)
+def is_consistent(derived: Mapping[Literal, int]) -> bool:
+    """Return whether no literal and its negation both follow."""
+    return not any(literal.negated() in derived for literal in derived)

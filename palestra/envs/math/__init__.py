@@ -1,1 +1,1 @@
-"""Mathematics: problems with an answer that can be checked."""
+"""Math problems with checkable answers."""

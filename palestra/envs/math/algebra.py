@@ -1,4 +1,4 @@
-"""Algebra: equations, systems of them and polynomials, each made backwards from its solution."""
+"""Algebra: equations, systems and polynomials, each constructed from its solution."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.math.base import MathTask
-from palestra.envs.math.exact import Number, nonzero, polynomial, shown, signed_sum, tuple_of
+from palestra.envs.math.exact import Number, format_number, format_polynomial, format_sum, format_tuple, nonzero
 from palestra.envs.tasks.base import Item, TaskOptions
-from palestra.envs.tasks.generated import Levels, check_some, check_whole
+from palestra.envs.tasks.generated import Levels, check_int, check_subset
 
 LETTERS = "xyzabkmnpqrstuvw"
 UNKNOWNS = ("x, y", "x, y, z", "x, y, z, w")
-Asked = tuple[str, str]  # question and answer
+QuestionAnswer = tuple[str, str]
 
 
 class Algebra(MathTask):
     """Linear and quadratic equations, systems, polynomials.
 
-    `kinds` are some of linear, quadratic, system, polynomial. `size` bounds the numbers that items are made from,
-    `steps` (1 to 3) says how much has to be done: brackets and unknowns on both sides from 2, fractions and questions
-    about roots that need not be calculated from 3. `unknowns` is how many a system has, `degree` the highest power of a
-    polynomial. There are some hundred thousand different easy items, and millions at the other levels.
+    `kinds` is a subset of linear, quadratic, system, polynomial. `size` bounds the numbers in an item. `steps` (1 to 3)
+    is the amount of work: from 2 on, brackets and unknowns on both sides; at 3, fractions and questions about roots
+    that need not be computed. `unknowns` is the number of unknowns of a system, `degree` the highest power of a
+    polynomial. There are several hundred thousand different easy items, and millions at the other levels.
     """
 
     levels: ClassVar[Levels] = {
@@ -55,16 +55,16 @@ class Algebra(MathTask):
         degree: int | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        given = {"kinds": kinds, "size": size, "steps": steps, "unknowns": unknowns, "degree": degree}
-        super().__init__(level, given, **options)
+        overrides = {"kinds": kinds, "size": size, "steps": steps, "unknowns": unknowns, "degree": degree}
+        super().__init__(level, overrides, **options)
 
     @classmethod
     def check(cls, *, kinds: Any, size: Any, steps: Any, unknowns: Any, degree: Any) -> None:
-        check_some("kinds", kinds, KINDS)
-        check_whole("size", size, 5, 1_000_000)
-        check_whole("steps", steps, 1, 3)
-        check_whole("unknowns", unknowns, 2, 4)
-        check_whole("degree", degree, 2, 8)
+        check_subset("kinds", kinds, KINDS)
+        check_int("size", size, 5, 1_000_000)
+        check_int("steps", steps, 1, 3)
+        check_int("unknowns", unknowns, 2, 4)
+        check_int("degree", degree, 2, 8)
 
     @classmethod
     def generate(
@@ -78,7 +78,7 @@ class Algebra(MathTask):
         return "-7/2"
 
 
-def _linear(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> Asked:  # noqa: ARG001
+def _linear(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> QuestionAnswer:  # noqa: ARG001
     x = rng.choice(LETTERS)
     if steps < 3:
         solution: Number = rng.randint(-size, size)
@@ -86,7 +86,7 @@ def _linear(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> A
         solution = Fraction(nonzero(rng, size), rng.randint(2, 9))
     if steps == 1:
         a, b = nonzero(rng, size, low=2), nonzero(rng, size)
-        left, right = signed_sum([(a, x), (b, "")]), shown(a * solution + b)
+        left, right = format_sum([(a, x), (b, "")]), format_number(a * solution + b)
         if rng.random() < 0.3:
             left, right = right, left
     elif steps == 2:
@@ -94,8 +94,8 @@ def _linear(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> A
         while d == a:
             d = nonzero(rng, size)
         rest = a * (solution + b) + c - d * solution
-        left = f"{'-' if a == -1 else a}({signed_sum([(1, x), (b, '')])}) {'-' if c < 0 else '+'} {abs(c)}"
-        right = signed_sum([(d, x), (rest, "")])
+        left = f"{'-' if a == -1 else a}({format_sum([(1, x), (b, '')])}) {'-' if c < 0 else '+'} {abs(c)}"
+        right = format_sum([(d, x), (rest, "")])
     else:
         while True:
             p, q = rng.randint(2, 12), rng.randint(2, 12)
@@ -103,16 +103,18 @@ def _linear(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> A
             e = nonzero(rng, 6)
             if Fraction(a, p) - Fraction(c, q) != e:
                 break
-        # The constant on the right makes the chosen solution the solution.
+        # The constant on the right is chosen so that the equation has the drawn solution.
         rest = Fraction(a * solution + b) / p - Fraction(c * solution + d) / q - e * solution
-        left = f"({signed_sum([(a, x), (b, '')])})/{p} - ({signed_sum([(c, x), (d, '')])})/{q}"
-        right = signed_sum([(e, x), (rest, "")])
-    ask = rng.choice(("Solve for {x}: {e}.", "Find the value of {x} that satisfies {e}.", "Which {x} makes {e} true?"))
+        left = f"({format_sum([(a, x), (b, '')])})/{p} - ({format_sum([(c, x), (d, '')])})/{q}"
+        right = format_sum([(e, x), (rest, "")])
+    question = rng.choice(
+        ("Solve for {x}: {e}.", "Find the value of {x} that satisfies {e}.", "For which value of {x} does {e} hold?")
+    )
     note = " Give the exact value." if steps == 3 else ""
-    return ask.format(x=x, e=f"{left} = {right}") + note, shown(solution)
+    return question.format(x=x, e=f"{left} = {right}") + note, format_number(solution)
 
 
-def _quadratic(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> Asked:  # noqa: ARG001
+def _quadratic(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> QuestionAnswer:  # noqa: ARG001
     x = rng.choice("xtyz")
     if steps == 3 and rng.random() < 0.5:
         return _about_roots(rng, size, x)
@@ -130,18 +132,22 @@ def _quadratic(rng: Random, size: int, steps: int, unknowns: int, degree: int) -
     small, large = sorted(roots)
     which = rng.randrange(4)
     if which == 0:
-        return f"What is the larger solution of {equation}? If there is only one solution, give it.", shown(large)
+        return f"What is the larger solution of {equation}? If there is only one solution, give it.", format_number(
+            large
+        )
     if which == 1:
-        return f"Find the smaller solution of {equation}. If there is only one solution, give it.", shown(small)
+        return f"Find the smaller solution of {equation}. If there is only one solution, give it.", format_number(small)
     if which == 2:
-        ask = f"What is the sum of the solutions of {equation}, where a double root counts twice?"
-        return ask, shown(small + large)
-    ask = f"Solve {equation}. Give both solutions as a pair ({x}1, {x}2), the smaller one first; a double root twice."
-    return ask, tuple_of([small, large])
+        question = f"What is the sum of the solutions of {equation}, where a double root counts twice?"
+        return question, format_number(small + large)
+    question = (
+        f"Solve {equation}. Give both solutions as a pair ({x}1, {x}2), the smaller one first; a double root twice."
+    )
+    return question, format_tuple([small, large])
 
 
-def _about_roots(rng: Random, size: int, x: str) -> Asked:
-    """A symmetric function of two roots, which need not be rational, by Vieta's formulas."""
+def _about_roots(rng: Random, size: int, x: str) -> QuestionAnswer:
+    """Ask for a symmetric function of two roots, computed with Vieta's formulas; the roots may be irrational."""
     a, b, c = rng.randint(1, 9), nonzero(rng, size), nonzero(rng, size)
     total, product = Fraction(-b, a), Fraction(c, a)
     squares = total**2 - 2 * product
@@ -157,24 +163,24 @@ def _about_roots(rng: Random, size: int, x: str) -> Asked:
         ]
     )
     equation = _equation(rng, [c, b, a], x, moved=True)
-    ask = (
+    question = (
         f"Let r and s be the two (possibly equal or complex) roots of the equation {equation}, counted with "
         f"multiplicity. Find the exact value of {text}."
     )
-    return ask, shown(value)
+    return question, format_number(value)
 
 
 def _equation(rng: Random, coefficients: Sequence[Number], x: str, *, moved: bool) -> str:
-    """`coefficients` = 0, or with some of it brought to the other side."""
+    """Format the equation `coefficients` = 0, with `moved` possibly with terms on both sides."""
     if not moved or rng.random() < 0.4:
-        return f"{polynomial(coefficients, x)} = 0"
+        return f"{format_polynomial(coefficients, x)} = 0"
     constant, linear, *rest = coefficients
     over = [nonzero(rng, 9), rng.randint(-5, 5)]
     left = [constant + over[0], linear + over[1], *rest]
-    return f"{polynomial(left, x)} = {polynomial(over, x)}"
+    return f"{format_polynomial(left, x)} = {format_polynomial(over, x)}"
 
 
-def _system(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> Asked:  # noqa: ARG001
+def _system(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> QuestionAnswer:  # noqa: ARG001
     names = UNKNOWNS[unknowns - 2].split(", ")
     solution: list[Number] = [rng.randint(-size, size) for _ in names]
     most = min(size, 4 + 3 * steps)
@@ -184,60 +190,62 @@ def _system(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> A
     lines = []
     for row in rows:
         right = sum((factor * value for factor, value in zip(row, solution, strict=True)), Fraction(0))
-        lines.append(f"{signed_sum(zip(row, names, strict=True))} = {shown(right)}")
+        lines.append(f"{format_sum(zip(row, names, strict=True))} = {format_number(right)}")
     text = "\n".join(lines)
     if steps > 1 and rng.random() < 0.5:
         factors = [nonzero(rng, 5) for _ in names]
-        wanted = signed_sum(zip(factors, names, strict=True))
+        expression = format_sum(zip(factors, names, strict=True))
         value = sum((factor * part for factor, part in zip(factors, solution, strict=True)), Fraction(0))
-        return f"Given the system\n{text}\nfind the value of {wanted}.", shown(value)
+        return f"Given the system\n{text}\nfind the value of {expression}.", format_number(value)
     order = f"({', '.join(names)})"
-    ask = rng.choice(("Solve the system of equations", "Find the only solution of the system"))
-    return f"{ask}\n{text}\nGive the solution as {order}, in this order.", tuple_of(solution)
+    question = rng.choice(("Solve the system of equations", "Find the unique solution of the system"))
+    return f"{question}\n{text}\nGive the solution as {order}, in this order.", format_tuple(solution)
 
 
 def determinant(rows: Sequence[Sequence[int]]) -> int:
-    """By the first row; matrices here are small."""
+    """Compute a determinant by expansion along the first row, which is fast enough for small matrices."""
     if len(rows) == 1:
         return rows[0][0]
     minors = ([[*row[:j], *row[j + 1 :]] for row in rows[1:]] for j in range(len(rows)))
     return sum((-1) ** j * rows[0][j] * determinant(minor) for j, minor in enumerate(minors) if rows[0][j])
 
 
-def _polynomial(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> Asked:  # noqa: ARG001
+def _polynomial(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> QuestionAnswer:  # noqa: ARG001
     x = rng.choice("xtyz")
 
-    def drawn(power: int) -> list[Number]:
+    def draw(power: int) -> list[Number]:
         return [*(rng.randint(-size, size) for _ in range(power)), nonzero(rng, min(size, 9))]
 
-    first, second = drawn(rng.randint(1, degree)), drawn(rng.randint(1, max(1, degree - 1)))
-    p, q = polynomial(first, x), polynomial(second, x)
+    first, second = draw(rng.randint(1, degree)), draw(rng.randint(1, max(1, degree - 1)))
+    p, q = format_polynomial(first, x), format_polynomial(second, x)
     at = nonzero(rng, 6)
-    product = multiplied(first, second)
+    product = multiply(first, second)
     kinds = (
         ["value", "remainder", "coefficient", "expand"] if steps < 3 else ["coefficient", "expand", "compose", "sum"]
     )
     kind = rng.choice(kinds)
     if kind == "value":
-        return f"Let p({x}) = {p}. What is p({at})?", shown(value_at(first, at))
+        return f"Let p({x}) = {p}. What is p({at})?", format_number(value_at(first, at))
     if kind == "remainder":
-        ask = f"What is the remainder when {p} is divided by {signed_sum([(1, x), (-at, '')])}?"
-        return ask, shown(value_at(first, at))
+        question = f"What is the remainder when {p} is divided by {format_sum([(1, x), (-at, '')])}?"
+        return question, format_number(value_at(first, at))
     if kind == "coefficient":
         power = rng.randint(1, len(product) - 1)
         name = x if power == 1 else f"{x}^{power}"
-        return f"Find the coefficient of {name} in the expansion of ({p})({q}).", shown(product[power])
+        return f"Find the coefficient of {name} in the expansion of ({p})({q}).", format_number(product[power])
     if kind == "compose":
-        ask = f"Let f({x}) = {p} and g({x}) = {q}. Find f(g({at}))."
-        return ask, shown(value_at(first, value_at(second, at)))
+        question = f"Let f({x}) = {p} and g({x}) = {q}. Find f(g({at}))."
+        return question, format_number(value_at(first, value_at(second, at)))
     if kind == "sum":
-        ask = f"Find the sum of all coefficients of the polynomial that ({p})({q}) expands to, its constant included."
-        return ask, shown(sum(product, Fraction(0)))
-    ask = f"Expand and collect like terms: ({p})({q}). Give a polynomial in {x}."
-    return ask, polynomial(product, x)
+        question = (
+            f"Find the sum of all coefficients of the polynomial that ({p})({q}) expands to, including the constant."
+        )
+        return question, format_number(sum(product, Fraction(0)))
+    question = f"Expand and collect like terms: ({p})({q}). Give a polynomial in {x}."
+    return question, format_polynomial(product, x)
 
 
-def multiplied(first: Sequence[Number], second: Sequence[Number]) -> list[Number]:
+def multiply(first: Sequence[Number], second: Sequence[Number]) -> list[Number]:
     product: list[Number] = [0] * (len(first) + len(second) - 1)
     for i, a in enumerate(first):
         for j, b in enumerate(second):
@@ -252,7 +260,7 @@ def value_at(coefficients: Sequence[Number], x: Number) -> Number:
     return total
 
 
-KINDS: Mapping[str, Callable[[Random, int, int, int, int], Asked]] = {
+KINDS: Mapping[str, Callable[[Random, int, int, int, int], QuestionAnswer]] = {
     "linear": _linear,
     "quadratic": _quadratic,
     "system": _system,

@@ -1,4 +1,4 @@
-"""Arithmetic: an expression to calculate exactly, in whole numbers, decimals or fractions."""
+"""Arithmetic: evaluate an expression exactly, in whole numbers, decimals or fractions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.math.base import MathTask
-from palestra.envs.math.exact import decimal, shown
+from palestra.envs.math.exact import format_decimal, format_number
 from palestra.envs.tasks.base import Item, TaskOptions
-from palestra.envs.tasks.generated import Levels, check_flag, check_some, check_whole
+from palestra.envs.tasks.generated import Levels, check_bool, check_int, check_subset
 from palestra.errors import BadValue
 
 OPERATIONS = "+-*/^"
 NUMBERS = ("integers", "decimals", "fractions")
-MOST_DIGITS, MOST_TERMS = 12, 20
+MAX_DIGITS, MAX_TERMS = 12, 20
 
-_SUM, _PRODUCT, _ATOM = 1, 2, 3  # how tightly an expression binds
-_ASKS = (
+_SUM, _PRODUCT, _ATOM = 1, 2, 3  # precedence of the outermost operation
+_QUESTIONS = (
     "Calculate {}.",
     "What is {}?",
     "Evaluate {}.",
@@ -36,18 +36,18 @@ _SIGNS = (("\u00d7", "÷"), ("*", "/"), ("·", "/"))
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    text: str  # with * and / as signs
+    text: str  # with * and / as operators
     value: Fraction
-    binds: int
+    precedence: int
 
 
 class Arithmetic(MathTask):
-    """An expression of `terms` numbers of up to `digits` digits each, to be calculated.
+    """An expression of `terms` numbers with up to `digits` digits each.
 
-    `operations` are some of `+-*/^`; powers have exponents 2 and 3 and count as one number. Without `brackets`, only
-    the usual precedence matters. `numbers` are drawn from for every item: "integers" (divisions come out even, so that
-    a dividend may have more digits), "decimals" (up to two places) or "fractions". Every level has millions of
-    different items.
+    `operations` is a subset of `+-*/^`; powers have exponents 2 and 3 and count as one number. Without `brackets`, only
+    the usual precedence applies. Each item draws its kind of `numbers`: "integers" (divisions have no remainder, so a
+    dividend may have more digits), "decimals" (up to two places) or "fractions". Every level has millions of different
+    items.
     """
 
     levels: ClassVar[Levels] = {
@@ -67,47 +67,49 @@ class Arithmetic(MathTask):
         numbers: tuple[str, ...] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        given = {
+        overrides = {
             "operations": operations,
             "digits": digits,
             "terms": terms,
             "brackets": brackets,
             "numbers": numbers,
         }
-        super().__init__(level, given, **options)
+        super().__init__(level, overrides, **options)
 
     @classmethod
     def check(cls, *, operations: Any, digits: Any, terms: Any, brackets: Any, numbers: Any) -> None:
         if not isinstance(operations, str) or not set(operations) <= set(OPERATIONS) or not set(operations) - {"^"}:
-            raise BadValue(f"operations are some of {OPERATIONS}, and not ^ alone, got {operations!r}")
-        check_whole("digits", digits, 1, MOST_DIGITS)
-        check_whole("terms", terms, 2, MOST_TERMS)
-        check_flag("brackets", brackets)
-        check_some("numbers", numbers, NUMBERS)
+            raise BadValue(
+                f"operations must be a subset of {OPERATIONS} with at least one other than ^, got {operations!r}"
+            )
+        check_int("digits", digits, 1, MAX_DIGITS)
+        check_int("terms", terms, 2, MAX_TERMS)
+        check_bool("brackets", brackets)
+        check_subset("numbers", numbers, NUMBERS)
 
     @classmethod
     def generate(
         cls, rng: Random, *, operations: str, digits: int, terms: int, brackets: bool, numbers: tuple[str, ...]
     ) -> Item:
         kind = rng.choice(numbers)
-        writer = _Writer(rng, kind, operations, digits)
-        expression = writer.tree(terms) if brackets else writer.flat(terms)
+        generator = _Generator(rng, kind, operations, digits)
+        expression = generator.tree(terms) if brackets else generator.flat(terms)
         times, over = rng.choice(_SIGNS)
         text = expression.text.replace("*", times)
-        if kind != "fractions":  # there a/b is a number
+        if kind != "fractions":  # where a/b is a number
             text = text.replace("/", over)
-        question = rng.choice(_ASKS).format(text) + _FORMS[kind]
-        answer = decimal(expression.value) if kind == "decimals" else shown(expression.value)
+        question = rng.choice(_QUESTIONS).format(text) + _FORMS[kind]
+        answer = format_decimal(expression.value) if kind == "decimals" else format_number(expression.value)
         return Item(question=question, answer=answer, key=kind)
 
 
-class _Writer:
-    """Draws expressions of one kind of number."""
+class _Generator:
+    """Draws expressions with one kind of number."""
 
     def __init__(self, rng: Random, kind: str, operations: str, digits: int) -> None:
         self.rng, self.kind, self.digits = rng, kind, digits
         self.power = "^" in operations
-        self.joins = [sign for sign in operations if sign != "^"]
+        self.binary = [sign for sign in operations if sign != "^"]
 
     def literal(self) -> Expression:
         rng, digits = self.rng, self.digits
@@ -117,77 +119,81 @@ class _Writer:
             base, exponent = number % 100 or 7, rng.choice((2, 2, 3))
             return Expression(f"{base}^{exponent}", Fraction(base**exponent), _ATOM)
         if self.kind == "decimals":
-            return _plain(Fraction(number, 10 ** rng.randint(0, 2)), self.kind)
+            return _literal(Fraction(number, 10 ** rng.randint(0, 2)), self.kind)
         if self.kind == "fractions":
-            return _plain(Fraction(number % 60 + 1, rng.randint(1, 12)), self.kind)
-        return _plain(Fraction(number), self.kind)
+            return _literal(Fraction(number % 60 + 1, rng.randint(1, 12)), self.kind)
+        return _literal(Fraction(number), self.kind)
 
     def tree(self, terms: int) -> Expression:
         if terms == 1:
             return self.literal()
-        sign = self.rng.choice(self.joins)
+        sign = self.rng.choice(self.binary)
         left = self.rng.randint(1, terms - 1)
         if sign == "/":
             return self.quotient(left, terms - left)
-        return _joined(self.tree(left), sign, self.tree(terms - left))
+        return _combine(self.tree(left), sign, self.tree(terms - left))
 
     def quotient(self, left: int, right: int) -> Expression:
         divisor = self.tree(right)
         while divisor.value == 0:
             divisor = self.tree(right)
         if self.kind == "fractions":
-            return _joined(self.tree(left), "/", divisor)
+            return _combine(self.tree(left), "/", divisor)
         quotient = self.rng.randint(2, 10 ** ((self.digits + 1) // 2))
         target = quotient * divisor.value
-        if left == 1 or not {"+", "-"} & set(self.joins):
-            return _joined(_plain(target, self.kind), "/", divisor)
+        if left == 1 or not {"+", "-"} & set(self.binary):
+            return _combine(_literal(target, self.kind), "/", divisor)
         part = self.tree(left - 1)
-        rest = target - part.value  # what makes the dividend a multiple of the divisor
-        sign = "+" if "+" in self.joins else "-"
-        return _joined(_joined(part, sign, _plain(rest if sign == "+" else -rest, self.kind)), "/", divisor)
+        rest = target - part.value  # makes the dividend a multiple of the divisor
+        sign = "+" if "+" in self.binary else "-"
+        return _combine(_combine(part, sign, _literal(rest if sign == "+" else -rest, self.kind)), "/", divisor)
 
     def flat(self, terms: int) -> Expression:
-        """Products and quotients, added and subtracted: nothing that needs brackets."""
+        """Draw a sum of products and quotients, which needs no brackets."""
         rng = self.rng
-        adding = [sign for sign in self.joins if sign in "+-"]
-        binding = [sign for sign in self.joins if sign in "*/"]
+        additive = [sign for sign in self.binary if sign in "+-"]
+        multiplicative = [sign for sign in self.binary if sign in "*/"]
         sizes = [1]
-        for _ in range(terms - 1):  # a term joins the product before it, or begins the next
-            if binding and (not adding or rng.random() < 0.5):
+        for _ in range(terms - 1):  # a term extends the current product or starts the next one
+            if multiplicative and (not additive or rng.random() < 0.5):
                 sizes[-1] += 1
             else:
                 sizes.append(1)
-        total = self.product(sizes[0], binding)
+        total = self.product(sizes[0], multiplicative)
         for size in sizes[1:]:
-            total = _joined(total, rng.choice(adding), self.product(size, binding))
+            total = _combine(total, rng.choice(additive), self.product(size, multiplicative))
         return total
 
-    def product(self, size: int, binding: list[str]) -> Expression:
-        signs = [self.rng.choice(binding) for _ in range(size - 1)]
+    def product(self, size: int, operators: list[str]) -> Expression:
+        signs = [self.rng.choice(operators) for _ in range(size - 1)]
         factors = [self.literal() for _ in signs]
         first = self.literal()
         if "/" in signs and self.kind != "fractions":
             value = Fraction(self.rng.randint(2, 10 ** ((self.digits + 1) // 2)))
             for sign, factor in zip(signs, factors, strict=True):
                 value *= factor.value if sign == "/" else 1
-            first = _plain(value, self.kind)
+            first = _literal(value, self.kind)
         for sign, factor in zip(signs, factors, strict=True):
-            first = _joined(first, sign, factor)
+            first = _combine(first, sign, factor)
         return first
 
 
-def _plain(value: Fraction, kind: str) -> Expression:
-    text = decimal(value) if kind == "decimals" else shown(value)
+def _literal(value: Fraction, kind: str) -> Expression:
+    text = format_decimal(value) if kind == "decimals" else format_number(value)
     if value < 0:
         return Expression(f"({text})", value, _ATOM)
     return Expression(text, value, _PRODUCT if "/" in text else _ATOM)
 
 
-def _joined(left: Expression, sign: str, right: Expression) -> Expression:
-    binds = _SUM if sign in "+-" else _PRODUCT
-    before = left.text if left.binds >= binds else f"({left.text})"
-    strict = sign in "-/*"  # a - (b + c), a / (b * c); and a * (b / c), so that nobody wonders
-    after = right.text if right.binds > binds or (not strict and right.binds >= binds) else f"({right.text})"
+def _combine(left: Expression, sign: str, right: Expression) -> Expression:
+    precedence = _SUM if sign in "+-" else _PRODUCT
+    before = left.text if left.precedence >= precedence else f"({left.text})"
+    strict = sign in "-/*"  # a - (b + c), a / (b * c); also a * (b / c), to avoid ambiguity
+    after = (
+        right.text
+        if right.precedence > precedence or (not strict and right.precedence >= precedence)
+        else f"({right.text})"
+    )
     a, b = left.value, right.value
     value = a + b if sign == "+" else a - b if sign == "-" else a * b if sign == "*" else a / b
-    return Expression(f"{before} {sign} {after}", value, binds)
+    return Expression(f"{before} {sign} {after}", value, precedence)

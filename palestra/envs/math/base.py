@@ -1,4 +1,4 @@
-"""MathTask: generated questions whose answer is a number, a tuple of numbers or a formula."""
+"""Base class of generated questions whose answer is a number, a tuple of numbers or a formula."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from palestra.grading import Grade, grade_math
 
 
 class MathTask(GeneratedTask):
-    """Graded for its value, not for its form."""
+    """A generated task whose answer is graded by value, not by form."""
 
-    inline = False  # an answer that is no plain number may take the grader a while
+    inline = False  # grading an answer that is not a plain number may take a while
 
     def grade(self, answer: str) -> Grade:
         return grade_math(answer, self.item.answer)

@@ -1,8 +1,68 @@
-"""The registered ids of the family `math`. Data only."""
+"""Catalog of the family `math` (data only): GEM's data sets, and generators with rates from `benchmarks/rates.py`."""
 
 from __future__ import annotations
 
-from palestra.envs.math.data_ids import DATA
-from palestra.envs.math.generated import GENERATED
+from collections.abc import Mapping
+from functools import partial
 
-SPECS = [*DATA, *GENERATED]
+from palestra.envs.tasks.ids import data_spec
+from palestra.spec import EnvSpec
+
+math_data = partial(data_spec, "palestra.envs.math.problems:MathProblems", question="problem", answer="answer")
+
+_DATA_SPECS = [
+    math_data("math:ASDiv2K", "grade-school word problems", dataset="axon-rl/ASDIV-2k"),
+    math_data("math:GSM8K", "grade-school word problems with several steps", dataset="axon-rl/GSM-8k"),
+    math_data("math:Math12K", "competition problems, all levels", dataset="axon-rl/MATH-12k"),
+    math_data("math:Math8K-3to5", "competition problems, levels 3 to 5", dataset="axon-rl/MATH-lvl3to5-8k"),
+    math_data("math:Orz57K", "problems from Open-Reasoner-Zero", dataset="axon-rl/ORZ-57k"),
+    math_data("math:DeepScaleR40K", "competition problems from DeepScaleR", dataset="axon-rl/DeepScaleR-40K"),
+    math_data("math:Geometry3K", "geometry problems with drawings", dataset="axon-rl/geometry3k", images="images"),
+    math_data("math:File-v0", "your own problems from a file, a folder or any data set"),
+]
+
+# Name -> entry point, summary, success rate of the random player by level.
+_GENERATORS: Mapping[str, tuple[str, str, Mapping[str, float]]] = {
+    "Arithmetic": (
+        "arithmetic:Arithmetic",
+        "evaluate an expression exactly",
+        {"easy": 0.005, "hard": 0.002, "random": 0.003},
+    ),
+    "Algebra": (
+        "algebra:Algebra",
+        "solve equations, systems and polynomials",
+        {"easy": 0.006, "hard": 0.001, "random": 0.002},
+    ),
+    "NumberTheory": (
+        "number_theory:NumberTheory",
+        "divisors, primes, remainders, congruences",
+        {"easy": 0.005, "hard": 0.0, "random": 0.002},
+    ),
+    "WordProblems": (
+        "word_problems:WordProblems",
+        "word problems of several steps",
+        {"easy": 0.007, "hard": 0.004, "random": 0.004},
+    ),
+    "Geometry": (
+        "geometry:Geometry",
+        "find a length, an angle or an area in a drawn figure",
+        {"easy": 0.01, "hard": 0.0, "random": 0.003},
+    ),
+}
+
+_GENERATED_SPECS = [
+    EnvSpec(
+        id=f"math:{name}-v0-{level}",
+        entry_point=f"palestra.envs.math.{entry}",
+        kwargs={"level": level},
+        summary=summary,
+        reward_range=(-0.1, 1.0),
+        expert_success=1.0,
+        random_success=rate,
+        extra="math" if name == "Geometry" else None,
+    )
+    for name, (entry, summary, rates) in _GENERATORS.items()
+    for level, rate in rates.items()
+]
+
+SPECS = [*_DATA_SPECS, *_GENERATED_SPECS]

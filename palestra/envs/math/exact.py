@@ -1,4 +1,4 @@
-"""Numbers and signed sums as text: exact, in the form that questions show and graders read."""
+"""Format exact numbers, tuples and polynomials for questions and answers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from random import Random
 Number = int | Fraction
 
 
-def shown(value: Number) -> str:
-    """`7`, `-3/4`."""
+def format_number(value: Number) -> str:
+    """Return a number as text: `7`, `-3/4`."""
     value = Fraction(value)
     return str(value.numerator) if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
 
 
-def decimal(value: Number) -> str:
-    """A fraction whose denominator has no prime but 2 and 5, as a decimal without needless zeros."""
+def format_decimal(value: Number) -> str:
+    """Return a fraction as a decimal without trailing zeros; its denominator must have no primes but 2 and 5."""
     value = Fraction(value)
     places, rest = 0, value.denominator
     while rest % 10 == 0:
@@ -30,18 +30,18 @@ def decimal(value: Number) -> str:
     return f"{sign}{digits[:-places]}.{digits[-places:]}" if places else sign + digits
 
 
-def tuple_of(values: Iterable[Number]) -> str:
-    """`(3, -1/2)`."""
-    return f"({', '.join(map(shown, values))})"
+def format_tuple(values: Iterable[Number]) -> str:
+    """Return numbers as a tuple: `(3, -1/2)`."""
+    return f"({', '.join(map(format_number, values))})"
 
 
-def signed_sum(terms: Iterable[tuple[Number, str]]) -> str:
-    """Coefficients and what they stand before, as one writes them: `3x^2 - x + 5`. No terms: `0`."""
+def format_sum(terms: Iterable[tuple[Number, str]]) -> str:
+    """Format (coefficient, symbol) terms in the usual notation: `3x^2 - x + 5`; without terms, `0`."""
     text = ""
     for factor, symbol in terms:
         if factor == 0:
             continue
-        size = shown(abs(Fraction(factor)))
+        size = format_number(abs(Fraction(factor)))
         if "/" in size and symbol:
             size = f"({size})"
         body = symbol if symbol and size == "1" else size + symbol
@@ -52,13 +52,13 @@ def signed_sum(terms: Iterable[tuple[Number, str]]) -> str:
     return text or "0"
 
 
-def polynomial(coefficients: Sequence[Number], variable: str = "x") -> str:
-    """Coefficients from the constant up, written from the highest power down."""
+def format_polynomial(coefficients: Sequence[Number], variable: str = "x") -> str:
+    """Format a polynomial, highest power first; `coefficients` start with the constant."""
     powers = ["", variable, *(f"{variable}^{power}" for power in range(2, len(coefficients)))]
     pairs = list(zip(coefficients, powers, strict=False))
-    return signed_sum(reversed(pairs))
+    return format_sum(reversed(pairs))
 
 
 def nonzero(rng: Random, size: int, *, low: int = 1) -> int:
-    """A whole number other than 0, of either sign, `low` to `size` in size."""
+    """Draw a nonzero integer of either sign with an absolute value from `low` to `size`."""
     return rng.choice((-1, 1)) * rng.randint(low, size)

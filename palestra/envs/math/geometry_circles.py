@@ -1,4 +1,4 @@
-"""Figures with a circle: its measures, angles, tangents, chords."""
+"""Figures with a circle: area, circumference, angles, tangents and chords."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from palestra.envs.math.geometry_parts import (
     angle_at,
     length,
     letters,
-    triple,
+    pythagorean_triple,
 )
 
 
 def circle(rng: Random, size: int) -> Figure:
     a, b = letters(rng, 2)
     radius = Fraction(rng.randint(3, 2 * size), 2)
-    by_radius = rng.random() < 0.5
-    kind = rng.choice(("circle", "round"))
-    what = "area" if kind == "circle" else "circumference"
+    radius_given = rng.random() < 0.5
+    kind = rng.choice(("disc", "circumference"))
+    what = "area" if kind == "disc" else "circumference"
     turn = rng.uniform(0, 2 * pi)
     edge = (float(radius) * cos(turn), float(radius) * sin(turn))
-    if by_radius:
+    if radius_given:
         points: dict[str, Point] = {"O": (0, 0), a: edge}
         lines, given, hidden = (("O", a),), length("O", a, radius), frozenset[str]()
-        told = f"O is the centre of the circle and {a} lies on it."
+        statement = f"O is the centre of the circle and {a} lies on it."
     else:
         points = {"O": (0, 0), a: edge, b: (-edge[0], -edge[1])}
         lines, given, hidden = ((a, b),), length(a, b, 2 * radius), frozenset({"O"})
-        told = f"{a}{b} is a diameter of the circle."
+        statement = f"{a}{b} is a diameter of the circle."
     return Figure(
         kind="circle",
         points=points,
@@ -39,8 +39,8 @@ def circle(rng: Random, size: int) -> Figure:
         circles=(("O", a),),
         hidden=hidden,
         given=(given,),
-        asked=Measure(kind=kind, at=("O", a), value=radius**2 if kind == "circle" else 2 * radius),
-        question=f"{told} The {what} of the circle is k times π. What is k?",
+        target=Measure(kind=kind, at=("O", a), value=radius**2 if kind == "disc" else 2 * radius),
+        question=f"{statement} The {what} of the circle is k times π. What is k?",
     )
 
 
@@ -57,10 +57,10 @@ def sector(rng: Random, size: int) -> Figure:
         lines=(("O", a), ("O", b)),
         circles=(("O", a),),
         given=(length("O", a, radius), angle_at(a, "O", b, angle)),
-        asked=Measure(kind=kind, at=(a, "O", b), value=value),
+        target=Measure(kind=kind, at=(a, "O", b), value=value),
         question=(
             f"O is the centre of the circle. The {what} between {a} and {b} is k times π. "
-            "What is k? Give the exact value, as a fraction if need be."
+            "What is k? Give the exact value, as a fraction if necessary."
         ),
     )
 
@@ -68,8 +68,8 @@ def sector(rng: Random, size: int) -> Figure:
 def inscribed_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
     a, b, c = letters(rng, 3)
     half = rng.randint(25, 80)
-    middle, edge = angle_at(a, "O", b, 2 * half), angle_at(a, c, b, half)
-    given, asked = (middle, edge) if rng.random() < 0.5 else (edge, middle)
+    central, inscribed = angle_at(a, "O", b, 2 * half), angle_at(a, c, b, half)
+    given, target = (central, inscribed) if rng.random() < 0.5 else (inscribed, central)
     spot = radians(rng.randint(2 * half + 30, 330))
     return Figure(
         kind="inscribed_angle",
@@ -77,47 +77,43 @@ def inscribed_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
         lines=(("O", a), ("O", b), (c, a), (c, b)),
         circles=(("O", a),),
         given=(given,),
-        asked=asked,
-        question=(f"{a}, {b} and {c} lie on the circle with centre O. How many degrees is angle {''.join(asked.at)}?"),
+        target=target,
+        question=(f"{a}, {b} and {c} lie on the circle with centre O. How many degrees is angle {''.join(target.at)}?"),
     )
 
 
 def tangent(rng: Random, size: int) -> Figure:
     p, t = letters(rng, 2)
-    radius, touch, away = triple(rng, size)
+    radius, touch, away = pythagorean_triple(rng, size)
     sides = [length("O", t, radius), length(p, t, touch), length("O", p, away)]
-    asked = sides.pop(rng.randrange(3))
+    target = sides.pop(rng.randrange(3))
     return Figure(
         kind="tangent",
         points={"O": (0, 0), t: (0, radius), p: (touch, radius)},
         lines=(("O", t), (p, t), ("O", p)),
         circles=(("O", t),),
         given=tuple(sides),
-        asked=asked,
-        question=(
-            f"The line {p}{t} touches the circle with centre O at {t}, and nowhere else. How long is "
-            f"{''.join(asked.at)}?"
-        ),
+        target=target,
+        question=(f"The line {p}{t} is tangent to the circle with centre O at {t}. How long is {''.join(target.at)}?"),
     )
 
 
 def chord(rng: Random, size: int) -> Figure:
     a, b, m = letters(rng, 3)
-    half, away, radius = triple(rng, size)
+    half, away, radius = pythagorean_triple(rng, size)
     sides = [length(a, b, 2 * half), length("O", m, away), length("O", a, radius)]
-    asked = sides.pop(rng.randrange(3))
+    target = sides.pop(rng.randrange(3))
     return Figure(
         kind="chord",
         points={"O": (0, 0), a: (-half, away), b: (half, away), m: (0, away)},
         lines=((a, b), ("O", a)),
         dashed=(("O", m),),
-        right=(("O", m, b),),
+        right_angles=(("O", m, b),),
         circles=(("O", a),),
         given=tuple(sides),
-        asked=asked,
+        target=target,
         question=(
             f"{a}{b} is a chord of the circle with centre O, and {m} is the foot of the perpendicular from O to "
-            f"{a}{b}. "
-            f"How long is {''.join(asked.at)}?"
+            f"{a}{b}. How long is {''.join(target.at)}?"
         ),
     )

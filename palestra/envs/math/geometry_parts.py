@@ -1,4 +1,4 @@
-"""What figures are made from: letters, measures, and numbers that come out even."""
+"""Building blocks of figures: point names, measures, and numbers with exact results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from palestra.envs.math.canvas import Point
 from palestra.envs.math.exact import Number
 from palestra.envs.math.figures import Measure
 
-LETTERS = "ABCDEFGHKLMNPQRSTUVWXYZ"  # O is a centre; I and J read badly
-TRIPLES = ((3, 4, 5), (5, 12, 13), (8, 15, 17), (7, 24, 25), (20, 21, 29), (12, 35, 37), (9, 40, 41), (28, 45, 53))
-_EVEN = tuple(triple for triple in TRIPLES if triple[0] * 4 >= triple[1])  # none of them is a needle
+LETTERS = "ABCDEFGHKLMNPQRSTUVWXYZ"  # O is reserved for centres; I and J are hard to read
+PYTHAGOREAN_TRIPLES = (
+    (3, 4, 5),
+    (5, 12, 13),
+    (8, 15, 17),
+    (7, 24, 25),
+    (20, 21, 29),
+    (12, 35, 37),
+    (9, 40, 41),
+    (28, 45, 53),
+)
+_BALANCED = tuple(sides for sides in PYTHAGOREAN_TRIPLES if sides[0] * 4 >= sides[1])  # no extremely flat triangles
 
 
 def letters(rng: Random, count: int) -> list[str]:
@@ -27,26 +36,26 @@ def angle_at(a: str, vertex: str, b: str, value: Number) -> Measure:
     return Measure(kind="angle", at=(a, vertex, b), value=value)
 
 
-def ring(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def polygon_lines(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(zip(names, [*names[1:], names[0]], strict=True))
 
 
-def triple(rng: Random, size: int) -> tuple[int, int, int]:
-    a, b, c = rng.choice([triple for triple in _EVEN if triple[2] <= size] or _EVEN[:1])
+def pythagorean_triple(rng: Random, size: int) -> tuple[int, int, int]:
+    a, b, c = rng.choice([sides for sides in _BALANCED if sides[2] <= size] or _BALANCED[:1])
     factor = rng.randint(1, max(1, size // c))
     if rng.random() < 0.5:
         a, b = b, a
     return a * factor, b * factor, c * factor
 
 
-def even_pair(rng: Random, size: int) -> tuple[int, int]:
-    """Two lengths, neither more than three times the other."""
+def balanced_pair(rng: Random, size: int) -> tuple[int, int]:
+    """Draw two lengths, neither more than three times the other."""
     first = rng.randint(3, size)
     return first, rng.randint(max(2, first // 3), min(size, 3 * first))
 
 
-def from_angles(first: float, second: float, base: float = 10.0) -> Point:
-    """Where the sides meet that leave (0, 0) and (base, 0) at these angles, in degrees."""
+def apex(first: float, second: float, base: float = 10.0) -> Point:
+    """Return the apex of the triangle on (0, 0) and (base, 0) with these base angles in degrees."""
     t, u = tan(radians(first)), tan(radians(second))
     if abs(first - 90) < 1e-9:
         return 0.0, base * u

@@ -1,4 +1,4 @@
-"""Rectangles, trapezoids and what is put together from them."""
+"""Figures with rectangles, trapezoids and their combinations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from palestra.envs.math.figures import Figure, Measure
 from palestra.envs.math.geometry_parts import (
     LETTERS,
     angle_at,
-    even_pair,
+    balanced_pair,
     length,
     letters,
-    ring,
-    triple,
+    polygon_lines,
+    pythagorean_triple,
 )
 
 
@@ -23,28 +23,28 @@ def rectangle(rng: Random, size: int) -> Figure:
     names = a, b, c, d = tuple(letters(rng, 4))
     kind = rng.choice(("area", "perimeter", "length"))
     if kind == "length":
-        wide, high, across = triple(rng, size)
-        asked = length(a, c, across)
+        wide, high, across = pythagorean_triple(rng, size)
+        target = length(a, c, across)
         text = f"How long is the diagonal {a}{c} of the rectangle {a}{b}{c}{d}?"
     else:
-        wide, high = even_pair(rng, size)
-        asked = Measure(kind=kind, at=names, value=wide * high if kind == "area" else 2 * (wide + high))
+        wide, high = balanced_pair(rng, size)
+        target = Measure(kind=kind, at=names, value=wide * high if kind == "area" else 2 * (wide + high))
         text = f"What is the {kind} of the rectangle {a}{b}{c}{d}?"
     return Figure(
         kind="rectangle",
         points={a: (0, 0), b: (wide, 0), c: (wide, high), d: (0, high)},
-        lines=(*ring(names), *([(a, c)] if kind == "length" else [])),
-        right=((a, b, c), (c, d, a)),
+        lines=(*polygon_lines(names), *([(a, c)] if kind == "length" else [])),
+        right_angles=((a, b, c), (c, d, a)),
         given=(length(a, b, wide), length(b, c, high)),
-        asked=asked,
+        target=target,
         question=text,
     )
 
 
 def corner_shape(rng: Random, size: int) -> Figure:
-    """An L: a rectangle without one corner; four of its six sides are given."""
+    """Draw an L shape (a rectangle without one corner) with four of its six sides given."""
     names = a, b, c, d, e, f = tuple(letters(rng, 6))
-    wide, high = even_pair(rng, max(8, size))
+    wide, high = balanced_pair(rng, max(8, size))
     wide, high = max(wide, 4), max(high, 4)
     cut_x, cut_y = rng.randint(wide // 4 or 1, wide * 3 // 4), rng.randint(high // 4 or 1, high * 3 // 4)
     kind = rng.choice(("area", "perimeter"))
@@ -59,27 +59,27 @@ def corner_shape(rng: Random, size: int) -> Figure:
             e: (wide - cut_x, high),
             f: (0, high),
         },
-        lines=ring(names),
+        lines=polygon_lines(names),
         given=(length(a, b, wide), length(f, a, high), length(c, d, cut_x), length(d, e, cut_y)),
-        asked=Measure(kind=kind, at=names, value=value),
-        question=f"All angles of the figure {''.join(names)} are right angles, inside or outside. What is its {kind}?",
+        target=Measure(kind=kind, at=names, value=value),
+        question=f"Adjacent sides of the figure {''.join(names)} are perpendicular. What is its {kind}?",
     )
 
 
 def trapezoid(rng: Random, size: int) -> Figure:
     a, b, c, d, foot = letters(rng, 5)
-    long, height = even_pair(rng, max(6, size))
+    long, height = balanced_pair(rng, max(6, size))
     long = max(long, 5)
     short = rng.randint(max(2, long // 3), long - 2)
     at = Fraction(rng.randint(1, 9), 10) * (long - short)
     return Figure(
         kind="trapezoid",
         points={a: (0, 0), b: (long, 0), c: (float(at) + short, height), d: (float(at), height), foot: (float(at), 0)},
-        lines=ring([a, b, c, d]),
+        lines=polygon_lines([a, b, c, d]),
         dashed=((d, foot),),
-        right=((d, foot, b),),
+        right_angles=((d, foot, b),),
         given=(length(a, b, long), length(c, d, short), length(d, foot, height)),
-        asked=Measure(kind="area", at=(a, b, c, d), value=Fraction((long + short) * height, 2)),
+        target=Measure(kind="area", at=(a, b, c, d), value=Fraction((long + short) * height, 2)),
         question=(
             f"In the trapezoid {a}{b}{c}{d}, the sides {a}{b} and {c}{d} are parallel and {d}{foot} is the height. "
             "What is its area?"
@@ -88,9 +88,9 @@ def trapezoid(rng: Random, size: int) -> Figure:
 
 
 def frame(rng: Random, size: int) -> Figure:
-    """A shaded rectangle with a hole in it."""
+    """Draw a shaded rectangle with a rectangular hole."""
     names = a, b, c, d, e, f, g, h = letters(rng, 8)
-    wide, high = (max(8, side) for side in even_pair(rng, max(10, size)))
+    wide, high = (max(8, side) for side in balanced_pair(rng, max(10, size)))
     inner_wide, inner_high = rng.randint(wide * 2 // 5, wide * 2 // 3), rng.randint(high * 2 // 5, high * 2 // 3)
     x, y = (wide - inner_wide) / 2, (high - inner_high) / 2
     outer, inner = tuple(names[:4]), tuple(names[4:])
@@ -106,19 +106,19 @@ def frame(rng: Random, size: int) -> Figure:
             g: (x + inner_wide, y + inner_high),
             h: (x, y + inner_high),
         },
-        lines=(*ring(outer), *ring(inner)),
+        lines=(*polygon_lines(outer), *polygon_lines(inner)),
         shaded=(outer,),
         holes=(inner,),
         given=(length(a, b, wide), length(b, c, high), length(e, f, inner_wide), length(f, g, inner_high)),
-        asked=Measure(kind="difference", at=(*outer, "|", *inner), value=wide * high - inner_wide * inner_high),
+        target=Measure(kind="difference", at=(*outer, "|", *inner), value=wide * high - inner_wide * inner_high),
         question=f"{''.join(outer)} and {''.join(inner)} are rectangles. What is the area of the shaded part?",
     )
 
 
 def house(rng: Random, size: int) -> Figure:
-    """A rectangle with a triangle on top: its area, or its perimeter by Pythagoras."""
+    """Draw a rectangle with a triangle on top; ask for its area, or its perimeter by the Pythagorean theorem."""
     names = a, b, c, tip, d = tuple(letters(rng, 5))
-    half, rise, slope = triple(rng, size)
+    half, rise, slope = pythagorean_triple(rng, size)
     high = rng.randint(max(2, half // 2), max(4, 3 * half))
     foot = next(letter for letter in LETTERS if letter not in names)
     kind = rng.choice(("area", "perimeter"))
@@ -133,27 +133,27 @@ def house(rng: Random, size: int) -> Figure:
             d: (0, high),
             foot: (half, high),
         },
-        lines=ring(names),
+        lines=polygon_lines(names),
         dashed=((d, c), (tip, foot)),
-        right=((a, b, c), (d, a, b), (tip, foot, c)),
+        right_angles=((a, b, c), (d, a, b), (tip, foot, c)),
         given=(length(a, b, 2 * half), length(b, c, high), length(tip, foot, rise)),
-        asked=Measure(kind=kind, at=names, value=value),
+        target=Measure(kind=kind, at=names, value=value),
         question=(
-            f"{a}{b}{c}{d} is a rectangle. {foot} is the middle of {c}{d}, and {tip}{foot} is perpendicular to {c}{d}. "
-            f"What is the {kind} of the figure {''.join(names)}, outlined by whole lines?"
+            f"{a}{b}{c}{d} is a rectangle. {foot} is the midpoint of {c}{d}, and {tip}{foot} is perpendicular to "
+            f"{c}{d}. What is the {kind} of the figure {''.join(names)}, outlined by solid lines?"
         ),
     )
 
 
 def quadrilateral_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
-    """Four corners on a circle's rim, pulled apart: three angles are given."""
+    """Draw a quadrilateral with three given angles."""
     while True:
         names = a, b, c, d = tuple(letters(rng, 4))
         first, second, third = rng.randint(60, 120), rng.randint(60, 120), rng.randint(60, 130)
         last = 360 - first - second - third
         if not 50 <= last <= 140:
             continue
-        # Two sides of given length; the third is where the lines with the right directions meet.
+        # Two sides have fixed lengths; the last corner is the intersection of the lines with the drawn directions.
         ab, ad = 10.0, rng.uniform(6, 11)
         corner = (ad * cos(radians(first)), ad * sin(radians(first)))
         from_b, from_d = radians(180 - second), radians(first + 180 + last)
@@ -171,12 +171,12 @@ def quadrilateral_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
             angle_at(b, c, d, third),
             angle_at(c, d, a, last),
         ]
-        asked = angles.pop(rng.randrange(4))
+        target = angles.pop(rng.randrange(4))
         return Figure(
             kind="quadrilateral_angle",
             points={name: points[name] for name in names},
-            lines=ring(names),
+            lines=polygon_lines(names),
             given=tuple(angles),
-            asked=asked,
-            question=f"How many degrees is the angle of the quadrilateral {''.join(names)} at {asked.at[1]}?",
+            target=target,
+            question=f"How many degrees is the angle of the quadrilateral {''.join(names)} at {target.at[1]}?",
         )

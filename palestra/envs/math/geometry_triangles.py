@@ -1,4 +1,4 @@
-"""Triangles, and lines that cross."""
+"""Figures with triangles and crossing lines."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from random import Random
 from palestra.envs.math.canvas import Point
 from palestra.envs.math.figures import Figure, Measure
 from palestra.envs.math.geometry_parts import (
-    TRIPLES,
+    PYTHAGOREAN_TRIPLES,
     angle_at,
-    even_pair,
-    from_angles,
+    apex,
+    balanced_pair,
     length,
     letters,
-    ring,
-    triple,
+    polygon_lines,
+    pythagorean_triple,
 )
 
 
 def right_triangle(rng: Random, size: int) -> Figure:
-    a, b, c = letters(rng, 3)  # the right angle at c
-    long, short, slope = triple(rng, size)
+    a, b, c = letters(rng, 3)  # the right angle is at c
+    long, short, slope = pythagorean_triple(rng, size)
     sides = [length(c, a, long), length(c, b, short), length(a, b, slope)]
-    asked = sides.pop(rng.randrange(3))
+    target = sides.pop(rng.randrange(3))
     return Figure(
         kind="right_triangle",
         points={a: (long, 0), b: (0, short), c: (0, 0)},
-        lines=ring([a, b, c]),
-        right=((a, c, b),),
+        lines=polygon_lines([a, b, c]),
+        right_angles=((a, c, b),),
         given=tuple(sides),
-        asked=asked,
-        question=f"Triangle {a}{b}{c} has a right angle at {c}. How long is {''.join(asked.at)}?",
+        target=target,
+        question=f"Triangle {a}{b}{c} has a right angle at {c}. How long is {''.join(target.at)}?",
     )
 
 
 def triangle_area(rng: Random, size: int) -> Figure:
     a, b, c, foot = letters(rng, 4)
-    base, height = even_pair(rng, size)
+    base, height = balanced_pair(rng, size)
     at = Fraction(rng.randint(1, 9), 10) * base
     return Figure(
         kind="triangle_area",
         points={a: (0, 0), b: (base, 0), c: (float(at), height), foot: (float(at), 0)},
-        lines=ring([a, b, c]),
+        lines=polygon_lines([a, b, c]),
         dashed=((c, foot),),
-        right=((c, foot, b),),
+        right_angles=((c, foot, b),),
         given=(length(a, b, base), length(c, foot, height)),
-        asked=Measure(kind="area", at=(a, b, c), value=Fraction(base * height, 2)),
-        question=f"{c}{foot} is the height of triangle {a}{b}{c} on the side {a}{b}. What is the area of the triangle?",
+        target=Measure(kind="area", at=(a, b, c), value=Fraction(base * height, 2)),
+        question=f"{c}{foot} is the height of triangle {a}{b}{c} to the side {a}{b}. What is the area of the triangle?",
     )
 
 
@@ -57,32 +57,32 @@ def triangle_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
     first = rng.randint(25, 110)
     second = rng.randint(25, 155 - first)
     angles = [angle_at(c, a, b, first), angle_at(a, b, c, second), angle_at(a, c, b, 180 - first - second)]
-    asked = angles.pop(rng.randrange(3))
+    target = angles.pop(rng.randrange(3))
     return Figure(
         kind="triangle_angle",
-        points={a: (0, 0), b: (10, 0), c: from_angles(first, second)},
-        lines=ring([a, b, c]),
+        points={a: (0, 0), b: (10, 0), c: apex(first, second)},
+        lines=polygon_lines([a, b, c]),
         given=tuple(angles),
-        asked=asked,
-        question=f"How many degrees is the angle of triangle {a}{b}{c} at {asked.at[1]}?",
+        target=target,
+        question=f"How many degrees is the angle of triangle {a}{b}{c} at {target.at[1]}?",
     )
 
 
 def isosceles(rng: Random, size: int) -> Figure:  # noqa: ARG001
-    a, b, c = letters(rng, 3)  # a is the tip
+    a, b, c = letters(rng, 3)  # a is the apex
     base = rng.randint(30, 75)
-    tip = angle_at(b, a, c, 180 - 2 * base)
+    top = angle_at(b, a, c, 180 - 2 * base)
     foot = rng.choice([angle_at(a, b, c, base), angle_at(a, c, b, base)])
-    given, asked = (tip, foot) if rng.random() < 0.5 else (foot, tip)
+    given, target = (top, foot) if rng.random() < 0.5 else (foot, top)
     return Figure(
         kind="isosceles",
-        points={b: (0, 0), c: (10, 0), a: from_angles(base, base)},
-        lines=ring([a, b, c]),
+        points={b: (0, 0), c: (10, 0), a: apex(base, base)},
+        lines=polygon_lines([a, b, c]),
         given=(given,),
-        asked=asked,
+        target=target,
         question=(
             f"In triangle {a}{b}{c}, the sides {a}{b} and {a}{c} are equally long. "
-            f"How many degrees is the angle at {asked.at[1]}?"
+            f"How many degrees is the angle at {target.at[1]}?"
         ),
     )
 
@@ -92,16 +92,16 @@ def exterior_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
     first = rng.randint(25, 90)
     second = rng.randint(30, 150 - first)
     measures = [angle_at(d, b, c, 180 - second), angle_at(b, a, c, first), angle_at(a, c, b, 180 - first - second)]
-    asked = measures.pop(rng.randrange(3))
+    target = measures.pop(rng.randrange(3))
     return Figure(
         kind="exterior_angle",
-        points={a: (0, 0), b: (10, 0), c: from_angles(first, second), d: (15, 0)},
-        lines=(*ring([a, b, c]), (b, d)),
+        points={a: (0, 0), b: (10, 0), c: apex(first, second), d: (15, 0)},
+        lines=(*polygon_lines([a, b, c]), (b, d)),
         given=tuple(measures),
-        asked=asked,
+        target=target,
         question=(
             f"The side {a}{b} of triangle {a}{b}{c} is extended beyond {b} to {d}. "
-            f"How many degrees is angle {''.join(asked.at)}?"
+            f"How many degrees is angle {''.join(target.at)}?"
         ),
     )
 
@@ -125,18 +125,18 @@ def parallel_lines(rng: Random, size: int) -> Figure:  # noqa: ARG001
         angle_at(c, q, p, tilt),
         angle_at(d, q, p, 180 - tilt),
     ]
-    given, asked = rng.choice(at_p), rng.choice(at_q)
+    given, target = rng.choice(at_p), rng.choice(at_q)
     if rng.random() < 0.5:
-        given, asked = asked, given
+        given, target = target, given
     return Figure(
         kind="parallel_lines",
         points=points,
         lines=((a, b), (c, d), (e, f)),
         given=(given,),
-        asked=asked,
+        target=target,
         question=(
             f"The lines {a}{b} and {c}{d} are parallel. The line {e}{f} crosses {a}{b} at {p} and {c}{d} at {q}. "
-            f"How many degrees is angle {''.join(asked.at)}?"
+            f"How many degrees is angle {''.join(target.at)}?"
         ),
     )
 
@@ -149,43 +149,45 @@ def similar(rng: Random, size: int) -> Figure:
     unit = rng.randint(1, 3)
     ratio = Fraction(part, part + rest)
     side, bottom = (part + rest) * unit, rng.randint(part + rest, 2 * (part + rest)) * unit
-    whole = Fraction(rng.randint(bottom // 2 + 1, bottom + side // 2))  # ac: the triangle closes
+    whole = Fraction(
+        rng.randint(bottom // 2 + 1, bottom + side // 2)
+    )  # length of ac; the loop ensures the triangle inequality
     while not abs(bottom - side) * 1.1 < whole < (bottom + side) * 0.95:
         whole = Fraction(rng.randint(1, bottom + side))
-    x = (bottom**2 + side**2 - float(whole) ** 2) / (2 * bottom)  # of a, with b at 0 and c at (bottom, 0)
+    x = (bottom**2 + side**2 - float(whole) ** 2) / (2 * bottom)  # of a, with b at (0, 0) and c at (bottom, 0)
     top = (x, sqrt(side**2 - x**2))
     share = float(ratio)
     points: dict[str, Point] = {a: top, b: (0, 0), c: (bottom, 0)}
     points[d] = (top[0] * (1 - share), top[1] * (1 - share))
     points[e] = (top[0] + (bottom - top[0]) * share, top[1] * (1 - share))
-    known = [length(a, d, part * unit), length(d, b, rest * unit)]
+    parts = [length(a, d, part * unit), length(d, b, rest * unit)]
     if rng.random() < 0.5:
         pair = [length(d, e, ratio * bottom), length(b, c, bottom)]
     else:
         pair = [length(a, e, ratio * whole), length(e, c, whole - ratio * whole)]
-    asked, given = pair
-    if given.value.denominator != 1:  # what is drawn should be easy to read
-        given, asked = length(b, c, bottom), length(d, e, ratio * bottom)
+    target, given = pair
+    if given.value.denominator != 1:  # measures in the drawing should be easy to read
+        given, target = length(b, c, bottom), length(d, e, ratio * bottom)
     return Figure(
         kind="similar",
         points=points,
-        lines=(*ring([a, b, c]), (d, e)),
-        given=(*known, given),
-        asked=asked,
+        lines=(*polygon_lines([a, b, c]), (d, e)),
+        given=(*parts, given),
+        target=target,
         question=(
-            f"In triangle {a}{b}{c}, the line {d}{e} is parallel to {b}{c}. How long is {''.join(asked.at)}? "
-            "Give the exact value, as a fraction if need be."
+            f"In triangle {a}{b}{c}, the line {d}{e} is parallel to {b}{c}. How long is {''.join(target.at)}? "
+            "Give the exact value, as a fraction if necessary."
         ),
     )
 
 
 def two_triangles(rng: Random, size: int) -> Figure:
-    """Two right triangles that share a side: the first gives it, the second needs it."""
+    """Draw two right triangles with a common side, which the first determines and the second needs."""
     a, b, c, d = letters(rng, 4)  # right angles at b and c; ac is shared
     chains = [
         (first, second)
-        for first in TRIPLES
-        for second in TRIPLES
+        for first in PYTHAGOREAN_TRIPLES
+        for second in PYTHAGOREAN_TRIPLES
         for leg in second[:2]
         if leg == first[2] and 4 * min(second[:2]) >= max(second[:2])
     ]
@@ -197,25 +199,27 @@ def two_triangles(rng: Random, size: int) -> Figure:
     other = next(leg for leg in second[:2] if leg * factor != shared) * factor
     slope = second[2] * factor
     turn = atan2(two, one)
-    # b at the origin, a on the right, c above; d beyond the line ac, square to it at c
+    # b at the origin, a on the right, c above; d beyond the line ac, with cd perpendicular to it
     points: dict[str, Point] = {a: (one, 0), b: (0, 0), c: (0, two)}
     points[d] = (other * sin(turn), two + other * cos(turn))
-    kind = rng.choice(("far", "near", "area", "perimeter"))
+    kind = rng.choice(("second", "first", "area", "perimeter"))
     given = [length(a, b, one), length(b, c, two), length(c, d, other)]
-    if kind == "far":
-        asked, ask = length(a, d, slope), f"How long is {a}{d}?"
-    elif kind == "near":
+    if kind == "second":
+        target, question = length(a, d, slope), f"How long is {a}{d}?"
+    elif kind == "first":
         given = [length(b, c, two), length(c, d, other), length(a, d, slope)]
-        asked, ask = length(a, b, one), f"How long is {a}{b}?"
+        target, question = length(a, b, one), f"How long is {a}{b}?"
     else:
         value = Fraction(one * two + shared * other, 2) if kind == "area" else one + two + other + slope
-        asked, ask = Measure(kind=kind, at=(a, b, c, d), value=value), f"What is the {kind} of {a}{b}{c}{d}?"
+        target, question = Measure(kind=kind, at=(a, b, c, d), value=value), f"What is the {kind} of {a}{b}{c}{d}?"
     return Figure(
         kind="two_triangles",
         points=points,
-        lines=(*ring([a, b, c, d]), (a, c)),
-        right=((a, b, c), (a, c, d)),
+        lines=(*polygon_lines([a, b, c, d]), (a, c)),
+        right_angles=((a, b, c), (a, c, d)),
         given=tuple(given),
-        asked=asked,
-        question=f"The triangle {a}{b}{c} has a right angle at {b}, the triangle {a}{c}{d} one at {c}. {ask}",
+        target=target,
+        question=(
+            f"The triangle {a}{b}{c} has a right angle at {b}, and the triangle {a}{c}{d} has one at {c}. {question}"
+        ),
     )

@@ -1,4 +1,4 @@
-"""Number theory: divisors, primes, remainders, congruences, bases; each item built from what its answer needs."""
+"""Number theory questions: divisors, primes, remainders, congruences and number bases."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, ClassVar, Unpack
 
 from palestra.envs.math.base import MathTask
 from palestra.envs.tasks.base import Item, TaskOptions
-from palestra.envs.tasks.generated import Levels, check_some, check_whole
+from palestra.envs.tasks.generated import Levels, check_int, check_subset
 
 DIGITS = "0123456789ABCDEF"
-Asked = tuple[str, str]  # question and answer
-_SIEVE = 100_000
+QuestionAnswer = tuple[str, str]
+_SIEVE = 100_000  # primes below this are listed
 
 
 class NumberTheory(MathTask):
     """Greatest common divisors, modular powers and inverses, the Chinese remainder theorem, divisors, primes, bases.
 
-    `kinds` are some of KINDS; `digits` says how long the numbers are, roughly. There are some hundred thousand
+    `kinds` is a subset of KINDS; `digits` is the approximate length of the numbers. There are several hundred thousand
     different easy items, and millions at the other levels.
     """
 
@@ -62,8 +62,8 @@ class NumberTheory(MathTask):
 
     @classmethod
     def check(cls, *, kinds: Any, digits: Any) -> None:
-        check_some("kinds", kinds, KINDS)
-        check_whole("digits", digits, 2, 30)
+        check_subset("kinds", kinds, KINDS)
+        check_int("digits", digits, 2, 30)
 
     @classmethod
     def generate(cls, rng: Random, *, kinds: tuple[str, ...], digits: int) -> Item:
@@ -78,7 +78,7 @@ def _number(rng: Random, digits: int) -> int:
 
 @lru_cache(maxsize=1)
 def primes() -> tuple[int, ...]:
-    """The primes below _SIEVE."""
+    """Return the primes below _SIEVE."""
     sieve = bytearray([1]) * _SIEVE
     sieve[0] = sieve[1] = 0
     for p in range(2, isqrt(_SIEVE) + 1):
@@ -88,18 +88,18 @@ def primes() -> tuple[int, ...]:
 
 
 def _factored(rng: Random, digits: int) -> dict[int, int]:
-    """Primes and powers whose product has about `digits` digits: small primes, and one of any size that fits."""
+    """Draw {prime: power} with a product of about `digits` digits: small primes and one of any size that fits."""
     limit = 10**digits
-    known = primes()
+    small = primes()
     powers: dict[int, int] = {}
     product = 1
     for _ in range(rng.randint(1, digits // 2 + 1)):
-        p = known[rng.randrange(6)]
+        p = small[rng.randrange(6)]
         if product * p * 10 < limit:
             powers[p] = powers.get(p, 0) + 1
             product *= p
-    top = bisect(known, min(limit // product, max(10, 10 ** (digits - 2))))
-    p = known[rng.randrange(top)]
+    top = bisect(small, min(limit // product, max(10, 10 ** (digits - 2))))
+    p = small[rng.randrange(top)]
     powers[p] = powers.get(p, 0) + 1
     return powers
 
@@ -108,27 +108,27 @@ def _value(powers: Mapping[int, int]) -> int:
     return prod(p**power for p, power in powers.items())
 
 
-def _gcd(rng: Random, digits: int) -> Asked:
+def _gcd(rng: Random, digits: int) -> QuestionAnswer:
     common = _value(_factored(rng, max(1, digits // 2)))
     a, b = (common * rng.randint(2, 10 ** max(1, digits - digits // 2)) for _ in range(2))
-    ask = rng.choice(("What is the greatest common divisor of {} and {}?", "Find gcd({}, {})."))
-    return ask.format(a, b), str(gcd(a, b))
+    question = rng.choice(("What is the greatest common divisor of {} and {}?", "Find gcd({}, {})."))
+    return question.format(a, b), str(gcd(a, b))
 
 
-def _gcd3(rng: Random, digits: int) -> Asked:
+def _gcd3(rng: Random, digits: int) -> QuestionAnswer:
     common = _value(_factored(rng, max(1, digits // 2)))
     a, b, c = (common * rng.randint(2, 10 ** max(1, digits - digits // 2)) for _ in range(3))
     return f"What is the greatest common divisor of the three numbers {a}, {b} and {c}?", str(gcd(a, b, c))
 
 
-def _lcm(rng: Random, digits: int) -> Asked:
+def _lcm(rng: Random, digits: int) -> QuestionAnswer:
     common = rng.randint(2, 10 ** max(1, digits // 2))
     a, b = (common * rng.randint(2, 10 ** max(1, digits // 2)) for _ in range(2))
-    ask = rng.choice(("What is the least common multiple of {} and {}?", "Find lcm({}, {})."))
-    return ask.format(a, b), str(lcm(a, b))
+    question = rng.choice(("What is the least common multiple of {} and {}?", "Find lcm({}, {})."))
+    return question.format(a, b), str(lcm(a, b))
 
 
-def _remainder(rng: Random, digits: int) -> Asked:
+def _remainder(rng: Random, digits: int) -> QuestionAnswer:
     a, b, m = _number(rng, digits), _number(rng, digits), rng.randint(3, 99)
     product = f"{a} \u00d7 {b}"
     form, value = rng.choice(
@@ -137,65 +137,65 @@ def _remainder(rng: Random, digits: int) -> Asked:
     return f"What is the remainder when {form} is divided by {m}?", str(value % m)
 
 
-def _power(rng: Random, digits: int) -> Asked:
+def _power(rng: Random, digits: int) -> QuestionAnswer:
     base, exponent, m = (
         rng.randint(2, 10 ** (digits - 1)),
         _number(rng, digits),
         rng.randint(7, 10 ** (digits - 2) + 90),
     )
     if rng.random() < 0.2:
-        ask = f"What is the last digit of {base}^{exponent}, written in base ten?"
-        return ask, str(pow(base, exponent, 10))
+        question = f"What is the last digit of {base}^{exponent}, written in base ten?"
+        return question, str(pow(base, exponent, 10))
     return f"What is the remainder when {base}^{exponent} is divided by {m}?", str(pow(base, exponent, m))
 
 
-def _tower(rng: Random, digits: int) -> Asked:
+def _tower(rng: Random, digits: int) -> QuestionAnswer:
     a, b, m = rng.randint(2, 99), rng.randint(2, 30), rng.randint(7, 10 ** (digits - 2) + 90)
     c = rng.randint(2, 30)
-    ask = f"What is the remainder when {a}^({b}^{c}) is divided by {m}? The exponent is {b} to the power of {c}."
-    return ask, str(pow(a, b**c, m))
+    question = f"What is the remainder when {a}^({b}^{c}) is divided by {m}? The exponent is {b} to the power of {c}."
+    return question, str(pow(a, b**c, m))
 
 
-def _inverse(rng: Random, digits: int) -> Asked:
+def _inverse(rng: Random, digits: int) -> QuestionAnswer:
     m = _number(rng, digits)
     a = rng.randint(2, m - 1)
     while gcd(a, m) != 1:
         a = rng.randint(2, m - 1)
-    ask = rng.choice(
+    question = rng.choice(
         (
             "Find the inverse of {a} modulo {m}, as a number from 1 to {top}.",
             "Find the x from 1 to {top} for which {a}x leaves the remainder 1 when divided by {m}.",
         )
     )
-    return ask.format(a=a, m=m, top=m - 1), str(pow(a, -1, m))
+    return question.format(a=a, m=m, top=m - 1), str(pow(a, -1, m))
 
 
-def _crt(rng: Random, digits: int) -> Asked:
+def _crt(rng: Random, digits: int) -> QuestionAnswer:
     moduli: list[int] = []
     while len(moduli) < (2 if digits < 4 else 3):
         m = rng.randint(3, 10 ** max(1, digits // 3) + 20)
         if all(gcd(m, other) == 1 for other in moduli):
             moduli.append(m)
     n = rng.randrange(prod(moduli))
-    rests = [f"remainder {n % m} when divided by {m}" for m in moduli]
-    listed = f"{', '.join(rests[:-1])} and {rests[-1]}"
+    remainders = [f"remainder {n % m} when divided by {m}" for m in moduli]
+    listed = f"{', '.join(remainders[:-1])} and {remainders[-1]}"
     return f"What is the smallest non-negative whole number that leaves {listed}?", str(n)
 
 
-def _divisors(rng: Random, digits: int) -> Asked:
+def _divisors(rng: Random, digits: int) -> QuestionAnswer:
     powers = _factored(rng, digits + 1)
     count = prod(power + 1 for power in powers.values())
-    return f"How many positive divisors does {_value(powers)} have, 1 and the number itself included?", str(count)
+    return f"How many positive divisors does {_value(powers)} have, including 1 and the number itself?", str(count)
 
 
-def _divisor_sum(rng: Random, digits: int) -> Asked:
+def _divisor_sum(rng: Random, digits: int) -> QuestionAnswer:
     powers = _factored(rng, digits + 1)
     total = prod((p ** (power + 1) - 1) // (p - 1) for p, power in powers.items())
     n = _value(powers)
-    return f"What is the sum of all positive divisors of {n}, 1 and {n} included?", str(total)
+    return f"What is the sum of all positive divisors of {n}, including 1 and {n}?", str(total)
 
 
-def _largest_prime(rng: Random, digits: int) -> Asked:
+def _largest_prime(rng: Random, digits: int) -> QuestionAnswer:
     powers = _factored(rng, digits + 1)
     n = _value(powers)
     which = rng.choice(("largest", "smallest", "sum"))
@@ -204,15 +204,15 @@ def _largest_prime(rng: Random, digits: int) -> Asked:
     return f"What is the {which} prime factor of {n}?", str(max(powers) if which == "largest" else min(powers))
 
 
-def _totient(rng: Random, digits: int) -> Asked:
+def _totient(rng: Random, digits: int) -> QuestionAnswer:
     powers = _factored(rng, digits)
     n = _value(powers)
     phi = prod((p - 1) * p ** (power - 1) for p, power in powers.items())
     return f"How many whole numbers from 1 to {n} have no common divisor with {n} other than 1?", str(phi)
 
 
-def _count_coprime(rng: Random, digits: int) -> Asked:
-    """Inclusion and exclusion over the primes of one number, up to another."""
+def _count_coprime(rng: Random, digits: int) -> QuestionAnswer:
+    """Count by inclusion and exclusion over several primes."""
     chosen = sorted(rng.sample(primes()[:12], rng.randint(2, 4)))
     top = _number(rng, max(2, digits - 1))
     count = 0
@@ -223,16 +223,16 @@ def _count_coprime(rng: Random, digits: int) -> Asked:
     return f"How many whole numbers from 1 to {top} are divisible by neither {listed}?", str(count)
 
 
-def _next_prime(rng: Random, digits: int) -> Asked:
+def _next_prime(rng: Random, digits: int) -> QuestionAnswer:
     n = _number(rng, min(digits, 12))
-    found = n + 1
-    while not is_prime(found):
-        found += 1
-    return f"What is the smallest prime number greater than {n}?", str(found)
+    prime = n + 1
+    while not is_prime(prime):
+        prime += 1
+    return f"What is the smallest prime number greater than {n}?", str(prime)
 
 
 def is_prime(n: int) -> bool:
-    """Miller and Rabin's test with bases that decide every n below 3 * 10^24."""
+    """Run the Miller-Rabin test with bases that are exact for every n below 3 * 10^24."""
     if n < 2:
         return False
     bases = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
@@ -255,17 +255,19 @@ def is_prime(n: int) -> bool:
     return True
 
 
-def _order(rng: Random, digits: int) -> Asked:
+def _order(rng: Random, digits: int) -> QuestionAnswer:
     top = 10 ** max(2, min(digits - 2, 4))
-    known = primes()
-    p = known[rng.randrange(bisect(known, top // 10), bisect(known, top))]
+    small = primes()
+    p = small[rng.randrange(bisect(small, top // 10), bisect(small, top))]
     a = rng.randint(2, p - 1)
-    ask = f"What is the smallest positive whole number k for which {a}^k leaves the remainder 1 when divided by {p}?"
-    return ask, str(order_modulo(a, p))
+    question = (
+        f"What is the smallest positive whole number k for which {a}^k leaves the remainder 1 when divided by {p}?"
+    )
+    return question, str(order_modulo(a, p))
 
 
 def order_modulo(a: int, p: int) -> int:
-    """The order of `a` modulo the prime `p`: p - 1 less the prime factors that are not needed."""
+    """Return the multiplicative order of `a` modulo the prime `p`: p - 1 without its unneeded prime factors."""
     order = rest = p - 1
     q = 2
     while rest > 1:
@@ -279,8 +281,8 @@ def order_modulo(a: int, p: int) -> int:
     return order
 
 
-def _congruence(rng: Random, digits: int) -> Asked:
-    """a x = b (mod m) with a common divisor: none, or gcd(a, m) solutions."""
+def _congruence(rng: Random, digits: int) -> QuestionAnswer:
+    """Ask about a x = b (mod m), which has no or gcd(a, m) solutions."""
     common = rng.randint(2, 12)
     m = common * rng.randint(10, 10 ** max(2, digits - 2))
     a = common * rng.randint(2, 10 ** max(1, digits - 3))
@@ -288,33 +290,33 @@ def _congruence(rng: Random, digits: int) -> Asked:
     x = rng.randrange(m)
     b = a * x % m
     if rng.random() < 0.15 and shared > 1:
-        b = (b + rng.randint(1, shared - 1)) % m  # no longer a multiple of what they share
+        b = (b + rng.randint(1, shared - 1)) % m  # no longer a multiple of the common divisor
     solvable = b % shared == 0
     top = m - 1
     if solvable and rng.random() < 0.5:
         smallest = b // shared * pow(a // shared, -1, m // shared) % (m // shared)
-        ask = f"Find the smallest x from 0 to {top} for which {a}x leaves the remainder {b} when divided by {m}."
-        return ask, str(smallest)
-    ask = f"For how many whole numbers x from 0 to {top} does {a}x leave the remainder {b} when divided by {m}?"
-    return ask, str(shared if solvable else 0)
+        question = f"Find the smallest x from 0 to {top} for which {a}x leaves the remainder {b} when divided by {m}."
+        return question, str(smallest)
+    question = f"For how many whole numbers x from 0 to {top} does {a}x leave the remainder {b} when divided by {m}?"
+    return question, str(shared if solvable else 0)
 
 
-def _diophantine(rng: Random, digits: int) -> Asked:
-    """a x + b y = n in non-negative whole numbers: how many solutions."""
+def _diophantine(rng: Random, digits: int) -> QuestionAnswer:
+    """Ask for the number of solutions of a x + b y = n in non-negative whole numbers."""
     a, b = rng.randint(3, 40), rng.randint(3, 40)
     n = rng.randint(10, 10 ** max(2, min(digits - 2, 4)))
     count = sum((n - a * x) % b == 0 for x in range(n // a + 1))
-    ask = f"How many pairs (x, y) of non-negative whole numbers satisfy {a}x + {b}y = {n}?"
-    return ask, str(count)
+    question = f"How many pairs (x, y) of non-negative whole numbers satisfy {a}x + {b}y = {n}?"
+    return question, str(count)
 
 
-def _factorial(rng: Random, digits: int) -> Asked:
+def _factorial(rng: Random, digits: int) -> QuestionAnswer:
     n = _number(rng, max(2, digits - 1))
     if rng.random() < 0.4:
-        return f"With how many zeros does {n}! (the factorial of {n}) end?", str(_power_in_factorial(n, 5))
+        return f"How many trailing zeros does {n}! (the factorial of {n}) have?", str(_power_in_factorial(n, 5))
     p = rng.choice(primes()[:15])
-    ask = f"What is the largest k for which {p}^k divides {n}! (the factorial of {n})?"
-    return ask, str(_power_in_factorial(n, p))
+    question = f"What is the largest k for which {p}^k divides {n}! (the factorial of {n})?"
+    return question, str(_power_in_factorial(n, p))
 
 
 def _power_in_factorial(n: int, p: int) -> int:
@@ -325,17 +327,17 @@ def _power_in_factorial(n: int, p: int) -> int:
     return count
 
 
-def _base(rng: Random, digits: int) -> Asked:
+def _base(rng: Random, digits: int) -> QuestionAnswer:
     n, base = _number(rng, digits), rng.choice((2, 3, 4, 5, 6, 7, 8, 9, 16))
     written = in_base(n, base)
     which = rng.randrange(3)
     if which == 0:
         return f"The number {written} is written in base {base}. What is it in base ten?", str(n)
     if which == 1:
-        ask = f"What is the sum of the digits of {n} (base ten) when it is written in base {base}?"
+        question = f"What is the sum of the digits of {n} (base ten) when it is written in base {base}?"
         if base == 16:
-            ask += " The digits A to F count 10 to 15."
-        return ask + " Give the sum in base ten.", str(sum(DIGITS.index(digit) for digit in written))
+            question += " The digits A to F stand for 10 to 15."
+        return question + " Give the sum in base ten.", str(sum(DIGITS.index(digit) for digit in written))
     return f"How many digits does {n} (base ten) have when it is written in base {base}?", str(len(written))
 
 
@@ -347,7 +349,7 @@ def in_base(n: int, base: int) -> str:
     return digits or "0"
 
 
-KINDS: Mapping[str, Callable[[Random, int], Asked]] = {
+KINDS: Mapping[str, Callable[[Random, int], QuestionAnswer]] = {
     "gcd": _gcd,
     "gcd3": _gcd3,
     "lcm": _lcm,

@@ -1,4 +1,4 @@
-"""Problems of a data set, graded for the value of their answer; with drawings where the rows have some."""
+"""Math problems from a data set, with optional images, graded by the value of the answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell, text_in, texts_in
-from palestra.envs.tasks.pictures import illustrated, pictures
+from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, cell_texts, get_cell
+from palestra.envs.tasks.images import insert_images, load_images
 from palestra.errors import BadValue
 from palestra.grading import Grade, grade_math
 from palestra.parsing import last_boxed
@@ -16,45 +16,46 @@ from palestra.parsing import last_boxed
 class MathProblems(DataTask):
     r"""Rows with a question and an answer.
 
-    An answer is a value, several accepted ones, or a whole solution that ends in GSM8K's `#### 42` or in `\boxed{42}`.
+    An answer is a value, a list of accepted values, or a solution that ends with GSM8K's `#### 42` or with
+    `\boxed{42}`.
     """
 
-    inline = False  # an answer that is no plain number may take the grader a while
+    inline = False  # grading an answer that is not a plain number may take a while
 
     def __init__(self, *, answer: str = "answer", images: str | None = None, **options: Unpack[DataOptions]) -> None:
         super().__init__(**options)
         self.answer = answer
         self.images = images
-        self.rows.need(answer, "answer")
+        self.rows.require_column(answer, "answer")
         if images is not None:
-            self.rows.need(images, "images")
+            self.rows.require_column(images, "images")
 
-    def item_of(self, row: Mapping[str, Any], key: str) -> Item:
-        golds = self._golds(row)
-        if not golds:
+    def make_item(self, row: Mapping[str, Any], key: str) -> Item:
+        answers = self._answers(row)
+        if not answers:
             raise BadValue(f"{key} has no answer in the column {self.answer!r}")
-        text = text_in(cell(row, self.question))
-        seen = [] if self.images is None else pictures(cell(row, self.images), self.rows.folder)
-        return Item(question=illustrated(text, seen), answer=golds[0], gold=golds, key=key)
+        text = cell_text(get_cell(row, self.question))
+        images = [] if self.images is None else load_images(get_cell(row, self.images), self.rows.folder)
+        return Item(question=insert_images(text, images), answer=answers[0], gold=answers, key=key)
 
-    def _golds(self, row: Mapping[str, Any]) -> list[str]:
-        return [gold for text in texts_in(cell(row, self.answer)) if (gold := final_answer(text))]
+    def _answers(self, row: Mapping[str, Any]) -> list[str]:
+        return [answer for text in cell_texts(get_cell(row, self.answer)) if (answer := final_answer(text))]
 
     def grade(self, answer: str) -> Grade:
         return grade_math(answer, self.item.gold)
 
     def random_answer(self) -> str:
-        golds = self._golds(self.another_row())
-        return golds[0] if golds else "0"
+        answers = self._answers(self.random_row())
+        return answers[0] if answers else "0"
 
     def example_answer(self) -> str:
         return "42"
 
 
 def final_answer(text: str) -> str:
-    r"""What a written solution comes to: behind the last `####`, or in the last `\boxed{}`; else all of it."""
-    _, marked, behind = text.rpartition("####")
-    if marked:
-        return behind.strip()
-    found = last_boxed(text) if "\\boxed{" in text else None
-    return (text if found is None else found).strip()
+    r"""Return the answer of a solution: the text after the last `####`, else in the last `\boxed{}`, else all of it."""
+    _, marker, after = text.rpartition("####")
+    if marker:
+        return after.strip()
+    boxed = last_boxed(text) if "\\boxed{" in text else None
+    return (text if boxed is None else boxed).strip()

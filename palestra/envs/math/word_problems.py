@@ -1,4 +1,4 @@
-"""WordProblems: stories of several steps that end with a question about a number."""
+"""Word problems: short stories that end with a question about a number."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.math.base import MathTask
-from palestra.envs.math.exact import shown
-from palestra.envs.math.stories import KINDS
-from palestra.envs.math.story import asides
+from palestra.envs.math.exact import format_number
+from palestra.envs.math.story_kinds import KINDS
+from palestra.envs.math.story_parts import distracting_sentences
 from palestra.envs.tasks.base import Item, TaskOptions
-from palestra.envs.tasks.generated import Levels, check_some, check_whole
+from palestra.envs.tasks.generated import Levels, check_int, check_subset
 
 
 class WordProblems(MathTask):
-    """Grade-school stories.
+    """Grade-school word problems.
 
-    `kinds` are some of KINDS, `steps` how much happens, `size` bounds the numbers they begin with, and `distractors` is
-    the number of sentences that have numbers of no bearing. Every level has millions of different items.
+    `kinds` is a subset of KINDS, `steps` the number of events, `size` a bound on the initial numbers, and `distractors`
+    the number of sentences with irrelevant numbers. Every level has millions of different items.
     """
 
     levels: ClassVar[Levels] = {
@@ -36,21 +36,21 @@ class WordProblems(MathTask):
         distractors: int | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        given = {"kinds": kinds, "steps": steps, "size": size, "distractors": distractors}
-        super().__init__(level, given, **options)
+        overrides = {"kinds": kinds, "steps": steps, "size": size, "distractors": distractors}
+        super().__init__(level, overrides, **options)
 
     @classmethod
     def check(cls, *, kinds: Any, steps: Any, size: Any, distractors: Any) -> None:
-        check_some("kinds", kinds, KINDS)
-        check_whole("steps", steps, 1, 12)
-        check_whole("size", size, 10, 1_000_000)
-        check_whole("distractors", distractors, 0, 6)
+        check_subset("kinds", kinds, KINDS)
+        check_int("steps", steps, 1, 12)
+        check_int("size", size, 10, 1_000_000)
+        check_int("distractors", distractors, 0, 6)
 
     @classmethod
     def generate(cls, rng: Random, *, kinds: tuple[str, ...], steps: int, size: int, distractors: int) -> Item:
         story = KINDS[rng.choice(kinds)](rng, steps, size)
         sentences = list(story.sentences)
-        for aside in asides(rng, distractors, [*sentences, story.question]):
-            sentences.insert(rng.randint(1, len(sentences)), aside)
+        for distractor in distracting_sentences(rng, distractors, [*sentences, story.question]):
+            sentences.insert(rng.randint(1, len(sentences)), distractor)
         question = f"{' '.join(sentences)} {story.question}"
-        return Item(question=question, answer=shown(story.answer), key=story.kind)
+        return Item(question=question, answer=format_number(story.answer), key=story.kind)

@@ -1,1 +1,1 @@
-"""Questions of fact."""
+"""Question answering."""

@@ -1,8 +1,45 @@
-"""The registered ids of the family `qa`. Data only."""
+"""Catalog of the family `qa` (data only): GEM's data sets, and questions about the generated encyclopedia.
+
+`benchmarks/rates.py` measures the rates.
+"""
 
 from __future__ import annotations
 
-from palestra.envs.qa.data_ids import DATA
-from palestra.envs.qa.generated import GENERATED
+from functools import partial
 
-SPECS = [*DATA, *GENERATED]
+from palestra.envs.tasks.ids import data_spec
+from palestra.spec import EnvSpec
+
+qa_data = partial(data_spec, "palestra.envs.qa.questions:Questions", question="problem", answer="answer")
+
+_DATA_SPECS = [
+    qa_data("qa:NaturalQuestions", "questions from users of a search engine", dataset="axon-rl/NaturalQuestions"),
+    qa_data("qa:HotpotQA", "questions that need two articles", dataset="axon-rl/HotpotQA"),
+    qa_data("qa:File-v0", "your own questions from a file, a folder or any data set"),
+]
+
+
+def _world(kind: str, summary: str, random: float) -> EnvSpec:
+    return EnvSpec(
+        id=f"qa:World-v0-{kind}",
+        entry_point="palestra.envs.qa.world:WorldQuestions",
+        kwargs={"kind": kind},
+        summary=summary,
+        reward_range=(-0.1, 1.0),
+        expert_success=1.0,
+        random_success=random,
+    )
+
+
+_GENERATED_SPECS = [
+    _world("1hop", "a question answered by one page of the generated encyclopedia", 0.0),
+    _world("2hop", "a question that needs two pages", 0.0),
+    _world("3hop", "a question that needs three pages", 0.0),
+    _world("4hop", "a question that needs four pages", 0.0),
+    _world("compare", "compare two entities", 0.5),
+    _world("count", "count entities with a property", 0.21),
+    _world("unanswerable", "questions of which half have no answer in the encyclopedia", 0.25),
+    _world("mixed", "questions of all kinds", 0.1),
+]
+
+SPECS = [*_DATA_SPECS, *_GENERATED_SPECS]

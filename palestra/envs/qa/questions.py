@@ -1,4 +1,4 @@
-"""Questions of fact from a data set, with one accepted answer or many."""
+"""Questions from a data set, with one or several accepted answers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell, text_in, texts_in
+from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, cell_texts, get_cell
 from palestra.errors import BadValue
 from palestra.grading import Grade, grade_qa
 from palestra.parsing import last_boxed, last_tagged
 
 
 class Questions(DataTask):
-    r"""Rows with a question and its golds: text, a list, or TriviaQA's object with aliases.
+    r"""Rows with a question and its accepted answers: text, a list, or TriviaQA's object with aliases.
 
-    Correct is an exact match after the usual normalisation, or an F1 of `threshold` with one of the golds. The answer
-    is read from `\boxed{}`, or from `<answer></answer>`, which models for search were taught.
+    An answer is correct if it matches an accepted one after the usual normalization, or reaches an F1 of `threshold`
+    with one. It is read from `\boxed{}`, or from `<answer></answer>`, the format of many search models.
     """
 
     def __init__(
@@ -24,27 +24,27 @@ class Questions(DataTask):
     ) -> None:
         super().__init__(**options)
         if threshold is not None and not 0 < threshold <= 1:
-            raise BadValue(f"threshold is an F1 above 0 and up to 1, or None, got {threshold!r}")
+            raise BadValue(f"threshold must be an F1 score in (0, 1] or None, got {threshold!r}")
         self.answer = answer
         self.threshold = threshold
-        self.rows.need(answer, "answer")
+        self.rows.require_column(answer, "answer")
 
-    def item_of(self, row: Mapping[str, Any], key: str) -> Item:
-        golds = texts_in(cell(row, self.answer))
-        if not golds:
+    def make_item(self, row: Mapping[str, Any], key: str) -> Item:
+        answers = cell_texts(get_cell(row, self.answer))
+        if not answers:
             raise BadValue(f"{key} has no answer in the column {self.answer!r}")
-        return Item(question=text_in(cell(row, self.question)), answer=golds[0], gold=golds, key=key)
+        return Item(question=cell_text(get_cell(row, self.question)), answer=answers[0], gold=answers, key=key)
 
     def read(self, reply: str) -> str | None:
-        found = last_boxed(reply)
-        return last_tagged(reply) if found is None else found
+        boxed = last_boxed(reply)
+        return last_tagged(reply) if boxed is None else boxed
 
     def grade(self, answer: str) -> Grade:
         return grade_qa(answer, self.item.gold, threshold=self.threshold)
 
     def random_answer(self) -> str:
-        golds = texts_in(cell(self.another_row(), self.answer))
-        return golds[0] if golds else "nobody"
+        answers = cell_texts(get_cell(self.random_row(), self.answer))
+        return answers[0] if answers else "nobody"
 
     def example_answer(self) -> str:
         return "Marie Curie"

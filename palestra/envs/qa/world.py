@@ -1,4 +1,4 @@
-r"""Questions about the generated world: what no model can remember, so that a score says what the agent found."""
+"""Questions about the generated encyclopedia, which no model can have memorized."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from palestra.seeding import child_seed
 KINDS = (*QUESTIONS, "mixed")
 PAGES = 2000
 
-_world = lru_cache(maxsize=4)(World)  # many environments ask about one
+_world = lru_cache(maxsize=4)(World)  # shared by all environments with the same arguments
 
 
 class WorldQuestions(TaskEnv):
-    """A question about the world that `world_seed` and `pages` give; `kind` says of what sort.
+    """A question about the encyclopedia generated from `world_seed` and `pages`.
 
-    With `tools=["search"]` its pages are searched; without, the question is asked alone, and only guessing is left.
-    "unanswerable" asks two sorts by turns of chance, so that always saying "unknown" earns half: questions that no
-    page answers, and ones of the same wording that some page does. `reset(options={"index": i})` asks the i-th
-    question of its kind. The running question, with its proof, is `env.question`.
+    `kind` is the kind of question. With `tools=["search"]`, the agent can search the pages; without tools, it can only
+    guess. The kind "unanswerable" mixes unanswerable questions with answerable ones of the same wording, so that always
+    answering "unknown" is right half of the time. `reset(options={"index": i})` selects the i-th question of its kind.
+    The current question, with its proof, is `env.question`.
     """
 
     shared = TaskEnv.shared | {"world", "question", "corpus"}
@@ -39,29 +39,29 @@ class WorldQuestions(TaskEnv):
     ) -> None:
         super().__init__(**options)
         if kind not in KINDS:
-            raise BadValue(f"kind is one of {', '.join(KINDS)}, got {kind!r}")
+            raise BadValue(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
         self.kind = kind
         self.world = _world(world_seed, pages)
-        self.corpus = WorldCorpus(seed=self.world.seed, pages=pages)  # what tools=["search"] searches
+        self.corpus = WorldCorpus(seed=self.world.seed, pages=pages)  # searched by tools=["search"]
 
     def draw(self, options: dict[str, Any]) -> Item:
         rng = self.rng
         if "index" in options:
             index = options.pop("index")
             if isinstance(index, bool) or not isinstance(index, int) or index < 0:
-                raise BadValue(f"index is a whole number from 0 up, got {index!r}")
+                raise BadValue(f"index must be a non-negative whole number, got {index!r}")
             rng = Random(child_seed(self.world.seed, "question", self.kind, index))
-        question = self.question = ask(self.world, rng, self._drawn_kind(rng))
+        question = self.question = ask(self.world, rng, self._draw_kind(rng))
         text = (
-            f"This is a question about an encyclopaedia of {self.world.pages:,} pages on people, places, works, "
-            "organisations and events that never were.\n\n"
+            f"This is a question about an encyclopedia of {self.world.pages:,} pages on fictional people, places, "
+            "works, organizations and events.\n\n"
             f"Question: {question.text}\n\n"
-            "Answer with a name as the encyclopaedia writes it, a date such as 3 May 1712, a year, a number or a word "
-            "or two. If the encyclopaedia does not tell, the answer is unknown."
+            "Answer with a name as written in the encyclopedia, a date such as 3 May 1712, a year, a number, or one "
+            "or two words. If the encyclopedia does not contain the answer, answer unknown."
         )
         return Item(question=text, answer=question.answer, gold=question.golds, key=f"{question.kind}: {question.text}")
 
-    def _drawn_kind(self, rng: Random) -> str:
+    def _draw_kind(self, rng: Random) -> str:
         if self.kind == "mixed":
             return rng.choice(QUESTIONS)
         if self.kind == "unanswerable" and rng.random() < 0.5:
@@ -72,10 +72,10 @@ class WorldQuestions(TaskEnv):
         return grade_qa(answer, self.item.gold)
 
     def random_answer(self) -> str:
-        """One of those the question names, or the answer to another question of the kind."""
+        """Return one of the options in the question, or the answer to another question of this kind."""
         if self.question.options:
             return self.player_rng.choice(self.question.options)
-        return ask(self.world, self.player_rng, self._drawn_kind(self.player_rng)).answer
+        return ask(self.world, self.player_rng, self._draw_kind(self.player_rng)).answer
 
     def example_answer(self) -> str:
         return "3 May 1712"

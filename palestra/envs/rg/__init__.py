@@ -1,1 +1,1 @@
-"""Every data set of the package reasoning-gym."""
+"""Environments for every data set of the package reasoning-gym."""

@@ -1,1 +1,1 @@
-"""What single-question environments share: the episode, the data behind it."""
+"""Base classes and data loading of single-question environments."""

@@ -1,7 +1,8 @@
-"""DataTask: a task that asks about rows of a data set, in a seeded order that visits every row once an epoch.
+"""Base class of tasks over the rows of a data set, in a seeded order that visits every row once per epoch.
 
-The seed is the place in that order: with n rows, seed s is position s % n of epoch s // n, and each epoch has an order
-of its own. So seeds 0 to n - 1 are every row once, in any process, and `reset()` without a seed goes to the next place.
+The seed is the position in that order: with n rows, seed s is position s % n of epoch s // n, and each epoch has a
+different order. Seeds 0 to n - 1 therefore cover every row once, in any process, and `reset()` without a seed advances
+to the next position.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ _ABSENT = object()
 
 
 class DataOptions(TaskOptions, total=False):
-    """Keywords every data-backed task takes besides its own."""
+    """Keyword arguments accepted by every task over a data set."""
 
-    dataset: str | None  # an id of the Hugging Face hub
-    path: str | None  # a file or folder instead
+    dataset: str | None  # an id on the Hugging Face Hub
+    path: str | None  # a local file or folder
     split: str | None
     config: str | None
     revision: str | None
-    mirror: str | None  # a folder that holds data sets as owner/name; or PALESTRA_MIRROR
-    shuffle: bool  # True; False: the order of the file
-    shuffle_seed: int  # 0: which orders
-    question: str  # the column that is asked
+    mirror: str | None  # a folder with data sets at owner/name; default: PALESTRA_MIRROR
+    shuffle: bool  # True; False keeps the order of the file
+    shuffle_seed: int  # 0; selects the sequence of orders
+    question: str  # the column with the question
 
 
 class DataTask(TaskEnv):
-    """A task over rows. A subclass writes `item_of`, and names its columns as keywords."""
+    """A task over rows. A subclass defines `make_item` and takes its columns as keyword arguments."""
 
     shared = TaskEnv.shared | {"rows"}
 
     rows: Rows
-    index: int  # of the row in its file
+    index: int  # of the row in the data set
     epoch: int
 
     def __init__(
@@ -80,11 +81,11 @@ class DataTask(TaskEnv):
                 mirror=None if mirror is None else str(mirror),
             )
         )
-        self.rows.need(question, "question")
+        self.rows.require_column(question, "question")
 
     @abstractmethod
-    def item_of(self, row: Mapping[str, Any], key: str) -> Item:
-        """The question that a row asks; `key` names it."""
+    def make_item(self, row: Mapping[str, Any], key: str) -> Item:
+        """Return the item of a row; `key` identifies it."""
 
     def start_episode(self, seed: int | None) -> int:
         if seed is None:
@@ -92,22 +93,22 @@ class DataTask(TaskEnv):
                 seed = self.seed + 1
             elif self._first_seed is None:
                 seed = super().start_episode(None)
-                seed -= seed % len(self.rows)  # an epoch begins at its beginning
+                seed -= seed % len(self.rows)  # start at the beginning of an epoch
         return super().start_episode(seed)
 
     def draw(self, options: dict[str, Any]) -> Item:
         n = len(self.rows)
-        wanted = options.pop("index", None)
+        index = options.pop("index", None)
         self.epoch, position = divmod(self.seed, n)
-        if wanted is None:
+        if index is None:
             self.index = self._row_at(position)
         else:
-            self.index = self._checked(wanted)
-        return self.item_of(self.rows[self.index], f"{self.rows.source.name}[{self.index}]")
+            self.index = self._check_index(index)
+        return self.make_item(self.rows[self.index], f"{self.rows.source.name}[{self.index}]")
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "index" in options:
-            seed = self._seed_of(self._checked(options["index"]))  # so that info["seed"] alone repeats the episode
+            seed = self._seed_of(self._check_index(options["index"]))  # so that info["seed"] alone repeats the episode
         observation, info = super().reset(seed, options)
         return observation, {**info, "index": self.index, "epoch": self.epoch}
 
@@ -123,21 +124,21 @@ class DataTask(TaskEnv):
             return position
         return row_at(position, len(self.rows), seed=self.shuffle_seed, epoch=self.epoch)
 
-    def _checked(self, index: object) -> int:
+    def _check_index(self, index: object) -> int:
         if isinstance(index, bool) or not hasattr(index, "__index__"):
-            raise BadValue(f"index is a row's number, got {index!r}")
+            raise BadValue(f"index must be a row number, got {index!r}")
         number = int(index.__index__())
         if not 0 <= number < len(self.rows):
             raise BadValue(f"{self.rows.source.name} has rows 0 to {len(self.rows) - 1}, got index {number}")
         return number
 
-    def another_row(self) -> Mapping[str, Any]:
-        """Any row, drawn by the random player: what it holds is a well-formed answer, if not to this question."""
+    def random_row(self) -> Mapping[str, Any]:
+        """Return a random row, whose answer is well-formed but usually wrong for this question."""
         return self.rows[self.player_rng.randrange(len(self.rows))]
 
 
-def cell(row: Mapping[str, Any], column: str) -> Any:
-    """The value of a column; a dotted name leads into what is nested (`reward_model.ground_truth`, `answers.0`)."""
+def get_cell(row: Mapping[str, Any], column: str) -> Any:
+    """Return the value of a column; a dotted name accesses nested values (`reward_model.ground_truth`, `answers.0`)."""
     if column in row:
         return row[column]
     value: Any = row
@@ -149,30 +150,32 @@ def cell(row: Mapping[str, Any], column: str) -> Any:
         else:
             value = _ABSENT
         if value is _ABSENT:
-            raise BadValue(f"a row has no {column!r}; it has {', '.join(map(str, row))}")
+            raise BadValue(f"the row has no column {column!r}; its columns are {', '.join(map(str, row))}")
     return value
 
 
-def text_in(value: Any) -> str:
-    """What a question column holds as text: a string, a number, or a conversation's messages."""
+def cell_text(value: Any) -> str:
+    """Return a question as text, from a string, a number or a list of chat messages."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence) and value and all(isinstance(m, Mapping) and "content" in m for m in value):
-        return "\n\n".join(text_in(message["content"]) for message in value)
+        return "\n\n".join(cell_text(message["content"]) for message in value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise BadValue(f"a question is text, got {type(value).__name__}; name another column with question=")
+    raise BadValue(f"a question must be text, got {type(value).__name__}; select another column with question=")
 
 
-def texts_in(value: Any) -> list[str]:
-    """Every accepted answer in a cell: text, a number, a list of them, or TriviaQA's object with aliases."""
+def cell_texts(value: Any) -> list[str]:
+    """Return all accepted answers in a cell: text, a number, a list of them, or TriviaQA's object with aliases."""
     if isinstance(value, Mapping):
-        found = [value.get(key) for key in ("value", "text", "aliases", "answer", "answers")]
-        return list(dict.fromkeys(text for one in found if one is not None for text in texts_in(one)))
+        candidates = [value.get(key) for key in ("value", "text", "aliases", "answer", "answers")]
+        return list(
+            dict.fromkeys(text for candidate in candidates if candidate is not None for text in cell_texts(candidate))
+        )
     if isinstance(value, str):
         return [value]
     if isinstance(value, Sequence):
-        return list(dict.fromkeys(text for one in value for text in texts_in(one)))
+        return list(dict.fromkeys(text for element in value for text in cell_texts(element)))
     if value is None:
         return []
     return [str(value)]

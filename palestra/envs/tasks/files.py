@@ -1,7 +1,8 @@
-"""A file or a folder -> a table of rows: JSONL, JSON, CSV, Parquet, Arrow, and folders of those by split.
+"""Read tables from files and folders: JSONL, JSON, CSV, TSV, Parquet and Arrow.
 
-JSONL, JSON and CSV need the standard library alone, `.gz` included. A folder is one that `Dataset.save_to_disk` wrote,
-or holds a file or shards a split (`train.jsonl`, `data/test-00000-of-00002.parquet`, `validation/0001.parquet`).
+JSONL, JSON and CSV, also with `.gz`, need only the standard library. A folder was written by `Dataset.save_to_disk`, or
+contains one file or several shards per split (`train.jsonl`, `data/test-00000-of-00002.parquet`,
+`validation/0001.parquet`).
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from palestra.optional import require
 
 FORMATS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _SHARD = re.compile(r"(?P<split>.+?)[-_.](?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?(?:-[0-9a-f]{8,})?")  # train-00000-of-00002
-_NUMBER = re.compile(r"(?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?")  # 0001: the folder says which split
+_NUMBER = re.compile(r"(?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?")  # 0001: the split is the name of the folder
 _ALIASES = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train", "testing": "test"}
-_NEUTRAL = frozenset({"data", "default"})  # folders that name no split
+_NEUTRAL = frozenset({"data", "default"})  # names that are not a split
 
 
-def read_path(place: Path, *, split: str | None = None, config: str | None = None) -> Table:
-    """The rows of one split of a file or folder."""
-    if place.is_dir():
-        if (place / "dataset_dict.json").is_file() or (place / "state.json").is_file():
-            return _saved(place, split)
-        return _shards(place, split, config)
-    return _read_files([place], split)
+def read_path(path: Path, *, split: str | None = None, config: str | None = None) -> Table:
+    """Read one split of a file or folder."""
+    if path.is_dir():
+        if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+            return _load_from_disk(path, split)
+        return _read_folder(path, split, config)
+    return _read_files([path], split)
 
 
-class Objects:
-    """Rows that are dictionaries already."""
+class DictTable:
+    """Rows that are dictionaries in memory."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = rows
@@ -51,44 +52,44 @@ class Objects:
         return self.rows[index]
 
 
-class Lines:
-    """JSON lines, each parsed when it is asked for: a large file costs its size, not that of its objects."""
+class JsonLinesTable:
+    """JSON lines, parsed on access, so that a large file needs only its own size in memory."""
 
     def __init__(self, text: bytes, name: str) -> None:
         self.text = text
         self.name = name
-        self.starts = array("Q", _starts(text))
+        self.bounds = array("Q", _line_bounds(text))
         self.columns = tuple(dict.fromkeys(key for i in range(min(100, len(self))) for key in self[i]))
 
     def __len__(self) -> int:
-        return len(self.starts) // 2
+        return len(self.bounds) // 2
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        start, end = self.starts[2 * index], self.starts[2 * index + 1]
+        start, end = self.bounds[2 * index], self.bounds[2 * index + 1]
         try:
             row = json.loads(self.text[start:end])
         except (ValueError, RecursionError) as err:
             raise BadValue(f"{self.name}, row {index}: not JSON: {err}") from err
         if not isinstance(row, dict):
-            raise BadValue(f"{self.name}, row {index}: a row is an object, got {type(row).__name__}")
+            raise BadValue(f"{self.name}, row {index}: expected a JSON object, got {type(row).__name__}")
         return row
 
 
-def _starts(text: bytes) -> list[int]:
-    """Begin and end of every line that is not blank."""
-    found: list[int] = []
+def _line_bounds(text: bytes) -> list[int]:
+    """Return start and end of every line that is not blank."""
+    bounds: list[int] = []
     start = 3 if text.startswith(b"\xef\xbb\xbf") else 0
     while start < len(text):
         end = text.find(b"\n", start)
         end = len(text) if end < 0 else end
         if text[start:end].strip():
-            found += (start, end)
+            bounds += (start, end)
         start = end + 1
-    return found
+    return bounds
 
 
-class Columns:
-    """An Arrow table, or a `datasets.Dataset`; pictures stay as the bytes they were stored as."""
+class ArrowTable:
+    """An Arrow table or a `datasets.Dataset`; images stay encoded."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -104,8 +105,8 @@ class Columns:
         return {name: self.table.column(name)[index].as_py() for name in self.columns}
 
 
-class Chained:
-    """Several tables, one after the other."""
+class ConcatenatedTable:
+    """Several tables in sequence."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
@@ -122,70 +123,72 @@ class Chained:
         raise IndexError(index)
 
 
-def undecoded(dataset: Any) -> Columns:
-    """A `datasets.Dataset` whose pictures and sounds are handed out as stored, not opened."""
+def without_decoding(dataset: Any) -> ArrowTable:
+    """Wrap a `datasets.Dataset` so that images are returned encoded, as stored."""
     datasets = require("datasets", extra="data")
-    return Columns(dataset.cast(datasets.Features(_undecoded(dataset.features, datasets))).with_format(None))
+    return ArrowTable(dataset.cast(datasets.Features(_undecoded_feature(dataset.features, datasets))).with_format(None))
 
 
-def _undecoded(feature: Any, datasets: Any) -> Any:
+def _undecoded_feature(feature: Any, datasets: Any) -> Any:
     if isinstance(feature, datasets.Image):
         return datasets.Image(decode=False)
     if isinstance(feature, dict):
-        return {name: _undecoded(inner, datasets) for name, inner in feature.items()}
+        return {name: _undecoded_feature(inner, datasets) for name, inner in feature.items()}
     if isinstance(feature, list):
-        return [_undecoded(inner, datasets) for inner in feature]
+        return [_undecoded_feature(inner, datasets) for inner in feature]
     if isinstance(feature, datasets.List):
-        return datasets.List(_undecoded(feature.feature, datasets), length=feature.length)
+        return datasets.List(_undecoded_feature(feature.feature, datasets), length=feature.length)
     return feature
 
 
-def _saved(place: Path, split: str | None) -> Table:
-    """What `save_to_disk` wrote, memory-mapped."""
+def _load_from_disk(path: Path, split: str | None) -> Table:
+    """Load a folder written by `save_to_disk`, memory-mapped."""
     datasets = require("datasets", extra="data")
-    found = datasets.load_from_disk(str(place))
-    if isinstance(found, datasets.DatasetDict):
-        found = found[chosen_split(list(found), split, str(place))]
-    return undecoded(found)
+    dataset = datasets.load_from_disk(str(path))
+    if isinstance(dataset, datasets.DatasetDict):
+        dataset = dataset[choose_split(list(dataset), split, str(path))]
+    return without_decoding(dataset)
 
 
-def chosen_split(names: Sequence[str], split: str | None, where: str) -> str:
-    """The split that was asked for; else the only one, or "train"."""
+def choose_split(names: Sequence[str], split: str | None, source: str) -> str:
+    """Return the requested split; without a request the only split, or "train"."""
     if split is not None:
-        wanted = [name for name in names if name == split or _ALIASES.get(name) == _ALIASES.get(split, split)]
-        if wanted:
-            return wanted[0]
-        raise BadValue(f"{where} has no split {split!r}; it has {', '.join(sorted(names))}")
+        matches = [name for name in names if name == split or _ALIASES.get(name) == _ALIASES.get(split, split)]
+        if matches:
+            return matches[0]
+        raise BadValue(f"{source} has no split {split!r}; its splits are {', '.join(sorted(names))}")
     if len(names) == 1:
         return names[0]
     if "train" in names:
         return "train"
-    raise BadValue(f"{where} has several splits: say which with split=: {', '.join(sorted(names))}")
+    raise BadValue(f"{source} has several splits; select one with split=: {', '.join(sorted(names))}")
 
 
-def _shards(place: Path, split: str | None, config: str | None) -> Table:
+def _read_folder(folder: Path, split: str | None, config: str | None) -> Table:
     if config is not None:
-        inner = place / config
+        inner = folder / config
         if not inner.is_dir():
-            raise DataMissing(f"{place} has no folder for the configuration {config!r}")
-        place = inner
+            raise DataMissing(f"{folder} has no folder for the configuration {config!r}")
+        folder = inner
     by_split: dict[str, list[Path]] = {}
-    for path in sorted(place.rglob("*")):
-        parts = path.relative_to(place).parts
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
         if path.is_file() and _format(path) is not None and not any(part.startswith(".") for part in parts):
-            by_split.setdefault(_split_of(path, place), []).append(path)
+            by_split.setdefault(_split_of(path, folder), []).append(path)
     if not by_split:
-        raise DataMissing(f"{place} holds no rows; they are in files that end in {', '.join(FORMATS)} (.gz allowed)")
-    files = by_split[chosen_split(list(by_split), split, str(place))]
-    folders = {path.parent for path in files}
-    if len(folders) > 1:
-        names = ", ".join(sorted(str(folder.relative_to(place)) for folder in folders))
-        raise BadValue(f"{place} has that split in several folders: say which with config=: {names}")
+        raise DataMissing(
+            f"{folder} contains no data files; supported endings: {', '.join(FORMATS)}, with or without .gz"
+        )
+    files = by_split[choose_split(list(by_split), split, str(folder))]
+    parents = {path.parent for path in files}
+    if len(parents) > 1:
+        names = ", ".join(sorted(str(parent.relative_to(folder)) for parent in parents))
+        raise BadValue(f"{folder} has this split in several folders; select one with config=: {names}")
     return _read_files(files, None)
 
 
 def _split_of(path: Path, root: Path) -> str:
-    """`train-00000-of-00002.parquet`, `train.jsonl` and `train/0001.parquet` are all of the split `train`."""
+    """Return the split of a file: `train` for `train-00000-of-00002.parquet`, `train.jsonl`, `train/0001.parquet`."""
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     if not _NUMBER.fullmatch(stem):
         shard = _SHARD.fullmatch(stem)
@@ -198,42 +201,42 @@ def _split_of(path: Path, root: Path) -> str:
 
 def _format(path: Path) -> str | None:
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    named = suffix in FORMATS and path.name not in ("dataset_info.json", "dataset_infos.json", "state.json")
-    return suffix if named else None
+    is_data = suffix in FORMATS and path.name not in ("dataset_info.json", "dataset_infos.json", "state.json")
+    return suffix if is_data else None
 
 
 def _read_files(files: Sequence[Path], split: str | None) -> Table:
     tables = [_read_file(path, split) for path in files]
-    return tables[0] if len(tables) == 1 else Chained(tables)
+    return tables[0] if len(tables) == 1 else ConcatenatedTable(tables)
 
 
 def _read_file(path: Path, split: str | None) -> Table:
     suffix = _format(path)
     if suffix is None:
-        raise BadValue(f"{path} is no file of rows: those end in {', '.join(FORMATS)} (.gz allowed)")
+        raise BadValue(f"{path} is not a data file; supported endings: {', '.join(FORMATS)}, with or without .gz")
     if suffix == ".parquet":
-        return _parquet(path)
+        return _read_parquet(path)
     if suffix == ".arrow":
         datasets = require("datasets", extra="data")
-        return undecoded(datasets.Dataset.from_file(str(path)))
+        return without_decoding(datasets.Dataset.from_file(str(path)))
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if suffix in (".csv", ".tsv"):
-        return _csv(text, path, "\t" if suffix == ".tsv" else ",")
+        return _read_csv(text, path, "\t" if suffix == ".tsv" else ",")
     if suffix == ".json":
-        return _json(text, path, split)
-    return Lines(text, str(path))
+        return _read_json(text, path, split)
+    return JsonLinesTable(text, str(path))
 
 
-def _parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> Table:
     parquet = require("pyarrow.parquet", extra="data")
     try:
-        return Columns(parquet.read_table(path))
-    except (OSError, ValueError) as err:  # Arrow's own errors are among them
+        return ArrowTable(parquet.read_table(path))
+    except (OSError, ValueError) as err:  # Arrow's errors are subclasses of these
         raise BadValue(f"{path} cannot be read as Parquet: {err}") from err
 
 
-def _csv(text: bytes, path: Path, delimiter: str) -> Table:
-    limit = csv.field_size_limit(sys.maxsize)  # a question may be longer than the 128 KiB it starts with
+def _read_csv(text: bytes, path: Path, delimiter: str) -> Table:
+    limit = csv.field_size_limit(sys.maxsize)  # the default limit of 128 KiB is too small for some questions
     try:
         reader = csv.DictReader(io.StringIO(text.decode("utf-8-sig"), newline=""), delimiter=delimiter)
         rows = list(reader)
@@ -243,22 +246,22 @@ def _csv(text: bytes, path: Path, delimiter: str) -> Table:
         csv.field_size_limit(limit)
     if any(None in row or None in row.values() for row in rows):
         wrong = next(i for i, row in enumerate(rows) if None in row or None in row.values())
-        raise BadValue(f"{path}, row {wrong}: it has another number of fields than the header")
-    return Objects(rows)
+        raise BadValue(f"{path}, row {wrong}: the number of fields differs from the header")
+    return DictTable(rows)
 
 
-def _json(text: bytes, path: Path, split: str | None) -> Table:
-    """A list of objects; or an object with such a list for every split."""
+def _read_json(text: bytes, path: Path, split: str | None) -> Table:
+    """Read a list of objects, or an object with one such list per split."""
     try:
         value = json.loads(text.decode("utf-8-sig"))
     except (UnicodeDecodeError, ValueError, RecursionError) as err:
         if b"\n" in text.strip():
-            return Lines(text, str(path))  # JSON lines go by this name, too
+            return JsonLinesTable(text, str(path))  # JSON lines are sometimes stored as .json
         raise BadValue(f"{path} is not JSON: {err}") from err
     if isinstance(value, dict) and value and all(isinstance(rows, list) for rows in value.values()):
-        value = value[chosen_split(list(value), split, str(path))]
+        value = value[choose_split(list(value), split, str(path))]
     if isinstance(value, dict):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise BadValue(f"{path} has to be a list of objects, one a row")
-    return Objects(value)
+        raise BadValue(f"{path} must contain a list of objects, one per row")
+    return DictTable(value)

@@ -1,8 +1,8 @@
-"""GeneratedTask: tasks that are made up on the spot, from one seed and a level of difficulty.
+"""Base class of tasks that are generated from a seed and a difficulty level.
 
-A generator writes `levels` (what each level means in its own keywords), `check` (which values those may have) and
-`generate` (a generator of chance and the keywords -> an item). What its constructor is given beside the level wins
-over the level: `Arithmetic(level="hard", digits=6)`. At the level "random" every episode draws one of the others.
+A subclass defines `levels` (settings by level name), `check` (validates settings) and `generate` (draws an item from a
+random generator and the settings). Constructor arguments override the settings of the level:
+`Arithmetic(level="hard", digits=6)`. At the level "random", every episode draws one of the other levels.
 """
 
 from __future__ import annotations
@@ -21,54 +21,53 @@ Levels = Mapping[str, Mapping[str, Any]]
 
 
 class GeneratedTask(TaskEnv):
-    """Base of the generators; see the module's docstring for what one provides."""
+    """Base class of the generators; the module docstring lists what a subclass defines."""
 
     levels: ClassVar[Levels]  # from the easiest to the hardest
-    shared = TaskEnv.shared | {"_given"}
+    shared = TaskEnv.shared | {"_overrides"}
 
-    def __init__(self, level: str, given: Mapping[str, Any], /, **options: Unpack[TaskOptions]) -> None:
-        """`given`: the generator's own keywords; None means what the level says."""
+    def __init__(self, level: str, overrides: Mapping[str, Any], /, **options: Unpack[TaskOptions]) -> None:
+        """Combine the settings of `level` with `overrides`, in which None means the value of the level."""
         super().__init__(**options)
         if level not in (*self.levels, RANDOM):
-            raise BadValue(f"level is one of {', '.join(self.levels)} or {RANDOM}, got {level!r}")
+            raise BadValue(f"level must be one of {', '.join(self.levels)}, {RANDOM}; got {level!r}")
         self.level = level
-        self._given = {name: value for name, value in given.items() if value is not None}
+        self._overrides = {name: value for name, value in overrides.items() if value is not None}
         for name in self.levels if level == RANDOM else (level,):
             self.check(**self.settings(name))
 
     @classmethod
     @abstractmethod
     def check(cls, *args: Any, **settings: Any) -> None:
-        """BadValue where a keyword has a value that it may not have."""
+        """Raise BadValue if a setting has an invalid value."""
 
     @classmethod
     @abstractmethod
     def generate(cls, rng: Random, *args: Any, **settings: Any) -> Item:
-        """An item, from `rng` alone. Its key names the kind of question."""
+        """Return an item drawn from `rng`; its key names the kind of question."""
 
     def settings(self, level: str) -> dict[str, Any]:
-        """Every keyword's value at a level."""
-        return {**self.levels[level], **self._given}
+        """Return all settings at a level, with the overrides applied."""
+        return {**self.levels[level], **self._overrides}
 
-    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # there is nothing to choose but the seed
+    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # generated tasks have no reset options
         level = self.rng.choice(tuple(self.levels)) if self.level == RANDOM else self.level
         return self.generate(self.rng, **self.settings(level))
 
 
-def check_whole(name: str, value: object, low: int, high: int) -> None:
-    """`value` is a whole number from `low` to `high`, or BadValue."""
+def check_int(name: str, value: object, low: int, high: int) -> None:
+    """Raise BadValue unless `value` is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise BadValue(f"{name} is a whole number from {low} to {high}, got {value!r}")
+        raise BadValue(f"{name} must be a whole number from {low} to {high}, got {value!r}")
 
 
-def check_flag(name: str, value: object) -> None:
-    """`value` is True or False, or BadValue."""
+def check_bool(name: str, value: object) -> None:
+    """Raise BadValue unless `value` is True or False."""
     if not isinstance(value, bool):
-        raise BadValue(f"{name} is True or False, got {value!r}")
+        raise BadValue(f"{name} must be True or False, got {value!r}")
 
 
-def check_some(name: str, value: object, known: Mapping[str, Any] | tuple[str, ...]) -> None:
-    """`value` is a list or tuple of at least one of the `known` names, or BadValue."""
-    fine = isinstance(value, list | tuple) and len(value) > 0 and all(part in known for part in value)
-    if not fine:
-        raise BadValue(f"{name} is a list of some of {', '.join(known)}, got {value!r}")
+def check_subset(name: str, value: object, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
+    """Raise BadValue unless `value` is a non-empty list or tuple of `allowed` names."""
+    if not isinstance(value, list | tuple) or not value or not all(part in allowed for part in value):
+        raise BadValue(f"{name} must be a non-empty list with elements of {', '.join(allowed)}; got {value!r}")

@@ -1,7 +1,7 @@
-"""A data set's id -> its rows, through the package `datasets`: from its cache, or from the hub if it can be reached.
+"""Load a data set from the Hugging Face Hub, or from the cache of the package `datasets`.
 
-Without a network `datasets` retries for half a minute or, behind a firewall that drops packets, for several. So whether
-the hub answers at all is asked first, in seconds; where it does not, the cache alone is looked into.
+Without a network, `datasets` retries for half a minute, or for several minutes behind a firewall that drops packets. So
+this module first tests, within seconds, whether the Hub is reachable, and uses only the cache if it is not.
 """
 
 from __future__ import annotations
@@ -16,86 +16,88 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from palestra.envs.tasks.files import chosen_split, undecoded
+from palestra.envs.tasks.files import choose_split, without_decoding
 from palestra.envs.tasks.rows import MIRROR, Source, Table
 from palestra.errors import BadValue, DataMissing
 from palestra.optional import require
 
-PATIENCE = 6.0  # seconds for the hub to accept a connection, names included
+CONNECT_TIMEOUT = 6.0  # seconds to connect to the Hub, including name resolution
 
 
-def download(source: Source, *, searched: Path | None = None) -> Table:
-    """The rows of `source.dataset`. DataMissing says where they were looked for and what else can be done."""
+def load_from_hub(source: Source, *, mirror: Path | None = None) -> Table:
+    """Load `source.dataset`; DataMissing lists the searched locations and the alternatives."""
     datasets = require("datasets", extra="data")
     check_dataset_id(str(source.dataset))
     offline = bool(datasets.config.HF_HUB_OFFLINE)
     reason = "HF_HUB_OFFLINE is set" if offline else ""
     if not offline:
-        reason = unreachable(str(datasets.config.HF_ENDPOINT)) or ""
+        reason = unreachable_reason(str(datasets.config.HF_ENDPOINT)) or ""
     try:
         with _offline(datasets, bool(reason)):
-            found = datasets.load_dataset(source.dataset, name=source.config, revision=source.revision)
-    except (OSError, ValueError, RuntimeError) as err:  # httpx's errors, and those of `datasets`, are among these
-        raise DataMissing(_message(source, reason or f"{type(err).__name__}: {err}", searched, datasets)) from err
-    if isinstance(found, datasets.Dataset):
-        return undecoded(found)
-    return undecoded(found[chosen_split(list(found), source.split, str(source.dataset))])
+            dataset = datasets.load_dataset(source.dataset, name=source.config, revision=source.revision)
+    except (OSError, ValueError, RuntimeError) as err:  # errors of httpx and `datasets` are subclasses of these
+        raise DataMissing(_message(source, reason or f"{type(err).__name__}: {err}", mirror, datasets)) from err
+    if isinstance(dataset, datasets.Dataset):
+        return without_decoding(dataset)
+    return without_decoding(dataset[choose_split(list(dataset), source.split, str(source.dataset))])
 
 
-def unreachable(endpoint: str, patience: float | None = None) -> str | None:
-    """Why nothing listens at `endpoint`, or at the proxy that leads there; None where something does."""
-    patience = PATIENCE if patience is None else patience
-    place = urlsplit(endpoint)
-    host = place.hostname or ""
-    proxy = getproxies().get(place.scheme)
+def unreachable_reason(endpoint: str, timeout: float | None = None) -> str | None:
+    """Return why `endpoint` or its proxy is not reachable, or None if it is."""
+    timeout = CONNECT_TIMEOUT if timeout is None else timeout
+    url = urlsplit(endpoint)
+    host = url.hostname or ""
+    proxy = getproxies().get(url.scheme)
     if proxy and not proxy_bypass(host):
-        place = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        host = place.hostname or ""
-    port = place.port or (80 if place.scheme == "http" else 443)
-    failed: list[str] = [f"no answer within {patience:g} s"]
+        url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        host = url.hostname or ""
+    port = url.port or (80 if url.scheme == "http" else 443)
+    failure: list[str] = [f"no connection within {timeout:g} s"]
 
-    def knock() -> None:
+    def connect() -> None:
         try:
-            socket.create_connection((host, port), timeout=patience).close()
-            failed.clear()
+            socket.create_connection((host, port), timeout=timeout).close()
+            failure.clear()
         except (OSError, UnicodeError) as err:
-            failed[:] = [str(err)]
+            failure[:] = [str(err)]
 
-    # In a thread, as a resolver without a network may take its time and knows no limit.
-    thread = threading.Thread(target=knock, name="palestra hub", daemon=True)
+    # In a thread, because name resolution without a network has no timeout.
+    thread = threading.Thread(target=connect, name="palestra hub", daemon=True)
     thread.start()
-    thread.join(patience)
-    return f"{host} cannot be reached ({failed[0]})" if failed else None
+    thread.join(timeout)
+    return f"{host} is not reachable ({failure[0]})" if failure else None
 
 
 @contextmanager
-def _offline(datasets: Any, wanted: bool) -> Iterator[None]:
-    """`datasets` looks into its cache alone, as with HF_HUB_OFFLINE, which it reads only once: when imported."""
-    before = datasets.config.HF_HUB_OFFLINE
-    datasets.config.HF_HUB_OFFLINE = wanted or before
+def _offline(datasets: Any, enabled: bool) -> Iterator[None]:
+    """Restrict `datasets` to its cache, like HF_HUB_OFFLINE, which it reads only when it is imported."""
+    previous = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = enabled or previous
     try:
         yield
     finally:
-        datasets.config.HF_HUB_OFFLINE = before
+        datasets.config.HF_HUB_OFFLINE = previous
 
 
-def _message(source: Source, reason: str, searched: Path | None, datasets: Any) -> str:
-    mirrors = "no mirror is set" if searched is None else f"the mirror {searched} does not hold it"
+def _message(source: Source, reason: str, mirror: Path | None, datasets: Any) -> str:
+    mirror_state = "no mirror is set" if mirror is None else f"it is not in the mirror {mirror}"
     cache = os.fspath(datasets.config.HF_DATASETS_CACHE)
     return (
-        f"the data set {source.dataset} cannot be had: {reason}.\n"
-        f"  It is not in the cache, {cache} (HF_HOME moves that), and {mirrors}.\n"
-        f"  Where there is a network, datasets.load_dataset({source.dataset!r}) fills the cache, which can be copied.\n"
-        f"  A mirror: mirror=FOLDER, or {MIRROR}=FOLDER, with the data set's files in FOLDER/{source.dataset}.\n"
-        "  Rows of your own: math:File-v0, qa:File-v0, code:File-v0 or logic:File-v0 with path=FILE, "
-        'such as palestra.make("math:File-v0", path="my.jsonl", question="q", answer="a").'
+        f"the data set {source.dataset} cannot be loaded: {reason}.\n"
+        f"  It is not in the cache {cache} (set by HF_HOME), and {mirror_state}.\n"
+        f"  On a machine with a network, datasets.load_dataset({source.dataset!r}) fills the cache, which can be "
+        "copied.\n"
+        f"  To use a mirror, pass mirror=FOLDER or set {MIRROR}=FOLDER, with the files in FOLDER/{source.dataset}.\n"
+        "  To use your own rows, pass path=FILE to math:File-v0, qa:File-v0, code:File-v0 or logic:File-v0, for "
+        "example "
+        'palestra.make("math:File-v0", path="my.jsonl", question="q", answer="a").'
     )
 
 
 def check_dataset_id(dataset: str) -> None:
-    """BadValue where `dataset` cannot be an id of the hub."""
+    """Raise BadValue if `dataset` is not a valid id on the Hub."""
     parts = dataset.split("/")
     if len(parts) > 2 or not all(
         part and part.replace("-", "").replace("_", "").replace(".", "").isalnum() for part in parts
     ):
-        raise BadValue(f"a data set's id reads owner/name, got {dataset!r}; a file or folder goes by path=")
+        raise BadValue(f"dataset must be owner/name, got {dataset!r}; pass a file or folder with path=")

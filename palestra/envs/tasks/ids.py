@@ -1,4 +1,4 @@
-"""What the ids of data-backed tasks state alike -> an EnvSpec each. Data only."""
+"""Shared fields of the specs of tasks over data sets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from palestra.spec import EnvSpec
 
 
-def data_set(entry_point: str, env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
-    """An id that asks about the rows of a data set; a family names its class and its columns once, with `partial`."""
+def data_spec(entry_point: str, env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
+    """Return the spec of a task over a data set; families bind their class and columns with `functools.partial`."""
     return EnvSpec(
         id=env_id,
         entry_point=entry_point,

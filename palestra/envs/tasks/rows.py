@@ -1,7 +1,7 @@
-"""Where a task's rows come from -> the rows: read once per process, shared by every env and fork that asks about them.
+"""Load the rows of a data set once per process and share them between environments and forks.
 
-A `Source` names a data set of the Hugging Face hub, a file or a folder. A folder of mirrored data sets, one at
-`owner/name` each, stands in for the hub where one is given (`mirror=`, or the environment variable PALESTRA_MIRROR).
+A `Source` names a data set of the Hugging Face Hub, a file or a folder. A local mirror, a folder with data sets at
+`owner/name`, is searched before the Hub if `mirror=` or the environment variable PALESTRA_MIRROR is set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIRROR = "PALESTRA_MIRROR"
 
 
 class Table(Protocol):
-    """Rows of one split, read by index; what a reader returns."""
+    """Rows of one split, accessed by index."""
 
     columns: tuple[str, ...]
 
@@ -29,31 +29,31 @@ class Table(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Which rows. `path` is a file or a folder and goes before `dataset`, an id of the hub."""
+    """The location of rows. `path`, a file or folder, takes precedence over `dataset`, an id on the Hub."""
 
     dataset: str | None = None
     path: str | None = None
-    split: str | None = None  # None: the only one there is, or "train"
-    config: str | None = None  # a data set's configuration, or subset
-    revision: str | None = None  # of the hub's repository
+    split: str | None = None  # None: the only split, or "train"
+    config: str | None = None  # configuration (subset) of the data set
+    revision: str | None = None  # of the repository on the Hub
     mirror: str | None = None
 
     @property
     def name(self) -> str:
-        """For messages."""
-        what = self.path or self.dataset or "?"
-        return f"{what} ({self.split})" if self.split else what
+        """The source as shown in messages."""
+        location = self.path or self.dataset or "?"
+        return f"{location} ({self.split})" if self.split else location
 
 
 class Rows:
-    """The rows of a source. Copies and pickles share them: a pickle holds the source alone."""
+    """The rows of a source. Copies share them, and a pickle contains only the source."""
 
     __slots__ = ("folder", "source", "table")
 
     def __init__(self, source: Source, table: Table, folder: Path | None) -> None:
         self.source = source
         self.table = table
-        self.folder = folder  # what relative paths of pictures start from
+        self.folder = folder  # base of relative image paths
 
     def __len__(self) -> int:
         return len(self.table)
@@ -67,87 +67,87 @@ class Rows:
     def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
         return self
 
-    def need(self, column: str, keyword: str) -> None:
-        """BadValue with the columns there are, where `column` is none of them."""
+    def require_column(self, column: str, keyword: str) -> None:
+        """Raise BadValue if `column` does not exist; `keyword` is the argument that selects it."""
         first = column.partition(".")[0]
         if column in self.table.columns or first in self.table.columns:
             return
         from difflib import get_close_matches
 
-        near = get_close_matches(first, self.table.columns, n=1)
-        hint = f" Did you mean {keyword}={near[0]!r}?" if near else ""
+        matches = get_close_matches(first, self.table.columns, n=1)
+        hint = f" Did you mean {keyword}={matches[0]!r}?" if matches else ""
         raise BadValue(
-            f"{self.source.name} has no column {column!r}; it has {', '.join(self.table.columns)}. "
-            f"Name the right one with {keyword}=.{hint}"
+            f"{self.source.name} has no column {column!r}; its columns are {', '.join(self.table.columns)}. "
+            f"Select one with {keyword}=.{hint}"
         )
 
 
-_open: dict[Any, Rows] = {}
-_lock = threading.Lock()  # one reader at a time: the second asks for what the first has read
+_cache: dict[Any, Rows] = {}
+_lock = threading.Lock()  # one reader at a time, so that no source is read twice
 
 
 def open_rows(source: Source) -> Rows:
-    """The rows of `source`, read now or before."""
+    """Return the rows of `source`, from the cache if they were read before."""
     if not source.path and not source.dataset:
-        raise BadValue('there is nothing to ask about: give path="my.jsonl" (or a folder), or dataset="owner/name"')
-    place = _local(source)
-    key = (source, str(place), _stamp(place))
+        raise BadValue('no data source: pass path="my.jsonl" (or a folder), or dataset="owner/name"')
+    path = _local_path(source)
+    key = (source, str(path), _fingerprint(path))
     with _lock:
-        rows = _open.get(key)
+        rows = _cache.get(key)
         if rows is None:
-            rows = _open[key] = Rows(source, *_read(source, place))
+            rows = _cache[key] = Rows(source, *_read(source, path))
     return rows
 
 
-def forget_rows() -> None:
-    """Let go of everything that was read."""
+def clear_cache() -> None:
+    """Clear the cache of rows."""
     with _lock:
-        _open.clear()
+        _cache.clear()
 
 
-def _read(source: Source, place: Path | None) -> tuple[Table, Path | None]:
-    if place is None:
-        from palestra.envs.tasks.hub import download
+def _read(source: Source, path: Path | None) -> tuple[Table, Path | None]:
+    if path is None:
+        from palestra.envs.tasks.hub import load_from_hub
 
-        table: Table = download(source, searched=_mirror(source))
+        table: Table = load_from_hub(source, mirror=_mirror(source))
     else:
         from palestra.envs.tasks.files import read_path
 
-        table = read_path(place, split=source.split, config=source.config)
+        table = read_path(path, split=source.split, config=source.config)
     if not len(table):
         raise DataMissing(f"{source.name} has no rows")
-    return table, place if place is None or place.is_dir() else place.parent
+    return table, path if path is None or path.is_dir() else path.parent
 
 
-def _local(source: Source) -> Path | None:
-    """The file or folder the rows are in; None: they are asked of the hub."""
+def _local_path(source: Source) -> Path | None:
+    """Return the file or folder with the rows, or None if they must be loaded from the Hub."""
     if source.path:
-        place = Path(source.path).expanduser()
-        if not place.exists():
-            raise DataMissing(f"there is no file or folder {source.path!r} (looked for in {Path.cwd()})")
-        return place.resolve()
+        path = Path(source.path).expanduser()
+        if not path.exists():
+            raise DataMissing(f"the file or folder {source.path!r} does not exist (working directory: {Path.cwd()})")
+        return path.resolve()
     mirror = _mirror(source)
     if mirror is not None and source.dataset:
         owner, _, name = source.dataset.rpartition("/")
-        here = mirror / owner / name
-        if here.exists():
-            return here.resolve()
+        path = mirror / owner / name
+        if path.exists():
+            return path.resolve()
     return None
 
 
 def _mirror(source: Source) -> Path | None:
-    given = source.mirror or os.environ.get(MIRROR)
-    if not given:
+    folder = source.mirror or os.environ.get(MIRROR)
+    if not folder:
         return None
-    mirror = Path(given).expanduser()
+    mirror = Path(folder).expanduser()
     if not mirror.is_dir():
-        raise DataMissing(f"the mirror {given!r} is no folder; it holds data sets as owner/name")
+        raise DataMissing(f"the mirror {folder!r} is not a folder; a mirror contains data sets at owner/name")
     return mirror
 
 
-def _stamp(place: Path | None) -> tuple[int, int] | None:
-    """Changes when the file does, so that an edited one is read again."""
-    if place is None or not place.is_file():
+def _fingerprint(path: Path | None) -> tuple[int, int] | None:
+    """Return a value that changes when the file is modified, so that it is read again."""
+    if path is None or not path.is_file():
         return None
-    state = place.stat()
+    state = path.stat()
     return state.st_mtime_ns, state.st_size

@@ -1,4 +1,4 @@
-"""Reference programs against readers of their statements, written in another way."""
+"""Compare reference programs with independent implementations of their descriptions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from palestra.envs.code import classics_lists, classics_numbers, classics_worlds
-from palestra.envs.code.compose import _chain, sound_program
-from palestra.envs.code.programs import Program, compiled, drawn_inputs, ordinal, results
+from palestra.envs.code import classics_lists, classics_numbers, classics_simulation
+from palestra.envs.code.compose import _chain, generate_program
+from palestra.envs.code.programs import Program, compile_function, draw_inputs, ordinal, run_program
 
 Numbers = list[int]
 
 
 def step(sentence: str, xs: Numbers) -> Numbers:
-    """What a sentence asks to be done to a list of numbers."""
-    k = int(found[0]) if (found := re.findall(r"\d+", sentence)) else 0
+    """Apply an instruction to a list of numbers."""
+    k = int(digits[0]) if (digits := re.findall(r"\d+", sentence)) else 0
     rules: list[tuple[str, Callable[[], Numbers]]] = [
         ("only the even", lambda: [x for x in xs if x & 1 == 0]),
         ("only the odd", lambda: [x for x in xs if x & 1]),
@@ -35,7 +35,7 @@ def step(sentence: str, xs: Numbers) -> Numbers:
         ("its square", lambda: [abs(x) ** 2 for x in xs]),
         ("absolute value", lambda: [max(x, -x) for x in xs]),
         ("remainder when divided", lambda: [x - k * (x // k) for x in xs]),
-        ("its half", lambda: [x >> 1 for x in xs]),
+        ("Halve every number", lambda: [x >> 1 for x in xs]),
         ("Double every negative", lambda: [x + min(x, 0) for x in xs]),
         ("Change the sign of every odd", lambda: [x * (-1) ** (x & 1) for x in xs]),
         ("greater than", lambda: [x if x < k else k for x in xs] if "Replace" in sentence else _records(xs)),
@@ -47,8 +47,8 @@ def step(sentence: str, xs: Numbers) -> Numbers:
         ("every second element", lambda: [x for i, x in enumerate(xs) if i % 2 == 0]),
         ("Remove duplicates", lambda: list(dict.fromkeys(xs))),
         ("running totals", lambda: [sum(xs[: i + 1]) for i in range(len(xs))]),
-        ("differences of neighbours", lambda: [b - a for a, b in pairwise(xs)]),
-        ("itself and the element after", lambda: [a + b for a, b in zip(xs, [*xs[1:], 0], strict=False)]),
+        ("differences of adjacent", lambda: [b - a for a, b in pairwise(xs)]),
+        ("itself and the next element", lambda: [a + b for a, b in zip(xs, [*xs[1:], 0], strict=False)]),
         ("by its position", lambda: [x * i for i, x in enumerate(xs, 1)]),
         ("to the end, in the same order", lambda: xs[k:] + xs[:k] if len(xs) > k else xs),
         ("Swap the elements", lambda: [xs[i ^ 1] if i ^ 1 < len(xs) else xs[i] for i in range(len(xs))]),
@@ -70,8 +70,8 @@ def _sorted(xs: Numbers) -> Numbers:
     return ordered
 
 
-def last(sentence: str, xs: Numbers) -> Any:
-    k = int(found[-1]) if (found := re.findall(r"\d+", sentence)) else 0
+def ending(sentence: str, xs: Numbers) -> Any:
+    k = int(digits[-1]) if (digits := re.findall(r"\d+", sentence)) else 0
     runs = [
         j - i
         for i in range(len(xs))
@@ -81,52 +81,52 @@ def last(sentence: str, xs: Numbers) -> Any:
     rules: list[tuple[str, Callable[[], Any]]] = [
         ("alternating signs", lambda: sum(xs[::2]) - sum(xs[1::2])),
         ("sum of the numbers", lambda: sum(xs)),
-        ("many numbers there are", lambda: len(xs)),
+        ("elements greater than", lambda: len([x for x in xs if x > k])),
         ("difference between", lambda: _sorted(xs)[-1] - _sorted(xs)[0] if xs else 0),
         ("largest number", lambda: _sorted(xs)[-1] if xs else -1),
         ("smallest number", lambda: _sorted(xs)[0] if xs else -1),
-        ("different numbers", lambda: len(dict.fromkeys(xs))),
-        ("are greater than", lambda: len([x for x in xs if x > k])),
+        ("distinct elements", lambda: len(dict.fromkeys(xs))),
+        ("number of elements", lambda: len(xs)),
         ("last number", lambda: [0, *xs][-1]),
-        ("longest stretch", lambda: max(runs, default=0)),
+        ("longest run", lambda: max(runs, default=0)),
         ("resulting list", lambda: xs),
-        ("with commas", lambda: str(xs)[1:-1].replace(" ", "")),
+        ("separated by commas", lambda: str(xs)[1:-1].replace(" ", "")),
     ]
     matching = [work for words, work in rules if words in sentence]
     assert matching, sentence
     return matching[0]()
 
 
-def test_chains_on_lists_do_what_their_sentences_say() -> None:
+def test_programs_on_lists_do_what_their_instructions_say() -> None:
     seen: set[str] = set()
     for seed in range(500):
         program, _ = _chain(Random(seed), 4)
         if program.takes[0][0] != "numbers":
             continue
-        *steps, ending = re.findall(r"^\d+\. (.*)\.$", program.task, re.M)
-        for (value,), output in zip(program.inputs, results(program.source, program.inputs), strict=True):
+        *steps, last_sentence = re.findall(r"^\d+\. (.*)\.$", program.task, re.M)
+        for (value,), output in zip(program.inputs, run_program(program.source, program.inputs), strict=True):
             for sentence in steps:
                 value = step(sentence, value)
-            assert last(ending, value) == output, program.source
+            assert ending(last_sentence, value) == output, program.source
         seen |= {re.sub(r"\d+", "#", sentence) for sentence in steps}
     assert len(seen) == 30
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_references_leave_their_arguments_alone(seed: int) -> None:
+def test_reference_programs_do_not_mutate_their_arguments(seed: int) -> None:
     rng = Random(seed)
-    program = sound_program(rng, steps=3, classics=True).program
+    program = generate_program(rng, steps=3, classics=True).program
     before = copy.deepcopy(program.inputs)
-    results(program.source, program.inputs)
+    run_program(program.source, program.inputs)
     assert program.inputs == before
 
 
-def checked(maker: Callable[[Random], Program], other: Callable[[list[int], str], Callable[..., Any]]) -> None:
+def check(draw: Callable[[Random], Program], make_reference: Callable[[list[int], str], Callable[..., Any]]) -> None:
     for seed in range(25):
-        program = maker(Random(seed))
-        reader = other([int(n) for n in re.findall(r"-?\d+", program.task)], program.task)
-        for args, output in zip(program.inputs, results(program.source, program.inputs), strict=True):
-            assert reader(*copy.deepcopy(args)) == output, (program.source, args)
+        program = draw(Random(seed))
+        reference = make_reference([int(n) for n in re.findall(r"-?\d+", program.task)], program.task)
+        for args, output in zip(program.inputs, run_program(program.source, program.inputs), strict=True):
+            assert reference(*copy.deepcopy(args)) == output, (program.source, args)
 
 
 def test_coins() -> None:
@@ -146,10 +146,10 @@ def test_coins() -> None:
 
         return least if "smallest number" in task else lambda amount: ways(amount, 0)
 
-    checked(classics_numbers.coins, other)
+    check(classics_numbers.coins, other)
 
 
-def test_the_circle() -> None:
+def test_the_circle_game() -> None:
     def other(n: list[int], _: str) -> Callable[..., Any]:
         start, step_ = n[0], n[1]
 
@@ -158,7 +158,7 @@ def test_the_circle() -> None:
 
         return lambda size: start + survivor(size)
 
-    checked(classics_numbers.circle_game, other)
+    check(classics_numbers.circle_game, other)
 
 
 def test_paths() -> None:
@@ -178,12 +178,12 @@ def test_paths() -> None:
 
         return count
 
-    checked(classics_worlds.paths, other)
+    check(classics_simulation.paths, other)
 
 
 def test_knapsack_and_subsequence() -> None:
     def best(n: list[int], task: str) -> Callable[..., Any]:
-        more = n[0] if "more than that" in task else 0
+        more = n[0] if "more than stated" in task else 0
 
         def worth(things: list[list[int]], limit: int) -> int:
             sets = (chosen for size in range(len(things) + 1) for chosen in combinations(things, size))
@@ -192,7 +192,7 @@ def test_knapsack_and_subsequence() -> None:
 
         return worth
 
-    checked(classics_numbers.knapsack, best)
+    check(classics_numbers.knapsack, best)
 
     def longest(_: list[int], task: str) -> Callable[..., Any]:
         fits: dict[str, Callable[[int, int], bool]] = {
@@ -215,12 +215,12 @@ def test_knapsack_and_subsequence() -> None:
 
         return length
 
-    checked(classics_lists.subsequence, longest)
+    check(classics_lists.subsequence, longest)
 
 
-def test_small_things() -> None:
+def test_helpers() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102)] == [
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd")
     ]
-    assert drawn_inputs(Random(1), "numbers", 12)[0] == []
-    assert compiled("def solve(x):\n    return x + 1")(2) == 3
+    assert draw_inputs(Random(1), "numbers", 12)[0] == []
+    assert compile_function("def solve(x):\n    return x + 1")(2) == 3

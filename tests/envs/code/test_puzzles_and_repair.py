@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.envs.code.bugs import OutOfFuel, apart, broken, careful, places
-from palestra.envs.code.programs import compiled
+from palestra.envs.code.bugs import LimitExceeded, are_independent, compile_limited, find_bug_sites, insert_bugs
+from palestra.envs.code.programs import compile_function
 from palestra.envs.code.puzzles import Puzzles
 from palestra.envs.code.repair import Repair
 from palestra.grading import CallTest
@@ -26,7 +26,7 @@ def outcome(function: Any, args: tuple[Any, ...]) -> str:
 
 
 def failed(source: str, tests: tuple[CallTest, ...]) -> int:
-    function = compiled(source)
+    function = compile_function(source)
     return sum(outcome(function, test.args) != f"returns {test.expected[0]!r}" for test in tests)
 
 
@@ -35,18 +35,18 @@ def test_examples_are_true_and_constants_fail(level: str) -> None:
     for seed in range(25):
         item = Puzzles.generate(Random(seed), **Puzzles.levels[level])
         question = str(item.question)
-        function = compiled(item.answer)
-        shown = re.findall(r"^solve\((.*)\) returns (.*)$", question, re.M)
-        assert len(shown) == 3
-        for args, result in shown:
+        function = compile_function(item.answer)
+        examples = re.findall(r"^solve\((.*)\) returns (.*)$", question, re.M)
+        assert len(examples) == 3
+        for args, result in examples:
             assert function(*ast.literal_eval(f"[{args}]")) == ast.literal_eval(result)
         assert failed(item.answer, item.gold) == 0
-        assert len({repr(test.expected) for test in item.gold}) >= 3  # so no constant passes
+        assert len({repr(test.expected) for test in item.gold}) >= 3  # no constant passes
         assert len(item.gold) >= 12
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_buggy_program_fails_as_told(level: str) -> None:
+def test_the_buggy_program_fails_as_stated(level: str) -> None:
     for seed in range(15):
         item = Repair.generate(Random(seed), **Repair.levels[level])
         question = str(item.question)
@@ -54,35 +54,35 @@ def test_the_buggy_program_fails_as_told(level: str) -> None:
         assert wrong is not None
         assert failed(item.answer, item.gold) == 0
         assert failed(wrong, item.gold) >= 2
-        match = re.search(r"But solve\((.*)\) ((?:returns|raises) .*), and should return (.*)\. Repair", question)
+        match = re.search(r"However, solve\((.*)\) ((?:returns|raises) .*), but should return (.*)\. Fix", question)
         assert match is not None
         args = tuple(ast.literal_eval(f"[{match[1]}]"))
-        assert outcome(compiled(wrong), args) == match[2]
-        assert outcome(compiled(item.answer), args) == f"returns {match[3]}"
+        assert outcome(compile_function(wrong), args) == match[2]
+        assert outcome(compile_function(item.answer), args) == f"returns {match[3]}"
 
 
 def test_every_bug_counts() -> None:
-    """With all bugs but one repaired, tests still fail."""
+    """Each bug changes the program, alone and together with others."""
     loop = "for x in xs:\n        if x > 2 and x < 9:\n            total += x * 2"
     source = f"def solve(xs):\n    total = 0\n    {loop}\n    return total"
     tree = ast.parse(source)
-    kinds = {kind for _, kind in places(tree)}
+    kinds = {kind for _, kind in find_bug_sites(tree)}
     assert kinds == {"comparison", "operator", "logic", "negated", "off by one", "early return"}
-    for place in places(tree):
-        assert ast.unparse(broken(source, [place], 1)) != source
-        assert ast.unparse(broken(source, [place], 1)) == ast.unparse(broken(source, [place], 1))
-    first, second = places(tree)[:2]
-    assert apart(tree, [first])
-    assert not apart(tree, [first, first])
-    both = ast.unparse(broken(source, [first, second], 1))
-    assert both not in {ast.unparse(broken(source, [one], 1)) for one in (first, second)}
+    for site in find_bug_sites(tree):
+        assert ast.unparse(insert_bugs(source, [site], 1)) != source
+        assert ast.unparse(insert_bugs(source, [site], 1)) == ast.unparse(insert_bugs(source, [site], 1))
+    first, second = find_bug_sites(tree)[:2]
+    assert are_independent(tree, [first])
+    assert not are_independent(tree, [first, first])
+    both = ast.unparse(insert_bugs(source, [first, second], 1))
+    assert both not in {ast.unparse(insert_bugs(source, [one], 1)) for one in (first, second)}
 
 
-def test_a_program_that_runs_on_is_noticed() -> None:
+def test_a_program_that_does_not_terminate_is_stopped() -> None:
     for body in ("while True:\n        pass", "x = 2\n    for _ in range(40):\n        x = x * x\n    return x"):
-        with pytest.raises(OutOfFuel):
-            careful(ast.parse(f"def solve():\n    {body}"))(())
-    assert careful(ast.parse("def solve():\n    return [][1]"))(()).shown() == "raises IndexError"
+        with pytest.raises(LimitExceeded):
+            compile_limited(ast.parse(f"def solve():\n    {body}"))(())
+    assert compile_limited(ast.parse("def solve():\n    return [][1]"))(()).describe() == "raises IndexError"
 
 
 @pytest.mark.parametrize("env_id", ["code:Puzzles-v0-hard", "code:Repair-v0-hard"])
@@ -94,7 +94,7 @@ def test_in_the_sandbox(env_id: str) -> None:
             assert not wrong.terminated
             assert "is not correct" in str(wrong.observation)
             assert 0 <= wrong.info["score"] < 1
-            assert env.step("```python\nprint(1)\n```").info["why"] == "the program defines no function solve"
+            assert env.step("```python\nprint(1)\n```").info["why"] == "the program does not define a function solve"
             assert env.step(str(env.expert_action())).reward == 1.0
 
 

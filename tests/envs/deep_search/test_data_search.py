@@ -14,7 +14,7 @@ from palestra.envs.deep_search.data import DataSearch
 from palestra.envs.deep_search.env import PART
 from palestra.errors import BadValue, DataMissing
 from palestra.tools.search import Index, Passage, SearchTool
-from tests.envs.tasks.made import write_jsonl, write_parquet
+from tests.envs.tasks.data_files import write_jsonl, write_parquet
 from tests.tools.test_search_serve import start_server, stop_server
 
 SETS = {

@@ -1,4 +1,4 @@
-"""Labels and depths found again by a reader that has nothing but the English."""
+"""Verify labels and proof depths with an independent parser and prover for the English text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 import palestra
-from palestra.envs.logic.build import question
-from palestra.envs.logic.rules import Rules, in_english
-from palestra.envs.logic.theory import Literal, Rule, depths
+from palestra.envs.logic.generator import generate_question
+from palestra.envs.logic.rules import Rules, describe
+from palestra.envs.logic.theory import Literal, Rule, proof_depths
 from palestra.errors import BadValue
 
 VERBS = {"chase": "chases", "like": "likes", "see": "sees", "visit": "visits", "need": "needs", "follow": "follows"}
@@ -26,7 +26,7 @@ class Claim(NamedTuple):
     so: bool
 
 
-class Read(NamedTuple):
+class ParsedTheory(NamedTuple):
     facts: set[Claim]
     rules: list[tuple[list[Claim], Claim]]
     claim: Claim
@@ -35,14 +35,14 @@ class Read(NamedTuple):
 def claim(text: str) -> Claim:
     match = re.fullmatch(r"((?:[Tt]he )?\w+) (is|are|do|does)( not)? (.*)", text)
     if match is not None:
-        who, verb, denied, rest = match.groups()
+        who, verb, negation, rest = match.groups()
         if verb in ("do", "does"):
-            assert denied
+            assert negation
             first, _, whom = rest.partition(" ")
             rest = f"{VERBS[first]} {whom}"
         else:
             rest = f"is {rest}"
-        return Claim(_who(who), rest, not denied)
+        return Claim(_who(who), rest, not negation)
     match = re.fullmatch(r"((?:[Tt]he )?\w+) (\w+) (.*)", text)
     assert match is not None, text
     return Claim(_who(match[1]), f"{VERBS.get(match[2], match[2])} {match[3]}", True)
@@ -63,44 +63,44 @@ def rule(text: str) -> tuple[list[Claim], Claim]:
     return body, Claim("*", f"is {match[3]}", not match[2])
 
 
-def read(text: str) -> Read:
+def parse(text: str) -> ParsedTheory:
     blocks = dict(re.findall(r"(Facts|Rules|Statement):\n(.*?)(?=\n\n)", text, re.S))
     facts = {claim(part) for part in re.split(r"(?<=\.) ", blocks["Facts"].rstrip(".") + ".") for part in [part[:-1]]}
     rules = [rule(line) for line in blocks.get("Rules", "").splitlines()]
-    return Read(facts, rules, claim(blocks["Statement"].rstrip(".")))
+    return ParsedTheory(facts, rules, claim(blocks["Statement"].rstrip(".")))
 
 
-def prove(goal: Claim, depth: int, theory: Read, closed: bool, known: dict[tuple[Claim, int], bool]) -> bool:
-    """Backwards, by at most `depth` rules one after the other."""
+def prove(goal: Claim, depth: int, theory: ParsedTheory, closed: bool, cache: dict[tuple[Claim, int], bool]) -> bool:
+    """Prove a goal by backward chaining with at most `depth` rules in sequence."""
     if goal in theory.facts:
         return True
     if depth == 0:
         return False
-    if (goal, depth) not in known:
-        known[goal, depth] = False
+    if (goal, depth) not in cache:
+        cache[goal, depth] = False
         for body, head in theory.rules:
             if head.what == goal.what and head.so == goal.so and head.who in ("*", goal.who):
                 who = goal.who if head.who == "*" else None
-                if all(holds(part, who, depth - 1, theory, closed, known) for part in body):
-                    known[goal, depth] = True
+                if all(holds(part, who, depth - 1, theory, closed, cache) for part in body):
+                    cache[goal, depth] = True
                     break
-    return known[goal, depth]
+    return cache[goal, depth]
 
 
 def holds(
-    part: Claim, who: str | None, depth: int, theory: Read, closed: bool, known: dict[tuple[Claim, int], bool]
+    part: Claim, who: str | None, depth: int, theory: ParsedTheory, closed: bool, cache: dict[tuple[Claim, int], bool]
 ) -> bool:
     assert part.who != "*" or who is not None
     part = Claim(who if part.who == "*" and who else part.who, part.what, part.so)
     if closed and not part.so:
         return not prove(Claim(part.who, part.what, True), 12, theory, closed, {})
-    return prove(part, depth, theory, closed, known)
+    return prove(part, depth, theory, closed, cache)
 
 
-def shortest(goal: Claim, theory: Read, closed: bool) -> int | None:
-    known: dict[tuple[Claim, int], bool] = {}
-    found = partial(prove, goal, theory=theory, closed=closed, known=known)
-    return next((depth for depth in range(13) if found(depth=depth)), None)
+def shortest(goal: Claim, theory: ParsedTheory, closed: bool) -> int | None:
+    cache: dict[tuple[Claim, int], bool] = {}
+    provable = partial(prove, goal, theory=theory, closed=closed, cache=cache)
+    return next((depth for depth in range(13) if provable(depth=depth)), None)
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -109,37 +109,39 @@ def test_label_and_depth_from_the_text(depth: int, closed: bool) -> None:
     labels: Counter[tuple[str, bool]] = Counter()
     for seed in range(80):
         rng = Random(seed)
-        made = question(rng, depth=depth, closed=closed, rules=6)
-        theory = read(in_english(rng, made, "closed" if closed else "open") + "\n\n")
+        question = generate_question(rng, depth=depth, closed=closed, rules=6)
+        theory = parse(describe(rng, question, "closed" if closed else "open") + "\n\n")
         so = shortest(theory.claim, theory, closed)
         opposite = shortest(Claim(theory.claim.who, theory.claim.what, not theory.claim.so), theory, closed)
-        labels[made.label, theory.claim.so] += 1
+        labels[question.label, theory.claim.so] += 1
         if closed:
             plain = so if theory.claim.so else opposite
-            assert made.label == str((plain is not None) == theory.claim.so)
+            assert question.label == str((plain is not None) == theory.claim.so)
             assert plain in (None, depth)
         else:
-            assert made.label == ("True" if so is not None else "False" if opposite is not None else "Unknown")
+            assert question.label == ("True" if so is not None else "False" if opposite is not None else "Unknown")
             assert so is None or opposite is None
             assert {so, opposite} <= {None, depth}
-    assert len(labels) == (4 if closed else 6)  # every answer, for plain statements and for denials
+    assert len(labels) == (4 if closed else 6)  # every answer, for positive and negated statements
     assert min(labels.values()) >= 5
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_one_fact_more_would_prove_what_does_not_follow(closed: bool) -> None:
+def test_one_more_fact_would_prove_a_statement_that_does_not_follow(closed: bool) -> None:
     idle = 0
     for seed in range(60):
-        made = question(Random(seed), depth=3, closed=closed, rules=6)
-        known = depths(made.facts, made.rules, made.entities, closed=closed)
-        either = (made.statement, made.statement.denied())
-        if any(literal in known for literal in either):
+        question = generate_question(Random(seed), depth=3, closed=closed, rules=6)
+        derived = proof_depths(question.facts, question.rules, question.entities, closed=closed)
+        either = (question.statement, question.statement.negated())
+        if any(literal in derived for literal in either):
             continue
         idle += 1
-        words = {part.predicate for each in made.rules for part in each.body}
-        extra = [Literal(who, what, so) for who in made.entities for what in words for so in (True, False)]
-        reached = [depths([*made.facts, one], made.rules, made.entities, closed=closed) for one in extra]
-        assert any(found.get(literal) == 3 for found in reached for literal in either)
+        words = {part.predicate for each in question.rules for part in each.body}
+        extra = [Literal(who, what, so) for who in question.entities for what in words for so in (True, False)]
+        reached = [
+            proof_depths([*question.facts, one], question.rules, question.entities, closed=closed) for one in extra
+        ]
+        assert any(depths.get(literal) == 3 for depths in reached for literal in either)
     assert idle > 10
 
 
@@ -147,21 +149,21 @@ def test_the_chainer_counts_the_shortest_proof() -> None:
     is_a, is_b, is_c = (Literal("", f"is {word}") for word in "abc")
     rules = [Rule((is_a,), is_b), Rule((is_b,), is_c), Rule((Literal("", "is d", False),), is_c)]
     facts = [Literal("Bob", "is a"), Literal("Bob", "is d"), Literal("Eve", "is a")]
-    known = depths(facts, rules, ["Bob", "Eve"], closed=True)
-    assert known[Literal("Bob", "is c")] == 2
-    assert known[Literal("Eve", "is c")] == 1  # nothing says that Eve is d
-    assert Literal("Eve", "is c") in depths(facts, rules, ["Bob", "Eve"], closed=False)
-    assert depths(facts, rules, ["Bob", "Eve"], closed=False)[Literal("Eve", "is c")] == 2
+    derived = proof_depths(facts, rules, ["Bob", "Eve"], closed=True)
+    assert derived[Literal("Bob", "is c")] == 2
+    assert derived[Literal("Eve", "is c")] == 1  # there is no fact that Eve is d
+    assert Literal("Eve", "is c") in proof_depths(facts, rules, ["Bob", "Eve"], closed=False)
+    assert proof_depths(facts, rules, ["Bob", "Eve"], closed=False)[Literal("Eve", "is c")] == 2
 
 
-def test_how_much_is_said_does_not_tell_the_answer() -> None:
-    """What can be counted without reading is the same on average, whether something follows or not."""
+def test_surface_statistics_do_not_reveal_the_answer() -> None:
+    """The numbers of facts and rules are the same on average whether or not the statement follows."""
     counts: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
     for seed in range(800):
-        made = question(Random(seed), depth=2, closed=True, rules=6)
-        said = sum(fact.subject == made.statement.subject for fact in made.facts)
-        follows = (made.label == "True") == made.statement.positive
-        counts[follows].append((len(made.facts), len(made.rules), said))
+        question = generate_question(Random(seed), depth=2, closed=True, rules=6)
+        about_subject = sum(fact.subject == question.statement.subject for fact in question.facts)
+        follows = (question.label == "True") == question.statement.positive
+        counts[follows].append((len(question.facts), len(question.rules), about_subject))
     for i in range(3):
         yes, no = (sum(row[i] for row in rows) / len(rows) for rows in (counts[True], counts[False]))
         assert abs(yes - no) < 0.35, i
@@ -178,7 +180,7 @@ def test_answers_and_keywords() -> None:
         assert env.step(f"\\boxed{{{form.format(env.unwrapped.item.answer)}}}").info["success"]  # type: ignore[attr-defined]
     with pytest.raises(BadValue, match="closed, open"):
         Rules(world="flat")
-    with pytest.raises(BadValue, match="depth is a whole number from 0 to 8"):
+    with pytest.raises(BadValue, match="depth must be a whole number from 0 to 8"):
         Rules(depth=9)
     for depth in range(9):
         assert Rules(depth=depth, rules=12).reset(seed=depth)

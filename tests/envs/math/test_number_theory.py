@@ -1,4 +1,4 @@
-"""Answers checked by brute force and by sympy, from the numbers in the text."""
+"""Verify answers by brute force and with sympy, from the numbers in the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.envs.math.number_theory import KINDS, NumberTheory
 
 
 def brute(kind: str, text: str, n: list[int]) -> int:
-    """The answer by definition."""
+    """Compute the answer from the definition."""
     if kind in ("gcd", "gcd3"):
         return gcd(*n)
     if kind == "lcm":
@@ -39,12 +39,12 @@ def brute(kind: str, text: str, n: list[int]) -> int:
         return int(sympy.mod_inverse(int(match[1]), n[-1] if "divided" in text else n[1]))
     if kind == "crt":
         rests, moduli = n[0::2], n[1::2]
-        found, step = 0, 1
+        solution, step = 0, 1
         for rest, modulus in zip(rests, moduli, strict=True):
-            while found % modulus != rest:
-                found += step
+            while solution % modulus != rest:
+                solution += step
             step *= modulus
-        return found
+        return solution
     if kind == "divisors":
         return int(sympy.divisor_count(n[0]))
     if kind == "divisor_sum":
@@ -87,10 +87,10 @@ def test_against_brute_force(kind: str, digits: int) -> None:
     for seed in range(12):
         item = NumberTheory.generate(Random(seed), kinds=(kind,), digits=digits)
         text = str(item.question)
-        found = [int(number) for number in re.findall(r"\d+", text)]
+        numbers = [int(number) for number in re.findall(r"\d+", text)]
         if kind == "inverse" and "Find the x" in text:
-            found = [found[0], found[-1]]
-        assert brute(kind, text, found) == int(item.answer), text
+            numbers = [numbers[0], numbers[-1]]
+        assert brute(kind, text, numbers) == int(item.answer), text
 
 
 def test_every_kind_is_at_some_level() -> None:

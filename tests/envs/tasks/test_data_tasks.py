@@ -1,4 +1,4 @@
-"""Every data-backed id on rows in the schema that its data set has."""
+"""Test every id over a data set on rows with the schema of that data set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import palestra
 from palestra.errors import BadValue, UnknownKeyword
 from palestra.parsing import fenced
 from palestra.types import text_of
-from tests.envs.tasks.made import geometry, math_rows, write_jsonl, write_parquet
+from tests.envs.tasks.data_files import geometry, math_rows, write_jsonl, write_parquet
 
 QA_ROWS = [{"problem": f"Who wrote book {i}?", "answer": [f"Author {i}", f"A. {i}"]} for i in range(9)]
 SEARCH_ROWS = [{"question": f"Who wrote book {i}?", "answer": [f"Author {i}"]} for i in range(9)]
@@ -33,7 +33,7 @@ CODE_ROWS = [
     }
     for i in range(6)
 ]
-FAMILIES = ("math", "code", "qa", "logic", "eval")  # the worlds' own files are read in tests of theirs
+FAMILIES = ("math", "code", "qa", "logic", "eval")  # the other families with data files have separate tests
 DATA = [env_id for one in FAMILIES for env_id in palestra.list_envs(one) if palestra.get_spec(env_id).needs_data]
 
 
@@ -56,7 +56,7 @@ def mirror(folder: Path, env_id: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", [env_id for env_id in DATA if "dataset" in palestra.get_spec(env_id).kwargs])
-def test_every_id_asks_about_its_data_set(env_id: str, tmp_path: Path) -> None:
+def test_every_id_uses_its_data_set(env_id: str, tmp_path: Path) -> None:
     mirror(tmp_path, env_id)
     is_code = palestra.get_spec(env_id).entry_point.endswith("CodeProblems")
     more: dict[str, Any] = {"solution": "solution"} if is_code else {}
@@ -71,7 +71,7 @@ def test_every_id_asks_about_its_data_set(env_id: str, tmp_path: Path) -> None:
         assert step.reward == 1.0
 
 
-def test_the_ids_are_gems() -> None:
+def test_the_ids_match_gem() -> None:
     wanted = {
         "math": "ASDiv2K GSM8K Math12K Math8K-3to5 Orz57K DeepScaleR40K Geometry3K File-v0",
         "code": "CodeContest Taco8k PrimeIntellect15k File-v0",
@@ -84,11 +84,11 @@ def test_the_ids_are_gems() -> None:
     assert all(palestra.get_spec(env_id).extra == "data" for env_id in DATA)
 
 
-# The laws, on rows
+# Conformance on data sets
 
 
 @pytest.mark.parametrize("family", ["math", "qa", "logic"])
-def test_laws(family: str, tmp_path: Path) -> None:
+def test_conformance(family: str, tmp_path: Path) -> None:
     env_id = f"{family}:File-v0"
     place = write_jsonl(tmp_path / "rows.jsonl", rows_for(env_id))
     report = palestra.check_env(env_id, kwargs={"path": str(place)}, episodes=9, seconds=2.0)
@@ -98,7 +98,7 @@ def test_laws(family: str, tmp_path: Path) -> None:
     assert report.expert.value == 1.0
 
 
-def test_laws_of_code(tmp_path: Path) -> None:
+def test_conformance_of_code(tmp_path: Path) -> None:
     place = write_jsonl(tmp_path / "rows.jsonl", CODE_ROWS)
     kwargs = {"path": str(place), "solution": "solution", "seconds": 0.5}
     report = palestra.check_env("code:File-v0", kwargs=kwargs, episodes=3, seconds=1.0, processes=False)
@@ -115,7 +115,7 @@ def indices(env: palestra.Env, seeds: range) -> list[int]:
 
 
 @given(st.integers(1, 40), st.integers(0, 3))
-def test_seeds_and_resets_visit_every_row_once_an_epoch(count: int, shuffle_seed: int) -> None:
+def test_seeds_and_resets_visit_every_row_once_per_epoch(count: int, shuffle_seed: int) -> None:
     env = in_memory(math_rows(count), shuffle_seed=shuffle_seed)
     first, second = indices(env, range(count)), indices(env, range(count, 2 * count))
     assert sorted(first) == sorted(second) == list(range(count))
@@ -126,7 +126,7 @@ def test_seeds_and_resets_visit_every_row_once_an_epoch(count: int, shuffle_seed
 
 
 @given(st.integers(1, 40), st.integers(0, 2**50), st.data())
-def test_an_index_gives_that_row_and_a_seed_that_repeats_it(count: int, seed: int, data: st.DataObject) -> None:
+def test_an_index_selects_a_row_and_returns_a_seed_that_repeats_it(count: int, seed: int, data: st.DataObject) -> None:
     env = in_memory(math_rows(count))
     index = data.draw(st.integers(0, count - 1))
     env.reset(seed=seed)
@@ -135,19 +135,19 @@ def test_an_index_gives_that_row_and_a_seed_that_repeats_it(count: int, seed: in
     assert f"What is {index} + {index}?" in prompt
     again, same = env.reset(seed=info["seed"])
     assert (again, same["index"], same["epoch"]) == (prompt, index, info["epoch"])
-    both, told = env.reset(seed=seed, options={"index": index})
-    assert (both, told["seed"], told["index"]) == (prompt, seed, index)
+    both, info = env.reset(seed=seed, options={"index": index})
+    assert (both, info["seed"], info["index"]) == (prompt, seed, index)
 
 
 def in_memory(rows: list[dict[str, Any]], **kwargs: Any) -> palestra.Env:
-    """An env over rows that are in no file, to try many of them fast."""
+    """Return an env over rows in memory, which is fast to create."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
         return palestra.make("math:File-v0", path=write_jsonl(Path(folder) / "rows.jsonl", rows), **kwargs)
 
 
-def test_the_order_is_the_files_where_asked(tmp_path: Path) -> None:
+def test_without_shuffle_the_order_is_that_of_the_file(tmp_path: Path) -> None:
     place = write_jsonl(tmp_path / "r.jsonl", math_rows(30))
     plain = palestra.make("math:File-v0", path=place, shuffle=False)
     assert indices(plain, range(60)) == [*range(30), *range(30)]
@@ -158,7 +158,7 @@ def test_the_order_is_the_files_where_asked(tmp_path: Path) -> None:
     assert indices(mixed, range(30)) != indices(other, range(30))
 
 
-def test_without_a_seed_an_epoch_begins_at_its_beginning(tmp_path: Path) -> None:
+def test_without_a_seed_the_first_episode_starts_an_epoch(tmp_path: Path) -> None:
     env = palestra.make("math:File-v0", path=write_jsonl(tmp_path / "r.jsonl", math_rows(11)))
     assert sorted(env.reset()[1]["index"] for _ in range(11)) == list(range(11))
     seeded = palestra.make("math:File-v0", seed=4, path=tmp_path / "r.jsonl")
@@ -166,15 +166,15 @@ def test_without_a_seed_an_epoch_begins_at_its_beginning(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("wrong", [-1, 12, "3", 1.0, True])
-def test_a_wrong_index_is_refused(wrong: Any, tmp_path: Path) -> None:
+def test_a_wrong_index_is_rejected(wrong: Any, tmp_path: Path) -> None:
     env = palestra.make("math:File-v0", path=write_jsonl(tmp_path / "r.jsonl", math_rows(12)))
     with pytest.raises(BadValue, match="index"):
         env.reset(options={"index": wrong})
-    with pytest.raises(BadValue, match="does not know these reset options: row"):
+    with pytest.raises(BadValue, match="unknown reset options for MathProblems: row"):
         env.reset(options={"row": 1})
 
 
-# What rows may hold
+# Contents of rows
 
 
 def graded(family: str, row: dict[str, Any], reply: str, folder: Path, **kwargs: Any) -> bool:
@@ -197,7 +197,7 @@ def graded(family: str, row: dict[str, Any], reply: str, folder: Path, **kwargs:
         ("7", "seven", False),
     ],
 )
-def test_answers_of_mathematics(answer: Any, reply: str, right: bool, tmp_path: Path) -> None:
+def test_math_answers(answer: Any, reply: str, right: bool, tmp_path: Path) -> None:
     assert graded("math", {"problem": "?", "answer": answer}, reply, tmp_path) is right
 
 
@@ -211,11 +211,11 @@ def test_answers_of_mathematics(answer: Any, reply: str, right: bool, tmp_path: 
         (1969, r"\boxed{1969}", True),
     ],
 )
-def test_answers_to_questions(answer: Any, reply: str, right: bool, tmp_path: Path) -> None:
+def test_qa_answers(answer: Any, reply: str, right: bool, tmp_path: Path) -> None:
     assert graded("qa", {"problem": "?", "answer": answer}, reply, tmp_path) is right
 
 
-def test_a_threshold_of_f1(tmp_path: Path) -> None:
+def test_f1_threshold(tmp_path: Path) -> None:
     row = {"problem": "?", "answer": "the great city of Paris"}
     assert not graded("qa", row, r"\boxed{the city of Paris}", tmp_path)
     assert graded("qa", row, r"\boxed{the city of Paris}", tmp_path, threshold=0.8)
@@ -235,12 +235,12 @@ def test_a_threshold_of_f1(tmp_path: Path) -> None:
         ("True", r"\boxed{banana}", False),
     ],
 )
-def test_truths(answer: Any, reply: str, right: bool, tmp_path: Path) -> None:
+def test_truth_values(answer: Any, reply: str, right: bool, tmp_path: Path) -> None:
     assert graded("logic", {"question": "?", "answer": answer}, reply, tmp_path) is right
 
 
 def test_columns_may_be_nested_and_conversations(tmp_path: Path) -> None:
-    """As verl's data sets have them."""
+    """Nested columns and chat messages, as in verl's data sets."""
     row = {
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "6 * 7?"}],
         "reward_model": {"ground_truth": "42", "style": "rule"},
@@ -253,7 +253,7 @@ def test_columns_may_be_nested_and_conversations(tmp_path: Path) -> None:
             prompt, _ = env.reset()
             assert str(prompt).startswith("Be brief.\n\n6 * 7?")
             assert env.step(r"\boxed{42}").info["success"]
-    with pytest.raises(BadValue, match=r"no 'reward_model\.truth'; it has prompt"):
+    with pytest.raises(BadValue, match=r"no column 'reward_model\.truth'; its columns are prompt"):
         palestra.make("math:File-v0", path=place, question="prompt", answer="reward_model.truth").reset()
 
 
@@ -268,13 +268,13 @@ def test_rows_without_an_answer_are_named(tmp_path: Path) -> None:
             graded(family, row, "", tmp_path)
 
 
-def test_logic_with_the_theory_in_a_column_of_its_own(tmp_path: Path) -> None:
+def test_logic_with_the_theory_in_a_separate_column(tmp_path: Path) -> None:
     row = {"theory": "Anne is kind.", "question": "Anne is kind?", "answer": "True"}
     env = palestra.make("logic:File-v0", path=write_jsonl(tmp_path / "r.jsonl", [row]), context="theory")
     assert str(env.reset()[0]).startswith("Anne is kind.\n\nAnne is kind?")
 
 
-def test_code_in_the_forms_that_data_sets_have(tmp_path: Path) -> None:
+def test_code_in_common_formats(tmp_path: Path) -> None:
     forms: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
         ({"tests": {"inputs": ["3\n"], "outputs": ["6\n"]}}, DOUBLE, {}),
         ({"tests": json.dumps([{"type": "stdin_stdout", "input": "3\n", "output": "6\n"}])}, DOUBLE, {}),
@@ -294,7 +294,7 @@ def test_code_in_the_forms_that_data_sets_have(tmp_path: Path) -> None:
         env = palestra.make("code:File-v0", path=place, **kwargs)
         prompt, _ = env.reset()
         assert "Double it." in prompt
-        assert ("Begin from:" in prompt) is ("starter" in kwargs)
+        assert ("Start from this code:" in prompt) is ("starter" in kwargs)
         assert env.expert_action() is None
         assert env.fork().step(fenced(program)).info["success"] is True
         assert env.fork().step(fenced("print(0)")).info["success"] is False
@@ -316,7 +316,7 @@ def test_wrong_answers_may_be_tried_again(tmp_path: Path) -> None:
     assert env.step(r"\boxed{4}").info["success"]
 
 
-def test_a_reward_for_format_never_adds_to_success(tmp_path: Path) -> None:
+def test_the_format_reward_does_not_raise_the_total_of_a_success(tmp_path: Path) -> None:
     env = palestra.make(
         "math:File-v0", path=write_jsonl(tmp_path / "r.jsonl", math_rows(5)), max_attempts=3, format_reward=0.2
     )
@@ -341,7 +341,7 @@ def test_with_the_python_tool_only_the_final_answer_is_graded(tmp_path: Path) ->
         assert last.info["tool_calls_used"] == 3
 
 
-def test_a_task_whose_answers_are_fenced_keeps_its_fences(tmp_path: Path) -> None:
+def test_fenced_answers_are_not_interpreted_as_tool_calls(tmp_path: Path) -> None:
     place = write_jsonl(tmp_path / "r.jsonl", CODE_ROWS)
     with palestra.make("code:File-v0", path=place, tools=["python"], max_attempts=2) as env:
         prompt, _ = env.reset(seed=0)
@@ -356,22 +356,22 @@ def test_a_task_whose_answers_are_fenced_keeps_its_fences(tmp_path: Path) -> Non
         assert env.step(fenced(DOUBLE)).info["success"]
 
 
-def test_with_the_search_tool_calls_are_no_attempts(tmp_path: Path) -> None:
+def test_search_calls_are_not_attempts(tmp_path: Path) -> None:
     place = write_jsonl(tmp_path / "r.jsonl", QA_ROWS)
 
-    async def played() -> Any:
+    async def run() -> Any:
         env = palestra.make("qa:File-v0", path=place, tools=["search"], max_attempts=2)
         await env.areset(options={"index": 4})
-        found = await env.astep("<search>who wrote book 4</search>")
-        assert found.info["use_tool"]
-        assert not found.done
+        step = await env.astep("<search>who wrote book 4</search>")
+        assert step.info["use_tool"]
+        assert not step.done
         missed = await env.astep("<answer>Nobody</answer>")
         assert (missed.done, missed.info["turn"]) == (False, 1)
         last = await env.astep("<answer>author 4</answer>")
         await env.aclose()
         return last
 
-    assert asyncio.run(played()).info["success"]
+    assert asyncio.run(run()).info["success"]
 
 
 def test_keywords_are_checked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What all generators promise: levels, keywords, answers that are right, and enough different items."""
+"""Properties of all generators: levels, settings, correct answers, and enough different items."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from palestra.envs.code.repair import Repair
 from palestra.envs.logic.rules import Rules
 from palestra.envs.math.algebra import Algebra
 from palestra.envs.math.arithmetic import Arithmetic
-from palestra.envs.math.geometry import _UNITS, Geometry
-from palestra.envs.math.geometry_kinds import KINDS
+from palestra.envs.math.geometry import _UNITS, KINDS, Geometry
 from palestra.envs.math.number_theory import NumberTheory
 from palestra.envs.math.word_problems import WordProblems
 from palestra.envs.tasks.generated import GeneratedTask
@@ -24,14 +23,14 @@ from palestra.types import text_of
 
 MATH: tuple[type[GeneratedTask], ...] = (Arithmetic, Algebra, NumberTheory, WordProblems)
 ALL: tuple[type[Any], ...] = (*MATH, Geometry, Puzzles, Repair)
-DRAWS = 20_000  # of the hard questions; fewer where drawing takes longer
+DRAWS = 20_000  # of the hard questions; fewer if drawing takes longer
 
 
-def enough(keys: list[Any], items: int) -> None:
-    """Draws from at least so many items: the birthday bound on how many meet, and four deviations more."""
-    met = len(keys) - len(set(keys))
+def assert_diverse(keys: list[Any], items: int) -> None:
+    """Check that the draws come from at least `items` items: birthday bound on repetitions plus four deviations."""
+    repeated = len(keys) - len(set(keys))
     expected = len(keys) ** 2 / 2 / items
-    assert met <= expected + 4 * expected**0.5, f"{met} of {len(keys)} draws repeat one"
+    assert repeated <= expected + 4 * expected**0.5, f"{repeated} of {len(keys)} draws are repetitions"
 
 
 @pytest.mark.parametrize(
@@ -46,45 +45,45 @@ def enough(keys: list[Any], items: int) -> None:
 def test_millions_of_questions(kind: type[GeneratedTask], level: str, items: int) -> None:
     rng = Random(0)
     draws = DRAWS if level == "hard" else DRAWS // 4
-    enough([kind.generate(rng, **kind.levels[level]).question for _ in range(draws)], items)
+    assert_diverse([kind.generate(rng, **kind.levels[level]).question for _ in range(draws)], items)
 
 
 @pytest.mark.parametrize(("level", "items"), [("easy", 100_000), ("medium", 1_000_000), ("hard", 1_000_000)])
 def test_millions_of_figures(level: str, items: int) -> None:
-    """Counted by what is said and measured, however it is turned."""
+    """Count figures by question and measures, regardless of their rotation."""
     rng, settings = Random(0), Geometry.levels[level]
     keys = []
     for _ in range(DRAWS // 2):
         figure = KINDS[rng.choice(settings["kinds"])](rng, settings["size"])
-        metric = any(measure.kind == "length" for measure in figure.given)
-        keys.append((figure.question, figure.given, figure.asked, rng.choice(_UNITS) if metric else ""))
-    enough(keys, items)
+        has_lengths = any(measure.kind == "length" for measure in figure.given)
+        keys.append((figure.question, figure.given, figure.target, rng.choice(_UNITS) if has_lengths else ""))
+    assert_diverse(keys, items)
 
 
 @pytest.mark.parametrize(("level", "items"), [("easy", 30_000), ("medium", 1_000_000), ("hard", 1_000_000)])
 def test_millions_of_programs(level: str, items: int) -> None:
-    """Counted by their task alone, without the examples."""
+    """Count programs by task, without the examples."""
     rng = Random(0)
     settings = Puzzles.levels[level]
-    enough([_draw(rng, settings["steps"], settings["classics"])[0].task for _ in range(DRAWS // 4)], items)
+    assert_diverse([_draw(rng, settings["steps"], settings["classics"])[0].task for _ in range(DRAWS // 4)], items)
 
 
 def test_millions_of_theories() -> None:
     for depth in (0, 5):
         env = Rules(depth=depth)
-        enough([env.reset(seed=seed)[0] for seed in range(500)], 1_000_000)
+        assert_diverse([env.reset(seed=seed)[0] for seed in range(500)], 1_000_000)
 
 
 @pytest.mark.parametrize("kind", MATH)
-def test_own_answers_are_right_and_others_wrong(kind: type[GeneratedTask]) -> None:
+def test_own_answers_are_correct_and_others_wrong(kind: type[GeneratedTask]) -> None:
     env: Any = kind(level="random")  # type: ignore[call-arg]
     for seed in range(250):
         env.reset(seed=seed)
         assert env.step(env.expert_action()).reward == 1.0
         env.reset(seed=seed)
         answer = env.item.answer
-        near = answer.replace(")", ", 5)") if "," in answer else f"{answer} + 1" if "x" in answer else f"{answer}7"
-        assert env.step(env.write(near)).info["success"] is False, (answer, near)
+        wrong = answer.replace(")", ", 5)") if "," in answer else f"{answer} + 1" if "x" in answer else f"{answer}7"
+        assert env.step(env.write(wrong)).info["success"] is False, (answer, wrong)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -93,7 +92,7 @@ def test_levels(kind: type[Any]) -> None:
     assert kind().level == "easy"
     for level in (*kind.levels, "random"):
         text_of(kind(level=level).reset(seed=1)[0])
-    with pytest.raises(BadValue, match="easy, medium, hard or random"):
+    with pytest.raises(BadValue, match="easy, medium, hard, random"):
         kind(level="extreme")
     with pytest.raises(UnknownKeyword):
         kind(levle="hard")
@@ -108,7 +107,7 @@ def test_random_draws_every_level() -> None:
     assert len(lengths) > 4
 
 
-def test_what_is_given_wins_over_the_level() -> None:
+def test_arguments_override_the_level() -> None:
     env = palestra.make("math:Arithmetic-v0-random", operations="+", digits=1, terms=2, brackets=False)
     for seed in range(20):
         env.reset(seed=seed)
@@ -118,30 +117,30 @@ def test_what_is_given_wins_over_the_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong", "says"),
+    ("kind", "wrong", "message"),
     [
-        (Arithmetic, {"operations": "+%"}, "operations are some of"),
-        (Arithmetic, {"operations": "^"}, "not \\^ alone"),
-        (Arithmetic, {"digits": 0}, "digits is a whole number from 1 to 12"),
-        (Arithmetic, {"terms": 2.0}, "terms is a whole number"),
-        (Arithmetic, {"brackets": 1}, "brackets is True or False"),
+        (Arithmetic, {"operations": "+%"}, "operations must be a subset of"),
+        (Arithmetic, {"operations": "^"}, "at least one other than \\^"),
+        (Arithmetic, {"digits": 0}, "digits must be a whole number from 1 to 12"),
+        (Arithmetic, {"terms": 2.0}, "terms must be a whole number"),
+        (Arithmetic, {"brackets": 1}, "brackets must be True or False"),
         (Arithmetic, {"numbers": []}, "integers, decimals, fractions"),
         (Algebra, {"kinds": ("cubic",)}, "linear, quadratic"),
-        (Algebra, {"steps": True}, "steps is a whole number from 1 to 3"),
-        (NumberTheory, {"kinds": "gcd"}, "kinds is a list of some of gcd"),
-        (WordProblems, {"distractors": 7}, "distractors is a whole number from 0 to 6"),
-        (Geometry, {"size": 3}, "size is a whole number from 10"),
-        (Puzzles, {"steps": 9}, "steps is a whole number from 1 to 8"),
-        (Repair, {"bugs": 0}, "bugs is a whole number from 1 to 3"),
-        (Repair, {"level": "random", "classics": "yes"}, "classics is True or False"),
+        (Algebra, {"steps": True}, "steps must be a whole number from 1 to 3"),
+        (NumberTheory, {"kinds": "gcd"}, "kinds must be a non-empty list with elements of gcd"),
+        (WordProblems, {"distractors": 7}, "distractors must be a whole number from 0 to 6"),
+        (Geometry, {"size": 3}, "size must be a whole number from 10"),
+        (Puzzles, {"steps": 9}, "steps must be a whole number from 1 to 8"),
+        (Repair, {"bugs": 0}, "bugs must be a whole number from 1 to 3"),
+        (Repair, {"level": "random", "classics": "yes"}, "classics must be True or False"),
     ],
 )
-def test_bad_keywords_name_the_good_ones(kind: type[Any], wrong: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadValue, match=says):
+def test_bad_values_are_rejected_with_the_accepted_ones(kind: type[Any], wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         kind(**wrong)
 
 
-def test_extreme_keywords_work() -> None:
+def test_extreme_settings_work() -> None:
     rng = Random(3)
     extremes: list[tuple[type[Any], dict[str, Any]]] = [
         (Arithmetic, {"operations": "/", "digits": 12, "terms": 20}),
@@ -165,5 +164,5 @@ def test_extreme_keywords_work() -> None:
         for _ in range(40 if kind is not Puzzles else 10):
             assert kind.generate(rng, **{**kind.levels["hard"], **changed}).answer
     for size in (10, 100_000):
-        for maker in KINDS.values():
-            assert all(maker(rng, size).asked.value > 0 for _ in range(20))
+        for draw in KINDS.values():
+            assert all(draw(rng, size).target.value > 0 for _ in range(20))

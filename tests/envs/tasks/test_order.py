@@ -15,14 +15,14 @@ def test_an_epoch_visits_every_row_once(rows: int, seed: int, epoch: int) -> Non
 
 
 @given(st.integers(1, 2**40), st.data())
-def test_a_rows_place_is_found_again(rows: int, data: st.DataObject) -> None:
+def test_position_of_is_the_inverse_of_row_at(rows: int, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, rows - 1))
     row = row_at(position, rows, seed=3, epoch=9)
     assert 0 <= row < rows
     assert position_of(row, rows, seed=3, epoch=9) == position
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     def order(seed: int, epoch: int) -> tuple[int, ...]:
         return tuple(row_at(position, 50, seed=seed, epoch=epoch) for position in range(50))
 
@@ -30,7 +30,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 
 
 def test_orders_are_fair() -> None:
-    """Over many epochs every row comes first about as often, and follows every other one as often."""
+    """Over many epochs, every row is equally often the first one and the successor of each other row."""
     first = Counter(row_at(0, 7, seed=1, epoch=epoch) for epoch in range(3500))
     assert len(first) == 7
     assert max(first.values()) < 620  # 500 expected, 6 standard deviations

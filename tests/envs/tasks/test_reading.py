@@ -26,7 +26,7 @@ def test_the_last_closed_block_counts(text: str, code: str | None) -> None:
 
 
 @given(st.text().filter(lambda text: "`" not in text and "\r" not in text))
-def test_what_is_fenced_is_found(text: str) -> None:
+def test_fenced_code_is_found(text: str) -> None:
     assert last_code(f"so:\n{fenced(text)}\n") == text.strip("\n")
 
 

@@ -16,19 +16,19 @@ import pytest
 import palestra
 from palestra.envs.tasks import hub
 from palestra.envs.tasks.files import read_path
-from palestra.envs.tasks.rows import Source, forget_rows, open_rows
+from palestra.envs.tasks.rows import Source, clear_cache, open_rows
 from palestra.errors import BadValue, DataMissing
-from tests.envs.tasks.made import as_cached, geometry, math_rows, png, write_jsonl, write_parquet
+from tests.envs.tasks.data_files import as_cached, geometry, math_rows, png, write_jsonl, write_parquet
 
 ROWS = math_rows()
 
 
 @pytest.fixture(autouse=True)
-def _nothing_read_before() -> None:
-    forget_rows()
+def _empty_cache() -> None:
+    clear_cache()
 
 
-def all_of(place: Path, **chosen: Any) -> list[dict[str, Any]]:
+def read_rows(place: Path, **chosen: Any) -> list[dict[str, Any]]:
     table = read_path(place, **chosen)
     return [table[i] for i in range(len(table))]
 
@@ -82,7 +82,7 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     place = WRITERS[name](tmp_path / name)
-    assert all_of(place) == ROWS
+    assert read_rows(place) == ROWS
     env = palestra.make("math:File-v0", path=place)
     prompt, info = env.reset(options={"index": 7})
     assert "What is 7 + 7?" in prompt
@@ -104,22 +104,22 @@ def test_splits_by_file_by_folder_and_by_dictionary(tmp_path: Path) -> None:
     ).save_to_disk(str(saved))
     whole = tmp_path / "whole.json"
     whole.write_text(json.dumps({"train": ROWS[:3], "test": ROWS[3:]}))
-    assert all_of(flat) == ROWS[:4]
-    assert all_of(flat, split="validation") == ROWS[4:6]
-    assert all_of(nested, split="2wiki") == ROWS[:3]
-    assert all_of(saved) == ROWS[2:]
-    assert all_of(saved, split="test") == ROWS[:2]
-    assert all_of(whole, split="test") == ROWS[3:]
-    with pytest.raises(BadValue, match="several splits: say which with split=: 2wiki, tq"):
+    assert read_rows(flat) == ROWS[:4]
+    assert read_rows(flat, split="validation") == ROWS[4:6]
+    assert read_rows(nested, split="2wiki") == ROWS[:3]
+    assert read_rows(saved) == ROWS[2:]
+    assert read_rows(saved, split="test") == ROWS[:2]
+    assert read_rows(whole, split="test") == ROWS[3:]
+    with pytest.raises(BadValue, match="several splits; select one with split=: 2wiki, tq"):
         read_path(nested)
-    with pytest.raises(BadValue, match="has no split 'tset'; it has test, train"):
+    with pytest.raises(BadValue, match="has no split 'tset'; its splits are test, train"):
         read_path(saved, split="tset")
 
 
 def test_configurations_are_folders(tmp_path: Path) -> None:
     write_parquet(tmp_path / "main" / "train-00000-of-00001.parquet", ROWS[:2])
     write_parquet(tmp_path / "socratic" / "train-00000-of-00001.parquet", ROWS[2:4])
-    assert all_of(tmp_path, config="socratic") == ROWS[2:4]
+    assert read_rows(tmp_path, config="socratic") == ROWS[2:4]
     with pytest.raises(BadValue, match="config=: main, socratic"):
         read_path(tmp_path)
     with pytest.raises(DataMissing, match="no folder for the configuration 'mian'"):
@@ -130,35 +130,35 @@ def test_configurations_are_folders(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"problem": 1}\n{"problem"', "row 1: not JSON"),
-        ("b.jsonl", b"[1]\n", "row 0: a row is an object"),
+        ("b.jsonl", b"[1]\n", "row 0: expected a JSON object"),
         ("c.json", b"nonsense", "is not JSON"),
         ("d.json", b"[1, 2]", "a list of objects"),
-        ("e.csv", b"a,b\n1,2\n3\n", "row 1: it has another number of fields"),
+        ("e.csv", b"a,b\n1,2\n3\n", "row 1: the number of fields differs"),
         ("f.csv", b"a,b\n\xff\xfe,2\n", "cannot be read as CSV in UTF-8"),
         ("g.parquet", b"PAR1 nothing PAR1", "cannot be read as Parquet"),
-        ("h.txt", b"hello", "is no file of rows"),
+        ("h.txt", b"hello", "is not a data file"),
         ("empty.jsonl", b"\n\n", "has no rows"),
     ],
 )
-def test_broken_files_say_where(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_errors_in_files_name_the_location(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     place = tmp_path / name
     place.write_bytes(content)
     with pytest.raises((BadValue, DataMissing), match=message):
         list(every_row(Source(path=str(place))))
 
 
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match="there is no file or folder"):
+def test_missing_data(tmp_path: Path) -> None:
+    with pytest.raises(DataMissing, match="does not exist"):
         palestra.make("math:File-v0", path=str(tmp_path / "none.jsonl"))
-    with pytest.raises(DataMissing, match="holds no rows"):
+    with pytest.raises(DataMissing, match="contains no data files"):
         palestra.make("math:File-v0", path=str(tmp_path))
-    with pytest.raises(BadValue, match='give path="my.jsonl"'):
+    with pytest.raises(BadValue, match='pass path="my.jsonl"'):
         palestra.make("math:File-v0")
 
 
-def test_a_wrong_column_names_those_there_are(tmp_path: Path) -> None:
+def test_a_wrong_column_lists_the_columns(tmp_path: Path) -> None:
     place = write_jsonl(tmp_path / "my.jsonl", [{"q": "1 + 1?", "a": "2"}])
-    with pytest.raises(BadValue, match=r"has no column 'problem'; it has q, a\. Name the right one with question="):
+    with pytest.raises(BadValue, match=r"has no column 'problem'; its columns are q, a\. Select one with question="):
         palestra.make("math:File-v0", path=place)
     with pytest.raises(BadValue, match=r"no column 'anwser'.*answer="):
         palestra.make("math:File-v0", path=place, question="q", answer="anwser")
@@ -179,25 +179,25 @@ def test_rows_are_read_once_and_shared(tmp_path: Path) -> None:
     assert len(palestra.make("math:File-v0", path=str(place)).rows) == len(ROWS) + 1  # type: ignore[attr-defined]
 
 
-def test_threads_that_ask_at_once_share_one_reading(tmp_path: Path) -> None:
+def test_concurrent_threads_share_one_read(tmp_path: Path) -> None:
     place = str(write_jsonl(tmp_path / "my.jsonl", math_rows(3000)))
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(open_rows(Source(path=place)))) for _ in range(8)]
+    tables: list[Any] = []
+    threads = [threading.Thread(target=lambda: tables.append(open_rows(Source(path=place)))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(rows) for rows in found}) == 1
-    assert len(found) == 8
+    assert len({id(rows) for rows in tables}) == 1
+    assert len(tables) == 8
 
 
-# Data sets of the hub
+# Data sets on the Hub
 
 
-@pytest.mark.parametrize("given", ["keyword", "variable"])
-def test_a_mirror_stands_in_for_the_hub(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", ["keyword", "variable"])
+def test_a_mirror_replaces_the_hub(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parquet(tmp_path / "axon-rl" / "GSM-8k" / "data" / "train-00000-of-00001.parquet", ROWS)
-    if given == "variable":
+    if setting == "variable":
         monkeypatch.setenv("PALESTRA_MIRROR", str(tmp_path))
         env = palestra.make("math:GSM8K")
     else:
@@ -207,14 +207,14 @@ def test_a_mirror_stands_in_for_the_hub(given: str, tmp_path: Path, monkeypatch:
     assert env.step(env.expert_action() or "").reward == 1.0
 
 
-def test_what_datasets_has_cached_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_data_sets_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_cached(tmp_path, "axon-rl/GSM-8k", ROWS)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
     env = palestra.make("math:GSM8K", shuffle=False)
     assert "What is 4 + 4?" in env.reset(seed=4)[0]
 
 
-def test_without_a_network_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_error_lists_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DataMissing) as caught:
         palestra.make("math:Math12K", mirror=tmp_path)
@@ -225,48 +225,46 @@ def test_without_a_network_the_way_out_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("how", ["silent", "refused"])
-def test_a_hub_that_does_not_answer_is_given_up_in_seconds(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither a firewall that swallows everything nor a closed port makes `datasets` begin its retries."""
+def test_an_unreachable_hub_fails_within_seconds(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a firewall that drops packets nor a closed port triggers the retries of `datasets`."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         if how == "silent":
             door.listen(0)
             port = door.getsockname()[1]
-            fillers = [socket.socket() for _ in range(4)]  # a full backlog swallows what comes next
+            fillers = [socket.socket() for _ in range(4)]  # a full backlog drops further connections
             for filler in fillers:
                 filler.setblocking(False)
                 filler.connect_ex(("127.0.0.1", port))
         else:
             port, fillers = door.getsockname()[1], []
-        monkeypatch.setattr(hub, "PATIENCE", 0.5)
+        monkeypatch.setattr(hub, "CONNECT_TIMEOUT", 0.5)
         monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(datasets.config, "HF_ENDPOINT", f"http://127.0.0.1:{port}")
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        with pytest.raises(DataMissing, match=r"127\.0\.0\.1 cannot be reached"):
+        with pytest.raises(DataMissing, match=r"127\.0\.0\.1 is not reachable"):
             palestra.make("math:GSM8K")
         for filler in fillers:
             filler.close()
     assert datasets.config.HF_HUB_OFFLINE is False
 
 
-def test_a_hub_that_answers_is_asked() -> None:
+def test_a_reachable_hub() -> None:
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         door.listen()
-        assert hub.unreachable(f"http://127.0.0.1:{door.getsockname()[1]}", 2.0) is None
+        assert hub.unreachable_reason(f"http://127.0.0.1:{door.getsockname()[1]}", 2.0) is None
 
 
 @pytest.mark.parametrize("wrong", ["a/b/c", "../etc", "has space/x", "axon-rl/"])
-def test_ids_that_cannot_be(wrong: str) -> None:
+def test_invalid_ids_are_rejected(wrong: str) -> None:
     with pytest.raises(BadValue, match="owner/name"):
         palestra.make("math:File-v0", dataset=wrong)
 
 
-# Pictures
+# Images
 
 
 def saved(tmp_path: Path) -> Path:
@@ -296,7 +294,7 @@ def in_files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("write", [saved, parquet, in_files])
-def test_pictures_come_as_parts_in_their_places(write: Any, tmp_path: Path) -> None:
+def test_images_are_inserted_at_their_placeholders(write: Any, tmp_path: Path) -> None:
     env = palestra.make("math:Geometry3K", path=write(tmp_path), shuffle=False)
     first, _ = env.reset(seed=0)
     assert [part["type"] for part in first] == ["image", "text", "text"]  # type: ignore[index]
@@ -306,11 +304,11 @@ def test_pictures_come_as_parts_in_their_places(write: Any, tmp_path: Path) -> N
     assert env.fork().step(env.expert_action() or "").info["success"]
 
 
-def test_pictures_without_a_place_come_first(tmp_path: Path) -> None:
+def test_images_without_a_placeholder_come_first(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png("red"))
     place = write_jsonl(tmp_path / "r.jsonl", [{"problem": "Find x.", "answer": "3", "images": ["a.png"]}])
     env = palestra.make("math:File-v0", path=place, images="images")
     assert [part["type"] for part in env.reset()[0]] == ["image", "text", "text"]  # type: ignore[index]
     gone = write_jsonl(tmp_path / "s.jsonl", [{"problem": "Find x.", "answer": "3", "images": ["b.png"]}])
-    with pytest.raises(DataMissing, match=r"no picture .*b\.png"):
+    with pytest.raises(DataMissing, match=r"image .*b\.png does not exist"):
         palestra.make("math:File-v0", path=gone, images="images").reset()

@@ -1,4 +1,4 @@
-"""Eight kinds of grade-school stories: told forwards, with the number that is asked for kept along the way."""
+"""Eight kinds of grade-school word problems, each simulated step by step to obtain its answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 from random import Random
 
-from palestra.envs.math.story import (
+from palestra.envs.math.story_parts import (
     DAYS,
     FRACTIONS,
     GOODS,
@@ -15,22 +15,22 @@ from palestra.envs.math.story import (
     Person,
     Story,
     counted,
-    listed,
+    joined,
     people,
 )
 
-Teller = Callable[[Random, int, int], Story]  # chance, steps, size -> story
+StoryKind = Callable[[Random, int, int], Story]  # (rng, steps, size) -> story
 
 
 def collection(rng: Random, steps: int, size: int) -> Story:
-    """Friends with collections find, lose and give away."""
+    """Friends find, lose and give away items of their collections."""
     friends = people(rng, 2 if steps < 4 else 3)
     thing = rng.choice(SMALL_THINGS)
     owns: dict[str, int] = {}
-    told: list[str] = []
+    sentences: list[str] = []
     for i, person in enumerate(friends):
-        told.append(_first_count(rng, person, friends[i - 1] if i else None, owns, thing, size))
-    told += [_event(rng, friends, owns, thing, size) for _ in range(max(1, steps - len(friends) + 1))]
+        sentences.append(_first_count(rng, person, friends[i - 1] if i else None, owns, thing, size))
+    sentences += [_event(rng, friends, owns, thing, size) for _ in range(max(1, steps - len(friends) + 1))]
     first, second = rng.sample(friends, 2)
     which = rng.randrange(3)
     if which == 0:
@@ -41,9 +41,9 @@ def collection(rng: Random, steps: int, size: int) -> Story:
         question = f"How many more {thing} does {first.name} have than {second.name} in the end?"
         answer = owns[first.name] - owns[second.name]
     else:
-        names = listed([person.name for person in friends])
+        names = joined([person.name for person in friends])
         question, answer = f"How many {thing} do {names} have together in the end?", sum(owns.values())
-    return Story(kind="collection", sentences=told, question=question, answer=Fraction(answer))
+    return Story(kind="collection", sentences=sentences, question=question, answer=Fraction(answer))
 
 
 def _first_count(rng: Random, person: Person, other: Person | None, owns: dict[str, int], thing: str, size: int) -> str:
@@ -95,134 +95,136 @@ def _event(rng: Random, friends: list[Person], owns: dict[str, int], thing: str,
 
 
 def shopping(rng: Random, steps: int, size: int) -> Story:
-    """Things at a price, a discount, a coupon, the change."""
+    """Buy goods with a discount, a coupon and change."""
     buyer = people(rng, 1)[0].name
     goods = rng.sample(GOODS, min(max(1, (steps + 1) // 2), 4))
     prices = [rng.randint(2, max(4, size)) for _ in goods]
     numbers = [rng.randint(2, 9) for _ in goods]
-    told = [f"{one[0].upper()}{one[1:]} costs ${price}." for (one, _), price in zip(goods, prices, strict=True)]
+    sentences = [f"{one[0].upper()}{one[1:]} costs ${price}." for (one, _), price in zip(goods, prices, strict=True)]
     bought = [f"{number} {several}" for (_, several), number in zip(goods, numbers, strict=True)]
-    told.append(f"{buyer} buys {listed(bought)}.")
+    sentences.append(f"{buyer} buys {joined(bought)}.")
     total = Fraction(sum(price * number for price, number in zip(prices, numbers, strict=True)))
     left = steps - len(goods)
     if left > 0:
-        fitting = [percent for percent in (10, 20, 25, 50) if total * percent % 100 == 0]
-        if fitting:
-            percent = rng.choice(fitting)
+        percentages = [percent for percent in (10, 20, 25, 50) if total * percent % 100 == 0]
+        if percentages:
+            percent = rng.choice(percentages)
             total -= total * percent / 100
-            told.append(f"The shop takes {percent}% off the whole price.")
+            sentences.append(f"The shop gives a {percent}% discount on the whole purchase.")
             left -= 1
     if left > 0 and total > 8:
         coupon = rng.randint(2, min(10, int(total) - 2))
         total -= coupon
-        told.append(f"After that, {buyer} uses a coupon that takes another ${coupon} off.")
+        sentences.append(f"After that, {buyer} uses a coupon that takes another ${coupon} off.")
         left -= 1
     if left > 0 or rng.random() < 0.5:
         notes = (10, 20, 50, 100, 200, 500)
         note = rng.choice([value for value in notes if value > total][:2] or [(int(total) // 100 + 1) * 100])
-        told.append(f"{buyer} pays with ${note}.")
+        sentences.append(f"{buyer} pays with ${note}.")
         return Story(
             kind="shopping",
-            sentences=told,
+            sentences=sentences,
             question=f"How many dollars of change does {buyer} get?",
             answer=note - total,
         )
     question = f"How many dollars does {buyer} pay in all?"
-    return Story(kind="shopping", sentences=told, question=question, answer=total)
+    return Story(kind="shopping", sentences=sentences, question=question, answer=total)
 
 
 def travel(rng: Random, steps: int, size: int) -> Story:
-    """Legs at a speed for some time; distance, time or average."""
+    """Travel in legs of constant speed; ask for the distance, a time or the average speed."""
     who = rng.choice(("A train", "A bus", "A lorry", "A coach", "A ferry", "A cyclist"))
     fastest = 15 if who == "A cyclist" else 40 + min(size, 80)
     legs = max(1, (steps + 1) // 2)
     speeds = [rng.randint(fastest // 2, fastest) for _ in range(legs)]
     hours = [rng.randint(1, 6) for _ in range(legs)]
-    told = []
+    sentences = []
     for i, (speed, time) in enumerate(zip(speeds, hours, strict=True)):
         start = who if i == 0 else f"Then {who[0].lower()}{who[1:]}".replace("Then a ", "Then the ")
-        told.append(f"{start} travels for {counted(time, 'hours')} at {speed} kilometres per hour.")
+        sentences.append(f"{start} travels for {counted(time, 'hours')} at {speed} kilometres per hour.")
     distance = sum(speed * time for speed, time in zip(speeds, hours, strict=True))
     subject = f"the {who.split()[1]}"
     which = rng.randrange(3)
     if which == 0 and steps > 1:
         back = rng.choice([speed for speed in range(fastest // 3, fastest + 1) if distance % speed == 0] or speeds)
-        told.append(f"In the end, {subject} goes back the same way at a steady {back} kilometres per hour.")
-        question = "How many hours does the way back take? Give the exact value, as a fraction if need be."
-        return Story(kind="travel", sentences=told, question=question, answer=Fraction(distance, back))
+        sentences.append(f"In the end, {subject} returns by the same route at a constant {back} kilometres per hour.")
+        question = "How many hours does the return trip take? Give the exact value, as a fraction if necessary."
+        return Story(kind="travel", sentences=sentences, question=question, answer=Fraction(distance, back))
     if which == 1 and steps > 1:
         rest = rng.randint(1, 3)
-        told.append(f"On top of these times, {subject} stands still for {counted(rest, 'hours')} on the way.")
+        sentences.append(f"In addition, {subject} stops for {counted(rest, 'hours')} on the way.")
         question = (
-            f"What is the average speed of {subject} over the whole time, the stop included, in kilometres per hour? "
-            "Give the exact value, as a fraction if need be."
+            f"What is the average speed of {subject} over the whole time, including the stop, in kilometres per hour? "
+            "Give the exact value, as a fraction if necessary."
         )
-        return Story(kind="travel", sentences=told, question=question, answer=Fraction(distance, sum(hours) + rest))
+        return Story(
+            kind="travel", sentences=sentences, question=question, answer=Fraction(distance, sum(hours) + rest)
+        )
     question = f"How many kilometres does {subject} travel in all?"
-    return Story(kind="travel", sentences=told, question=question, answer=Fraction(distance))
+    return Story(kind="travel", sentences=sentences, question=question, answer=Fraction(distance))
 
 
 def production(rng: Random, steps: int, size: int) -> Story:
-    """Machines make things, some are faulty, the rest goes into boxes."""
+    """Machines produce things, some of which are faulty; the others are packed into boxes."""
     place, thing = rng.choice(
         (("workshop", "toys"), ("bakery", "rolls"), ("factory", "bolts"), ("pottery", "cups"), ("mill", "sacks"))
     )
     machines, rate, hours = rng.randint(2, 9), rng.randint(3, max(6, size)), rng.randint(2, 10)
-    made = Fraction(machines * rate)
-    told = [f"A {place} has {machines} machines.", f"Each machine makes {counted(rate, thing)} per hour."]
+    total = Fraction(machines * rate)
+    sentences = [f"A {place} has {machines} machines.", f"Each machine makes {counted(rate, thing)} per hour."]
     if steps > 1:
-        made *= hours
-        told.append(f"The machines run for {counted(hours, 'hours')} a day.")
+        total *= hours
+        sentences.append(f"The machines run for {counted(hours, 'hours')} per day.")
     if steps > 3:
         days = rng.randint(2, 6)
-        made *= days
-        told.append(f"The machines run like this for {days} days in a row.")
+        total *= days
+        sentences.append(f"The machines run like this for {days} days in a row.")
     if steps > 2:
-        fitting = [percent for percent in (5, 10, 20, 25) if made * percent % 100 == 0]
-        if fitting:
-            percent = rng.choice(fitting)
-            made -= made * percent / 100
-            told.append(f"Then {percent}% of all the {thing} turn out to be faulty and are thrown away.")
+        percentages = [percent for percent in (5, 10, 20, 25) if total * percent % 100 == 0]
+        if percentages:
+            percent = rng.choice(percentages)
+            total -= total * percent / 100
+            sentences.append(f"Then {percent}% of all the {thing} turn out to be faulty and are thrown away.")
     if steps > 4:
-        taken = rng.randint(2, max(3, int(made) // 3))
-        made -= taken
-        told.append(f"Of those that are left, {taken} are kept in store.")
+        taken = rng.randint(2, max(3, int(total) // 3))
+        total -= taken
+        sentences.append(f"Of the remaining {thing}, {taken} are kept in the warehouse.")
     span = {1: " in one hour", 2: " in one day", 3: " that day"}.get(steps, "")
-    which = rng.randrange(3) if made > 40 and steps > 1 else 0
+    which = rng.randrange(3) if total > 40 and steps > 1 else 0
     if which == 0:
         question = f"How many {thing} are there{' to sell' if steps > 2 else ''}{span}?"
-        return Story(kind="production", sentences=told, question=question, answer=made)
+        return Story(kind="production", sentences=sentences, question=question, answer=total)
     each = rng.randint(4, 24)
-    told.append(f"The {thing} are packed into boxes of {each}.")
+    sentences.append(f"The {thing} are packed into boxes of {each}.")
     if which == 1:
-        question, answer = f"How many boxes can be filled completely{span}?", int(made) // each
+        question, answer = f"How many boxes can be filled completely{span}?", int(total) // each
     else:
         question = f"When as many boxes as possible are full, how many {thing} are left over{span}?"
-        answer = int(made) % each
-    return Story(kind="production", sentences=told, question=question, answer=Fraction(answer))
+        answer = int(total) % each
+    return Story(kind="production", sentences=sentences, question=question, answer=Fraction(answer))
 
 
 def ages(rng: Random, steps: int, size: int) -> Story:
-    """Ages told from one person to the next, at the higher steps in any order."""
+    """Define each age relative to the previous person's; from three steps on, in random order."""
     family = people(rng, min(max(2, steps), 7))
     age = {family[0].name: rng.randint(3, 12)}
-    told = [f"{family[0].name} is {age[family[0].name]} years old."]
+    sentences = [f"{family[0].name} is {age[family[0].name]} years old."]
     for before, person in pairwise(family):
         base, name = age[before.name], person.name
         if rng.random() < 0.4 and base <= 24:
             factor = rng.randint(2, 3)
             age[name] = factor * base
-            told.append(f"{name} is {'twice' if factor == 2 else 'three times'} as old as {before.name}.")
+            sentences.append(f"{name} is {'twice' if factor == 2 else 'three times'} as old as {before.name}.")
         elif rng.random() < 0.4 and base > 6:
             gap = rng.randint(2, base - 3)
             age[name] = base - gap
-            told.append(f"{name} is {counted(gap, 'years')} younger than {before.name}.")
+            sentences.append(f"{name} is {counted(gap, 'years')} younger than {before.name}.")
         else:
             gap = rng.randint(2, 9 + size // 10)
             age[name] = base + gap
-            told.append(f"{name} is {counted(gap, 'years')} older than {before.name}.")
+            sentences.append(f"{name} is {counted(gap, 'years')} older than {before.name}.")
     if steps > 2:
-        rng.shuffle(told)
+        rng.shuffle(sentences)
     last = family[-1].name
     years = rng.randint(2, 20)
     which = rng.randrange(3)
@@ -233,18 +235,18 @@ def ages(rng: Random, steps: int, size: int) -> Story:
         question = f"What will be the sum of the ages of {last} and {other} in {years} years?"
         answer = age[last] + age[other] + 2 * years
     else:
-        question, answer = f"What is the sum of the ages of {listed(sorted(age))} now?", sum(age.values())
-    return Story(kind="ages", sentences=told, question=question, answer=Fraction(answer))
+        question, answer = f"What is the sum of the ages of {joined(sorted(age))} now?", sum(age.values())
+    return Story(kind="ages", sentences=sentences, question=question, answer=Fraction(answer))
 
 
 def shares(rng: Random, steps: int, size: int) -> Story:
-    """Parts of what is left go away, day by day; asked forwards, or backwards for the number at the start."""
+    """Sell a part of the stock every day; ask for the number at the end, or at the start."""
     owner, thing = rng.choice(
         (("farmer", "eggs"), ("gardener", "tulips"), ("baker", "pies"), ("florist", "roses"), ("grocer", "melons"))
     )
     days = DAYS[: min(max(1, steps), 7)]
     backwards = steps > 2 and rng.random() < 0.5
-    left = rng.randint(2, max(4, size))  # at the end; the story is made from there
+    left = rng.randint(2, max(4, size))  # at the end; the story is constructed backwards from it
     parts: list[str] = []
     number = Fraction(left)
     for day in reversed(days):
@@ -262,73 +264,77 @@ def shares(rng: Random, steps: int, size: int) -> Story:
     parts.reverse()
     start = int(number)
     if backwards:
-        told = [f"A {owner} has some {thing} before {days[0]}.", *parts, f"In the end, {left} {thing} are left."]
+        sentences = [f"A {owner} has some {thing} before {days[0]}.", *parts, f"In the end, {left} {thing} are left."]
         question, answer = f"How many {thing} did the {owner} have at the start?", start
     else:
-        told = [f"A {owner} has {start} {thing} before {days[0]}.", *parts]
+        sentences = [f"A {owner} has {start} {thing} before {days[0]}.", *parts]
         question, answer = f"How many {thing} are left in the end?", left
-    return Story(kind="shares", sentences=told, question=question, answer=Fraction(answer))
+    return Story(kind="shares", sentences=sentences, question=question, answer=Fraction(answer))
 
 
 def savings(rng: Random, steps: int, size: int) -> Story:
-    """Money comes in and goes out every week, until it is enough."""
+    """Save and spend money every week; ask for the balance or the number of weeks."""
     saver = people(rng, 1)[0].name
     start, earned = rng.randint(0, size) * 2, rng.randint(5, max(8, size))
-    told = [f"{saver} has ${start} in a savings box." if start else f"{saver} has an empty savings box."]
-    told.append(f"Every week, {saver} earns ${earned} and puts it into the box.")
+    sentences = [f"{saver} has ${start} in a savings box." if start else f"{saver} has an empty savings box."]
+    sentences.append(f"Every week, {saver} earns ${earned} and puts it into the box.")
     gain = earned
     if steps > 1:
         spent = rng.randint(1, gain - 2)
         gain -= spent
-        told.append(f"Every week, {saver} also takes ${spent} out of the box.")
+        sentences.append(f"Every week, {saver} also takes ${spent} out of the box.")
     for giver in ("An aunt", "An uncle", "A grandmother")[: max(0, min(3, steps - 3))]:
         gift = rng.randint(5, 40)
         start += gift
-        told.append(f"{giver} puts ${gift} into the box before the first week.")
+        sentences.append(f"{giver} puts ${gift} into the box before the first week.")
     if rng.random() < 0.5:
         weeks = rng.randint(3, 30)
         question = f"How many dollars are in the box after {weeks} weeks?"
-        return Story(kind="savings", sentences=told, question=question, answer=Fraction(start + weeks * gain))
+        return Story(kind="savings", sentences=sentences, question=question, answer=Fraction(start + weeks * gain))
     goal = start + rng.randint(gain, 25 * gain)
     needed = -((start - goal) // gain)
-    told.append(f"{saver} wants to buy a bicycle for ${goal}.")
+    sentences.append(f"{saver} wants to buy a bicycle for ${goal}.")
     question = "After how many whole weeks is there enough money in the box for the first time to buy the bicycle?"
-    return Story(kind="savings", sentences=told, question=question, answer=Fraction(needed))
+    return Story(kind="savings", sentences=sentences, question=question, answer=Fraction(needed))
 
 
 def seats(rng: Random, steps: int, size: int) -> Story:
-    """Rows of seats, shows, tickets."""
+    """Sell tickets for the seats of a theatre."""
     rows, each = rng.randint(4, 12 + size // 5), rng.randint(5, 12 + size // 5)
     all_seats = rows * each
-    told = [f"A theatre has {rows} rows of {each} seats."]
+    sentences = [f"A theatre has {rows} rows of {each} seats."]
     sold = Fraction(0)
     shows = max(1, min(steps - 1, 4))
     for show in ("first", "second", "third", "fourth")[:shows]:
-        fitting = [words for words, part in FRACTIONS.items() if all_seats % part.denominator == 0]
-        if fitting and rng.random() < 0.5:
-            words = rng.choice(fitting)
+        fractions = [words for words, part in FRACTIONS.items() if all_seats % part.denominator == 0]
+        if fractions and rng.random() < 0.5:
+            words = rng.choice(fractions)
             sold += all_seats * FRACTIONS[words]
-            told.append(f"For the {show} show, {words} of the seats are sold.")
+            sentences.append(f"For the {show} show, {words} of the seats are sold.")
         else:
             empty = rng.randint(1, all_seats - 2)
             sold += all_seats - empty
-            told.append(f"For the {show} show, all but {empty} of the seats are sold.")
+            sentences.append(f"For the {show} show, all but {empty} of the seats are sold.")
     if steps == 1:
-        return Story(kind="seats", sentences=told[:1], question="How many seats are there?", answer=Fraction(all_seats))
+        return Story(
+            kind="seats", sentences=sentences[:1], question="How many seats are there?", answer=Fraction(all_seats)
+        )
     price = rng.randint(3, 20)
     if rng.random() < 0.5:
         question, answer = f"How many tickets are sold{' in all' if shows > 1 else ''}?", sold
     else:
-        told.append(f"A ticket costs ${price}.")
-        question, answer = "How many dollars do the tickets that are sold bring in?", sold * price
+        sentences.append(f"A ticket costs ${price}.")
+        question, answer = "How many dollars does the theatre earn from ticket sales?", sold * price
         if steps > 4:
             rent = rng.randint(1, int(answer) - 1)
-            told.append(f"Of this money, ${rent} goes to the owner of the building, and the actors get the rest.")
+            sentences.append(
+                f"From this money, ${rent} is paid to the owner of the building, and the actors get the rest."
+            )
             question, answer = "How many dollars do the actors get?", answer - rent
-    return Story(kind="seats", sentences=told, question=question, answer=answer)
+    return Story(kind="seats", sentences=sentences, question=question, answer=answer)
 
 
-KINDS: Mapping[str, Teller] = {
+KINDS: Mapping[str, StoryKind] = {
     "collection": collection,
     "shopping": shopping,
     "travel": travel,

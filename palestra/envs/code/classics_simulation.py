@@ -1,4 +1,4 @@
-"""Classic problems of small worlds: grids, automata, a robot, brackets, intervals, words, a stack machine."""
+"""Classic problems that simulate something: grids, automata, a robot, brackets, intervals, words, a stack machine."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ def paths(rng: Random) -> Program:
     steps = "right, down, or diagonally right and down" if diagonal else "right or down"
     return Program(
         takes=(("grid", "a list of rows of equal length, each a list of 0 and 1, with at least one cell"),),
-        task=f"A step goes to the next cell {steps}. Cells with a 1 are blocked. Return the number of ways from the "
-        f"upper left cell to the lower right cell, as the remainder when divided by {modulus}; if the first or the "
-        "last "
-        "cell is blocked, the number is 0.",
+        task=f"A step goes to the adjacent cell {steps}. Cells with a 1 are blocked. Return the number of paths from "
+        f"the top left cell to the bottom right cell, as the remainder when divided by {modulus}; if the first or the "
+        "last cell is blocked, the number is 0.",
         code=tuple(code),
         inputs=tuple(inputs),
         gives="number",
@@ -59,12 +58,12 @@ def matrix(rng: Random) -> Program:
     task, gives, code = rng.choice(
         (
             (
-                f"Return a list with the sum of each column, each as the remainder (from 0 up) when divided by {k}.",
+                f"Return a list with the sum of each column, each as the remainder (0 to {k - 1}) when divided by {k}.",
                 "numbers",
                 (f"return [sum(row[c] for row in grid) % {k} for c in range(len(grid[0]))]",),
             ),
             (
-                f"Return how many cells hold a number that is at least {k} greater than the average of their row.",
+                f"Return the number of cells whose value exceeds the average of their row by at least {k}.",
                 "number",
                 (
                     "count = 0",
@@ -76,7 +75,7 @@ def matrix(rng: Random) -> Program:
                 ),
             ),
             (
-                f"Turn the grid by 90 degrees clockwise, multiply all numbers by {k} and return them, row by row.",
+                f"Rotate the grid by 90 degrees clockwise, multiply all numbers by {k} and return them row by row.",
                 "numbers",
                 (
                     "turned = []",
@@ -89,7 +88,7 @@ def matrix(rng: Random) -> Program:
             (
                 (
                     "Read the grid row by row, every second row (the second, the fourth, ...) from right to left, and "
-                    f"return every {ordinal(k)} number read, beginning with the first, as a list."
+                    f"return every {ordinal(k)} number, starting with the first, as a list."
                 ),
                 "numbers",
                 (
@@ -120,10 +119,9 @@ def automaton(rng: Random) -> Program:
     table = ", ".join(f"{i:03b} gives {rule >> i & 1}" for i in range(8))
     return Program(
         takes=(("cells", "a non-empty string of 0 and 1"),),
-        task="In each step, every character is replaced according to three characters: its left neighbour, itself "
-        "and its "
-        f"right neighbour, all as they were before the step; beyond the ends of the string there are zeros. {table}. "
-        f"Return the string after {steps} step{'s' if steps > 1 else ''}.",
+        task="In each step, every character is replaced according to three characters: its left neighbour, itself and "
+        f"its right neighbour, all as they were before the step; beyond the ends of the string there are zeros. "
+        f"{table}. Return the string after {steps} step{'s' if steps > 1 else ''}.",
         code=(
             f"rule = {[rule >> i & 1 for i in range(8)]}",
             f"for _ in range({steps}):",
@@ -143,19 +141,17 @@ def robot(rng: Random) -> Program:
     stride, x, y = rng.randint(1, 5), rng.randint(-5, 5), rng.randint(-5, 5)
     inputs: list[Any] = [("",), ("F",), ("LLLL",), ("FRFRFRFR",)]
     inputs += [("".join(rng.choice("FFFLRB") for _ in range(rng.randint(3, 20))),) for _ in range(COUNT - 4)]
-    far = rng.random() < 0.5
-    ask = (
-        "its distance from (0, 0), the absolute values of its coordinates added"
-        if far
+    distance = rng.random() < 0.5
+    result = (
+        "its distance from (0, 0), the sum of the absolute values of its coordinates,"
+        if distance
         else "its position as a list [x, y]"
     )
     return Program(
         takes=(("moves", "a string of the letters F, B, L and R"),),
-        task=f"A robot stands at x = {x}, y = {y} and looks north, which is the direction in which y grows; x grows "
-        "to the "
-        f"east. F moves it {stride} forward, B moves it 1 back without turning, L turns it left and R right, by 90 "
-        "degrees "
-        f"each. Return {ask} after all moves.",
+        task=f"A robot starts at x = {x}, y = {y} and faces north, the direction in which y increases; x increases to "
+        f"the east. F moves it {stride} forward, B moves it 1 back without turning, L turns it left and R turns it "
+        f"right, by 90 degrees each. Return {result} after all moves.",
         code=(
             f"x, y = {x}, {y}",
             "dx, dy = 0, 1",
@@ -168,10 +164,10 @@ def robot(rng: Random) -> Program:
             "        dx, dy = -dy, dx",
             "    else:",
             "        dx, dy = dy, -dx",
-            "return abs(x) + abs(y)" if far else "return [x, y]",
+            "return abs(x) + abs(y)" if distance else "return [x, y]",
         ),
         inputs=tuple(inputs),
-        gives="number" if far else "numbers",
+        gives="number" if distance else "numbers",
     )
 
 
@@ -185,12 +181,13 @@ def intervals(rng: Random) -> Program:
     inputs: list[Any] = [([],), ([[2, 5]],), ([[0, 3], [3, 4]],), ([[5, 9], [0, 1]],)]
     inputs += [(some(),) for _ in range(COUNT - 4)]
     which = rng.choice(("count", "length", "list"))
-    ask = {
-        "count": "Return how many there are in the end.",
-        "length": "Return the sum of their lengths (end minus start) in the end.",
-        "list": "Return them in the end, sorted by their start, as one flat list: start, end, start, end, and so on.",
+    result = {
+        "count": "Return the number of intervals that remain.",
+        "length": "Return the sum of the lengths (end minus start) of the intervals that remain.",
+        "list": "Return the intervals that remain, sorted by start, as one flat list: start, end, start, end, and so "
+        "on.",
     }[which]
-    joined = "touch or overlap" if gap == 0 else f"overlap or have a gap of at most {gap} between them"
+    condition = "touch or overlap" if gap == 0 else f"overlap or have a gap of at most {gap} between them"
     last = {
         "count": "return len(merged)",
         "length": "return sum(end - start for start, end in merged)",
@@ -198,9 +195,8 @@ def intervals(rng: Random) -> Program:
     }[which]
     return Program(
         takes=(("spans", "a list of [start, end] with start < end, in any order"),),
-        task=f"Join all intervals that {joined} into one from the smallest start to the largest end, until no two are "
-        "left "
-        f"that do. {ask}",
+        task=f"Merge all intervals that {condition} into one from the smallest start to the largest end, until no two "
+        f"such intervals are left. {result}",
         code=(
             "merged = []",
             "for start, end in sorted(spans):",
@@ -232,11 +228,9 @@ def brackets(rng: Random) -> Program:
     pairs = ", ".join(f"{kind[0]} with {kind[1]}" for kind in kinds)
     return Program(
         takes=(("text", "a string"),),
-        task=f"The string has brackets, which belong together like this: {pairs}; all other characters are to be "
-        "ignored. "
-        f"Return how deep the brackets are nested at most (0 if there are none), or {wrong} if they are not balanced: "
-        "a "
-        "closing bracket without its partner, the wrong partner, or a bracket that stays open.",
+        task=f"The string contains brackets, which match like this: {pairs}; ignore all other characters. Return the "
+        f"maximum nesting depth of the brackets (0 if there are none), or {wrong} if they are not balanced: a closing "
+        "bracket without an opening one, a mismatched pair, or a bracket that is never closed.",
         code=(
             f"partner = {dict(zip(closers, openers, strict=True))}",
             "stack = []",
@@ -269,9 +263,8 @@ def word_counts(rng: Random) -> Program:
         (
             (
                 (
-                    "Return the word that occurs most often; of several, the one that comes first alphabetically; for "
-                    "an "
-                    "empty list, an empty string."
+                    "Return the word that occurs most often, or the alphabetically first one if there is a tie; for an "
+                    "empty list, return an empty string."
                 ),
                 "text",
                 ('best = ""', "for w in sorted(counts):", "    if not best or counts[w] > counts[best]:",
@@ -284,16 +277,16 @@ def word_counts(rng: Random) -> Program:
             ),
             (
                 (
-                    "Return a string with each different word followed by the number of its occurrences, such as "
-                    "`ab3 c1`, with single spaces in between, sorted by this number, the highest first, and "
-                    "alphabetically where it is the same."
+                    "Return a string with each distinct word followed by the number of its occurrences, such as "
+                    "`ab3 c1`, separated by single spaces, sorted by this number, the highest first, and "
+                    "alphabetically if it is the same."
                 ),
                 "text",
                 ('return " ".join(w + str(counts[w]) for w in sorted(counts, key=lambda w: (-counts[w], w)))',),
             ),
             (
-                (f"Return how many letters the words that occur fewer than {k} times have; count every occurrence of "
-                "them."),
+                (f"Return the total number of letters of all words that occur fewer than {k} times; count every "
+                "occurrence."),
                 "number",
                 ("total = 0", "for w in counts:", f"    if counts[w] < {k}:", "        total += len(w) * counts[w]",
                  "return total"),
@@ -314,11 +307,11 @@ def calculator(rng: Random) -> Program:
     signs = rng.sample(("+", "-", "*", "max", "min"), rng.randint(3, 4))
     does = {"+": "a + b", "-": "a - b", "*": "a * b", "max": "max(a, b)", "min": "min(a, b)"}
     says = {
-        "+": "the sum",
+        "+": "their sum",
         "-": "the first minus the second",
-        "*": "the product",
-        "max": "the larger",
-        "min": "the smaller",
+        "*": "their product",
+        "max": "the larger one",
+        "min": "the smaller one",
     }
 
     def tokens(depth: int) -> list[str]:
@@ -328,19 +321,16 @@ def calculator(rng: Random) -> Program:
 
     inputs: list[Any] = [("7",), (f"3 4 {signs[0]}",), (f"9 2 {signs[1]}",), (f"5 8 {signs[2]}",)]
     inputs += [(" ".join(tokens(rng.randint(1, 3))),) for _ in range(COUNT - 4)]
-    meanings = "; ".join(f"`{sign}` puts {says[sign]}" for sign in signs)
+    meanings = "; ".join(f"`{sign}` pushes {says[sign]}" for sign in signs)
     branches: list[str] = []
     for i, sign in enumerate(signs):
         branches += [f"        {'if' if i == 0 else 'elif'} token == {sign!r}:", f"            result = {does[sign]}"]
     return Program(
-        takes=(("program", "a string of tokens with single spaces between them"),),
-        task="Work through the tokens from left to right with a stack. A number is put on the stack. Any other token "
-        "takes "
-        "the top two numbers off it, where the lower one of them is the first, and puts a result on the stack: "
-        f"{meanings}. "
-        f"Each result is replaced by its remainder (from 0 up) when divided by {modulus} before it is put on the "
-        "stack. "
-        "Return the number that is left; the program is always valid and leaves exactly one.",
+        takes=(("program", "a string of tokens separated by single spaces"),),
+        task="Process the tokens from left to right with a stack. A number is pushed onto the stack. Any other token "
+        f"pops the top two numbers, of which the lower one is the first, and pushes a result: {meanings}. Each result "
+        f"is replaced by its remainder (0 to {modulus - 1}) when divided by {modulus} before it is pushed. Return the "
+        "number that is left; the program is always valid and leaves exactly one.",
         code=(
             "stack = []",
             "for token in program.split():",

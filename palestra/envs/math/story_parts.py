@@ -1,4 +1,4 @@
-"""What stories are told with: people, things, counted nouns, and sentences that do not matter."""
+"""Vocabulary and helpers of the word problems: people, things, counted nouns and distracting sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL_THINGS = (
     *("marbles", "stickers", "shells", "stamps", "beads", "buttons", "postcards", "pencils", "pebbles", "badges"),
     *("acorns", "coins", "comics", "feathers", "tokens", "balloons", "crayons", "walnuts", "chestnuts", "ribbons"),
 )
-GOODS = (  # what a shop sells, one and several
+GOODS = (  # goods of a shop, singular and plural
     *(("a notebook", "notebooks"), ("a lamp", "lamps"), ("a mug", "mugs"), ("a scarf", "scarves"), ("a pen", "pens")),
     *(("a towel", "towels"), ("a bowl", "bowls"), ("a kite", "kites"), ("a puzzle", "puzzles"), ("a plant", "plants")),
     *(("an umbrella", "umbrellas"), ("a candle", "candles"), ("a ball", "balls"), ("a brush", "brushes")),
@@ -23,7 +23,7 @@ GOODS = (  # what a shop sells, one and several
 FRACTIONS = {"half": Fraction(1, 2), "a third": Fraction(1, 3), "a quarter": Fraction(1, 4), "a fifth": Fraction(1, 5)}
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
-_ASIDES = (
+_DISTRACTORS = (
     "It is {n} degrees outside.",
     "The nearest bakery is {n} minutes away on foot.",
     "{name} lives next door, at number {n}.",
@@ -38,7 +38,7 @@ _ASIDES = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
     kind: str
-    sentences: list[str]  # in the order in which they are told
+    sentences: list[str]
     question: str
     answer: Fraction
 
@@ -50,25 +50,25 @@ class Person:
 
 
 def people(rng: Random, count: int) -> list[Person]:
-    return [Person(*drawn) for drawn in rng.sample(PEOPLE, count)]
+    return [Person(*person) for person in rng.sample(PEOPLE, count)]
 
 
 def counted(number: int, plural: str, singular: str | None = None) -> str:
-    """`1 marble`, `3 marbles`."""
+    """Return a number with its noun: `1 marble`, `3 marbles`."""
     return f"{number} {(singular or plural.removesuffix('s')) if number == 1 else plural}"
 
 
-def listed(parts: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+def joined(parts: Sequence[str]) -> str:
+    """Join words: `a`, `a and b`, `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def asides(rng: Random, count: int, told: Sequence[str]) -> list[str]:
-    """Sentences with numbers that have no bearing on a story, about people who are not in it."""
-    text = " ".join(told)
+def distracting_sentences(rng: Random, count: int, sentences: Sequence[str]) -> list[str]:
+    """Draw sentences with numbers that are irrelevant to a story, about people who are not in it."""
+    text = " ".join(sentences)
     others = [name for name, _ in PEOPLE if name not in text]
     names = rng.sample(others, count)
     return [
         form.format(n=rng.randint(3, 40), name=name)
-        for form, name in zip(rng.sample(_ASIDES, count), names, strict=True)
+        for form, name in zip(rng.sample(_DISTRACTORS, count), names, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Data sets in the schemas that the hub's have, written by the tests."""
+"""Test data sets with the schemas of the data sets on the Hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 
 
 def math_rows(count: int = 12) -> list[dict[str, Any]]:
-    """axon-rl's columns for mathematics."""
+    """Rows with the columns of axon-rl's math data sets."""
     return [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(count)]
 
 
@@ -37,7 +37,7 @@ def png(colour: str) -> bytes:
 
 
 def geometry() -> datasets.Dataset:
-    """axon-rl/geometry3k: a list of pictures a row, as the feature that `datasets` has for them."""
+    """A data set like axon-rl/geometry3k: each row has a list of images, stored as an image feature."""
     rows = {
         "problem": ["<image>Find x.", "Find y of the figure <image>, as drawn in <image>."],
         "answer": ["3", "\\sqrt{2}"],
@@ -54,15 +54,15 @@ def geometry() -> datasets.Dataset:
 
 
 def as_cached(cache: Path, dataset_id: str, rows: list[dict[str, Any]], split: str = "train") -> None:
-    """Put rows where `datasets` leaves a data set that it has downloaded."""
+    """Write rows to the cache as if `datasets` had downloaded them."""
     owner, name = dataset_id.split("/")
     lower = name.lower()
     folder = cache / f"{owner}___{lower}" / "default" / "0.0.0" / "0123456789abcdef"
-    made = datasets.Dataset.from_list(rows)
-    made.save_to_disk(str(folder / "saved"))
+    dataset = datasets.Dataset.from_list(rows)
+    dataset.save_to_disk(str(folder / "saved"))
     (next((folder / "saved").glob("*.arrow"))).rename(folder / f"{lower}-{split}.arrow")
     info = datasets.DatasetInfo(
-        features=made.features,
+        features=dataset.features,
         dataset_name=lower,
         config_name="default",
         version="0.0.0",
