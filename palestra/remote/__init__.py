@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from palestra.remote.agentgym import AgentGymEnv, make_agentgym
+from palestra.remote.agentgym import AgentGymEnv
 from palestra.remote.client import RemoteEnv
 from palestra.remote.make import make_remote
-from palestra.remote.openenv import OpenEnvEnv, make_openenv
+from palestra.remote.openenv import OpenEnvEnv
 
-__all__ = ["AgentGymEnv", "OpenEnvEnv", "RemoteEnv", "make_agentgym", "make_openenv", "make_remote"]
+__all__ = ["AgentGymEnv", "OpenEnvEnv", "RemoteEnv", "make_remote"]

@@ -1,4 +1,4 @@
-"""What environments on other projects' servers share: who may step when, no copies, and how an episode ends."""
+"""Base of environments on servers of other projects: episode state, truncation, no forks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.types import Step
 
 
-class ForeignEnv(Env):
-    """An environment elsewhere. What goes wrong on the way is an EnvFailed, never a reward; `reset` then begins anew.
+class AdapterEnv(Env):
+    """Environment on the server of another project.
 
-    `max_turns` truncates an episode that the server would let go on.
+    Failures of the server or the network raise EnvFailed and are never a reward; the next `reset` starts over.
+    `max_turns` truncates episodes that the server would continue.
     """
 
     reward_range = (float("-inf"), float("inf"))
 
     def __init__(self, *, max_turns: int | None) -> None:
         if max_turns is not None and (isinstance(max_turns, bool) or max_turns < 1):
-            raise BadValue(f"max_turns is a whole number from 1 up, or None, got {max_turns!r}")
+            raise BadValue(f"max_turns must be a positive integer or None, got {max_turns!r}")
         self.max_turns = max_turns
         self._state = "reset"  # or "running", "over", "failed"
         self._turn = 0
@@ -29,42 +30,44 @@ class ForeignEnv(Env):
         if self._state == "over":
             raise EpisodeOver("this episode is over; call reset() for the next one")
         if self._state != "running":
-            why = "what it ran on failed" if self._state == "failed" else "none has begun"
-            raise ResetNeeded(f"there is no running episode: {why}; call reset()")
+            reason = "its server failed" if self._state == "failed" else "none was started"
+            raise ResetNeeded(f"there is no running episode: {reason}; call reset()")
         if not isinstance(action, str):
-            raise BadValue(f"an action is a string, got {type(action).__name__}")
+            raise BadValue(f"an action must be a string, got {type(action).__name__}")
 
-    def _begun(self) -> None:
+    def _started(self) -> None:
         self._state = "running"
         self._turn = 0
         self._total = 0.0
 
-    def _stepped(self, text: Any, reward: float, done: bool, info: dict[str, Any], *, cut: bool = False) -> Step:
-        """`cut`: the server says that it was cut short."""
+    def _step_result(
+        self, text: Any, reward: float, done: bool, info: dict[str, Any], *, truncated: bool = False
+    ) -> Step:
+        """Return the result of a step; `truncated`: the server reports that it cut the episode short."""
         self._turn += 1
         self._total += reward
         horizon = not done and self.max_turns is not None and self._turn >= self.max_turns
         info = {"turn": self._turn, **info}
         if done or horizon:
             self._state = "over"
-            solved = done and not cut and self._total >= 1 - 1e-9
+            solved = done and not truncated and self._total >= 1 - 1e-9
             info.setdefault("success", solved)
-            info.setdefault("ending", "horizon" if horizon or cut else "solved" if info["success"] else "lost")
-        return Step(text, reward, done and not cut, horizon or (done and cut), info)
+            info.setdefault("ending", "horizon" if horizon or truncated else "solved" if info["success"] else "lost")
+        return Step(text, reward, done and not truncated, horizon or (done and truncated), info)
 
     def __repr__(self) -> str:
         args, kwargs = self._call
         shown = [repr(arg) for arg in args] + [f"{name}={value!r}" for name, value in kwargs.items() if name != "token"]
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def _no_copies(self) -> NoReturn:
-        raise BadValue(f"an episode on another project's server cannot be copied; {type(self).__name__} has no fork")
+    def _refuse_copy(self) -> NoReturn:
+        raise BadValue(f"{type(self).__name__} cannot be forked: its server does not copy episodes")
 
     def fork(self) -> Self:
-        self._no_copies()
+        self._refuse_copy()
 
     def _copy(self, memo: dict[int, Any]) -> Self:  # noqa: ARG002
-        self._no_copies()
+        self._refuse_copy()
 
     def snapshot(self) -> bytes:
-        self._no_copies()
+        self._refuse_copy()

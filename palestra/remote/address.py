@@ -1,4 +1,4 @@
-"""`http://host:8100/game:Wordle-v0-hard` -> the server and the environment on it."""
+"""Parse the URL of an environment on a Palestra server, such as `http://host:8100/game:Wordle-v0-hard`."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ SCHEMES = ("http", "https")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """An environment on a server."""
+    """A server and the id of an environment on it."""
 
-    base: str  # "http://localhost:8100", with whatever path leads to the server
+    base: str  # "http://localhost:8100", with the path of the server if it has one
     env: str
 
     @property
     def socket(self) -> str:
+        """URL of the server's WebSocket."""
         return f"ws{self.base.removeprefix('http')}/v1/ws"
 
 
 def parse(url: str) -> Address:
-    """The parts of an address; BadValue says how one reads."""
+    """Return the parts of a URL; BadValue if it is not the URL of an environment."""
     try:
         parts = urlsplit(url)
         netloc, port = parts.netloc, parts.port
     except ValueError as err:
-        raise BadValue(f"{url!r} is no address: {err}") from err
+        raise BadValue(f"{url!r} is not a valid URL: {err}") from err
     path, _, env = parts.path.rpartition("/")
     env = unquote(env)
     if parts.scheme not in SCHEMES or not netloc or port == 0 or ":" not in env or parts.query or parts.fragment:
-        raise BadValue(f"an environment on a server reads http://HOST:PORT/FAMILY:NAME, got {url!r}")
+        raise BadValue(f"the URL of an environment must be http://HOST:PORT/FAMILY:NAME, got {url!r}")
     if "@" in netloc:
-        raise BadValue("a token is no part of the address; give it as token=..., or in PALESTRA_TOKEN")
+        raise BadValue("the URL must not contain a token; pass token=... or set PALESTRA_TOKEN")
     return Address(base=f"{parts.scheme}://{netloc}{path}", env=env)
 
 
-def token_of(given: str | None) -> str | None:
-    """The token to show: what was given, or the one in the environment."""
-    return given or os.environ.get("PALESTRA_TOKEN") or None
+def resolve_token(token: str | None) -> str | None:
+    """Return `token`, or the value of PALESTRA_TOKEN if it is None."""
+    return token or os.environ.get("PALESTRA_TOKEN") or None

@@ -1,48 +1,52 @@
-"""RemoteEnv: an environment on a server as an Env like any other."""
+"""RemoteEnv: an environment on a Palestra server as an Env."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, EnvFailed, PalestraError, SessionLost
 from palestra.remote import protocol
-from palestra.remote.address import Address, parse, token_of
-from palestra.remote.errors import NoAnswer
-from palestra.remote.http_transport import PlainLine
+from palestra.remote.address import Address, parse, resolve_token
+from palestra.remote.errors import NoResponse
+from palestra.remote.http_transport import HttpTransport
 from palestra.remote.protocol import SingleRequest
-from palestra.remote.socket_transport import line_to
+from palestra.remote.socket_transport import shared_socket
 from palestra.seeding import check_seed
 from palestra.spec import EnvSpec
 from palestra.types import Step
+from palestra.workers.env_runner import PlayerRngProxy
 
-NOT_OURS = frozenset({"worker", "expired", "stopped", "unknown"})  # ends that this session's own call did not cause
+RECOVERABLE = frozenset({"worker", "expired", "stopped", "unknown"})  # causes other than this session's own calls
 T = TypeVar("T")
-Talk: TypeAlias = Generator[SingleRequest, dict[str, Any], T]
+Exchange: TypeAlias = Generator[SingleRequest, dict[str, Any], T]  # yields requests, receives results, returns a T
 
 
-class Asked(Protocol):
-    """A way to a server."""
+class Transport(Protocol):
+    """Connection to a server."""
 
-    where: str
+    server: str
 
-    def call(self, ask: SingleRequest, timeout: float) -> dict[str, Any]: ...
+    def call(self, request: SingleRequest, timeout: float) -> dict[str, Any]: ...
 
-    async def acall(self, ask: SingleRequest, timeout: float) -> dict[str, Any]: ...
+    async def acall(self, request: SingleRequest, timeout: float) -> dict[str, Any]: ...
+
+    def close_session(self, session: str) -> None: ...
 
 
 class RemoteEnv(Env):
-    """The environment at an address, in a session of its own.
+    """The environment at a URL, in a separate session on its server.
 
-    `recover="replay"`: where the session is lost through no fault of its own (its worker or its server died, its lease
-    ran out), a new one plays the same seed and actions, and goes on if that leads to the same observation; otherwise
-    SessionLost is raised. `recovered` counts those.
+    With `recover="replay"`, a session that was lost because its worker or server died or its lease expired is replaced
+    by a new one that replays the seed and actions; if that gives another observation, SessionLost is raised.
+    `recovered` counts the replaced sessions.
     """
 
-    shared = Env.shared | {"_line", "_address", "_finalizer"}
+    shared = Env.shared | {"_transport", "_address", "_finalizer"}
 
     def __init__(
         self,
@@ -56,221 +60,236 @@ class RemoteEnv(Env):
         lease: float | None = None,
         transport: Literal["socket", "http"] = "socket",
     ) -> None:
-        """`timeout`: seconds for one call. `patience`: seconds for a server that does not answer, or is full."""
+        """Open a session on the server.
+
+        Args:
+            url: `http://HOST:PORT/FAMILY:NAME`.
+            kwargs: Keywords of the environment.
+            token: Token of the server (default: the variable PALESTRA_TOKEN).
+            recover: "replay" replaces lost sessions, see above.
+            timeout: Seconds per call.
+            patience: Seconds to retry while the server does not respond or is at capacity.
+            lease: Seconds without use after which the server closes the session (default: the server's).
+            transport: "socket" shares one WebSocket per server; "http" is for networks that block WebSockets.
+        """
         if recover not in (None, "replay"):
-            raise BadValue(f"recover is 'replay' or None, got {recover!r}")
+            raise BadValue(f"recover must be 'replay' or None, got {recover!r}")
         if transport not in ("socket", "http"):
-            raise BadValue(f"transport is 'socket' or 'http', got {transport!r}")
+            raise BadValue(f"transport must be 'socket' or 'http', got {transport!r}")
         self._address: Address = parse(url)
         self._kwargs = dict(kwargs or {})
         self._recover = recover
         self._timeout = timeout
         self._lease = lease
-        self._line = way_to(self._address, token, patience, transport)
+        self._transport = open_transport(self._address, token, patience, transport)
         self._session = ""
         self._seq = 0
-        self._begun: tuple[int | None, dict[str, Any] | None] | None = None  # how the running episode began
+        self._start: tuple[int | None, dict[str, Any] | None] | None = None  # seed and options of the episode
         self._actions: list[str] = []
-        self._last: Any = None  # the observation after them
+        self._last: Any = None  # the observation after these actions
         self._closed = False
         self.recovered = 0
         self._finalizer: weakref.finalize[Any, Any] | None = None
-        self._do(self._open())
+        self._run(self._open())
 
-    # Talks with the server: generators that yield what is asked and get what is answered, for both kinds of caller.
+    # Exchanges with the server are generators, which sync and async callers share.
 
-    def _do(self, talk: Talk[T]) -> T:
+    def _run(self, exchange: Exchange[T]) -> T:
         try:
-            ask = next(talk)
+            request = next(exchange)
             while True:
                 try:
-                    told = self._line.call(ask, self._timeout)
+                    result = self._transport.call(request, self._timeout)
                 except PalestraError as err:
-                    ask = talk.throw(err)
+                    request = exchange.throw(err)
                 else:
-                    ask = talk.send(told)
+                    request = exchange.send(result)
         except StopIteration as end:
-            result: T = end.value
-            return result
+            value: T = end.value
+            return value
 
-    async def _ado(self, talk: Talk[T]) -> T:
+    async def _arun(self, exchange: Exchange[T]) -> T:
         try:
-            ask = next(talk)
+            request = next(exchange)
             while True:
                 try:
-                    told = await self._line.acall(ask, self._timeout)
+                    result = await self._transport.acall(request, self._timeout)
                 except PalestraError as err:
-                    ask = talk.throw(err)
+                    request = exchange.throw(err)
                 else:
-                    ask = talk.send(told)
+                    request = exchange.send(result)
         except StopIteration as end:
-            result: T = end.value
-            return result
+            value: T = end.value
+            return value
 
-    def _open(self) -> Talk[None]:
-        made = yield protocol.Create(env=self._address.env, kwargs=self._kwargs, lease=self._lease)
-        self._opened(made)
+    def _open(self) -> Exchange[None]:
+        result = yield protocol.Create(env=self._address.env, kwargs=self._kwargs, lease=self._lease)
+        self._use_session(result)
 
-    def _opened(self, made: dict[str, Any]) -> None:
+    def _use_session(self, result: dict[str, Any]) -> None:
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._session, self._seq = made["session"], 0
-        self._finalizer = weakref.finalize(self, _hang_up, self._line, self._session)
-        if "spec" in made:
-            low, high = made["reward_range"]
+        self._session, self._seq = result["session"], 0
+        self._finalizer = weakref.finalize(self, _close_session, self._transport, self._session)
+        if "spec" in result:
+            low, high = result["reward_range"]
             bounds = (float("-inf") if low is None else low, float("inf") if high is None else high)
-            self.max_turns = made["max_turns"]
+            self.max_turns = result["max_turns"]
             self.reward_range = bounds
-            self.expert_peeks = made["expert_peeks"]
-            self.spec = EnvSpec(**{**made["spec"], "reward_range": bounds})
+            self.expert_peeks = result["expert_peeks"]
+            self.spec = EnvSpec(**{**result["spec"], "reward_range": bounds})
 
-    def _counted(self, ask: protocol.Reset | protocol.Step | protocol.Fork) -> Talk[dict[str, Any]]:
-        """A call with a number: its own, and the next one counts from what the server says."""
-        ask.session, ask.seq = self._session, self._seq
+    def _numbered(self, request: protocol.Reset | protocol.Step | protocol.Fork) -> Exchange[dict[str, Any]]:
+        """Send a request with the next sequence number, and count on from the number in the response."""
+        request.session, request.seq = self._session, self._seq
         try:
-            told: dict[str, Any] = yield ask
-        except NoAnswer:
-            self._abandon()  # nobody knows whether it was carried out
+            result: dict[str, Any] = yield request
+        except NoResponse:
+            self._abandon_session()  # unknown whether it was carried out
             raise
         except PalestraError as err:
-            counted = getattr(err, "seq", None)
-            if counted is not None:
-                self._seq = counted + 1
+            seq = getattr(err, "seq", None)
+            if seq is not None:
+                self._seq = seq + 1
             raise
-        if told.get("seq") != ask.seq:
-            self._abandon()
-            raise NoAnswer(f"call {ask.seq} was answered as call {told.get('seq')}: something between mixes up answers")
-        self._seq = told["seq"] + 1
-        return told
+        if result.get("seq") != request.seq:
+            self._abandon_session()
+            raise NoResponse(
+                f"call {request.seq} got the response of call {result.get('seq')}: a proxy mixes up responses"
+            )
+        self._seq = result["seq"] + 1
+        return result
 
-    def _abandon(self) -> None:
+    def _abandon_session(self) -> None:
         self._session = ""
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None
 
-    def _lost(self, lost: SessionLost) -> None:
-        """Raise it, unless a new session may take its place; the next reset opens one in any case."""
-        self._abandon()
-        if self._recover is None or lost.cause not in NOT_OURS:
+    def _on_lost(self, lost: SessionLost) -> None:
+        """Raise the error, unless a new session may replace the lost one; the next reset opens one in any case."""
+        self._abandon_session()
+        if self._recover is None or lost.cause not in RECOVERABLE:
             raise lost
         self.recovered += 1
 
-    # An episode.
+    # Episode.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        return self._do(self._reset(seed, options))
+        return self._run(self._reset(seed, options))
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        return await self._ado(self._reset(seed, options))
+        return await self._arun(self._reset(seed, options))
 
-    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> Talk[Reset]:
+    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> Exchange[Reset]:
         self._check_open()
         if seed is not None:
             seed = check_seed(seed)
-        elif self._begun is None:
-            seed = self._first_seed  # what `make(..., seed=)` was given
+        elif self._start is None:
+            seed = self._first_seed  # from `make(..., seed=)`
         if not self._session:
             yield from self._open()
         try:
-            told = yield from self._counted(protocol.Reset(seed=seed, options=options))
+            result = yield from self._numbered(protocol.Reset(seed=seed, options=options))
         except SessionLost as lost:
-            self._lost(lost)
+            self._on_lost(lost)
             yield from self._open()
-            told = yield from self._counted(protocol.Reset(seed=seed, options=options))
-        info = told["info"]
+            result = yield from self._numbered(protocol.Reset(seed=seed, options=options))
+        info = result["info"]
         self.seed = info.get("seed", 0)
-        self._begun = (info.get("seed"), options)
+        self._start = (info.get("seed"), options)
         self._actions = []
-        self._last = told["observation"]
-        return told["observation"], info
+        self._last = result["observation"]
+        return result["observation"], info
 
     def step(self, action: str) -> Step:
-        return self._do(self._step(action))
+        return self._run(self._step(action))
 
     async def astep(self, action: str) -> Step:
-        return await self._ado(self._step(action))
+        return await self._arun(self._step(action))
 
-    def _step(self, action: str) -> Talk[Step]:
+    def _step(self, action: str) -> Exchange[Step]:
         self._check_open()
         if not isinstance(action, str):
-            raise BadValue(f"an action is a string, got {type(action).__name__}")
+            raise BadValue(f"an action must be a string, got {type(action).__name__}")
         if not action.isascii():
-            action = action.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
+            action = action.encode("utf-8", "replace").decode()  # unpaired surrogates cannot be encoded
         try:
             if not self._session:
-                raise SessionLost("the session is lost; reset() begins another")
-            told = yield from self._counted(protocol.Step(action=action))
+                raise SessionLost("the session is lost; call reset() to open another")
+            result = yield from self._numbered(protocol.Step(action=action))
         except SessionLost as lost:
-            self._lost(lost)
+            self._on_lost(lost)
             yield from self._open()
             yield from self._replay()
-            told = yield from self._counted(protocol.Step(action=action))
+            result = yield from self._numbered(protocol.Step(action=action))
         self._actions.append(action)
-        self._last = told["observation"]
-        return Step(told["observation"], told["reward"], told["terminated"], told["truncated"], told["info"])
+        self._last = result["observation"]
+        return Step(result["observation"], result["reward"], result["terminated"], result["truncated"], result["info"])
 
-    def _replay(self) -> Talk[None]:
-        """Play the running episode up to where it was."""
-        seed, options = self._begun or (None, None)
+    def _replay(self) -> Exchange[None]:
+        """Repeat the running episode up to its last action."""
+        seed, options = self._start or (None, None)
         if seed is None:
-            raise SessionLost("the session was lost before an episode began")
-        again = protocol.Reset(seed=seed, options=options, actions=list(self._actions))
-        told = yield from self._counted(again)
-        if told["observation"] != self._last:
-            raise SessionLost("the session was lost, and its seed and actions led elsewhere when played again")
+            raise SessionLost("the session was lost before an episode was started")
+        result = yield from self._numbered(protocol.Reset(seed=seed, options=options, actions=list(self._actions)))
+        if result["observation"] != self._last:
+            raise SessionLost("the session was lost, and replaying its seed and actions gave another observation")
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EnvFailed("this environment is closed; make another")
+            raise EnvFailed("this environment is closed; create another with palestra.make")
 
     def fork(self) -> Self:
         self._check_open()
-        made = self._do(self._counted(protocol.Fork()))
-        twin = super().fork()
-        twin._finalizer = None
-        twin._opened(made)
-        return twin
+        result = self._run(self._numbered(protocol.Fork()))
+        fork = super().fork()
+        fork._finalizer = None
+        fork._use_session(result)
+        return fork
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"call": self._call, "begun": self._begun, "actions": self._actions, "last": self._last}
+        return {"call": self._call, "start": self._start, "actions": self._actions, "last": self._last}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Another session, played up to where the first one was."""
+        """Open another session and replay the episode in it."""
         args, kwargs = self._call = state["call"]
         self.__init__(*args, **kwargs)  # type: ignore[misc]
-        self._begun, self._actions, self._last = state["begun"], state["actions"], state["last"]
-        if self._begun is not None:
-            self.seed = self._begun[0] or 0
-            self._do(self._replay())
+        self._start, self._actions, self._last = state["start"], state["actions"], state["last"]
+        if self._start is not None:
+            self.seed = self._start[0] or 0
+            self._run(self._replay())
 
-    # Its players, and looks at it.
+    # Players and views of the env.
 
     def sample_random_action(self) -> str:
-        return str(self._advice("random"))
+        return str(self._suggest_action("random"))
 
     def expert_action(self) -> str | None:
-        return self._advice("expert")
+        return self._suggest_action("expert")
 
     def example_action(self) -> str:
-        return str(self._advice("example"))
+        return str(self._suggest_action("example"))
 
-    def _advice(self, player: str, seed: int | None = None) -> str | None:
+    def _suggest_action(self, player: str, seed: int | None = None) -> str | None:
         self._check_open()
-        ask = protocol.SuggestAction(session=self._session, player=player, seed=seed)
-        action: str | None = self._line.call(ask, self._timeout)["action"]
+        request = protocol.SuggestAction(session=self._session, player=player, seed=seed)
+        action: str | None = self._transport.call(request, self._timeout)["action"]
         return action
 
     def render(self, mode: str = "text") -> str | bytes | None:
         self._check_open()
-        ask = protocol.Render(session=self._session, mode=mode)
-        seen: str | bytes | None = self._line.call(ask, self._timeout)["render"]
-        return seen
+        request = protocol.Render(session=self._session, mode=mode)
+        view: str | bytes | None = self._transport.call(request, self._timeout)["render"]
+        return view
 
     @property
     def player_rng(self) -> Random:
-        """Seeding it seeds the player on the server, which is the one that draws."""
-        return _FarPlayer(lambda seed: self._advice("random", seed))
+        """Proxy whose `seed` seeds the random player on the server."""
+        return PlayerRngProxy(self._seed_player)
+
+    def _seed_player(self, seed: Any) -> None:
+        self._suggest_action("random", int(seed) if isinstance(seed, int) else Random(seed).getrandbits(62))
 
     def close(self) -> None:
         if not self._closed:
@@ -279,41 +298,19 @@ class RemoteEnv(Env):
                 self._finalizer()
 
     async def aclose(self) -> None:
-        self.close()  # waits for nobody
+        self.close()  # does not block on a socket
 
     def __repr__(self) -> str:
         return f"<RemoteEnv {self._address.env} at {self._address.base}>"
 
 
-def way_to(address: Address, token: str | None, patience: float, transport: str) -> Asked:
-    """The shared socket to a server, or plain HTTP."""
+def open_transport(address: Address, token: str | None, patience: float, transport: str) -> Transport:
+    """Return the shared socket to a server, or a plain HTTP transport."""
     if transport == "http":
-        return PlainLine(address.base, token_of(token), patience)
-    return line_to(address.socket, address.base, token_of(token), patience)
+        return HttpTransport(address.base, resolve_token(token), patience)
+    return shared_socket(address.socket, address.base, resolve_token(token), patience)
 
 
-def _hang_up(line: Any, session: str) -> None:
-    """Close a session; nobody waits for the answer on a socket."""
-    ask = protocol.Close(session=session)
-    try:
-        if hasattr(line, "ask"):
-            line.ask(ask, lambda _: None, 10.0)
-        else:
-            line.call(ask, 2.0)
-    except Exception:  # noqa: BLE001  # its lease ends it
-        return
-
-
-class _FarPlayer(Random):
-    """Stands for a generator on the server."""
-
-    _tell: Callable[[int], Any] | None = None
-
-    def __init__(self, tell: Callable[[int], Any]) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def seed(self, a: Any = None, version: int = 2) -> None:
-        super().seed(a, version)
-        if self._tell is not None:
-            self._tell(int(a) if isinstance(a, int) else self.getrandbits(62))
+def _close_session(transport: Transport, session: str) -> None:
+    with suppress(Exception):  # its lease ends it
+        transport.close_session(session)

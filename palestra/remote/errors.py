@@ -1,4 +1,4 @@
-"""A server's error -> the exception it stands for here."""
+"""Convert error responses of a server into exceptions."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from palestra.errors import (
 )
 from palestra.remote.protocol import Fault
 
-BUSY = frozenset({"rate_limited", "quota", "capacity", "unavailable", "session_busy"})  # ask again, later
+BUSY = frozenset({"rate_limited", "quota", "capacity", "unavailable", "session_busy"})  # codes to retry later
 LOST = frozenset({"session_gone", "unknown_session"})
 
 
-class NoAnswer(EnvFailed):
-    """A request got no answer: whether it was carried out is not known."""
+class NoResponse(EnvFailed):
+    """A request got no response: it is unknown whether the server carried it out."""
 
 
-def error_of(fault: Fault, where: str) -> PalestraError:
-    """As this process would have raised it; `where` names the server in what is told.
+def error_from(fault: Fault, server: str) -> PalestraError:
+    """Return the exception that a local environment would have raised; `server` is named in its message.
 
-    Its `seq` is the number of the call, where the server counted it.
+    If the server counted the call, `seq` of the exception is its sequence number.
     """
-    error = _error_of(fault, where)
+    error = _error_from(fault, server)
     if isinstance(fault.seq, int):
         error.seq = fault.seq  # type: ignore[attr-defined]
     return error
 
 
-def _error_of(fault: Fault, where: str) -> PalestraError:
-    words = f"{fault.message} [{where}]"
+def _error_from(fault: Fault, server: str) -> PalestraError:
+    message = f"{fault.message} [{server}]"
     if fault.code == "episode_over":
         return EpisodeOver(fault.message)
     if fault.code == "reset_needed":
         return ResetNeeded(fault.message)
     if fault.code == "unknown_env":
-        return UnknownEnv(words)
+        return UnknownEnv(message)
     if fault.code in ("bad_value", "bad_request", "too_large"):
         kind = getattr(errors, fault.kind, BadValue) if fault.kind else BadValue
-        known = isinstance(kind, type) and issubclass(kind, UsageError)
-        return kind(words) if known else BadValue(words)
+        is_usage_error = isinstance(kind, type) and issubclass(kind, UsageError)
+        return kind(message) if is_usage_error else BadValue(message)
     if fault.code in ("unauthorized", "wrong_host"):
-        return BadValue(f"{words}: give the server's token as token=..., or in PALESTRA_TOKEN")
+        return BadValue(f"{message}: pass the server's token as token=..., or set PALESTRA_TOKEN")
     if fault.code in LOST:
-        lost = SessionLost(words)
+        lost = SessionLost(message)
         lost.cause = fault.cause or "unknown"
         return lost
-    failed = EnvFailed(f"{words} ({fault.code})")
+    failed = EnvFailed(f"{message} ({fault.code})")
     failed.boundary = fault.boundary or "env"
     return failed

@@ -1,4 +1,4 @@
-"""Addresses, as `palestra.make` and `palestra.make_vec` are given them."""
+"""Create the environment at a URL."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import inspect
 from typing import Any
 
 from palestra.core import Env
-from palestra.remote.agentgym import make_agentgym
+from palestra.remote.agentgym import AgentGymEnv
 from palestra.remote.client import RemoteEnv
-from palestra.remote.openenv import make_openenv
+from palestra.remote.openenv import OpenEnvEnv
 
 _OPTIONS = frozenset(inspect.signature(RemoteEnv.__init__).parameters) - {"self", "url", "kwargs"}
 
 
 def make_remote(url: str, /, **kwargs: Any) -> Env:
-    """The environment at `url`; keywords of RemoteEnv's (token, recover, timeout ...) are its own, the rest the env's.
+    """Return the environment at `url`.
 
-    `kwargs={...}` gives the env keywords of those names. `agentgym+http://...` and `openenv+http://...` are servers of
-    those projects (see `palestra.remote.agentgym and palestra.remote.openenv`).
+    Keywords of RemoteEnv (token, recover, timeout ...) configure the client; all others go to the environment on the
+    server, and `kwargs={...}` passes it keywords with those names. `agentgym+http://...` and `openenv+http://...` are
+    servers of those projects, see `AgentGymEnv` and `OpenEnvEnv`.
     """
     if url.startswith("agentgym+"):
-        return make_agentgym(url, **kwargs)
+        return AgentGymEnv(url, **kwargs)
     if url.startswith("openenv+"):
-        return make_openenv(url, **kwargs)
+        return OpenEnvEnv(url, **kwargs)
     options = {name: kwargs.pop(name) for name in _OPTIONS & kwargs.keys()}
-    own = {**kwargs.pop("kwargs", {}), **kwargs}
-    return RemoteEnv(url, kwargs=own, **options)
+    env_kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
+    return RemoteEnv(url, kwargs=env_kwargs, **options)

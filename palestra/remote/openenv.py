@@ -1,4 +1,4 @@
-"""`openenv+http://host:port` -> an environment on a server of OpenEnv's, or on one that speaks as they do."""
+"""Environments on an OpenEnv server, or on one with the same protocol: `openenv+http://host:port`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from urllib.parse import urlsplit
 from palestra.core import Reset
 from palestra.errors import BadValue, EnvFailed
 from palestra.optional import require
-from palestra.remote.adapter import ForeignEnv
-from palestra.remote.adapter_http import Wire, base_of
+from palestra.remote.adapter import AdapterEnv
+from palestra.remote.json_http import JsonHttpClient, base_url
 from palestra.types import Step
 
-LARGEST = 100 << 20  # bytes of a message, as in OpenEnv's client
+MAX_MESSAGE = 100 << 20  # bytes, as in OpenEnv's client
 ACTION_KEYS = ("action", "text", "message", "code", "command", "content", "query")
 TEXT_KEYS = ("text", "message", "content", "output", "prompt", "observation", "echoed_message", "result")
 
 
-def make_openenv(url: str, **kwargs: Any) -> OpenEnvEnv:
-    """The environment at `url`; keywords are OpenEnvEnv's."""
-    return OpenEnvEnv(url, **kwargs)
+class OpenEnvEnv(AdapterEnv):
+    """The environment of an OpenEnv server, over its WebSocket, in a separate session.
 
-
-class OpenEnvEnv(ForeignEnv):
-    """The environment of a server of OpenEnv's, over its socket, in a session of its own.
-
-    The text of an action goes into the field `action_key`; left out, the one field for text that the server's schema
-    has, or the first it has of action, text, message ... Where there is none, an action is a JSON object. The text of
-    an observation is its field `text_key`, or the first it has of text, message, content ...; else the whole of it, as
-    JSON. It is in `info["observation"]` in any case. An action that the server's schema refuses is answered, not an
-    error. Options of `reset` are passed on.
+    The action text is sent in the field `action_key`. By default that is the only text field of the server's action
+    schema, or the first of ACTION_KEYS that it has; without any, actions must be JSON objects. The observation text is
+    the field `text_key`, by default the first of TEXT_KEYS, otherwise the whole observation as JSON, which is also in
+    `info["observation"]`. An action that does not fit the schema gets an observation that says so. Options of `reset`
+    are passed to the server.
     """
 
     def __init__(
@@ -45,73 +40,73 @@ class OpenEnvEnv(ForeignEnv):
         token: str | None = None,
     ) -> None:
         super().__init__(max_turns=max_turns)
-        self._base = base_of(url, "openenv")
+        self._base = base_url(url, "openenv")
         self._token = token
         self._timeout = timeout
         self._text_key = text_key
         self._socket: Any = None
-        self._held = ExitStack()  # what leaves the socket
+        self._resources = ExitStack()  # closes the socket
         self._action_key = action_key or self._read_schema()
         self._connect()
 
-    # The episode.
+    # Episode.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         seed = self.start_episode(seed)
         data = {**(options or {}), "seed": seed}
-        reply = self._ask({"type": "reset", "data": data})
+        reply = self._request({"type": "reset", "data": data})
         if reply["type"] == "error":
-            words = str(reply["data"].get("message"))
+            message = str(reply["data"].get("message"))
             code = reply["data"].get("code")
-            self._give_up()
+            self._abandon()
             if code == "VALIDATION_ERROR":
-                raise BadValue(f"{self._base} refuses to begin: {words}")
-            raise EnvFailed(f"{self._base} cannot begin an episode ({code}): {words}")
+                raise BadValue(f"{self._base} rejects the reset: {message}")
+            raise EnvFailed(f"{self._base} cannot start an episode ({code}): {message}")
         observation = self._observation(reply)
-        self._begun()
+        self._started()
         return self._text(observation), {"seed": seed, "observation": observation}
 
     def step(self, action: str) -> Step:
         self._check_running(action)
         data = self._action(action)
         if data is None:
-            hint = "An action is a JSON object; nothing was done."
-            return self._stepped(hint, 0.0, False, {"invalid": "format"})
-        reply = self._ask({"type": "step", "data": data})
+            hint = "The action must be a JSON object. Nothing was done."
+            return self._step_result(hint, 0.0, False, {"invalid": "format"})
+        reply = self._request({"type": "step", "data": data})
         if reply["type"] == "error":
-            words, code = str(reply["data"].get("message")), reply["data"].get("code")
+            message, code = str(reply["data"].get("message")), reply["data"].get("code")
             if code == "VALIDATION_ERROR":
-                return self._stepped(f"That is no action here: {words}", 0.0, False, {"invalid": "format"})
-            self._give_up()
-            raise EnvFailed(f"{self._base} failed at a step ({code}): {words}")
+                return self._step_result(f"Invalid action: {message}", 0.0, False, {"invalid": "format"})
+            self._abandon()
+            raise EnvFailed(f"{self._base} failed in a step ({code}): {message}")
         observation = self._observation(reply)
         reward, done = reply["data"].get("reward"), reply["data"].get("done")
         if isinstance(reward, bool) or not isinstance(reward, int | float | None) or not isinstance(done, bool):
-            self._give_up()
-            raise EnvFailed(f"{self._base} answers with reward {reward!r} and done {done!r}")
-        more = observation.get("info")
-        info = dict(more) if isinstance(more, dict) else {}
+            self._abandon()
+            raise EnvFailed(f"{self._base} returned an invalid reward or done: {reward!r}, {done!r}")
+        extra = observation.get("info")
+        info = dict(extra) if isinstance(extra, dict) else {}
         info["observation"] = observation
-        cut = observation.get("truncated") is True
-        return self._stepped(self._text(observation), float(reward or 0.0), done, info, cut=cut)
+        truncated = observation.get("truncated") is True
+        return self._step_result(self._text(observation), float(reward or 0.0), done, info, truncated=truncated)
 
     def close(self) -> None:
         socket, self._socket = self._socket, None
         self._state = "reset"
         if socket is not None:
-            with suppress(Exception):  # whatever is wrong with it, it is left
+            with suppress(Exception):  # it may be broken already
                 socket.send('{"type": "close"}')
             with suppress(Exception):
-                self._held.close()
+                self._resources.close()
 
     def _action(self, text: str) -> dict[str, Any] | None:
         if self._action_key:
             return {self._action_key: text}
         try:
-            found = json.loads(text)
+            action = json.loads(text)
         except (ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        return action if isinstance(action, dict) else None
 
     def _text(self, observation: dict[str, Any]) -> str:
         keys = (self._text_key,) if self._text_key else TEXT_KEYS
@@ -120,15 +115,15 @@ class OpenEnvEnv(ForeignEnv):
                 return str(observation[key])
         return json.dumps(observation, ensure_ascii=False)
 
-    # The server.
+    # Server.
 
     def _read_schema(self) -> str:
-        """The field that an action's text goes into; "" where there is none."""
-        wire = Wire(self._base, self._token, self._timeout)
+        """Return the field for the action text; "" if the schema has none."""
+        http = JsonHttpClient(self._base, self._token, self._timeout)
         try:
-            schema = wire.ask("GET", "schema")
+            schema = http.request("GET", "schema")
         finally:
-            wire.close()
+            http.close()
         fields = schema.get("action", {}).get("properties", {}) if isinstance(schema, dict) else {}
         texts = [name for name, kind in fields.items() if isinstance(kind, dict) and kind.get("type") == "string"]
         if len(texts) == 1:
@@ -147,44 +142,46 @@ class OpenEnvEnv(ForeignEnv):
                 additional_headers=headers,
                 open_timeout=self._timeout,
                 close_timeout=1.0,
-                max_size=LARGEST,
+                max_size=MAX_MESSAGE,
                 proxy=None,
             )
-            self._socket = self._held.enter_context(opening)
-        except Exception as err:  # a status, a time-out, no server: the library has an error for each
+            self._socket = self._resources.enter_context(opening)
+        except Exception as err:  # an error status, a timeout, no server: the library has an exception for each
             status = getattr(getattr(err, "response", None), "status_code", None)
             if status in (401, 403, 421):
-                raise BadValue(f"{self._base} does not let us in ({status}); give its token as token=...") from err
+                raise BadValue(f"{self._base} denies access ({status}); pass its token as token=...") from err
             raise EnvFailed(f"{address} cannot be reached: {type(err).__name__}: {err}") from err
 
-    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a message; a socket that owes one is thrown away, and the reply with it."""
+    def _request(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and return the reply; a failure closes the socket, so that a late reply is dropped."""
         if self._socket is None:
             self._connect()
         try:
             self._socket.send(json.dumps(message))
             reply = json.loads(self._socket.recv(timeout=self._timeout))
         except TimeoutError as err:
-            self._give_up()
-            raise EnvFailed(f"{self._base} did not answer a {message['type']} within {self._timeout:g} s") from err
+            self._abandon()
+            raise EnvFailed(f"{self._base} did not reply to a {message['type']} within {self._timeout:g} s") from err
         except Exception as err:
-            self._give_up()
-            raise EnvFailed(f"{self._base} was lost at a {message['type']}: {type(err).__name__}: {err}") from err
+            self._abandon()
+            raise EnvFailed(
+                f"{self._base} broke the connection in a {message['type']}: {type(err).__name__}: {err}"
+            ) from err
         except BaseException:
-            self._give_up()
+            self._abandon()
             raise
         if not isinstance(reply, dict) or not isinstance(reply.get("data"), dict) or "type" not in reply:
-            self._give_up()
-            raise EnvFailed(f"{self._base} answers {str(reply)[:200]!r}")
+            self._abandon()
+            raise EnvFailed(f"{self._base} sent an invalid reply: {str(reply)[:200]!r}")
         return reply
 
     def _observation(self, reply: dict[str, Any]) -> dict[str, Any]:
         observation = reply["data"].get("observation")
         if reply["type"] != "observation" or not isinstance(observation, dict):
-            self._give_up()
-            raise EnvFailed(f"{self._base} answers {str(reply)[:200]!r}, which is no observation")
+            self._abandon()
+            raise EnvFailed(f"{self._base} sent {str(reply)[:200]!r} instead of an observation")
         return observation
 
-    def _give_up(self) -> None:
+    def _abandon(self) -> None:
         self.close()
         self._state = "failed"

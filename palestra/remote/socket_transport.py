@@ -1,7 +1,7 @@
-"""Line: one socket to one server, shared by all sessions of this process, kept open by a thread of its own.
+"""Requests over one WebSocket per server, shared by all sessions of this process and driven by a background thread.
 
-What is asked while a message is being sent travels in the next one, all together. When the socket breaks it is opened
-again, and whatever has no answer yet is asked again with the same id: the server carries nothing out twice.
+Requests that are made while a message is being sent travel together in the next one. When the socket breaks it is
+reopened, and requests without a response are sent again with the same id: the server carries out none twice.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from msgspec import UNSET, Struct, UnsetType
 
 from palestra.errors import EnvFailed, PalestraError
 from palestra.optional import require
-from palestra.remote.errors import BUSY, NoAnswer, error_of
+from palestra.remote import protocol
+from palestra.remote.errors import BUSY, NoResponse, error_from
 from palestra.remote.protocol import MSGPACK, Fault, Request, encoder
 
-Done: TypeAlias = Callable[[dict[str, Any] | PalestraError], None]
-LARGEST = 1 << 30  # bytes of a message that is taken
-MOST_AT_ONCE = 1_024  # requests in one message
-TICK = 0.25  # seconds between looks at the clock
+Callback: TypeAlias = Callable[[dict[str, Any] | PalestraError], None]  # receives the result or the error
+MAX_MESSAGE = 1 << 30  # bytes
+MAX_BATCH = 1_024  # requests per message
+CHECK_INTERVAL = 0.25  # seconds between checks of deadlines
 
 
-class Heard(Struct, kw_only=True):
-    """An answer as it comes."""
+class IncomingResponse(Struct, kw_only=True):
+    """A response, decoded."""
 
     id: str = ""
     status: int = 200
@@ -40,125 +41,125 @@ class Heard(Struct, kw_only=True):
     error: Fault | UnsetType = UNSET
 
 
-_read = msgspec.msgpack.Decoder(list[Heard] | Heard).decode
-_write = encoder(MSGPACK)
+_decode = msgspec.msgpack.Decoder(list[IncomingResponse] | IncomingResponse).decode
+_encode = encoder(MSGPACK)
 
 
-class Waiting:
-    """A request that has no answer yet."""
+class PendingRequest:
+    """A request without a response."""
 
-    __slots__ = ("ask", "done", "patient", "until")
+    __slots__ = ("callback", "deadline", "request", "retry_until")
 
-    def __init__(self, ask: Request, done: Done, timeout: float, patience: float) -> None:
-        self.ask = ask
-        self.done = done
-        self.until = monotonic() + timeout
-        self.patient = monotonic() + min(timeout, patience)  # with a server that is too busy
+    def __init__(self, request: Request, callback: Callback, timeout: float, patience: float) -> None:
+        self.request = request
+        self.callback = callback
+        self.deadline = monotonic() + timeout
+        self.retry_until = monotonic() + min(timeout, patience)  # while the server is busy
 
 
-class Engine:
-    """The thread and the socket. Everything but `ask` and `stop` happens in its loop."""
+class SocketThread:
+    """Background thread with an event loop and the socket. All methods but `send` and `stop` run in that loop."""
 
-    def __init__(self, address: str, where: str, token: str | None, patience: float) -> None:
+    def __init__(self, address: str, server: str, token: str | None, patience: float) -> None:
         self._address = address
-        self._where = where
+        self._server = server
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._patience = patience
         self._lock = threading.Lock()
-        self._outbox: list[Waiting] = []
-        self._waiting: dict[str, Waiting] = {}
-        self._names = count()
+        self._outbox: list[PendingRequest] = []
+        self._pending: dict[str, PendingRequest] = {}
+        self._ids = count()
         self._prefix = f"{os.getpid():x}-{os.urandom(6).hex()}-"
         self._socket: Any = None
-        self._opening: asyncio.Task[None] | None = None
-        self._posting = False
+        self._connecting: asyncio.Task[None] | None = None
+        self._sending = False
         self._stopped = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="palestra-line", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="palestra-remote", daemon=True)
         self._thread.start()
 
-    def ask(self, ask: Request, done: Done, timeout: float) -> None:
-        """From any thread; `done` is called in the loop's."""
-        waiting = Waiting(ask, done, timeout, self._patience)
+    def send(self, request: Request, callback: Callback, timeout: float) -> None:
+        """Send a request from any thread; `callback` is called in the background thread."""
+        pending = PendingRequest(request, callback, timeout, self._patience)
         with self._lock:
             if self._stopped:
-                raise EnvFailed(f"the line to {self._where} is closed")
-            ask.id = f"{self._prefix}{next(self._names):x}"
+                raise EnvFailed(f"the connection to {self._server} is closed")
+            request.id = f"{self._prefix}{next(self._ids):x}"
             first = not self._outbox
-            self._outbox.append(waiting)
+            self._outbox.append(pending)
         if first:
-            self._loop.call_soon_threadsafe(self._post)
+            self._loop.call_soon_threadsafe(self._flush)
 
     def stop(self) -> None:
         with self._lock:
             if self._stopped:
                 return
             self._stopped = True
-        with suppress(RuntimeError):  # the loop is gone
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._end)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=2.0)
 
     def _end(self) -> None:
         async def end() -> None:
-            if self._opening is not None:
-                self._opening.cancel()
-                await asyncio.gather(self._opening, return_exceptions=True)
+            if self._connecting is not None:
+                self._connecting.cancel()
+                await asyncio.gather(self._connecting, return_exceptions=True)
             socket, self._socket = self._socket, None
             if socket is not None:
                 with suppress(Exception):
                     async with asyncio.timeout(1.0):
                         await socket.close()
-                socket.transport.abort()  # where the other side does not answer to that
+                socket.transport.abort()  # in case the server does not complete the closing handshake
                 await asyncio.sleep(0.01)
             self._loop.stop()
 
-        self._closing = self._loop.create_task(end())
+        self._end_task = self._loop.create_task(end())
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.call_later(TICK, self._look)
+        self._loop.call_later(CHECK_INTERVAL, self._fail_late)
         try:
             self._loop.run_forever()
         finally:
-            self._fail(NoAnswer(f"the line to {self._where} was closed"))
+            self._fail_all(NoResponse(f"the connection to {self._server} was closed"))
             tasks = asyncio.all_tasks(self._loop)
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self._loop.close()
 
-    # In the loop.
+    # In the event loop.
 
-    def _post(self) -> None:
+    def _flush(self) -> None:
         if self._socket is None:
             self._open()
-        elif not self._posting:
-            self._posting = True
-            self._sending = self._loop.create_task(self._send_all(self._socket))
+        elif not self._sending:
+            self._sending = True
+            self._send_task = self._loop.create_task(self._send_all(self._socket))
 
     async def _send_all(self, socket: Any) -> None:
         try:
             while socket is self._socket:
                 with self._lock:
-                    batch = self._outbox[:MOST_AT_ONCE]
-                    del self._outbox[:MOST_AT_ONCE]
+                    batch = self._outbox[:MAX_BATCH]
+                    del self._outbox[:MAX_BATCH]
                 if not batch:
                     return
-                for waiting in batch:
-                    self._waiting[waiting.ask.id] = waiting
-                await socket.send(_write([waiting.ask for waiting in batch]))
-        except Exception:  # noqa: BLE001  # the reader sees the end of the socket too, and opens another
+                for pending in batch:
+                    self._pending[pending.request.id] = pending
+                await socket.send(_encode([pending.request for pending in batch]))
+        except Exception:  # noqa: BLE001  # the reader sees the end of the socket too, and reopens it
             return
         finally:
-            self._posting = False
+            self._sending = False
 
     def _open(self) -> None:
-        if self._opening is None or self._opening.done():
-            self._opening = self._loop.create_task(self._connect())
+        if self._connecting is None or self._connecting.done():
+            self._connecting = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Open the socket, however often that takes within our patience, and ask again what has no answer."""
+        """Open the socket, retrying for `patience` seconds, and send pending requests again."""
         client = require("websockets.asyncio.client", extra="serve")
         exceptions = require("websockets.exceptions", extra="serve")
         end = monotonic() + self._patience
@@ -168,139 +169,144 @@ class Engine:
                 self._socket = await client.connect(
                     self._address,
                     additional_headers=self._headers,
-                    max_size=LARGEST,
+                    max_size=MAX_MESSAGE,
                     compression=None,
                     open_timeout=10,
                     proxy=None,
                 )
                 break
             except exceptions.InvalidStatus as err:
-                refusal = _refusal(err.response, self._where)
+                refusal = _refusal(err.response, self._server)
                 if refusal is not None:
-                    self._fail(refusal)
+                    self._fail_all(refusal)
                     return
-                why: Exception = err
+                reason: Exception = err
             except (OSError, TimeoutError, exceptions.WebSocketException) as err:
-                why = err
+                reason = err
             if monotonic() + pause > end:
-                self._fail(NoAnswer(f"no server answers at {self._where}: {why}"))
+                self._fail_all(NoResponse(f"no server responds at {self._server}: {reason}"))
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, 1.0)
         with self._lock:
-            self._outbox[:0] = self._waiting.values()
-        self._reading = self._loop.create_task(self._read_all(self._socket))
-        self._post()
+            self._outbox[:0] = self._pending.values()
+        self._read_task = self._loop.create_task(self._read_all(self._socket))
+        self._flush()
 
     async def _read_all(self, socket: Any) -> None:
         try:
             async for message in socket:
-                heard = _read(message)
-                for one in heard if isinstance(heard, list) else (heard,):
-                    self._hear(one)
-        except Exception:  # noqa: BLE001, S110  # whatever broke it, another takes its place
+                responses = _decode(message)
+                for response in responses if isinstance(responses, list) else (responses,):
+                    self._receive(response)
+        except Exception:  # noqa: BLE001, S110  # whatever broke the socket, it is reopened
             pass
         if socket is self._socket:
             self._socket = None
-            if self._waiting or self._outbox:
+            if self._pending or self._outbox:
                 self._open()
 
-    def _hear(self, heard: Heard) -> None:
-        waiting = self._waiting.get(heard.id)
-        if waiting is None:
-            return  # answered before: a duplicate
-        if isinstance(heard.error, Fault):
-            fault = heard.error
+    def _receive(self, response: IncomingResponse) -> None:
+        pending = self._pending.get(response.id)
+        if pending is None:
+            return  # duplicate
+        if isinstance(response.error, Fault):
+            fault = response.error
             pause = fault.retry_after if isinstance(fault.retry_after, float) else 0.1
-            if fault.code in BUSY and monotonic() + pause < waiting.patient:
-                self._loop.call_later(pause, self._again, heard.id)
+            if fault.code in BUSY and monotonic() + pause < pending.retry_until:
+                self._loop.call_later(pause, self._retry, response.id)
                 return
-            del self._waiting[heard.id]
-            waiting.done(error_of(fault, self._where))
+            del self._pending[response.id]
+            pending.callback(error_from(fault, self._server))
         else:
-            del self._waiting[heard.id]
-            waiting.done(heard.result if isinstance(heard.result, dict) else {})
+            del self._pending[response.id]
+            pending.callback(response.result if isinstance(response.result, dict) else {})
 
-    def _again(self, name: str) -> None:
-        waiting = self._waiting.pop(name, None)
-        if waiting is not None:
+    def _retry(self, request_id: str) -> None:
+        pending = self._pending.pop(request_id, None)
+        if pending is not None:
             with self._lock:
-                self._outbox.append(waiting)
-            self._post()
+                self._outbox.append(pending)
+            self._flush()
 
-    def _look(self) -> None:
-        """Give up what has waited too long."""
+    def _fail_late(self) -> None:
+        """Fail the requests that are past their deadline; called periodically."""
         now = monotonic()
-        late = [name for name, waiting in self._waiting.items() if waiting.until < now]
-        for name in late:
-            waiting = self._waiting.pop(name)
-            waiting.done(NoAnswer(f"no answer from {self._where} in time; whatever it answers later is dropped"))
-        self._loop.call_later(TICK, self._look)
+        late = [request_id for request_id, pending in self._pending.items() if pending.deadline < now]
+        for request_id in late:
+            pending = self._pending.pop(request_id)
+            pending.callback(NoResponse(f"no response from {self._server} in time; a late one is dropped"))
+        self._loop.call_later(CHECK_INTERVAL, self._fail_late)
 
-    def _fail(self, error: PalestraError) -> None:
-        """Nothing that waits will be answered."""
+    def _fail_all(self, error: PalestraError) -> None:
         with self._lock:
-            waiting = [*self._waiting.values(), *(w for w in self._outbox if w.ask.id not in self._waiting)]
+            unsent = [pending for pending in self._outbox if pending.request.id not in self._pending]
+            failed = [*self._pending.values(), *unsent]
             self._outbox.clear()
-        self._waiting.clear()
-        for one in waiting:
-            one.done(error)
+        self._pending.clear()
+        for pending in failed:
+            pending.callback(error)
 
 
-def _refusal(response: Any, where: str) -> PalestraError | None:
-    """What the server said instead of opening a socket; None where it may say something else later."""
+def _refusal(response: Any, server: str) -> PalestraError | None:
+    """Return the error of a server that refuses to open a socket; None if it may accept later."""
     try:
         fault = msgspec.json.decode(response.body or b"", type=dict[str, Fault])["error"]
     except (msgspec.DecodeError, KeyError):
         if response.status_code in (502, 503, 504):
             return None
-        return EnvFailed(f"{where} is no Palestra server: it answers with status {response.status_code}")
-    return None if fault.code in BUSY else error_of(fault, where)
+        return EnvFailed(f"{server} is not a Palestra server: it returned status {response.status_code}")
+    return None if fault.code in BUSY else error_from(fault, server)
 
 
-class Line:
-    """A handle on the shared socket; the socket goes with the last of them."""
+class SocketTransport:
+    """Handle of a shared socket, which is closed with its last handle."""
 
-    def __init__(self, address: str, where: str, token: str | None, patience: float) -> None:
-        self.where = where
-        self._engine = Engine(address, where, token, patience)
-        self._finalizer = weakref.finalize(self, self._engine.stop)
+    def __init__(self, address: str, server: str, token: str | None, patience: float) -> None:
+        self.server = server
+        self._thread = SocketThread(address, server, token, patience)
+        self._finalizer = weakref.finalize(self, self._thread.stop)
 
-    def ask(self, ask: Request, done: Done, timeout: float) -> None:
-        self._engine.ask(ask, done, timeout)
+    def send(self, request: Request, callback: Callback, timeout: float) -> None:
+        """Send a request without waiting; `callback` receives its result or error in the background thread."""
+        self._thread.send(request, callback, timeout)
 
-    def call(self, ask: Request, timeout: float) -> dict[str, Any]:
-        """Ask and wait."""
-        return self._future(ask, timeout).result()
+    def call(self, request: Request, timeout: float) -> dict[str, Any]:
+        """Send a request and return its result."""
+        return self._future(request, timeout).result()
 
-    async def acall(self, ask: Request, timeout: float) -> dict[str, Any]:
-        """Ask and wait, without blocking the event loop."""
-        return await asyncio.wrap_future(self._future(ask, timeout))
+    async def acall(self, request: Request, timeout: float) -> dict[str, Any]:
+        """`call`, without blocking the event loop."""
+        return await asyncio.wrap_future(self._future(request, timeout))
 
-    def _future(self, ask: Request, timeout: float) -> Future[dict[str, Any]]:
-        answer: Future[dict[str, Any]] = Future()
+    def close_session(self, session: str) -> None:
+        """Close a session without waiting; if that fails, its lease ends it."""
+        self.send(protocol.Close(session=session), lambda _: None, 10.0)
 
-        def done(result: dict[str, Any] | PalestraError) -> None:
-            if not answer.set_running_or_notify_cancel():
+    def _future(self, request: Request, timeout: float) -> Future[dict[str, Any]]:
+        future: Future[dict[str, Any]] = Future()
+
+        def callback(result: dict[str, Any] | PalestraError) -> None:
+            if not future.set_running_or_notify_cancel():
                 return
             if isinstance(result, PalestraError):
-                answer.set_exception(result)
+                future.set_exception(result)
             else:
-                answer.set_result(result)
+                future.set_result(result)
 
-        self._engine.ask(ask, done, timeout)
-        return answer
-
-
-_lines: weakref.WeakValueDictionary[tuple[Any, ...], Line] = weakref.WeakValueDictionary()
-_guard = threading.Lock()
+        self._thread.send(request, callback, timeout)
+        return future
 
 
-def line_to(address: str, where: str, token: str | None, patience: float) -> Line:
-    """The line to a server; one for all who ask with the same token."""
-    key = (os.getpid(), address, token, patience)  # after a fork, threads are gone: another
-    with _guard:
-        line = _lines.get(key)
-        if line is None:
-            line = _lines[key] = Line(address, where, token, patience)
-        return line
+_transports: weakref.WeakValueDictionary[tuple[Any, ...], SocketTransport] = weakref.WeakValueDictionary()
+_transports_lock = threading.Lock()
+
+
+def shared_socket(address: str, server: str, token: str | None, patience: float) -> SocketTransport:
+    """Return the socket to a server that all callers with the same token share."""
+    key = (os.getpid(), address, token, patience)  # a forked process has no threads: it opens another socket
+    with _transports_lock:
+        transport = _transports.get(key)
+        if transport is None:
+            transport = _transports[key] = SocketTransport(address, server, token, patience)
+        return transport

@@ -85,7 +85,7 @@ class _Collector:
         memory = GaugeMetricFamily("palestra_worker_resident_bytes", "Memory per worker.", labels=["worker"])
         for worker in pool.workers:
             sessions.add_metric([str(worker.number)], len(worker.sessions))
-            memory.add_metric([str(worker.number)], resident_bytes(worker.link.process.pid))
+            memory.add_metric([str(worker.number)], resident_bytes(worker.pid))
         yield sessions
         yield memory
         seconds = HistogramMetricFamily("palestra_call_seconds", "Duration of calls in workers.", labels=["op"])

@@ -20,7 +20,7 @@ from palestra import plugins
 from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.sockets import is_loopback, listen, url_of
-from palestra.workers.worker import calm_collector
+from palestra.workers.worker_setup import tune_gc
 
 if TYPE_CHECKING:
     from palestra.server.app import App
@@ -200,7 +200,7 @@ def run_app(
                 shutdown = Shutdown(app, self, drain)
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, shutdown.on_signal)
-            calm_collector()
+            tune_gc()
             url = url_of(listener)
             log.info("listening", extra={"url": url, "envs": len(app.settings.envs)})
             if on_ready is not None:

@@ -1,8 +1,7 @@
-"""The life of a worker process: it keeps the environments of many sessions and does what the server tells it.
+"""Worker process of the environment server: host the environments of many sessions and run their commands.
 
-Commands come in batches, answers go out in batches. One thread runs them while they are quick; a slow one is left to
-itself, and others go on (see workers/executor.py). An answer is written as bytes here, so that the server only
-sends it.
+Commands and replies travel in batches. The executor runs them in one thread while they are quick, and in more threads
+while some are slow. Results are encoded to bytes here, so that the server only forwards them.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import gc
 import importlib
 import os
 import socket
-import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -23,26 +20,27 @@ from palestra.core import Env
 from palestra.errors import BadValue, EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
 from palestra.registry import EnvFactory, get_spec, preload
 from palestra.seeding import check_seed
+from palestra.workers.command_loop import CommandLoop
 from palestra.workers.env_runner import EnvRunner
-from palestra.workers.executor import Ended, Executor, ExecutorThread
+from palestra.workers.executor import Abandoned, Executor, ExecutorThread
 from palestra.workers.types import RESET, STEP, Reply
-from palestra.workers.wire import CHUNK, Frames, Marks, frame
-from palestra.workers.worker import calm_collector, limit_memory, settle
+from palestra.workers.wire import ActivityTable, encode_frame
+from palestra.workers.worker_setup import connect_to_parent, limit_memory, tune_gc
 
-LONGEST_TRACE = 4_000  # characters, the end of it
-LONGEST_ROWS = 1 << 16  # bytes of rows that are answered together
-FOREVER = float("inf")
+MAX_TRACE = 4_000  # characters kept from the end of a traceback
+MAX_ROWS = 1 << 16  # bytes of rows per reply
+INFINITY = float("inf")
 
-# What a worker is told: (session number, what, payload). Numbers, since thousands of them cross pipes.
+# A command is (session number, kind, payload). Numbers and plain tuples, since thousands of them cross pipes.
 MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, GIVE_UP, PING, MANY = range(11)
-# MANY: steps of one request, payload (request, write, sessions, indexes, actions); each becomes a ROW in here. They are
-# answered in parts as they are done: (0, MANY, OK, (request, write, sessions, rows, episodes that are over)).
+# MANY: the steps of one request; payload (request, media type, sessions, indexes, actions). Each becomes a ROW in this
+# process. Finished rows are sent as (0, MANY, OK, (request, media type, sessions, rows, number of ended episodes)).
 
-# What it answers: (session number, what, how, data). `how`: OK, or why not.
+# A reply is (session number, kind, status, data).
 OK = 0
-REFUSED = 1  # the caller's mistake; data: (code, kind, message). Nothing has changed
-BROKE = 2  # data: (boundary, cause, kind, message, trace). The environment is gone
-OVER = 3  # OK, and the episode is over
+REFUSED = 1  # the caller's mistake, nothing has changed; data: (code, kind, message)
+BROKE = 2  # the environment failed and is discarded; data: (boundary, cause, kind, message, trace)
+OVER = 3  # OK, and the episode has ended
 
 _CODES: list[tuple[type[BaseException], str]] = [
     (EpisodeOver, "episode_over"),
@@ -53,8 +51,8 @@ _CODES: list[tuple[type[BaseException], str]] = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What a worker is told first."""
+class SessionWorkerConfig:
+    """First message to a worker."""
 
     lanes: int
     threads: int
@@ -63,33 +61,33 @@ class Orders:
     preload: list[str]  # ids whose modules are imported before the first session
 
 
-class Seat:
-    """The environment of one session; with `runner`, one of a vector, which begins its next episode by itself."""
+class HostedEnv:
+    """Environment of one session. With `runner`, it belongs to a vector and is reset automatically."""
 
-    __slots__ = ("begun", "env", "factory", "runner")
+    __slots__ = ("env", "factory", "runner", "started")
 
     def __init__(self, factory: EnvFactory, runner: EnvRunner | None) -> None:
         self.factory = factory
         self.runner = runner
         self.env: Env | None = None
-        self.begun = False  # is there an episode to act in, look at, fork?
+        self.started = False  # an episode exists
 
     def running(self) -> Env:
-        """The environment in an episode."""
-        if not self.begun:
-            raise ResetNeeded("no episode has begun; reset begins one")
+        """Return the environment, which must have an episode."""
+        if not self.started:
+            raise ResetNeeded("no episode has been started; call reset first")
         return self.open()
 
     def open(self) -> Env:
         if self.runner is not None:
             self.runner.make()
-            return self.runner.env  # type: ignore[return-value]  # made just now
+            return self.runner.env  # type: ignore[return-value]  # built by `make`
         if self.env is None:
             self.env = self.factory()
         return self.env
 
     def drop(self) -> None:
-        self.begun = False
+        self.started = False
         if self.runner is not None:
             self.runner.discard()
         env, self.env = self.env, None
@@ -97,15 +95,12 @@ class Seat:
             env.close()
 
 
-class Host:
-    def __init__(self, sock: socket.socket, orders: Orders, marks: Marks) -> None:
-        self._sock = sock
-        self._marks = marks
-        self._seats: dict[int, Seat] = {}
-        self._done: deque[tuple[int, int, int, Any]] = deque()
-        self._sending = threading.Lock()
-        self._executor = Executor(self._run, self._flush, most=orders.threads, name="palestra-host")
-        self._doing: dict[int, Callable[[int, Any], tuple[int, Any]]] = {
+class SessionWorker(CommandLoop):
+    def __init__(self, sock: socket.socket, config: SessionWorkerConfig, activity: ActivityTable) -> None:
+        super().__init__(sock, activity)
+        self._envs: dict[int, HostedEnv] = {}
+        self._executor = Executor(self._run, self._flush, max_threads=config.threads, name="palestra-session")
+        self._handlers: dict[int, Callable[[int, Any], tuple[int, Any]]] = {
             MAKE: self._make,
             RESETS: self._reset,
             STEPS: self._step,
@@ -116,105 +111,94 @@ class Host:
             ROW: self._row,
         }
 
-    def serve(self, batches: list[Any], frames: Frames) -> None:
-        """Until the server hangs up."""
-        while True:
-            for commands in batches:
-                plain: list[tuple[int, int, Any]] = []
-                vector = False
-                for command in commands:
-                    if command[1] < GIVE_UP:
-                        plain.append(command)
-                    elif command[1] == MANY:
-                        plain += _each(*command[2])
-                        vector = True
-                if plain:
-                    self._executor.submit(plain, vector)
-                for key, what, _ in commands:
-                    if what == GIVE_UP:
-                        self._executor.abandon_who_is_at(key)
-                        self._seats.pop(key, None)  # not closed: a thread is in it
-                    elif what == PING:
-                        self._done.append((key, PING, OK, None))
-                        self._flush()
-            try:
-                data = self._sock.recv(CHUNK)
-            except ConnectionError:
-                break
-            if not data:
-                break
-            frames.feed(data)
-            batches = frames.take()
-        for seat in list(self._seats.values()):
+    def handle(self, batch: list[tuple[int, int, Any]]) -> None:
+        commands: list[tuple[int, int, Any]] = []
+        whole = False
+        for command in batch:
+            if command[1] < GIVE_UP:
+                commands.append(command)
+            elif command[1] == MANY:
+                commands += _row_commands(*command[2])
+                whole = True
+        if commands:
+            self._executor.submit(commands, whole)
+        for key, kind, _ in batch:
+            if kind == GIVE_UP:
+                self._executor.abandon_env(key)
+                self._envs.pop(key, None)  # not closed: a thread is still in it
+            elif kind == PING:
+                self._done.append((key, PING, OK, None))
+                self._flush()
+
+    def close_envs(self) -> None:
+        for env in list(self._envs.values()):
             with suppress(Exception):  # it may be too broken to close
-                seat.drop()
+                env.drop()
 
     def _run(self, command: tuple[int, int, Any], thread: ExecutorThread) -> None:
-        key, what, payload = command
-        self._marks.at(thread.lane, key)
+        key, kind, payload = command
+        self._activity.start_untimed(thread.lane, key)
         try:
-            how, data = self._doing[what](key, payload)
+            status, data = self._handlers[kind](key, payload)
         except UsageError as err:
-            code = next(code for kind, code in _CODES if isinstance(err, kind))
-            how, data = REFUSED, (code, type(err).__name__, _words(err))
-        except Ended:
+            code = next(code for error, code in _CODES if isinstance(err, error))
+            status, data = REFUSED, (code, type(err).__name__, _message_of(err))
+        except Abandoned:
             raise
-        except BaseException as err:  # noqa: BLE001  # whatever it raises, it costs this session alone
-            how, data = BROKE, broken(err)
-            self._forget_env(key)
+        except BaseException as err:  # noqa: BLE001  # any exception of an env is a failure of this session only
+            status, data = BROKE, broken(err)
+            self._discard_env(key)
             if isinstance(err, MemoryError):
                 gc.collect()
         if not thread.abandoned:
-            self._done.append((key, what, how, data))
-        self._marks.end(thread.lane)
+            self._done.append((key, kind, status, data))
+        self._activity.end(thread.lane)
 
-    def _flush(self) -> None:
-        with self._sending:
-            done: list[tuple[int, int, int, Any]] = []
-            rows: dict[tuple[int, str], list[tuple[int, int, Any]]] = {}
-            while self._done:  # not swapped for a new list, as another thread may be about to append
-                reply = self._done.popleft()
-                key, what, how, data = reply
-                if what == ROW and how != BROKE and how != REFUSED:
-                    row, request = data
-                    rows.setdefault(request, []).append((key, how, row))
-                else:
-                    done.append(reply)
-            for (request, write), ready in rows.items():
-                self._write_rows(request, write, ready, done)
-            if done:
-                try:
-                    self._sock.sendall(frame(done))
-                except OSError:
-                    os._exit(0)  # nobody is there to read it
+    def encode(self, replies: list[tuple[int, int, int, Any]]) -> bytes:
+        encoded: list[tuple[int, int, int, Any]] = []
+        rows: dict[tuple[int, str], list[tuple[int, int, Any]]] = {}
+        for reply in replies:
+            key, kind, status, data = reply
+            if kind == ROW and status != BROKE and status != REFUSED:
+                row, request = data
+                rows.setdefault(request, []).append((key, status, row))
+            else:
+                encoded.append(reply)
+        for (request, media_type), ready in rows.items():
+            self._encode_rows(request, media_type, ready, encoded)
+        return encode_frame(encoded) if encoded else b""
 
-    def _write_rows(
-        self, request: int, write: str, ready: list[tuple[int, int, Any]], done: list[tuple[int, int, int, Any]]
+    def _encode_rows(
+        self,
+        request: int,
+        media_type: str,
+        ready: list[tuple[int, int, Any]],
+        replies: list[tuple[int, int, int, Any]],
     ) -> None:
-        """Rows of one request as few answers, none of them long: a session keeps the whole of its last one."""
-        keys, hows, rows = zip(*ready, strict=True)
+        """Append the rows of one request as few replies of limited size: each session keeps its last reply whole."""
+        keys, statuses, rows = zip(*ready, strict=True)
         try:
-            data = written(rows, write)
-        except Exception as err:  # noqa: BLE001  # one of them holds what cannot be written: it costs that session alone
+            data = encode_result(rows, media_type)
+        except Exception as err:  # noqa: BLE001  # a row cannot be encoded: a failure of its session only
             if len(ready) == 1:
-                self._forget_env(keys[0])
-                done.append((keys[0], ROW, BROKE, broken(err)))
+                self._discard_env(keys[0])
+                replies.append((keys[0], ROW, BROKE, broken(err)))
                 return
             data = None
-        if len(ready) > 1 and (data is None or (isinstance(data, bytes) and len(data) > LONGEST_ROWS)):
+        if len(ready) > 1 and (data is None or (isinstance(data, bytes) and len(data) > MAX_ROWS)):
             half = len(ready) // 2
-            self._write_rows(request, write, ready[:half], done)
-            self._write_rows(request, write, ready[half:], done)
+            self._encode_rows(request, media_type, ready[:half], replies)
+            self._encode_rows(request, media_type, ready[half:], replies)
         else:
-            done.append((0, MANY, OK, (request, write, keys, data, hows.count(OVER))))
+            replies.append((0, MANY, OK, (request, media_type, keys, data, statuses.count(OVER))))
 
-    def _forget_env(self, key: int) -> None:
-        seat = self._seats.get(key)
-        if seat is not None:
+    def _discard_env(self, key: int) -> None:
+        env = self._envs.get(key)
+        if env is not None:
             with suppress(BaseException):  # it is broken
-                seat.drop()
+                env.drop()
 
-    # Each gives how it went and what is answered.
+    # Handlers: each returns the status and the data of its reply.
 
     def _make(self, key: int, payload: Any) -> tuple[int, Any]:
         env_id, kwargs, vector = payload
@@ -224,58 +208,57 @@ class Host:
             autoreset, root, episode = vector
             runner = EnvRunner(0, factory, check_seed(root), autoreset)
             runner.episode = episode
-        seat = Seat(factory, runner)
-        env = seat.open()
-        self._seats[key] = seat
+        hosted = HostedEnv(factory, runner)
+        env = hosted.open()
+        self._envs[key] = hosted
         low, high = env.reward_range
-        spec = get_spec(env_id)
-        told = {
+        description = {
             "env": env_id,
             "max_turns": env.max_turns,
-            "reward_range": [low if low > -FOREVER else None, high if high < FOREVER else None],
+            "reward_range": [low if low > -INFINITY else None, high if high < INFINITY else None],
             "expert_peeks": env.expert_peeks,
-            "spec": spec.to_json(),
+            "spec": get_spec(env_id).to_json(),
         }
-        return OK, _builtin(told)
+        return OK, _builtin(description)
 
     def _reset(self, key: int, payload: Any) -> tuple[int, Any]:
-        seed, options, actions, write = payload
-        seat = self._seats[key]
-        if seat.runner is not None:
+        seed, options, actions, media_type = payload
+        hosted = self._envs[key]
+        if hosted.runner is not None:
             if actions:
-                raise BadValue("a session with autoreset plays no actions at its reset")
-            seat.begun = True
-            return self._slotted(seat.runner, RESET, (seed, options), write)
-        env = seat.open()
+                raise BadValue("reset with actions is not available in a session with autoreset")
+            hosted.started = True
+            return self._run_autoreset(hosted.runner, RESET, (seed, options), media_type)
+        env = hosted.open()
         observation, info = env.reset(seed=seed, options=options)
-        seat.begun = True
+        hosted.started = True
         if not actions:
-            return OK, written({"observation": observation, "info": info}, write)
+            return OK, encode_result({"observation": observation, "info": info}, media_type)
         for action in actions:
-            five = env.step(action)
-        return self._five(five, write)
+            step = env.step(action)
+        return self._step_result(step, media_type)
 
     def _step(self, key: int, payload: Any) -> tuple[int, Any]:
-        action, write = payload
-        seat = self._seats[key]
-        if seat.runner is not None:
-            return self._slotted(seat.runner, STEP, action, write)
-        return self._five(seat.running().step(action), write)
+        action, media_type = payload
+        hosted = self._envs[key]
+        if hosted.runner is not None:
+            return self._run_autoreset(hosted.runner, STEP, action, media_type)
+        return self._step_result(hosted.running().step(action), media_type)
 
     def _row(self, key: int, payload: Any) -> tuple[int, Any]:
         action, index, request = payload
-        seat = self._seats[key]
-        if seat.runner is not None:
-            reply: Reply = seat.runner.run(STEP, action)  # type: ignore[assignment]  # this kind is answered
+        hosted = self._envs[key]
+        if hosted.runner is not None:
+            reply: Reply = hosted.runner.run(STEP, action)  # type: ignore[assignment]  # STEP has a reply
             _, observation, reward, terminated, truncated, info, episode = reply
-            real = reward if reward == reward else None  # NaN, which JSON has no word for
-            return OK, ((index, observation, real, terminated, truncated, info, episode), request)
-        observation, reward, terminated, truncated, info = seat.running().step(action)
-        how = OVER if terminated or truncated else OK
-        return how, ((index, observation, reward, terminated, truncated, info, None), request)
+            valid = reward if reward == reward else None  # JSON has no NaN
+            return OK, ((index, observation, valid, terminated, truncated, info, episode), request)
+        observation, reward, terminated, truncated, info = hosted.running().step(action)
+        status = OVER if terminated or truncated else OK
+        return status, ((index, observation, reward, terminated, truncated, info, None), request)
 
-    def _five(self, five: Any, write: str) -> tuple[int, Any]:
-        observation, reward, terminated, truncated, info = five
+    def _step_result(self, step: Any, media_type: str) -> tuple[int, Any]:
+        observation, reward, terminated, truncated, info = step
         data = {
             "observation": observation,
             "reward": reward,
@@ -283,74 +266,74 @@ class Host:
             "truncated": truncated,
             "info": info,
         }
-        return OVER if terminated or truncated else OK, written(data, write)
+        return OVER if terminated or truncated else OK, encode_result(data, media_type)
 
-    def _slotted(self, runner: EnvRunner, kind: int, payload: Any, write: str) -> tuple[int, Any]:
-        reply: Reply = runner.run(kind, payload)  # type: ignore[assignment]  # these kinds are answered
+    def _run_autoreset(self, runner: EnvRunner, kind: int, payload: Any, media_type: str) -> tuple[int, Any]:
+        reply: Reply = runner.run(kind, payload)  # type: ignore[assignment]  # these kinds have replies
         _, observation, reward, terminated, truncated, info, episode = reply
         data = {
             "observation": observation,
-            "reward": reward if reward == reward else None,  # NaN, which JSON has no word for
+            "reward": reward if reward == reward else None,  # JSON has no NaN
             "terminated": terminated,
             "truncated": truncated,
             "info": info,
             "episode": episode,
         }
-        return OK, written(data, write)
+        return OK, encode_result(data, media_type)
 
     def _fork(self, key: int, payload: Any) -> tuple[int, Any]:
-        seat = self._seats[key]
-        if seat.runner is not None:
-            raise BadValue("a session with autoreset is not forked")
-        twin = Seat(seat.factory, None)
-        twin.env = seat.running().fork()
-        twin.begun = True
-        self._seats[payload] = twin
+        hosted = self._envs[key]
+        if hosted.runner is not None:
+            raise BadValue("a session with autoreset cannot be forked")
+        fork = HostedEnv(hosted.factory, None)
+        fork.env = hosted.running().fork()
+        fork.started = True
+        self._envs[payload] = fork
         return OK, None
 
     def _render(self, key: int, payload: Any) -> tuple[int, Any]:
-        mode, write = payload
-        seen = self._seats[key].running().render(mode)
-        return OK, written({"mode": mode, "render": seen}, write)
+        mode, media_type = payload
+        view = self._envs[key].running().render(mode)
+        return OK, encode_result({"mode": mode, "render": view}, media_type)
 
     def _suggest_action(self, key: int, payload: Any) -> tuple[int, Any]:
-        player, seed, write = payload
-        env = self._seats[key].running()
+        player, seed, media_type = payload
+        env = self._envs[key].running()
         if seed is not None:
             env.player_rng.seed(seed)
-            return OK, written({"action": None}, write)
+            return OK, encode_result({"action": None}, media_type)
         if player == "random":
             action: str | None = env.sample_random_action()
         elif player == "expert":
             action = env.expert_action()
         else:
             action = env.example_action()
-        return OK, written({"action": action}, write)
+        return OK, encode_result({"action": action}, media_type)
 
     def _drop(self, key: int, payload: Any) -> tuple[int, Any]:  # noqa: ARG002
-        seat = self._seats.pop(key, None)
+        env = self._envs.pop(key, None)
         self._executor.forget(key)
-        if seat is not None:
-            seat.drop()
+        if env is not None:
+            env.drop()
         return OK, None
 
 
-def _each(
-    request: int, write: str, keys: list[int], indexes: list[int], actions: list[str]
+def _row_commands(
+    request: int, media_type: str, keys: list[int], indexes: list[int], actions: list[str]
 ) -> list[tuple[int, int, Any]]:
-    """The steps of one request, a command each."""
-    whose = (request, write)
-    return [(key, ROW, (action, index, whose)) for key, index, action in zip(keys, indexes, actions, strict=True)]
+    """Return one ROW command per step of a request."""
+    origin = (request, media_type)
+    return [(key, ROW, (action, index, origin)) for key, index, action in zip(keys, indexes, actions, strict=True)]
 
 
-def written(data: dict[str, Any] | tuple[Any, ...], write: str) -> Any:
-    """`data` as bytes of the kind asked for; as plain data where this interpreter cannot write that."""
-    encode = _WRITERS.get(write)
+def encode_result(data: dict[str, Any] | tuple[Any, ...], media_type: str) -> Any:
+    """Encode `data` as `media_type`; return plain data if this interpreter has no encoder for it."""
+    encode = _ENCODERS.get(media_type)
     return _builtin(data) if encode is None else encode(data)
 
 
 def _builtin(value: Any) -> Any:
-    """`value` of types that every interpreter has: the server's may not have the packages of this one."""
+    """Convert to builtin types: the interpreter of the server may not have the packages of this one."""
     if value is None or isinstance(value, str | bytes | bool | int | float):
         return value if type(value) in _BUILTIN else next(t for t in _BUILTIN if isinstance(value, t))(value)
     if isinstance(value, Mapping):
@@ -366,7 +349,7 @@ _BUILTIN: tuple[Any, ...] = (bool, int, float, str, bytes, type(None))
 
 
 def _plain(value: Any) -> Any:
-    """What msgspec does not know: numbers of numpy, paths."""
+    """Convert types that msgspec does not support: numpy numbers and arrays, paths."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, os.PathLike):
@@ -374,10 +357,10 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be sent to another machine")
 
 
-def _writers() -> dict[str, Callable[[Any], bytes]]:
+def _encoders() -> dict[str, Callable[[Any], bytes]]:
     try:
         import msgspec
-    except ImportError:  # another interpreter, with other packages: the server writes for it
+    except ImportError:  # an interpreter with other packages: the server encodes for it
         return {}
     return {
         "application/json": msgspec.json.Encoder(enc_hook=_plain).encode,
@@ -385,46 +368,46 @@ def _writers() -> dict[str, Callable[[Any], bytes]]:
     }
 
 
-_WRITERS = _writers()
+_ENCODERS = _encoders()
 
 
 def broken(err: BaseException) -> tuple[str, str, str, str, str]:
-    """`err` as data: boundary, cause, kind, message, trace."""
+    """Return an exception as data: boundary, cause, kind, message, trace."""
     boundary = err.boundary if isinstance(err, InfrastructureError) else "env"
     cause = "memory" if isinstance(err, MemoryError) else "raised"
-    trace = "".join(traceback.format_exception(err))[-LONGEST_TRACE:]
-    return boundary, cause, type(err).__name__, _words(err), _utf8(trace)
+    trace = "".join(traceback.format_exception(err))[-MAX_TRACE:]
+    return boundary, cause, type(err).__name__, _message_of(err), _utf8(trace)
 
 
-def _words(err: BaseException) -> str:
-    """What it says, if it can, in characters that can be sent."""
+def _message_of(err: BaseException) -> str:
+    """Return the message of an exception, if it has one, in characters that can be encoded."""
     try:
-        return _utf8(str(err)[:LONGEST_TRACE])
-    except Exception:  # noqa: BLE001  # it cannot even say what is wrong
-        return "it has no words"
+        return _utf8(str(err)[:MAX_TRACE])
+    except Exception:  # noqa: BLE001  # its __str__ fails
+        return "(no message)"
 
 
 def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def main(sock_fd: int, life_fd: int, marks_fd: int) -> None:
-    """Entry of a worker, by the handles the server left open for it."""
-    sock, frames, messages = settle(sock_fd, life_fd, marks_fd)
+def main(sock_fd: int, life_fd: int, activity_fd: int) -> None:
+    """Run a worker on the file descriptors that the server passed to it."""
+    sock, decoder, messages = connect_to_parent(sock_fd, life_fd, activity_fd)
     if not messages:
         return
-    orders = Orders(**messages[0])
-    if orders.memory is not None:
-        limit_memory(orders.memory)
-    for module in orders.imports:
-        with suppress(ModuleNotFoundError):  # another interpreter has other modules; said when a session is opened
+    config = SessionWorkerConfig(**messages[0])
+    if config.memory is not None:
+        limit_memory(config.memory)
+    for module in config.imports:
+        with suppress(ModuleNotFoundError):  # another interpreter has other modules; reported when a session opens
             importlib.import_module(module)
-    for env_id in orders.preload:
+    for env_id in config.preload:
         try:
             preload(env_id)
-        except Exception:  # noqa: BLE001, S112  # said when a session is opened
+        except Exception:  # noqa: BLE001, S112  # reported when a session opens
             continue
-    calm_collector()
-    host = Host(sock, orders, Marks(orders.lanes, marks_fd))
-    sock.sendall(frame("ready"))
-    host.serve(messages[1:], frames)
+    tune_gc()
+    worker = SessionWorker(sock, config, ActivityTable(config.lanes, activity_fd))
+    sock.sendall(encode_frame("ready"))
+    worker.serve(messages[1:], decoder)

@@ -1,4 +1,4 @@
-"""Vector execution: many environments at once, none waiting for the slowest, none taking the others down."""
+"""Run many environments at once: in this thread, in threads, in processes, on a Ray cluster or on a server."""
 
 from palestra.vector.base import VectorEnv
 from palestra.vector.make import make_vec

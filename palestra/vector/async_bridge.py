@@ -1,4 +1,4 @@
-"""AsyncBridge: replies in an event loop. One task a loop takes them in for everybody who waits."""
+"""Wait for the replies of a vector: blocking, or in an event loop, where one task receives them for all waiters."""
 
 from __future__ import annotations
 
@@ -13,108 +13,114 @@ from palestra.workers.types import CALL, Command, EnvResult
 
 
 class AsyncBridge(VectorState):
-    """The side of a VectorEnv that waits without blocking."""
+    """The part of a VectorEnv that exchanges commands for results, in sync and async code."""
 
-    _task: asyncio.Task[None] | None = None  # runs while anything is under way
+    _task: asyncio.Task[None] | None = None  # runs while any command is in flight
 
     def call(self, name: str, *args: Any, indices: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
-        """What a method of each env returns, or an attribute (`a.b` too). Raises EnvFailed where one raises."""
-        chosen = self._chosen(indices)
-        items = self._exchange([(index, CALL, (name, args, kwargs)) for index in chosen])
-        for item in items:
-            if item.failure is not None:
-                raise item.failure.error()
-        return [item.observation for item in items]
+        """Call a method of each env, or read an attribute (`a.b` too), and return the values.
+
+        Raises EnvFailed if one of the envs raises.
+        """
+        selected = self._selected(indices)
+        results = self._exchange([(index, CALL, (name, args, kwargs)) for index in selected])
+        for result in results:
+            if result.failure is not None:
+                raise result.failure.error()
+        return [result.observation for result in results]
 
     def _exchange(self, commands: list[Command]) -> list[EnvResult]:
-        """Hand over commands and wait for their replies; others that arrive are kept for `recv`."""
+        """Submit commands and wait for their replies; other replies that arrive are left to `recv`."""
         self._admit(commands)
-        got = self._claim(commands)
+        results = self._claim(commands)
         self._submit(commands, whole=True)
-        while len(got) < len(commands):
+        while len(results) < len(commands):
             self._collect(None)
         self._check()
-        return [got[index] for index, _, _ in commands]
+        return [results[index] for index, _, _ in commands]
 
     def _collect(self, timeout: float | None) -> None:
         self._check()
         try:
-            replies = self._pool.collect(timeout)
+            replies = self._backend.collect(timeout)
         except KeyboardInterrupt:
-            self.close()  # half a message may have been read: nothing after it could be trusted
+            self.close()  # a message may have been read in part: later ones could not be decoded
             raise
         except EnvFailed as err:
-            self._given_up = err
+            self._error = err
             raise
-        self._absorb(replies)
+        self._receive(replies)
 
     async def _aexchange(self, commands: list[Command]) -> list[EnvResult]:
-        """Hand over commands and wait for their replies; cancelled, it leaves them to `recv`."""
+        """`_exchange`, without blocking the event loop. If cancelled, the replies are left to `recv`."""
         self._admit(commands)
-        got = self._claim(commands)
+        results = self._claim(commands)
         self._submit(commands, whole=True)
         try:
-            while len(got) < len(commands):
-                await self._news()
+            while len(results) < len(commands):
+                await self._wait_for_replies()
             self._check()
         except BaseException:
-            self._unclaim(commands, got)
+            self._unclaim(commands, results)
             raise
-        return [got[index] for index, _, _ in commands]
+        return [results[index] for index, _, _ in commands]
 
-    async def _ask(self, command: Command) -> EnvResult:
-        """One command and its reply, which is dropped when cancelled. What is asked in one turn travels together."""
+    async def _request(self, command: Command) -> EnvResult:
+        """Submit one command and wait for its reply, which is dropped if the caller is cancelled.
+
+        Commands requested in the same iteration of the event loop are submitted together.
+        """
         loop = asyncio.get_running_loop()
         index = command[0]
-        while index in self._flying:  # one that was cancelled is still under way
-            await self._news()
+        while index in self._in_flight:  # the command of a cancelled caller
+            await self._wait_for_replies()
         self._admit([command])
-        answer: asyncio.Future[EnvResult] = loop.create_future()
-        self._claims[index] = lambda _, ready: None if answer.done() else answer.set_result(ready)
+        response: asyncio.Future[EnvResult] = loop.create_future()
+        self._claims[index] = lambda _, result: None if response.done() else response.set_result(result)
         if not self._outbox:
-            loop.call_soon(self._post)
+            loop.call_soon(self._submit_outbox)
         self._outbox.append(command)
-        self._answers.add(answer)
+        self._responses.add(response)
         try:
-            return await answer
+            return await response
         finally:
-            self._answers.discard(answer)
+            self._responses.discard(response)
 
-    def _post(self) -> None:
+    def _submit_outbox(self) -> None:
         outbox, self._outbox = self._outbox, []
-        if self._given_up is None:
+        if self._error is None:
             self._submit(outbox)
-            self._start_pump()
+            self._start_receiver()
 
-    async def _news(self) -> None:
-        """Until replies have come in."""
+    async def _wait_for_replies(self) -> None:
         self._check()
         sleeper = asyncio.get_running_loop().create_future()
         self._sleepers.append(sleeper)
-        self._start_pump()
+        self._start_receiver()
         await sleeper
 
-    def _start_pump(self) -> None:
+    def _start_receiver(self) -> None:
         loop = asyncio.get_running_loop()
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
-            self._task = loop.create_task(self._pump())
+            self._task = loop.create_task(self._receive_all())
 
-    async def _pump(self) -> None:
+    async def _receive_all(self) -> None:
+        """Receive replies while commands are in flight."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
-        stop = self._pool.watch(loop, event.set)
+        stop = self._backend.watch(loop, event.set)
         try:
-            while (self._flying or self._sleepers) and self._given_up is None:
+            while (self._in_flight or self._sleepers) and self._error is None:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._pool.tick):
+                    async with asyncio.timeout(self._backend.tick):
                         await event.wait()
                 event.clear()
-                if self._given_up is None:
-                    self._absorb(self._pool.collect(0.0))
+                if self._error is None:
+                    self._receive(self._backend.collect(0.0))
                 self._wake()
                 await asyncio.sleep(0)
         except EnvFailed as err:
-            self._given_up = err
+            self._error = err
         finally:
             stop()
             self._wake()
@@ -124,7 +130,7 @@ class AsyncBridge(VectorState):
         for sleeper in sleepers:
             if not sleeper.done():
                 sleeper.set_result(None)
-        if self._given_up is not None:
-            for answer in self._answers:
-                if not answer.done():
-                    answer.set_exception(self._given_up)
+        if self._error is not None:
+            for response in self._responses:
+                if not response.done():
+                    response.set_exception(self._error)

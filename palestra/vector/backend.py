@@ -1,4 +1,4 @@
-"""Backend: what every backend provides, and the plain one that runs each command at once, in the caller's thread."""
+"""Interface of vector backends, and the backend that runs each command immediately in the calling thread."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from palestra.workers.types import Autoreset, BoolList, Command, Factory, Limits
 
 
 class Backend(ABC):
-    """Takes commands, one at a time for each env, and gives one reply to each, in whatever order they are done."""
+    """Runs commands, one at a time per env, and returns one reply to each, in the order in which they finish."""
 
-    tick: float | None = None  # seconds after which `collect` wants to be called, to see to deadlines
+    tick: float | None = None  # seconds after which `collect` has to be called again, to enforce deadlines
 
-    immediate = False  # every command is done when `submit` returns
+    immediate = False  # whether every command has finished when `submit` returns
 
     @abstractmethod
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        """Begin these; does not wait for them. `whole`: the caller waits for all of them, so they may come together."""
+        """Start commands without waiting. `whole`: the caller waits for all, so replies may come together."""
 
     @abstractmethod
     def collect(self, timeout: float | None) -> list[Reply]:
-        """What is done: at least one reply, unless `timeout` passes first or nothing is under way."""
+        """Return finished replies: at least one, unless `timeout` passes first or no command is in flight."""
 
     @abstractmethod
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` in `loop` when `collect(0)` may have something; returns what ends that."""
+        """Call `callback` in `loop` when `collect(0)` may return replies; return a function that stops this."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back. May be called twice."""
+        """Release all resources. May be called twice."""
 
 
 class SyncBackend(Backend):
-    """Every command runs when it is submitted."""
+    """Runs every command when it is submitted."""
 
     immediate = True
 
@@ -45,10 +45,10 @@ class SyncBackend(Backend):
         self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits
     ) -> None:
         if limits.step_timeout is not None or limits.reset_timeout is not None or limits.memory is not None:
-            raise BadValue("backend 'sync' can neither end a step that hangs nor bound its memory; use 'process'")
+            raise BadValue("backend 'sync' supports neither timeouts nor a memory limit; use backend 'process'")
         self.runners = [EnvRunner(i, factory, roots[i], autoreset) for i, factory in enumerate(factories)]
         self._done: list[Reply] = []
-        self._steps: list[Callable[[str], Any] | None] = []  # what `step_all` calls for each env
+        self._steps: list[Callable[[str], Any] | None] = []  # the function that `step_all` calls per env
         try:
             for runner in self.runners:
                 runner.make()
@@ -58,14 +58,14 @@ class SyncBackend(Backend):
         self._steps = [self._step_of(runner) for runner in self.runners]
 
     def _step_of(self, runner: EnvRunner) -> Callable[[str], Any] | None:
-        """The env's own `step`; None where an episode has to begin first, which is the runner's business."""
-        return None if runner.env is None or runner.pending else runner.env.step
+        """Return the env's `step`; None if an episode has to be started first, which the runner does."""
+        return None if runner.env is None or runner.pending_reset else runner.env.step
 
     def step_all(self, actions: Sequence[str]) -> tuple[VectorStep, list[int]]:
-        """Lock-step over all envs, and the indices to be noted: failed, or over and not reset.
+        """Step all envs and return the indices that need bookkeeping: failed, or over without a reset.
 
-        Made for cheap envs, where every call counts, and for many of them, where it counts what is kept: the envs' own
-        tuples are taken apart at once.
+        Optimised for cheap envs, where every call counts, and for many of them, where memory per result counts: the
+        envs' own tuples are unpacked at once.
         """
         observations: list[Any] = []
         rewards: list[float] = []
@@ -76,7 +76,7 @@ class SyncBackend(Backend):
         add_terminated, add_truncated = terminations.append, truncations.append
         for step, action in zip(self._steps, actions, strict=True):
             try:
-                # None raises too, and costs nothing where it is rare.
+                # Calling None raises too: rare, so no check is spent on it.
                 observation, reward, terminated, truncated, info = step(action)  # type: ignore[misc]
                 if terminated or truncated:
                     index = len(infos)
@@ -84,11 +84,11 @@ class SyncBackend(Backend):
                     observation, reward, terminated, truncated, info = runner.finish(
                         observation, reward, terminated, truncated, info
                     )
-                    if runner.env is None or runner.pending or runner.env.step != step:
+                    if runner.env is None or runner.pending_reset or runner.env.step != step:
                         self._steps[index] = self._step_of(runner)
                     if runner.autoreset == "disabled" or "failure" in info:
                         marked.append(index)
-            except (Exception, SystemExit) as err:  # noqa: BLE001  # whatever it raises, it costs this env alone
+            except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception of an env is a failure of this env only
                 index = len(infos)
                 runner = self.runners[index]
                 reply = runner.step(action) if step is None else runner.after_failure(runner.failure_of(err, action))
@@ -111,9 +111,9 @@ class SyncBackend(Backend):
             if reply is not None:
                 self._done.append(reply)
 
-    def collect(self, timeout: float | None) -> list[Reply]:  # noqa: ARG002  # nothing is ever under way
-        done, self._done = self._done, []
-        return done
+    def collect(self, timeout: float | None) -> list[Reply]:  # noqa: ARG002  # no command is ever in flight
+        replies, self._done = self._done, []
+        return replies
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
         return loop.call_soon(callback).cancel

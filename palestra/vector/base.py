@@ -1,4 +1,4 @@
-"""VectorEnv: many environments behind one interface, in lock-step or whichever are ready, whatever runs them."""
+"""VectorEnv: many environments behind one interface, stepped together or as soon as each is ready."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ Resets = tuple[list[Observation], list[dict[str, Any]]]
 
 
 class VectorEnv(AsyncBridge):
-    """Made by `palestra.make_vec`. Every env has at most one command under way; results of one env are in order.
+    """Vector of environments, created by `palestra.make_vec`.
 
-    Lock-step: `reset`, `step`. Whichever are ready: `send`, `recv`. The same without blocking an event loop: `areset`,
-    `astep`, `arecv`, `async for`, and `acquire`. `failures` holds the latest failures, `failed` counts all of them. It
-    is used from one thread at a time.
+    `reset` and `step` run all envs in lock-step; `send` and `recv` return results as soon as they are ready. `areset`,
+    `astep`, `arecv`, `async for` and `acquire` do the same without blocking an event loop. An env has at most one
+    command in flight, so its results are in order. `failures` holds the latest failures, `failed` counts all of them.
+    A vector is used from one thread at a time.
     """
 
     # Lock-step.
@@ -36,41 +37,42 @@ class VectorEnv(AsyncBridge):
         options: dict[str, Any] | None = None,
         indices: Iterable[int] | None = None,
     ) -> Resets:
-        """Begin an episode in every env, or in those at `indices`, in parallel.
+        """Start an episode in every env, or in those at `indices`, in parallel.
 
-        An int seeds all of them from one; a sequence gives each its own; without, every env goes on to its next one.
+        An int seeds all envs from one number, a sequence seeds each env; without a seed, every env starts its next
+        episode.
         """
-        return _columns(self._exchange(self._resets(self._chosen(indices), seed, options)))
+        return _reset_columns(self._exchange(self._resets(self._selected(indices), seed, options)))
 
     def step(self, actions: Actions) -> VectorStep:
-        """One action for every env, or for those in `{index: action}`; waits for all of them."""
-        pool = self._pool
+        """Take one action per env, or those of `{index: action}`, and wait for all results."""
+        backend = self._backend
         plain = type(actions) is list and len(actions) == self.num_envs and set(map(type, actions)) == {str}
-        if plain and isinstance(pool, SyncBackend) and not (self._flying or self._idle):
-            return self._step_all(pool, actions)  # type: ignore[arg-type]  # a list, as `plain` says
-        return _outcome(self._exchange(self._steps(actions)))
+        if plain and isinstance(backend, SyncBackend) and not (self._in_flight or self._idle):
+            return self._step_all(backend, actions)  # type: ignore[arg-type]  # a list, as `plain` says
+        return _step_columns(self._exchange(self._steps(actions)))
 
-    def _step_all(self, pool: SyncBackend, actions: Sequence[str]) -> VectorStep:
-        """The shortest way, for envs so cheap that every call counts."""
+    def _step_all(self, backend: SyncBackend, actions: Sequence[str]) -> VectorStep:
+        """Step all envs with as few calls as possible, for cheap envs."""
         self._check()
         try:
-            outcome, marked = pool.step_all(actions)
+            columns, marked = backend.step_all(actions)
         except KeyboardInterrupt:
             self.close()
             raise
         if marked or self._in_a_row:
             for index in marked:
-                five: Any = (column[index] for column in outcome)
-                self._note(EnvResult(index, *five))
+                values: Any = (column[index] for column in columns)
+                self._record(EnvResult(index, *values))
             for index in self._in_a_row.keys() - marked:
                 del self._in_a_row[index]
             self._check()
-        return outcome
+        return columns
 
-    # Whichever are ready.
+    # Results as soon as they are ready.
 
     def send(self, actions: Actions) -> None:
-        """Begin these steps; `recv` gives what comes of them."""
+        """Start steps without waiting; `recv` returns their results."""
         self._send(self._steps(actions))
 
     def send_reset(
@@ -79,13 +81,13 @@ class VectorEnv(AsyncBridge):
         seed: int | Sequence[int] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Begin these resets; `recv` gives the first observations, with reward 0."""
-        self._send(self._resets(self._chosen(indices), seed, options))
+        """Start resets without waiting; `recv` returns the first observations, with reward 0."""
+        self._send(self._resets(self._selected(indices), seed, options))
 
     def recv(self, min_ready: int = 1, timeout: float | None = None) -> list[EnvResult]:
-        """What is ready: as soon as `min_ready` are (or all that are under way), or after `timeout` seconds."""
+        """Return finished results once there are `min_ready` (or nothing is in flight), or after `timeout` seconds."""
         end = None if timeout is None else monotonic() + timeout
-        while self._short_of(min_ready):
+        while self._lacks(min_ready):
             left = None if end is None else max(0.0, end - monotonic())
             self._collect(left)
             if left == 0.0:
@@ -94,10 +96,10 @@ class VectorEnv(AsyncBridge):
 
     @property
     def in_flight(self) -> int:
-        """How many envs have a command under way."""
-        return len(self._flying)
+        """Number of envs with a command in flight."""
+        return len(self._in_flight)
 
-    # The same in an event loop. `send` and `send_reset` never wait, so they serve there too.
+    # The same in an event loop. `send` and `send_reset` never wait, so they can be used there too.
 
     async def areset(
         self,
@@ -106,27 +108,27 @@ class VectorEnv(AsyncBridge):
         indices: Iterable[int] | None = None,
     ) -> Resets:
         """`reset`, without blocking the event loop."""
-        return _columns(await self._aexchange(self._resets(self._chosen(indices), seed, options)))
+        return _reset_columns(await self._aexchange(self._resets(self._selected(indices), seed, options)))
 
     async def astep(self, actions: Actions) -> VectorStep:
-        """`step`, without blocking the event loop; many may run at once for different envs."""
-        return _outcome(await self._aexchange(self._steps(actions)))
+        """`step`, without blocking the event loop; calls for different envs may run at the same time."""
+        return _step_columns(await self._aexchange(self._steps(actions)))
 
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> list[EnvResult]:
-        """`recv`, without blocking the event loop. Cancelling it loses nothing."""
+        """`recv`, without blocking the event loop. Cancelling it loses no result."""
         try:
             async with asyncio.timeout(timeout):
-                while self._short_of(min_ready):
-                    await self._news()
+                while self._lacks(min_ready):
+                    await self._wait_for_replies()
         except TimeoutError:
             pass
         return self._take_ready()
 
     async def __aiter__(self) -> AsyncIterator[EnvResult]:
-        """Results as they come, until nothing is under way; `send` in between to go on."""
+        """Yield results as they finish, until nothing is in flight; `send` in between to continue."""
         while True:
-            while self._short_of(1):
-                await self._news()
+            while self._lacks(1):
+                await self._wait_for_replies()
             self._check()
             if not self._ready:
                 return
@@ -137,23 +139,20 @@ class VectorEnv(AsyncBridge):
         await asyncio.to_thread(self.close)
 
     def acquire(self) -> SubEnv:
-        """An env of this vector as an Env of its own, with `areset` and `astep`; closing it gives it back.
+        """Return one env of this vector as an Env with `areset` and `astep`; its `close` returns it to the vector.
 
-        `palestra.rollout.collect(agent, vec.acquire, ...)` plays on all of them from one event loop. The vector needs
-        `autoreset="disabled"`; a failure is raised as EnvFailed.
+        The vector needs `autoreset="disabled"`. Failures are raised as EnvFailed.
         """
         if self.autoreset != "disabled":
-            raise BadValue(f"an env that is lent is reset by its player: autoreset='disabled', not {self.autoreset!r}")
-        if not self._lendable:
-            raise EnvFailed(f"all {self.num_envs} envs of this vector are lent; close one first, or make more")
-        return SubEnv(self, self._lendable.pop())
-
-    # Anything else about the envs.
+            raise BadValue(f"acquire needs a vector with autoreset='disabled', got {self.autoreset!r}")
+        if not self._free:
+            raise EnvFailed(f"all {self.num_envs} envs of this vector are in use; close one, or create more")
+        return SubEnv(self, self._free.pop())
 
     @property
     def envs(self) -> list[Env]:
-        """The envs themselves, where they live in this process (backends `sync` and `thread`)."""
-        runners = getattr(self._pool, "runners", None)
+        """The env objects, if they live in this process (backends `sync` and `thread`)."""
+        runners = getattr(self._backend, "runners", None)
         if runners is None:
             raise BadValue(f"the envs of backend {self.backend!r} live in other processes; use vec.call(name, ...)")
         return [runner.env for runner in runners]
@@ -182,10 +181,10 @@ class VectorEnv(AsyncBridge):
         return f"<VectorEnv of {self.num_envs} {', '.join(names)}, backend {self.backend}>"
 
 
-def _columns(items: list[EnvResult]) -> Resets:
-    return [item.observation for item in items], [item.info for item in items]
+def _reset_columns(results: list[EnvResult]) -> Resets:
+    return [result.observation for result in results], [result.info for result in results]
 
 
-def _outcome(items: list[EnvResult]) -> VectorStep:
-    _, observations, rewards, terminated, truncated, infos = zip(*items, strict=True) if items else ((),) * 6
+def _step_columns(results: list[EnvResult]) -> VectorStep:
+    _, observations, rewards, terminated, truncated, infos = zip(*results, strict=True) if results else ((),) * 6
     return VectorStep(list(observations), list(rewards), BoolList(terminated), BoolList(truncated), list(infos))

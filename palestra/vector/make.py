@@ -1,4 +1,4 @@
-"""make_vec: ids, keywords, wrappers and a backend's name -> a VectorEnv. GEM's call works as it is."""
+"""Create vectors of environments from names, keywords, wrappers and the name of a backend."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from palestra.wrappers.factory import WrapperSource, resolve_wrappers
 BackendName: TypeAlias = Literal["sync", "thread", "process", "ray"]
 BACKENDS = ("sync", "thread", "process", "ray")
 Source: TypeAlias = str | Callable[..., Env]
+_REMOTE_OPTIONS = ("token", "patience", "lease")  # keywords of RemoteBackend; all others are the env's
 
 
 def make_vec(
@@ -41,112 +42,141 @@ def make_vec(
     ray_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> VectorEnv:
-    """Many envs at once: `num_envs` of one id, or one for each of several ids (or callables that make an env).
+    """Create `num_envs` envs of one name, or one env per name (or per callable that builds an env).
 
-    `backend`: `sync` runs in the caller's thread; `thread` in up to `threads` threads, more of them while steps wait;
-    `process` in `workers` processes of up to `threads` threads each (1: envs stay in their worker's main thread); `ray`
-    in `workers` actors, each with a process for its envs, made with `ray_options`. The same `seed` gives the same
-    episodes on every backend; None draws one. `vec_kwargs` are keywords for each env, `kwargs` for all.
+    Args:
+        env_ids: A name, a callable, or a list of them. URLs of a Palestra server create the envs on that server.
+        wrappers: Wrappers of every env: callables, names, or pairs like ("Horizon", {"turns": 5}).
+        vec_kwargs: One mapping of keywords per env.
+        async_mode: GEM's spelling of `backend="thread"`.
+        seed: Seed from which all episodes are derived, the same on every backend; None draws one.
+        num_envs: Number of envs of a single name.
+        backend: `sync` runs envs in the calling thread; `thread` in up to `threads` threads; `process` in `workers`
+            processes of up to `threads` threads each (1: envs stay in the main thread of their worker); `ray` in
+            `workers` actors created with `ray_options`, each with a process for its envs.
+        autoreset: Gymnasium's modes `same_step`, `next_step` and `disabled`.
+        step_timeout: Seconds per step or call; a call that takes longer fails and its env is replaced.
+        reset_timeout: Seconds per reset, including the construction of the env (default: `step_timeout`).
+        memory_limit: Bytes per worker process.
+        max_restarts: Number of workers that may be replaced; grows by one per hundred results.
+        max_failures_in_a_row: Consecutive failures of one env after which the vector raises EnvFailed.
+        kwargs: Keywords of every env.
 
-    A step that raises, lasts longer than `step_timeout`, needs more than `memory_limit` bytes in its worker or kills it
-    costs that one env: its result carries `info["failure"]`, reward NaN and `truncated`, and a fresh env goes on.
-    `max_restarts` workers may be replaced, and one more for every hundred results. `reset_timeout` is `step_timeout`
-    unless given; it holds for making an env too.
+    A step that raises, runs past its timeout, exceeds the memory limit or kills its worker is a failure of that env
+    alone: its result has `info["failure"]`, reward NaN and `truncated`, and the env is replaced.
     """
     if backend is None:
         backend = "thread" if async_mode else "sync"
     elif backend not in BACKENDS:
-        near = get_close_matches(str(backend), BACKENDS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise BadValue(f"no backend {backend!r}.{hint} There are: {', '.join(BACKENDS)}.")
+        matches = get_close_matches(str(backend), BACKENDS, n=1)
+        hint = f" Did you mean {matches[0]}?" if matches else ""
+        raise BadValue(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}.{hint}")
     if autoreset not in AUTORESETS:
-        raise BadValue(f"autoreset is one of {', '.join(AUTORESETS)}, got {autoreset!r}")
+        raise BadValue(f"autoreset must be one of {', '.join(AUTORESETS)}; got {autoreset!r}")
+    limits = check_limits(step_timeout, reset_timeout, memory_limit, max_restarts)
+    for name, count in (("workers", workers), ("threads", threads)):
+        if count is not None and count < 1:
+            raise BadValue(f"{name} must be at least 1, got {count!r}")
+    sources = _sources(env_ids, num_envs)
+    if vec_kwargs is not None and len(vec_kwargs) != len(sources):
+        raise BadValue(f"vec_kwargs needs one mapping per env: {len(sources)} of them, got {len(vec_kwargs)}")
+    seed = fresh_seed() if seed is None else check_seed(seed)
+    remote = any(map(_on_palestra_server, sources))
+    remote_options: dict[str, Any] = {}
+    if remote:
+        if not all(map(_on_palestra_server, sources)):
+            raise BadValue("a vector runs either on servers or in this process: give only URLs, or only other names")
+        if wrappers or backend != "sync":
+            raise BadValue("envs on a server cannot have local wrappers or a backend: leave out wrappers and backend")
+        remote_options = {name: kwargs.pop(name) for name in _REMOTE_OPTIONS if name in kwargs}
+        kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
+    factories, roots = _factories(sources, resolve_wrappers(wrappers), vec_kwargs, kwargs, seed)
+    vector_backend: Backend
+    if remote:
+        from palestra.vector.remote import RemoteBackend
+
+        vector_backend = RemoteBackend(
+            [factory.name for factory in factories],
+            [factory.kwargs for factory in factories],
+            roots,
+            autoreset,
+            step_timeout=step_timeout,
+            **remote_options,
+        )
+    else:
+        vector_backend = create_backend(backend, factories, roots, autoreset, limits, workers, threads, ray_options)
+    return VectorEnv(
+        vector_backend,
+        factories=factories,
+        seed=seed,
+        autoreset=autoreset,
+        backend_name="remote" if remote else backend,
+        failures_in_a_row=max_failures_in_a_row,
+    )
+
+
+def check_limits(
+    step_timeout: float | None, reset_timeout: float | None, memory_limit: int | None, max_restarts: int
+) -> Limits:
+    """Return the limits of a vector after checking their values."""
     for name, value in (
         ("step_timeout", step_timeout),
         ("reset_timeout", reset_timeout),
         ("memory_limit", memory_limit),
     ):
         if value is not None and not value > 0:
-            raise BadValue(f"{name} is above 0, or None for no limit, got {value!r}")
-    for name, count in (("workers", workers), ("threads", threads)):
-        if count is not None and count < 1:
-            raise BadValue(f"{name} is at least 1, got {count!r}")
-    sources = _sources(env_ids, num_envs)
-    if any(map(_on_palestra_server, sources)):
-        return _remote(
-            sources,
-            wrappers,
-            backend,
-            seed=seed,
-            autoreset=autoreset,
-            step_timeout=step_timeout,
-            vec_kwargs=vec_kwargs,
-            max_failures_in_a_row=max_failures_in_a_row,
-            **kwargs,
-        )
-    seed = fresh_seed() if seed is None else check_seed(seed)
-    factories, roots = _factories(sources, resolve_wrappers(wrappers), vec_kwargs, kwargs, seed)
-    limits = Limits(
+            raise BadValue(f"{name} must be above 0, or None for no limit; got {value!r}")
+    return Limits(
         step_timeout=step_timeout,
         reset_timeout=step_timeout if reset_timeout is None else reset_timeout,
         memory=memory_limit,
         restarts=max_restarts,
     )
-    count = workers or (os.cpu_count() or 1)
-    pool: Backend
-    if backend == "sync":
-        pool = SyncBackend(factories, roots, autoreset, limits)
-    elif backend == "thread":
+
+
+def create_backend(
+    name: str,
+    factories: Sequence[EnvFactory],
+    roots: Sequence[int],
+    autoreset: Autoreset,
+    limits: Limits,
+    workers: int | None,
+    threads: int | None,
+    ray_options: Mapping[str, Any] | None,
+) -> Backend:
+    if name == "sync":
+        return SyncBackend(factories, roots, autoreset, limits)
+    if name == "thread":
         from palestra.vector.thread import ThreadBackend
 
-        pool = ThreadBackend(factories, roots, autoreset, limits, threads or workers or len(factories))
-    elif backend == "process":
+        return ThreadBackend(factories, roots, autoreset, limits, threads or workers or len(factories))
+    if name == "process":
         from palestra.vector.process import ProcessBackend
 
-        pool = ProcessBackend(factories, roots, autoreset, limits, workers=count, threads=threads)
-    else:
-        from palestra.vector.ray import RayBackend
+        count = workers or (os.cpu_count() or 1)
+        return ProcessBackend(factories, roots, autoreset, limits, workers=count, threads=threads)
+    from palestra.vector.ray import RayBackend
 
-        pool = RayBackend(
-            factories, roots, autoreset, limits, workers=workers, threads=threads, options=ray_options or {}
-        )
-    return VectorEnv(
-        pool,
-        factories=factories,
-        seed=seed,
-        autoreset=autoreset,
-        backend=backend,
-        failures_in_a_row=max_failures_in_a_row,
-    )
+    options = ray_options or {}
+    return RayBackend(factories, roots, autoreset, limits, workers=workers, threads=threads, options=options)
 
 
 def _on_palestra_server(source: Source) -> bool:
-    """Return whether a source is the URL of an env on a Palestra server (other servers' URLs have a `name+` prefix)."""
+    """Return whether a source is the URL of a Palestra server; URLs of other servers have a prefix like `openenv+`."""
     scheme, separator, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
     return bool(separator) and "+" not in scheme
 
 
-def _remote(sources: list[Source], wrappers: Any, backend: str, **settings: Any) -> VectorEnv:
-    """Build a vector whose environments live on servers."""
-    from palestra.vector.make_remote import make_remote_vec
-
-    if not all(map(_on_palestra_server, sources)):
-        raise BadValue("a vector lives on servers or here: give addresses alone, or ids alone")
-    if wrappers or backend != "sync":
-        raise BadValue("the envs of these addresses run on their server: leave out wrappers and backend")
-    return make_remote_vec([str(source) for source in sources], **settings)
-
-
 def _sources(env_ids: Source | Sequence[Source], num_envs: int | None) -> list[Source]:
     if num_envs is not None and num_envs < 1:
-        raise BadValue(f"num_envs is at least 1, got {num_envs!r}")
+        raise BadValue(f"num_envs must be at least 1, got {num_envs!r}")
     if isinstance(env_ids, str) or callable(env_ids):
         return [env_ids] * (num_envs or 1)
     sources = list(env_ids)
     if not sources:
-        raise BadValue("a vector has at least one env; give its id")
+        raise BadValue("a vector needs at least one env: give its name")
     if num_envs is not None and num_envs != len(sources):
-        raise BadValue(f"{len(sources)} ids and num_envs={num_envs}: leave one of them out, or let them agree")
+        raise BadValue(f"{len(sources)} names and num_envs={num_envs} disagree: leave out num_envs")
     return sources
 
 
@@ -157,9 +187,7 @@ def _factories(
     kwargs: Mapping[str, Any],
     seed: int,
 ) -> tuple[list[EnvFactory], list[int]]:
-    """One factory and one root seed for each env; a `seed` among an env's own keywords is its root."""
-    if vec_kwargs is not None and len(vec_kwargs) != len(sources):
-        raise BadValue(f"vec_kwargs holds the keywords of each env: {len(sources)} of them, got {len(vec_kwargs)}")
+    """Return one factory and one root seed per env; a `seed` among an env's keywords is its root seed."""
     factories, roots = [], []
     for index, source in enumerate(sources):
         own = {**(vec_kwargs[index] if vec_kwargs is not None else {}), **kwargs}

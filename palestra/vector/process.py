@@ -1,18 +1,18 @@
-"""ProcessBackend: envs in worker processes, which may hang, swell or die without costing more than one env each.
+"""Vector backend that runs envs in worker processes, where a call may hang, exhaust memory or crash.
 
-The pool keeps a log of every env: its seed and the actions of the running episode. When a worker is lost, another
-takes its seat, and each env is played up to where it was when it is needed next; a reply that was under way is asked
-for again. Only the env that was being stepped is reported failed: a worker marks its doings in memory that outlives it.
+The backend keeps a replay log of every env: its seed and the actions of the running episode. When a worker is lost,
+another one replaces it, each of its envs is replayed when it is next needed, and commands in flight are sent again.
+Only the env that was running is reported as failed: a worker records its activity in memory that outlives it.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
-import signal
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -22,32 +22,31 @@ from palestra.workers.env_runner import factory_name
 from palestra.workers.replay_log import ReplayLog
 from palestra.workers.types import Autoreset, Cause, Command, Factory, Limits, Reply
 from palestra.workers.wire import dump_factories
-from palestra.workers.worker import SPOILED, Orders, main
-from palestra.workers.worker_process import WorkerProcess, end_all
+from palestra.workers.worker import OUT_OF_MEMORY, WorkerConfig, main
+from palestra.workers.worker_process import WorkerProcess, end_workers
 
-THREADS = 32  # in one worker, unless said otherwise
-START = 120.0  # seconds a worker may take to make its envs
-GRACE = 3.0  # seconds workers get to close their envs
-LOOK = 0.25  # seconds between looks at the clock and at the workers, while waiting
+DEFAULT_THREADS = 32  # per worker
+START_TIMEOUT = 120.0  # seconds for a worker to build its envs
+GRACE = 3.0  # seconds for workers to close their envs
+CHECK_INTERVAL = 0.25  # seconds between checks of deadlines and workers, while waiting
 
 
-class Seat:
-    """A worker's place: its envs, and whoever sits there now."""
+class WorkerHandle:
+    """A group of envs and the process that currently runs them."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.orders = orders
-        self.indices = orders.indices
-        self.link = WorkerProcess(main, orders, lanes=orders.lanes)
-        self.replacement: Orders | None = None
-        self.suspects: deque[int] = deque()  # one of them killed a worker: they are run one at a time
-        self.trial: int | None = None  # the one that is
-        self.held: list[Command] = []  # what waits for the end of the trials
-        self.words = ""  # the worker's own account of why it could not start
-        self.writing = False  # the selector looks out for room to write
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self.indices = config.indices
+        self.process = WorkerProcess(main, config, lanes=config.lanes)
+        self.suspects: deque[int] = deque()  # one of these envs killed a worker: they run one at a time
+        self.on_trial: int | None = None  # the suspect that is running
+        self.held: list[Command] = []  # commands that wait until all suspects have run
+        self.start_error = ""  # why the worker could not build its envs
+        self.writing = False  # the selector waits for space to write
 
 
 class ProcessBackend(Backend):
-    tick = LOOK
+    tick = CHECK_INTERVAL
 
     def __init__(
         self,
@@ -65,13 +64,13 @@ class ProcessBackend(Backend):
         self._done: list[Reply] = []
         self._closed = False
         self._timed = limits.step_timeout is not None or limits.reset_timeout is not None
-        times = [t for t in (limits.step_timeout, limits.reset_timeout) if t is not None]
-        self.tick = min([LOOK, *(t / 4 for t in times)])
+        timeouts = [t for t in (limits.step_timeout, limits.reset_timeout) if t is not None]
+        self.tick = min([CHECK_INTERVAL, *(t / 4 for t in timeouts)])
         self._selector = selectors.DefaultSelector()
-        self._seats: list[Seat] = []
-        self._envs: dict[int, ReplayLog] = {}
-        self._seat_of: dict[int, Seat] = {}
-        self._under_way = 0
+        self._workers: list[WorkerHandle] = []
+        self._logs: dict[int, ReplayLog] = {}
+        self._worker_of: dict[int, WorkerHandle] = {}
+        self._in_flight = 0
         workers = min(workers, len(factories))
         try:
             for number in range(workers):
@@ -89,8 +88,8 @@ class ProcessBackend(Backend):
         autoreset: Autoreset,
         threads: int | None,
     ) -> None:
-        count = min(len(indices), threads or THREADS)
-        orders = Orders(
+        count = min(len(indices), threads or DEFAULT_THREADS)
+        config = WorkerConfig(
             factories=dump_factories([factories[i] for i in indices]),
             indices=indices,
             roots=[roots[i] for i in indices],
@@ -100,192 +99,183 @@ class ProcessBackend(Backend):
             lanes=count + 1,
             eager=True,
         )
-        seat = Seat(orders)
-        self._seats.append(seat)
-        self._selector.register(seat.link.sock, selectors.EVENT_READ, seat)
+        worker = WorkerHandle(config)
+        self._workers.append(worker)
+        self._selector.register(worker.process.sock, selectors.EVENT_READ, worker)
         for i in indices:
-            self._envs[i] = ReplayLog(i, factory_name(factories[i]), roots[i], autoreset)
-            self._seat_of[i] = seat
+            self._logs[i] = ReplayLog(i, factory_name(factories[i]), roots[i], autoreset)
+            self._worker_of[i] = worker
 
     def _await_ready(self) -> None:
-        """Until every worker has made its envs; raises what the first that could not says."""
-        end = monotonic() + START
-        while not all(seat.link.ready for seat in self._seats):
+        """Wait until every worker has built its envs; raise the error of the first that could not."""
+        end = monotonic() + START_TIMEOUT
+        while not all(worker.process.ready for worker in self._workers):
             if monotonic() > end:
-                raise EnvFailed(f"the workers did not make their envs within {START:g} s")
-            for key, _ in self._selector.select(LOOK):
-                seat: Seat = key.data
-                seat.link.push()
-                for message in seat.link.read():
+                raise EnvFailed(f"the workers did not build their envs within {START_TIMEOUT:g} s")
+            for key, _ in self._selector.select(CHECK_INTERVAL):
+                process: WorkerProcess = key.data.process
+                process.flush()
+                for message in process.read():
                     if isinstance(message, Exception):
                         raise message
-                    seat.link.ready = True
-                if not seat.link.alive:
-                    seat.link.last_words()
-                    how = _ending(seat.link.process.returncode)
-                    raise EnvFailed(f"a worker ended while it made its envs: {how}")
+                    process.ready = True
+                if not process.alive:
+                    process.kill_and_read()
+                    raise EnvFailed(f"a worker ended with {process.exit_status} while building its envs")
 
-    # Commands out.
+    # Commands.
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        batches: dict[Seat, list[Command]] = {}
+        batches: dict[WorkerHandle, list[Command]] = {}
         for command in commands:
-            log = self._envs[command[0]]
-            log.command = command
-            batches.setdefault(self._seat_of[command[0]], []).append(command)
-        self._under_way += len(commands)
-        for seat, batch in batches.items():
-            self._dispatch(seat, batch, whole)
+            self._logs[command[0]].command = command
+            batches.setdefault(self._worker_of[command[0]], []).append(command)
+        self._in_flight += len(commands)
+        for worker, batch in batches.items():
+            self._dispatch(worker, batch, whole)
 
-    def _dispatch(self, seat: Seat, commands: Iterable[Command], whole: bool = False) -> None:
-        """Send commands to a worker, each behind what its env needs first."""
-        if seat.suspects or seat.trial is not None:
-            seat.held.extend(commands)
-            self._next_trial(seat)
+    def _dispatch(self, worker: WorkerHandle, commands: Iterable[Command], whole: bool = False) -> None:
+        """Send commands to a worker, or hold them back while suspects run one at a time."""
+        if worker.suspects or worker.on_trial is not None:
+            worker.held.extend(commands)
+            self._next_trial(worker)
             return
-        self._send(seat, commands, whole)
+        self._send(worker, commands, whole)
 
-    def _send(self, seat: Seat, commands: Iterable[Command], whole: bool = False) -> None:
+    def _send(self, worker: WorkerHandle, commands: Iterable[Command], whole: bool = False) -> None:
         batch: list[Command] = []
         for command in commands:
-            batch += self._envs[command[0]].needs(command)
-        seat.link.send(batch, whole)
-        self._look_out(seat)
+            batch += self._logs[command[0]].prepare(command)
+        worker.process.send((batch, whole))
+        self._watch_write(worker)
 
-    def _look_out(self, seat: Seat) -> None:
-        """Wait for room to write where there was too little."""
-        if seat.link.full is not seat.writing:
-            seat.writing = seat.link.full
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if seat.writing else 0)
-            self._selector.modify(seat.link.sock, events, seat)
+    def _watch_write(self, worker: WorkerHandle) -> None:
+        """Let the selector wait for space to write if not everything could be sent."""
+        if worker.process.has_unsent is not worker.writing:
+            worker.writing = worker.process.has_unsent
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.writing else 0)
+            self._selector.modify(worker.process.sock, events, worker)
 
-    def _next_trial(self, seat: Seat) -> None:
-        while seat.trial is None and seat.suspects:
-            index = seat.suspects.popleft()
-            command = self._envs[index].command
+    def _next_trial(self, worker: WorkerHandle) -> None:
+        """Run the next suspect alone; after the last one, send the commands that were held back."""
+        while worker.on_trial is None and worker.suspects:
+            index = worker.suspects.popleft()
+            command = self._logs[index].command
             if command is not None:
-                seat.trial = index
-                seat.held = [held for held in seat.held if held[0] != index]
-                self._send(seat, [command])
-        if seat.trial is None and seat.held:
-            held, seat.held = seat.held, []
-            self._send(seat, held)
+                worker.on_trial = index
+                worker.held = [held for held in worker.held if held[0] != index]
+                self._send(worker, [command])
+        if worker.on_trial is None and worker.held:
+            held, worker.held = worker.held, []
+            self._send(worker, held)
 
-    # Replies in.
+    # Replies.
 
     def collect(self, timeout: float | None) -> list[Reply]:
         end = None if timeout is None else monotonic() + timeout
-        look = self._owner == os.getpid()
-        while look and self._under_way > len(self._done):
-            left = LOOK if end is None else end - monotonic()
-            quiet = not self._pump(max(0.0, min(left, self.tick or LOOK)) if not self._done else 0.0)
-            self._see_to_the_late()
+        owned = self._owner == os.getpid()
+        while owned and self._in_flight > len(self._done):
+            left = CHECK_INTERVAL if end is None else end - monotonic()
+            quiet = not self._exchange(max(0.0, min(left, self.tick or CHECK_INTERVAL)) if not self._done else 0.0)
+            self._replace_late()
             if quiet:
-                self._see_to_the_dead()
+                self._replace_dead()
             if self._done or (end is not None and monotonic() >= end):
                 break
-        done, self._done = self._done, []
-        self._under_way -= len(done)
-        return done
+        replies, self._done = self._done, []
+        self._in_flight -= len(replies)
+        return replies
 
-    def _pump(self, wait: float) -> bool:
-        """Read and write what can be; False where nothing could."""
+    def _exchange(self, wait: float) -> bool:
+        """Read and write what is possible; return False if nothing was."""
         events = self._selector.select(wait)
         for key, mask in events:
-            seat: Seat = key.data
+            worker: WorkerHandle = key.data
             if mask & selectors.EVENT_WRITE:
-                seat.link.push()
-                self._look_out(seat)
+                worker.process.flush()
+                self._watch_write(worker)
             if mask & selectors.EVENT_READ:
-                self._take(seat, seat.link.read())
-                if not seat.link.alive:
-                    self._bury(seat)
+                self._take(worker, worker.process.read())
+                if not worker.process.alive:
+                    self._replace(worker)
         return bool(events)
 
-    def _take(self, seat: Seat, messages: list[Any]) -> None:
+    def _take(self, worker: WorkerHandle, messages: list[Any]) -> None:
         for message in messages:
             if isinstance(message, list):
                 for reply in message:
-                    self._take_reply(seat, reply)
+                    self._take_reply(worker, reply)
             elif isinstance(message, Exception):
-                seat.words = str(message)
+                worker.start_error = str(message)
             else:
-                seat.link.ready = True
+                worker.process.ready = True
 
-    def _take_reply(self, seat: Seat, reply: Reply) -> None:
-        log = self._envs[reply[0]]
+    def _take_reply(self, worker: WorkerHandle, reply: Reply) -> None:
+        log = self._logs[reply[0]]
         command = log.command
         if command is None:
-            return  # nothing was asked
+            return  # duplicate
         log.command = None
-        log.note(command, reply)
+        log.record(command, reply)
         self._done.append(reply)
         if "failure" not in reply[5]:
             self._restarts = min(self._restarts + 0.01, self._limits.restarts)
-        if seat.trial == reply[0]:
-            seat.trial = None
-            self._next_trial(seat)
+        if worker.on_trial == reply[0]:
+            worker.on_trial = None
+            self._next_trial(worker)
 
-    # Faults.
+    # Failures.
 
-    def _see_to_the_late(self) -> None:
+    def _replace_late(self) -> None:
+        """Replace workers that run a command past its deadline."""
         now = monotonic()
-        for seat in self._seats if self._timed else ():
-            late = [index for index, until in seat.link.marks.running().items() if now > until]
+        for worker in self._workers if self._timed else ():
+            late = [index for index, deadline in worker.process.activity.running().items() if now > deadline]
             if late:
-                seat.link.kill()
-                self._bury(seat, late=late)
+                worker.process.kill()
+                self._replace(worker, late=late)
 
-    def _see_to_the_dead(self) -> None:
-        """Workers whose end was not noticed, as something they started keeps their side of the socket open."""
-        for seat in self._seats:
-            if not seat.link.ready and monotonic() - seat.link.started > START:
-                seat.link.kill()
-            if seat.link.exited():
-                self._bury(seat)
+    def _replace_dead(self) -> None:
+        """Replace ended workers whose socket is kept open by a process that they started."""
+        for worker in self._workers:
+            if not worker.process.ready and monotonic() - worker.process.started > START_TIMEOUT:
+                worker.process.kill()
+            if worker.process.exited():
+                self._replace(worker)
 
-    def _bury(self, seat: Seat, late: Sequence[int] = ()) -> None:
-        """A worker is gone, or has to go: blame the env it died of, and seat another."""
-        link = seat.link
-        self._selector.unregister(link.sock)
-        seat.writing = False
-        self._take(seat, link.last_words())
-        running = [i for i in link.marks.running() if i in self._envs and self._envs[i].command is not None]
-        blamed, code = link.marks.blamed, link.process.returncode
-        link.release()
-        trial, seat.trial = seat.trial, None
+    def _replace(self, worker: WorkerHandle, late: Sequence[int] = ()) -> None:
+        """Start another process in place of a lost one, and blame the env that caused the loss."""
+        process = worker.process
+        self._selector.unregister(process.sock)
+        worker.writing = False
+        self._take(worker, process.kill_and_read())
+        running = [i for i in process.activity.running() if i in self._logs and self._logs[i].command is not None]
+        blamed = process.activity.blamed
+        process.release()
+        on_trial, worker.on_trial = worker.on_trial, None
         cause: Cause = "died"
-        message = f"its worker ended with {_ending(code)}"
+        message = f"its worker ended with {process.exit_status}"
         if late:
             cause, guilty = "deadline", [i for i in late if i in running]
             message = (
-                f"it ran past its deadline (step {self._limits.step_timeout} s, reset {self._limits.reset_timeout} s)"
+                f"it ran past its deadline (step_timeout {self._limits.step_timeout} s, "
+                f"reset_timeout {self._limits.reset_timeout} s)"
             )
-        elif code == SPOILED and blamed is not None:
-            cause, guilty = "memory", [blamed] if self._envs[blamed].command is not None else []
+        elif process.process.returncode == OUT_OF_MEMORY and blamed is not None:
+            cause, guilty = "memory", [blamed] if self._logs[blamed].command is not None else []
             message = f"its worker needed more than {self._limits.memory} bytes"
         else:
             guilty = running if len(running) == 1 else []
         suspects = [] if late or guilty else running
-        self._restarts -= 1
-        if self._restarts < 0:
-            words = f": {seat.words}" if seat.words else f"; the last time {message}"
-            error = EnvFailed(
-                f"workers were lost too often, and no more than {self._limits.restarts} are replaced{words}"
-            )
-            seat.link = link
-            self.close(skip=link)
-            raise error
-        if seat.replacement is None:
-            seat.replacement = _replacement(seat.orders)
-        seat.link = WorkerProcess(main, seat.replacement, lanes=seat.replacement.lanes)
-        self._selector.register(seat.link.sock, selectors.EVENT_READ, seat)
-        if trial is not None and trial not in guilty and self._envs[trial].command is not None:
-            seat.suspects.appendleft(trial)
-        seat.suspects.extend(i for i in suspects if i not in seat.suspects)
+        self._count_restart(worker, message)
+        worker.process = WorkerProcess(main, replace(worker.config, eager=False), lanes=worker.config.lanes)
+        self._selector.register(worker.process.sock, selectors.EVENT_READ, worker)
+        if on_trial is not None and on_trial not in guilty and self._logs[on_trial].command is not None:
+            worker.suspects.appendleft(on_trial)
+        worker.suspects.extend(i for i in suspects if i not in worker.suspects)
         again: list[Command] = []
-        for index in seat.indices:
-            log = self._envs[index]
+        for index in worker.indices:
+            log = self._logs[index]
             log.stale = True
             if log.command is not None:
                 reply = log.blame(log.command, cause, message) if index in guilty else None
@@ -293,12 +283,19 @@ class ProcessBackend(Backend):
                     self._done.append(reply)
                 else:
                     again.append(log.command)
-        seat.held = []
+        worker.held = []
         if again:
-            self._dispatch(seat, again)
+            self._dispatch(worker, again)
+
+    def _count_restart(self, worker: WorkerHandle, message: str) -> None:
+        self._restarts -= 1
+        if self._restarts < 0:
+            self.close(skip=worker.process)
+            reason = worker.start_error or f"of the last one, {message}"
+            raise EnvFailed(f"more than {self._limits.restarts} workers were lost (see max_restarts): {reason}")
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        fd: int = self._selector.fileno()  # epoll and kqueue can be waited for like a file
+        fd: int = self._selector.fileno()  # epoll and kqueue descriptors can be watched like files
         loop.add_reader(fd, callback)
         if self._done:
             loop.call_soon(callback)
@@ -312,25 +309,10 @@ class ProcessBackend(Backend):
         if self._closed:
             return
         self._closed = True
-        links = [seat.link for seat in self._seats if seat.link is not skip]
+        processes = [worker.process for worker in self._workers if worker.process is not skip]
         if self._owner == os.getpid():
-            end_all(links, GRACE)
+            end_workers(processes, GRACE)
         else:
-            for link in links:
-                link.forget()
+            for process in processes:
+                process.forget()
         self._selector.close()
-
-
-def _replacement(orders: Orders) -> Orders:
-    from dataclasses import replace
-
-    return replace(orders, eager=False)
-
-
-def _ending(code: int | None) -> str:
-    if code is not None and code < 0:
-        try:
-            return f"signal {signal.Signals(-code).name}"
-        except ValueError:
-            return f"signal {-code}"
-    return f"exit status {code}"

@@ -1,7 +1,7 @@
-"""RayBackend: envs in actors on a Ray cluster, a batch of envs each, spread over its nodes.
+"""Vector backend that runs envs in actors of a Ray cluster, several envs per actor, spread over the nodes.
 
-An actor keeps a ProcessBackend of one worker, so a step that hangs, swells or kills its process is dealt with where it
-happens. What an actor cannot survive is the loss of its node: its envs are reported failed and made again in another.
+An actor runs a ProcessBackend of one worker, which handles calls that hang, exhaust memory or crash. If the actor
+itself is lost with its node, its envs are reported as failed and built again in another actor.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from palestra.vector.backend import Backend
 from palestra.vector.process import ProcessBackend
 from palestra.workers.env_runner import factory_name
 from palestra.workers.replay_log import ReplayLog
-from palestra.workers.types import FRESH, Autoreset, Command, EnvFailure, Factory, Limits, Reply
+from palestra.workers.types import REPLACE, Autoreset, Command, EnvFailure, Factory, Limits, Reply
 from palestra.workers.wire import dump_factories
 
-START = 180.0  # seconds for actors to be placed and to make their envs
+START_TIMEOUT = 180.0  # seconds for actors to be scheduled and to build their envs
 GRACE = 5.0  # seconds for actors to close their envs
 
 
-class Host:
-    """What runs in an actor: a pool, and calls that wait for it without blocking the others."""
+class EnvActor:
+    """Ray actor around a process backend, with calls that wait for replies without blocking each other."""
 
     def __init__(self) -> None:
-        self._pool: ProcessBackend | None = None
+        self._backend: ProcessBackend | None = None
         self._started = asyncio.Event()
         self._event = asyncio.Event()
         self._stop: Callable[[], None] | None = None
@@ -43,52 +43,52 @@ class Host:
         import pickle
 
         try:
-            made: list[Factory] = pickle.loads(factories)  # noqa: S301  # from the driver
-            self._pool = await asyncio.to_thread(
-                ProcessBackend, made, roots, autoreset, limits, workers=1, threads=threads
+            unpickled: list[Factory] = pickle.loads(factories)  # noqa: S301  # from the driver
+            self._backend = await asyncio.to_thread(
+                ProcessBackend, unpickled, roots, autoreset, limits, workers=1, threads=threads
             )
-            self._stop = self._pool.watch(asyncio.get_running_loop(), self._event.set)
+            self._stop = self._backend.watch(asyncio.get_running_loop(), self._event.set)
         finally:
             self._started.set()
 
     async def submit(self, commands: Sequence[Command], whole: bool) -> None:
-        await self._started.wait()  # calls of one actor overlap
-        if self._pool is not None:
-            self._pool.submit(commands, whole)
+        await self._started.wait()  # calls of an actor run concurrently
+        if self._backend is not None:
+            self._backend.submit(commands, whole)
 
     async def collect(self, commands: Sequence[Command] = (), whole: bool = False) -> list[Reply]:
-        """At least one reply."""
+        """Return at least one reply."""
         await self._started.wait()
-        if self._pool is None:
-            raise EnvFailed("an actor could not make its envs")
+        if self._backend is None:
+            raise EnvFailed("an actor could not build its envs")
         if commands:
-            self._pool.submit(commands, whole)
+            self._backend.submit(commands, whole)
         while True:
             self._event.clear()
-            replies = self._pool.collect(0.0)
+            replies = self._backend.collect(0.0)
             if replies:
                 return replies
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._pool.tick):
+                async with asyncio.timeout(self._backend.tick):
                     await self._event.wait()
 
     async def close(self) -> None:
-        if self._pool is not None:
+        if self._backend is not None:
             if self._stop is not None:
                 self._stop()
-            await asyncio.to_thread(self._pool.close)
+            await asyncio.to_thread(self._backend.close)
 
 
-class _Berth:
-    """An actor's place in the pool: its envs, the actor that has them now, and the call that waits for its replies."""
+class _ActorHandle:
+    """A group of envs, the actor that currently runs them, and the call that waits for its replies."""
 
     def __init__(self, indices: list[int], factories: list[Factory], roots: list[int]) -> None:
         self.indices = indices
         self.factories = dump_factories(factories)
         self.roots = roots
         self.actor: Any = None
-        self.starting: Any = None  # the call that makes its envs, until it has
-        self.waiting: Any = None  # the call that will bring replies
+        self.starting: Any = None  # call that builds its envs, until it has returned
+        self.waiting: Any = None  # call that will return replies
 
 
 class RayBackend(Backend):
@@ -113,90 +113,90 @@ class RayBackend(Backend):
         self._restarts = float(limits.restarts)
         self._listener: tuple[AbstractEventLoop, Callable[[], None]] | None = None
         self._done: list[Reply] = []
-        self._under_way = 0
+        self._in_flight = 0
         self._closed = False
         processors = float(self._ray.cluster_resources().get("CPU", 1.0))
         count = min(workers or max(1, int(processors)), len(factories))
-        # As many as were asked for must find room, or the last ones would wait for ever.
+        # All actors must fit, or the last ones would never be scheduled.
         share = min(1.0, math.floor(100 * processors / count) / 100)
         self._options = {"num_cpus": share, "scheduling_strategy": "SPREAD", **options}
-        self._actor_class = self._ray.remote(max_restarts=0, max_task_retries=0)(Host)
-        self._berths: list[_Berth] = []
+        self._actor_class = self._ray.remote(max_restarts=0, max_task_retries=0)(EnvActor)
+        self._actors: list[_ActorHandle] = []
         self._logs: dict[int, ReplayLog] = {}
-        self._berth_of: dict[int, _Berth] = {}
+        self._actor_of: dict[int, _ActorHandle] = {}
         for number in range(count):
             indices = list(range(number, len(factories), count))
-            berth = _Berth(indices, [factories[i] for i in indices], [roots[i] for i in indices])
-            self._berths.append(berth)
+            handle = _ActorHandle(indices, [factories[i] for i in indices], [roots[i] for i in indices])
+            self._actors.append(handle)
             for i in indices:
                 self._logs[i] = ReplayLog(i, factory_name(factories[i]), roots[i], autoreset)
-                self._berth_of[i] = berth
+                self._actor_of[i] = handle
         try:
-            for berth in self._berths:
-                self._launch(berth, self._options)
+            for handle in self._actors:
+                self._launch(handle, self._options)
             self._await_start()
         except BaseException:
             self.close()
             raise
 
-    def _launch(self, berth: _Berth, options: Mapping[str, Any]) -> None:
-        berth.actor = self._actor_class.options(**options).remote()
-        berth.starting = berth.actor.start.remote(
-            berth.factories, berth.roots, self._autoreset, self._limits, self._threads
+    def _launch(self, handle: _ActorHandle, options: Mapping[str, Any]) -> None:
+        handle.actor = self._actor_class.options(**options).remote()
+        handle.starting = handle.actor.start.remote(
+            handle.factories, handle.roots, self._autoreset, self._limits, self._threads
         )
-        berth.waiting = None
+        handle.waiting = None
 
     def _await_start(self) -> None:
-        calls = [berth.starting for berth in self._berths]
+        calls = [handle.starting for handle in self._actors]
         try:
-            self._ray.get(calls, timeout=START)
+            self._ray.get(calls, timeout=START_TIMEOUT)
         except self._ray.exceptions.GetTimeoutError as err:
-            raise EnvFailed(f"the Ray cluster found no room for {len(calls)} actors within {START:g} s") from err
+            raise EnvFailed(f"the Ray cluster did not start {len(calls)} actors within {START_TIMEOUT:g} s") from err
         except self._ray.exceptions.RayTaskError as err:
             raise err.cause from None
-        for berth in self._berths:
-            berth.starting = None
+        for handle in self._actors:
+            handle.starting = None
 
-    # Commands out.
+    # Commands.
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        batches: dict[_Berth, list[Command]] = {}
+        batches: dict[_ActorHandle, list[Command]] = {}
         for command in commands:
             log = self._logs[command[0]]
             log.command = command
-            batches.setdefault(self._berth_of[command[0]], []).append(command)
-        self._under_way += len(commands)
-        for berth, batch in batches.items():
-            self._send(berth, batch, whole)
+            batches.setdefault(self._actor_of[command[0]], []).append(command)
+        self._in_flight += len(commands)
+        for handle, batch in batches.items():
+            self._send(handle, batch, whole)
 
-    def _send(self, berth: _Berth, commands: Sequence[Command], whole: bool = False) -> None:
+    def _send(self, handle: _ActorHandle, commands: Sequence[Command], whole: bool = False) -> None:
         batch: list[Command] = []
         for command in commands:
-            for index, kind, payload in self._logs[command[0]].needs(command):
-                batch.append((berth.indices.index(index), kind, payload))
-        if berth.waiting is None:
-            berth.waiting = berth.actor.collect.remote(batch, whole)
-            self._tell_when_done(berth.waiting)
+            for index, kind, payload in self._logs[command[0]].prepare(command):
+                batch.append((handle.indices.index(index), kind, payload))
+        if handle.waiting is None:
+            handle.waiting = handle.actor.collect.remote(batch, whole)
+            self._notify_when_done(handle.waiting)
         else:
-            berth.actor.submit.remote(batch, whole)
+            handle.actor.submit.remote(batch, whole)
 
-    def _tell_when_done(self, call: Any) -> None:
+    def _notify_when_done(self, call: Any) -> None:
         if self._listener is not None:
             loop, callback = self._listener
 
-            def tell(_: object) -> None:
-                with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            def notify(_: object) -> None:
+                with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(callback)
 
-            call.future().add_done_callback(tell)
+            call.future().add_done_callback(notify)
 
-    # Replies in.
+    # Replies.
 
     def collect(self, timeout: float | None) -> list[Reply]:
         end = None if timeout is None else monotonic() + timeout
-        while not self._done and self._under_way:
+        while not self._done and self._in_flight:
             left = None if end is None else max(0.0, end - monotonic())
-            waiting = {berth.waiting: berth for berth in self._berths if berth.waiting is not None}
+            waiting = {handle.waiting: handle for handle in self._actors if handle.waiting is not None}
             ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=left, fetch_local=False)
             if ready and len(waiting) > 1:
                 ready, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0, fetch_local=False)
@@ -204,33 +204,33 @@ class RayBackend(Backend):
                 self._take(waiting[call], call)
             if left == 0.0:
                 break
-        done, self._done = self._done, []
-        self._under_way -= len(done)
-        return done
+        finished, self._done = self._done, []
+        self._in_flight -= len(finished)
+        return finished
 
-    def _take(self, berth: _Berth, call: Any) -> None:
+    def _take(self, handle: _ActorHandle, call: Any) -> None:
         errors = self._ray.exceptions
         try:
             replies: list[Reply] = self._ray.get(call)
         except errors.RayTaskError as err:
             raise err.cause if isinstance(err.cause, EnvFailed) else EnvFailed(f"an actor failed: {err}") from err
         except errors.RayError as err:
-            self._lost(berth, err)
+            self._lost(handle, err)
             return
         for reply in replies:
-            self._take_reply(berth.indices[reply[0]], reply)
-        berth.waiting = None
-        if any(self._logs[i].command is not None for i in berth.indices):
-            berth.waiting = berth.actor.collect.remote()
-            self._tell_when_done(berth.waiting)
+            self._take_reply(handle.indices[reply[0]], reply)
+        handle.waiting = None
+        if any(self._logs[i].command is not None for i in handle.indices):
+            handle.waiting = handle.actor.collect.remote()
+            self._notify_when_done(handle.waiting)
 
     def _take_reply(self, index: int, reply: Reply) -> None:
         log = self._logs[index]
         command, log.command = log.command, None
         if command is None:
             return
-        log.note(command, reply)
-        log.actions.clear()  # a lost episode is reported, not played again
+        log.record(command, reply)
+        log.actions.clear()  # a lost episode is reported, not replayed
         info = reply[5]
         failure: EnvFailure | None = info.get("failure")
         if failure is not None:
@@ -238,41 +238,39 @@ class RayBackend(Backend):
         self._restarts = min(self._restarts + 0.01, self._limits.restarts)
         self._done.append((index, *reply[1:5], info, reply[6]))
 
-    def _lost(self, berth: _Berth, err: Exception) -> None:
-        """An actor is gone: report its envs failed, and have another one make them again."""
+    def _lost(self, handle: _ActorHandle, err: Exception) -> None:
+        """Report the envs of a lost actor as failed, and start another actor for them."""
         text = " ".join(str(err).split())
-        message = f"its actor is gone: {text[:500]}"
+        message = f"its actor was lost: {text[:500]}"
         self._restarts -= 1
         if self._restarts < 0:
-            raise EnvFailed(
-                f"actors were lost too often, and no more than {self._limits.restarts} are replaced: {text}"
-            )
+            raise EnvFailed(f"more than {self._limits.restarts} actors were lost (see max_restarts): {text}")
         with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(berth.actor)  # out of reach is not dead
-        # The cluster has become smaller: crowding the rest of it is better than waiting for room.
-        self._launch(berth, {**self._options, "num_cpus": 0})
+            self._ray.kill(handle.actor)  # unreachable, but maybe still running
+        # The cluster has become smaller: sharing CPUs is better than waiting for free ones.
+        self._launch(handle, {**self._options, "num_cpus": 0})
         again: list[Command] = []
-        for index in berth.indices:
+        for index in handle.indices:
             log = self._logs[index]
             log.stale = True
-            if log.command is not None and log.command[1] == FRESH:
-                again.append(log.command)  # lost again before it began, which is no other failure
+            if log.command is not None and log.command[1] == REPLACE:
+                again.append(log.command)  # lost again before it started: reported once
             elif log.command is not None:
                 reply = log.blame(log.command, "node", message)
                 if reply is not None:
                     self._done.append(reply)
                 else:
                     again.append(log.command)
-            elif log.episode >= 0 and not (log.over or log.pending):
+            elif log.episode >= 0 and not (log.over or log.pending_reset):
                 log.lost = log.failure("node", message, log.root, log.episode, None)
         if again:
-            self._send(berth, again)
+            self._send(handle, again)
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
         self._listener = (loop, callback)
-        for berth in self._berths:
-            if berth.waiting is not None:
-                self._tell_when_done(berth.waiting)
+        for handle in self._actors:
+            if handle.waiting is not None:
+                self._notify_when_done(handle.waiting)
         if self._done:
             loop.call_soon(callback)
         return self._unwatch
@@ -287,7 +285,7 @@ class RayBackend(Backend):
         ray = self._ray
         if not ray.is_initialized():
             return
-        actors = [berth.actor for berth in self._berths if berth.actor is not None]
+        actors = [handle.actor for handle in self._actors if handle.actor is not None]
         with suppress(ray.exceptions.RayError):
             calls = [actor.close.remote() for actor in actors]
             ray.wait(calls, num_returns=len(calls), timeout=GRACE)
@@ -299,11 +297,11 @@ class RayBackend(Backend):
 
 
 def _connect(ray: Any) -> bool:
-    """Join the cluster that is there; True where the connection is ours to end."""
+    """Connect to the running cluster; return True if the connection has to be closed here."""
     if ray.is_initialized():
         return False
     try:
         ray.init(address="auto", log_to_driver=False)
     except ConnectionError as err:
-        raise BadValue("there is no Ray cluster: call ray.init(), or start one with `ray start --head`") from err
+        raise BadValue("no Ray cluster is running: call ray.init(), or start one with `ray start --head`") from err
     return True

@@ -1,7 +1,7 @@
-"""RemoteBackend: the envs of a vector as sessions on servers; every env answers for itself, none waits for another.
+"""Vector backend that runs envs as sessions on Palestra servers.
 
-The server plays autoreset for each session, from the same root seed that a pool in this process would use. A session
-that is lost is a failure of its env, and a new one goes on with the next episode.
+The server resets each session automatically, from the root seed that a local backend would use. A lost session is a
+failure of its env, and a new session continues with the next episode.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -17,22 +18,22 @@ import msgspec
 
 from palestra.errors import BadValue, EnvFailed, PalestraError, SessionLost, UsageError
 from palestra.remote import protocol
-from palestra.remote.address import Address, token_of
-from palestra.remote.errors import BUSY, NoAnswer, error_of
-from palestra.remote.socket_transport import Line, line_to
+from palestra.remote.address import Address, parse, resolve_token
+from palestra.remote.errors import BUSY, NoResponse, error_from
+from palestra.remote.socket_transport import SocketTransport, shared_socket
 from palestra.vector.backend import Backend
 from palestra.workers.env_runner import episode_seed
 from palestra.workers.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Cause, Command, EnvFailure, Reply
 
-CALL_TIMEOUT = 300.0  # seconds, where no `step_timeout` is given
-MARGIN = 5.0  # seconds more than the server may take for a whole vector, which tells whose step is not done
-MOST_TOGETHER = 1_024  # steps in one request
+CALL_TIMEOUT = 300.0  # seconds, without a `step_timeout`
+MARGIN = 5.0  # seconds beyond the timeout in which the server reports the steps that are not finished
+MAX_STEPS = 1_024  # per request
 _PLAYERS = {"sample_random_action": "random", "expert_action": "expert", "example_action": "example"}
-_CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}  # any other end was no fault of the env's
+_CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}  # any other cause is not the env's fault
 
 
-class Far:
-    """One env of the vector, as this side knows it."""
+class SessionState:
+    """Client-side state of one env of the vector."""
 
     __slots__ = (
         "action",
@@ -41,31 +42,33 @@ class Far:
         "failure",
         "index",
         "kwargs",
-        "line",
-        "pending",
+        "pending_reset",
         "root",
         "seq",
         "session",
+        "transport",
     )
 
-    def __init__(self, index: int, address: Address, kwargs: dict[str, Any], root: int, line: Line) -> None:
+    def __init__(
+        self, index: int, address: Address, kwargs: dict[str, Any], root: int, transport: SocketTransport
+    ) -> None:
         self.index = index
         self.address = address
         self.kwargs = kwargs
         self.root = root
-        self.line = line
+        self.transport = transport
         self.session = ""
         self.seq = 0
         self.episode = -1
-        self.pending = False  # the next step begins an episode
-        self.failure: EnvFailure | None = None  # to be told with the next reply
+        self.pending_reset = False  # the next step starts an episode
+        self.failure: EnvFailure | None = None  # reported with the next reply
         self.action: str | None = None
 
 
 class RemoteBackend(Backend):
     def __init__(
         self,
-        addresses: Sequence[Address],
+        urls: Sequence[str],
         kwargs: Sequence[Mapping[str, Any]],
         roots: Sequence[int],
         autoreset: Autoreset,
@@ -78,14 +81,15 @@ class RemoteBackend(Backend):
         self._autoreset: Autoreset = autoreset
         self._timeout = step_timeout or CALL_TIMEOUT
         self._lease = lease
-        self._news = threading.Condition()
+        self._replied = threading.Condition()
         self._done: list[Reply] = []
-        self._under_way = 0
+        self._in_flight = 0
         self._watchers: list[tuple[AbstractEventLoop, Callable[[], None]]] = []
         self._closed = False
-        token = token_of(token)
+        token = resolve_token(token)
+        addresses = [parse(url) for url in urls]
         self._envs = [
-            Far(i, address, dict(own), root, line_to(address.socket, address.base, token, patience))
+            SessionState(i, address, dict(own), root, shared_socket(address.socket, address.base, token, patience))
             for i, (address, own, root) in enumerate(zip(addresses, kwargs, roots, strict=True))
         ]
         try:
@@ -96,26 +100,26 @@ class RemoteBackend(Backend):
 
     def _open_all(self) -> None:
         left = len(self._envs)
-        problem: PalestraError | None = None
+        error: PalestraError | None = None
         ready = threading.Event()
 
-        def opened(env: Far, told: dict[str, Any] | PalestraError) -> None:
-            nonlocal left, problem
-            if isinstance(told, PalestraError):
-                problem = problem or told
+        def opened(env: SessionState, result: dict[str, Any] | PalestraError) -> None:
+            nonlocal left, error
+            if isinstance(result, PalestraError):
+                error = error or result
             else:
-                env.session, env.seq = told["session"], 0
+                env.session, env.seq = result["session"], 0
             left -= 1
             if left == 0:
                 ready.set()
 
         for env in self._envs:
-            env.line.ask(self._creation(env), lambda told, env=env: opened(env, told), CALL_TIMEOUT)  # type: ignore[misc]
+            env.transport.send(self._create_request(env), partial(opened, env), CALL_TIMEOUT)
         ready.wait()
-        if problem is not None:
-            raise problem
+        if error is not None:
+            raise error
 
-    def _creation(self, env: Far) -> protocol.Create:
+    def _create_request(self, env: SessionState) -> protocol.Create:
         return protocol.Create(
             env=env.address.env,
             kwargs=env.kwargs,
@@ -125,17 +129,17 @@ class RemoteBackend(Backend):
             episode=env.episode,
         )
 
-    # Commands out.
+    # Commands.
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        self._under_way += len(commands)
-        together: dict[Line, list[Far]] = {}
+        self._in_flight += len(commands)
+        together: dict[SocketTransport, list[SessionState]] = {}
         for index, kind, payload in commands:
             env = self._envs[index]
             if kind == STEP:
-                if whole and env.session and not env.pending:
+                if whole and env.session and not env.pending_reset:
                     env.action = payload
-                    together.setdefault(env.line, []).append(env)
+                    together.setdefault(env.transport, []).append(env)
                 else:
                     self._step(env, payload)
             elif kind == RESET:
@@ -143,27 +147,27 @@ class RemoteBackend(Backend):
                 if root is not None:
                     env.root, env.episode = root, -1
                 env.action = None
-                self._begin(env, root, options)
+                self._start_episode(env, root, options)
             elif kind == CALL:
                 self._call(env, *payload)
 
-        for line, envs in together.items():
-            for start in range(0, len(envs), MOST_TOGETHER):
-                self._step_together(line, envs[start : start + MOST_TOGETHER])
+        for transport, envs in together.items():
+            for start in range(0, len(envs), MAX_STEPS):
+                self._step_together(transport, envs[start : start + MAX_STEPS])
 
-    def _step(self, env: Far, action: str) -> None:
+    def _step(self, env: SessionState, action: str) -> None:
         env.action = action
-        if env.pending:
-            env.pending = False
-            self._begin(env, None, None)
+        if env.pending_reset:
+            env.pending_reset = False
+            self._start_episode(env, None, None)
             return
-        ask = protocol.Step(session=env.session, action=_sendable(action), seq=env.seq)
-        env.line.ask(ask, lambda told: self._told(env, told), self._timeout)
+        request = protocol.Step(session=env.session, action=_encodable(action), seq=env.seq)
+        env.transport.send(request, partial(self._on_result, env), self._timeout)
 
-    def _step_together(self, line: Line, envs: list[Far]) -> None:
-        """As one request with one answer, for who waits for all of them anyway."""
+    def _step_together(self, transport: SocketTransport, envs: list[SessionState]) -> None:
+        """Send the steps as one request with one response, for a caller that waits for all of them anyway."""
 
-        def told(result: dict[str, Any] | PalestraError) -> None:
+        def on_rows(result: dict[str, Any] | PalestraError) -> None:
             if isinstance(result, PalestraError):
                 for env in envs:
                     self._failed(env, result)
@@ -177,71 +181,72 @@ class RemoteBackend(Backend):
                 self._add(*replies)
             for missed in result["errors"]:
                 env, fault = envs[missed["index"]], msgspec.convert(missed["error"], protocol.Fault)
-                if fault.code in BUSY:  # nothing was begun
+                if fault.code in BUSY:  # the step was not started
                     self._step(env, env.action or "")
                 elif fault.code == "not_yet":
-                    self._failed(env, NoAnswer(f"no answer from {line.where} in time"))
+                    self._failed(env, NoResponse(f"no response from {transport.server} in time"))
                 else:
-                    self._failed(env, error_of(fault, line.where))
+                    self._failed(env, error_from(fault, transport.server))
 
-        steps = [(env.session, env.seq, _sendable(env.action or "")) for env in envs]
-        line.ask(protocol.Steps(steps=steps, timeout=self._timeout), told, self._timeout + MARGIN)
+        steps = [(env.session, env.seq, _encodable(env.action or "")) for env in envs]
+        transport.send(protocol.Steps(steps=steps, timeout=self._timeout), on_rows, self._timeout + MARGIN)
 
-    def _begin(self, env: Far, root: int | None, options: dict[str, Any] | None) -> None:
-        """An episode: the next one, or the first of `root`; on a new session where the old one is lost."""
+    def _start_episode(self, env: SessionState, root: int | None, options: dict[str, Any] | None) -> None:
+        """Start the next episode, or the first one of `root`; in a new session if the old one is lost."""
         if not env.session:
-            self._renew(env, options)
+            self._reopen(env, options)
             return
-        ask = protocol.Reset(session=env.session, seed=root, options=options, seq=env.seq)
-        env.line.ask(ask, lambda told: self._told(env, told), self._timeout)
+        request = protocol.Reset(session=env.session, seed=root, options=options, seq=env.seq)
+        env.transport.send(request, partial(self._on_result, env), self._timeout)
 
-    def _renew(self, env: Far, options: dict[str, Any] | None) -> None:
-        def opened(told: dict[str, Any] | PalestraError) -> None:
-            if isinstance(told, PalestraError):
-                self._failed(env, told)
+    def _reopen(self, env: SessionState, options: dict[str, Any] | None) -> None:
+        def opened(result: dict[str, Any] | PalestraError) -> None:
+            if isinstance(result, PalestraError):
+                self._failed(env, result)
                 return
-            env.session, env.seq = told["session"], 0
-            self._begin(env, None, options)
+            env.session, env.seq = result["session"], 0
+            self._start_episode(env, None, options)
 
-        env.line.ask(self._creation(env), opened, CALL_TIMEOUT)
+        env.transport.send(self._create_request(env), opened, CALL_TIMEOUT)
 
-    def _call(self, env: Far, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        ask: protocol.Request
+    def _call(self, env: SessionState, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        request: protocol.Request
         if name in _PLAYERS:
-            ask, field = protocol.SuggestAction(session=env.session, player=_PLAYERS[name]), "action"
+            request, field = protocol.SuggestAction(session=env.session, player=_PLAYERS[name]), "action"
         elif name == "player_rng.seed":
-            ask, field = protocol.SuggestAction(session=env.session, player="random", seed=int(args[0])), "action"
+            request, field = protocol.SuggestAction(session=env.session, player="random", seed=int(args[0])), "action"
         elif name == "render":
             mode = kwargs.get("mode", args[0] if args else "text")
-            ask, field = protocol.Render(session=env.session, mode=mode), "render"
+            request, field = protocol.Render(session=env.session, mode=mode), "render"
         else:
-            self._called(env, None, BadValue(f"{name!r} cannot be called on a server; its players and render can"))
+            supported = ", ".join([*_PLAYERS, "render"])
+            self._called(env, None, BadValue(f"an env on a server supports the calls {supported}; got {name!r}"))
             return
 
-        def told(result: dict[str, Any] | PalestraError) -> None:
+        def on_value(result: dict[str, Any] | PalestraError) -> None:
             if isinstance(result, PalestraError):
                 self._called(env, None, result)
             else:
                 self._called(env, result[field], None)
 
-        env.line.ask(ask, told, self._timeout)
+        env.transport.send(request, on_value, self._timeout)
 
-    # Answers in; these run in the line's thread.
+    # Responses; these methods run in the thread of the transport.
 
-    def _called(self, env: Far, value: Any, error: PalestraError | None) -> None:
+    def _called(self, env: SessionState, value: Any, error: PalestraError | None) -> None:
         info = {} if error is None else {"failure": self._failure(env, error)}
         self._add((env.index, value, 0.0, False, False, info, env.episode))
 
-    def _told(self, env: Far, told: dict[str, Any] | PalestraError) -> None:
-        if isinstance(told, PalestraError):
-            self._failed(env, told)
+    def _on_result(self, env: SessionState, result: dict[str, Any] | PalestraError) -> None:
+        if isinstance(result, PalestraError):
+            self._failed(env, result)
             return
-        env.seq = told["seq"] + 1
-        self._add(self._reply(env, *(told[name] for name in protocol.OUTCOME)))
+        env.seq = result["seq"] + 1
+        self._add(self._reply(env, *(result[name] for name in protocol.OUTCOME)))
 
     def _reply(
         self,
-        env: Far,
+        env: SessionState,
         observation: Any,
         reward: float | None,
         terminated: bool,
@@ -258,30 +263,30 @@ class RemoteBackend(Backend):
             reward, truncated = NO_REWARD, True
         return env.index, observation, NO_REWARD if reward is None else reward, terminated, truncated, info, episode
 
-    def _failed(self, env: Far, error: PalestraError) -> None:
-        """A call has no outcome: the episode is lost, and with `same_step` the next one begins at once."""
-        counted = getattr(error, "seq", None)
-        if counted is not None:
-            env.seq = counted + 1
-        if isinstance(error, SessionLost | NoAnswer):
-            if isinstance(error, NoAnswer) and env.session:
-                self._hang_up(env)
+    def _failed(self, env: SessionState, error: PalestraError) -> None:
+        """Handle a call without a result: the episode is lost, and with `same_step` the next one starts at once."""
+        seq = getattr(error, "seq", None)
+        if seq is not None:
+            env.seq = seq + 1
+        if isinstance(error, SessionLost | NoResponse):
+            if isinstance(error, NoResponse) and env.session:
+                self._close_session(env)
             env.session = ""
         failure = self._failure(env, error)
-        again = isinstance(error, SessionLost) and env.failure is None
-        if self._autoreset == "same_step" and again:
+        first = isinstance(error, SessionLost) and env.failure is None
+        if self._autoreset == "same_step" and first:
             env.failure = failure
-            self._begin(env, None, None)
+            self._start_episode(env, None, None)
             return
         failure, env.failure = env.failure or failure, None
-        env.pending = self._autoreset != "disabled"
+        env.pending_reset = self._autoreset != "disabled"
         self._add((env.index, "", NO_REWARD, False, True, {"failure": failure}, env.episode))
 
-    def _failure(self, env: Far, error: PalestraError) -> EnvFailure:
+    def _failure(self, env: SessionState, error: PalestraError) -> EnvFailure:
         cause: Cause = "raised"
         if isinstance(error, SessionLost):
             cause = _CAUSES.get(error.cause, "lost")
-        elif isinstance(error, NoAnswer):
+        elif isinstance(error, NoResponse):
             cause = "deadline"
         return EnvFailure(
             index=env.index,
@@ -295,47 +300,47 @@ class RemoteBackend(Backend):
         )
 
     def _add(self, *replies: Reply) -> None:
-        with self._news:
+        with self._replied:
             self._done += replies
-            self._news.notify_all()
+            self._replied.notify_all()
             watchers = list(self._watchers)
         for loop, callback in watchers:
             try:
                 loop.call_soon_threadsafe(callback)
-            except RuntimeError:  # that loop is closed
+            except RuntimeError:  # the loop is closed
                 continue
 
     def collect(self, timeout: float | None) -> list[Reply]:
         end = None if timeout is None else monotonic() + timeout
-        with self._news:
-            while not self._done and self._under_way > 0:
+        with self._replied:
+            while not self._done and self._in_flight > 0:
                 left = None if end is None else end - monotonic()
                 if left is not None and left <= 0:
                     break
-                self._news.wait(left)
-            done, self._done = self._done, []
-        self._under_way -= len(done)
-        return done
+                self._replied.wait(left)
+            replies, self._done = self._done, []
+        self._in_flight -= len(replies)
+        return replies
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
         watcher = (loop, callback)
-        with self._news:
+        with self._replied:
             self._watchers.append(watcher)
             if self._done:
                 loop.call_soon(callback)
 
         def stop() -> None:
-            with self._news:
+            with self._replied:
                 if watcher in self._watchers:
                     self._watchers.remove(watcher)
 
         return stop
 
-    def _hang_up(self, env: Far) -> None:
+    def _close_session(self, env: SessionState) -> None:
         try:
-            env.line.ask(protocol.Close(session=env.session), lambda _: None, 10.0)
+            env.transport.close_session(env.session)
         except (EnvFailed, UsageError):
-            return  # its lease ends it
+            return  # the lease ends it
 
     def close(self) -> None:
         if self._closed:
@@ -343,9 +348,10 @@ class RemoteBackend(Backend):
         self._closed = True
         for env in self._envs:
             if env.session:
-                self._hang_up(env)
+                self._close_session(env)
                 env.session = ""
 
 
-def _sendable(action: str) -> str:
+def _encodable(action: str) -> str:
+    """Replace unpaired surrogates, which cannot be encoded."""
     return action if action.isascii() else action.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Commands in flight, claimed replies, idle envs and recorded failures of a vector."""
+"""Bookkeeping of a vector: commands in flight, claimed replies, envs that cannot be stepped, recorded failures."""
 
 from __future__ import annotations
 
@@ -14,81 +14,81 @@ from palestra.seeding import check_seed, child_seed
 from palestra.vector.backend import Backend
 from palestra.workers.types import CALL, RESET, STEP, Autoreset, Command, EnvFailure, EnvResult, Reply
 
-KEPT_FAILURES = 1_000  # in `failures`; `failed` counts all
+MAX_FAILURES = 1_000  # kept in `failures`; `failed` counts all
 
 Actions = Sequence[str] | Mapping[int, str]
-_ready = tuple.__new__  # half the price of calling EnvResult, for every reply
+_new_result = tuple.__new__  # half the cost of calling EnvResult, which counts for every reply
 
 
 class VectorState:
-    """The side of a VectorEnv that does not wait."""
+    """The part of a VectorEnv that never waits."""
 
     def __init__(
         self,
-        pool: Backend,
+        backend: Backend,
         *,
         factories: Sequence[EnvFactory],
         seed: int,
         autoreset: Autoreset,
-        backend: str,
+        backend_name: str,
         failures_in_a_row: int,
     ) -> None:
         self.env_ids = [factory.name for factory in factories]
         self.num_envs = len(self.env_ids)
         self.seed = seed
         self.autoreset: Autoreset = autoreset
-        self.backend = backend
-        self.failures: deque[EnvFailure] = deque(maxlen=KEPT_FAILURES)
+        self.backend = backend_name
+        self.failures: deque[EnvFailure] = deque(maxlen=MAX_FAILURES)
         self.failed = 0
-        self._pool = pool
+        self._backend = backend
         self._specs = [factory.spec for factory in factories]
-        self._flying: set[int] = set()
-        self._calling: set[int] = set()  # those whose command is a call
-        self._claims: dict[int, Callable[[int, EnvResult], None]] = {}  # who waits for the reply of one env
-        self._ready: deque[EnvResult] = deque()  # replies nobody claimed, for `recv`
+        self._in_flight: set[int] = set()
+        self._calling: set[int] = set()  # envs in flight whose command is a CALL
+        self._claims: dict[int, Callable[[int, EnvResult], None]] = {}  # receiver of an env's next reply
+        self._ready: deque[EnvResult] = deque()  # unclaimed replies, for `recv`
         self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")  # cannot be stepped, and why
-        self._in_a_row: dict[int, int] = {}
+        self._in_a_row: dict[int, int] = {}  # consecutive failures of an env
         self._failures_in_a_row = failures_in_a_row
-        self._given_up: EnvFailed | None = None
-        self._lendable = list(range(self.num_envs - 1, -1, -1))
-        self._outbox: list[Command] = []  # asked for in this turn of the event loop
-        self._answers: set[Future[EnvResult]] = set()
+        self._error: EnvFailed | None = None  # raised by every later call
+        self._free = list(range(self.num_envs - 1, -1, -1))  # envs that `acquire` may return
+        self._outbox: list[Command] = []  # requested in this iteration of the event loop
+        self._responses: set[Future[EnvResult]] = set()
         self._sleepers: list[Future[None]] = []
-        self._finalizer = weakref.finalize(self, pool.close)  # also when it is forgotten, and at the end of the program
+        self._finalizer = weakref.finalize(self, backend.close)  # also on garbage collection and at interpreter exit
 
     def close(self) -> None:
         """End every worker and close every env. May be called twice."""
         self._finalizer()
-        self._flying.clear()
+        self._in_flight.clear()
         self._claims.clear()
-        self._given_up = self._given_up or EnvFailed("this vector is closed; make another with palestra.make_vec")
+        self._error = self._error or EnvFailed("this vector is closed; create another with palestra.make_vec")
 
     # Commands.
 
-    def _chosen(self, indices: Iterable[int] | None) -> list[int]:
+    def _selected(self, indices: Iterable[int] | None) -> list[int]:
         if indices is None:
             return list(range(self.num_envs))
-        chosen = list(indices)
-        for index in chosen:
+        selected = list(indices)
+        for index in selected:
             self._check_index(index)
-        return chosen
+        return selected
 
     def _check_index(self, index: object) -> None:
         if not isinstance(index, int) or not 0 <= index < self.num_envs:
-            raise BadValue(f"this vector has envs 0 to {self.num_envs - 1}, got {index!r}")
+            raise BadValue(f"the indices of this vector are 0 to {self.num_envs - 1}, got {index!r}")
 
     def _resets(
-        self, chosen: list[int], seed: int | Sequence[int] | None, options: dict[str, Any] | None
+        self, selected: list[int], seed: int | Sequence[int] | None, options: dict[str, Any] | None
     ) -> list[Command]:
         roots: dict[int, int] = {}
         if isinstance(seed, Sequence):
-            if len(seed) != len(chosen):
-                raise BadValue(f"{len(chosen)} envs are reset, and {len(seed)} seeds were given; give one each")
-            roots = {index: check_seed(one) for index, one in zip(chosen, seed, strict=True)}
+            if len(seed) != len(selected):
+                raise BadValue(f"reset of {len(selected)} envs needs as many seeds, got {len(seed)}")
+            roots = {index: check_seed(one) for index, one in zip(selected, seed, strict=True)}
         elif seed is not None:
             self.seed = check_seed(seed)
-            roots = {index: child_seed(self.seed, index) for index in chosen}
-        return [(index, RESET, (roots.get(index), options)) for index in chosen]
+            roots = {index: child_seed(self.seed, index) for index in selected}
+        return [(index, RESET, (roots.get(index), options)) for index in selected]
 
     def _steps(self, actions: Actions) -> list[Command]:
         if isinstance(actions, Mapping):
@@ -96,13 +96,13 @@ class VectorState:
             for index in actions:
                 self._check_index(index)
         elif isinstance(actions, str) or len(actions) != self.num_envs:
-            raise BadValue(f"one action for each of {self.num_envs} envs, or {{index: action}}; got {len(actions)}")
+            raise BadValue(f"expected {self.num_envs} actions or {{index: action}}, got {len(actions)} actions")
         else:
             commands = [(index, STEP, action) for index, action in enumerate(actions)]
         idle = self._idle
         for index, _, action in commands:
             if not isinstance(action, str):
-                raise BadValue(f"an action is a string, got {type(action).__name__} for env {index}")
+                raise BadValue(f"an action must be a string, got {type(action).__name__} for env {index}")
             if index in idle:
                 if idle[index] == "reset":
                     raise ResetNeeded(f"env {index} has no episode yet; call reset() before the first step()")
@@ -110,24 +110,24 @@ class VectorState:
         return commands
 
     def _admit(self, commands: list[Command]) -> None:
-        """Enter commands as under way, all or none."""
+        """Register commands as in flight: all of them or none."""
         self._check()
         indices = [command[0] for command in commands]
-        if not self._flying.isdisjoint(indices):
-            busy = sorted(self._flying.intersection(indices))
-            raise BadValue(f"env {busy[0]} has a command under way; recv() its result first")
+        if not self._in_flight.isdisjoint(indices):
+            busy = sorted(self._in_flight.intersection(indices))
+            raise BadValue(f"env {busy[0]} has a command in flight; recv() its result first")
         if len(set(indices)) < len(indices):
-            raise BadValue("an env takes one command at a time, and one was named twice")
-        self._flying.update(indices)
+            raise BadValue("an env takes one command at a time, and an index was given twice")
+        self._in_flight.update(indices)
         if commands and commands[0][1] == CALL:
             self._calling.update(indices)
 
     def _submit(self, commands: list[Command], whole: bool = False) -> None:
-        """Hand over commands that were admitted."""
+        """Pass admitted commands to the backend."""
         try:
-            self._pool.submit(commands, whole)
-            if self._pool.immediate:
-                self._absorb(self._pool.collect(0.0))
+            self._backend.submit(commands, whole)
+            if self._backend.immediate:
+                self._receive(self._backend.collect(0.0))
         except KeyboardInterrupt:
             self.close()
             raise
@@ -138,26 +138,26 @@ class VectorState:
 
     # Replies.
 
-    def _absorb(self, replies: list[Reply]) -> None:
-        claims, flying, keep = self._claims, self._flying, self._ready.append
+    def _receive(self, replies: list[Reply]) -> None:
+        claims, in_flight, add_ready = self._claims, self._in_flight, self._ready.append
         for reply in replies:
-            ready = _ready(EnvResult, reply[:6])
+            result = _new_result(EnvResult, reply[:6])
             index = reply[0]
-            flying.discard(index)
+            in_flight.discard(index)
             if self._calling and index in self._calling:
-                self._calling.discard(index)  # says nothing about an episode
-            elif ready[3] or ready[4] or index in self._idle or index in self._in_a_row or "failure" in ready[5]:
-                self._note(ready)
+                self._calling.discard(index)  # a CALL does not change the state of an episode
+            elif result[3] or result[4] or index in self._idle or index in self._in_a_row or "failure" in result[5]:
+                self._record(result)
             claim = claims.pop(index, None) if claims else None
             if claim is None:
-                keep(ready)
+                add_ready(result)
             else:
-                claim(index, ready)
+                claim(index, result)
 
-    def _note(self, ready: EnvResult) -> None:
-        """Keep the books on an env whose episode begins, ends or fails."""
-        index = ready.index
-        failure = ready.failure
+    def _record(self, result: EnvResult) -> None:
+        """Update the state of an env whose episode starts, ends or fails."""
+        index = result.index
+        failure = result.failure
         if failure is None:
             self._in_a_row.pop(index, None)
         else:
@@ -165,37 +165,37 @@ class VectorState:
             self.failed += 1
             self._in_a_row[index] = self._in_a_row.get(index, 0) + 1
             if self._in_a_row[index] > self._failures_in_a_row:
-                self._given_up = EnvFailed(
-                    f"env {index} failed {self._in_a_row[index]} times in a row; the last time: {failure.error()}"
+                self._error = EnvFailed(
+                    f"env {index} failed {self._in_a_row[index]} times in a row; the last failure: {failure.error()}"
                 )
-        if ready.done and self.autoreset == "disabled":
+        if result.done and self.autoreset == "disabled":
             self._idle[index] = "over"
         else:
             self._idle.pop(index, None)
 
     def _claim(self, commands: list[Command]) -> dict[int, EnvResult]:
-        """Where the replies to these commands will be put."""
-        got: dict[int, EnvResult] = {}
-        self._claims.update(dict.fromkeys((command[0] for command in commands), got.__setitem__))
-        return got
+        """Return a dict that will receive the replies to these commands."""
+        results: dict[int, EnvResult] = {}
+        self._claims.update(dict.fromkeys((command[0] for command in commands), results.__setitem__))
+        return results
 
-    def _unclaim(self, commands: list[Command], got: dict[int, EnvResult]) -> None:
-        """The waiter gave up: what has come and what will come is for `recv`."""
+    def _unclaim(self, commands: list[Command], results: dict[int, EnvResult]) -> None:
+        """Leave the replies of a cancelled caller to `recv`."""
         for index, _, _ in commands:
             self._claims.pop(index, None)
-        self._ready.extend(got.values())
+        self._ready.extend(results.values())
 
     def _take_ready(self) -> list[EnvResult]:
         self._check()
-        ready = list(self._ready)
+        results = list(self._ready)
         self._ready.clear()
-        return ready
+        return results
 
-    def _short_of(self, wanted: int) -> bool:
-        """Are fewer than `wanted` ready, while more may come?"""
-        unclaimed = len(self._flying) - len(self._claims)
+    def _lacks(self, wanted: int) -> bool:
+        """Return whether fewer than `wanted` results are ready while more may come."""
+        unclaimed = len(self._in_flight) - len(self._claims)
         return len(self._ready) < wanted and unclaimed > 0
 
     def _check(self) -> None:
-        if self._given_up is not None:
-            raise self._given_up
+        if self._error is not None:
+            raise self._error

@@ -1,4 +1,4 @@
-"""ThreadBackend: envs in this process, carried by a executor of threads."""
+"""Vector backend that runs envs in threads of this process."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from time import monotonic
 from palestra.errors import BadValue, EnvFailed
 from palestra.vector.backend import Backend
 from palestra.workers.env_runner import EnvRunner, factory_name
-from palestra.workers.executor import Ended, Executor, ExecutorThread
-from palestra.workers.types import FRESH, STEP, Autoreset, Command, EnvFailure, Factory, Limits, Reply
+from palestra.workers.executor import Abandoned, Executor, ExecutorThread
+from palestra.workers.types import REPLACE, STEP, Autoreset, Command, EnvFailure, Factory, Limits, Reply
 
 
 class ThreadBackend(Backend):
-    """A step that hangs is given up: its env is replaced, and its thread ends when Python can end it."""
+    """Envs in threads. A call that hangs is abandoned: its env is replaced, its thread ends when Python can end it."""
 
     def __init__(
         self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int
     ) -> None:
         if limits.memory is not None:
-            raise BadValue("backend 'thread' cannot bound the memory of an env; use backend 'process'")
+            raise BadValue("backend 'thread' cannot limit the memory of an env; use backend 'process'")
         self._limits = limits
         self._autoreset: Autoreset = autoreset
-        self._began: dict[
-            ExecutorThread, tuple[float, float | None]
-        ] = {}  # when the running phase began, and its limit
+        self._phases: dict[ExecutorThread, tuple[float, float | None]] = {}  # start of the running phase, its limit
         self._done: deque[Reply] = deque()
-        self._news = threading.Condition()
+        self._replied = threading.Condition()
         self._listener: tuple[AbstractEventLoop, Callable[[], None]] | None = None
-        self._under_way = 0
+        self._in_flight = 0
         self._restarts = float(limits.restarts)
-        self._here = threading.local()
+        self._local = threading.local()
         timed = limits.step_timeout is not None or limits.reset_timeout is not None
         self.tick = min(t for t in (limits.step_timeout, limits.reset_timeout, 1.0) if t) / 4 if timed else None
-        self.runners = [self._slot(i, factory, roots[i]) for i, factory in enumerate(factories)]
-        self._executor = Executor(self._run, self._flush, most=threads, name="palestra-vector")
+        self.runners = [self._runner(i, factory, roots[i]) for i, factory in enumerate(factories)]
+        self._executor = Executor(self._run, self._flush, max_threads=threads, name="palestra-vector")
         try:
             for runner in self.runners:
                 runner.make()
@@ -45,74 +43,79 @@ class ThreadBackend(Backend):
             self.close()
             raise
 
-    def _slot(self, index: int, factory: Factory, root: int) -> EnvRunner:
+    def _runner(self, index: int, factory: Factory, root: int) -> EnvRunner:
         if self.tick is None:
             return EnvRunner(index, factory, root, self._autoreset)
-        return EnvRunner(index, factory, root, self._autoreset, phase=self._phase)
+        return EnvRunner(index, factory, root, self._autoreset, on_phase=self._start_phase)
 
-    def _phase(self, name: str) -> None:
-        """Called by a runner in its thread's thread: the clock starts again."""
-        thread = getattr(self._here, "thread", None)
+    def _start_phase(self, name: str) -> None:
+        """Restart the clock of the calling thread."""
+        thread = getattr(self._local, "thread", None)
         if thread is not None:
             if thread.abandoned:
-                raise Ended
+                raise Abandoned
             limit = self._limits.step_timeout if name == "step" else self._limits.reset_timeout
-            self._began[thread] = (monotonic(), limit)
+            self._phases[thread] = (monotonic(), limit)
 
     def _run(self, command: Command, thread: ExecutorThread) -> None:
         index, kind, payload = command
         if self.tick is not None:
-            self._here.thread = thread
+            self._local.thread = thread
         reply = self.runners[index].run(kind, payload)
         if reply is None:
             return
         if self.tick is None:
             self._done.append(reply)
             return
-        with self._news:
-            self._began.pop(thread, None)
-            if not thread.abandoned:  # else its failure was reported, and the index belongs to another env by now
+        with self._replied:
+            self._phases.pop(thread, None)
+            if not thread.abandoned:  # otherwise its failure was reported, and another env has this index now
                 self._done.append(reply)
 
     def _flush(self) -> None:
-        with self._news:
-            self._news.notify_all()
+        with self._replied:
+            self._replied.notify_all()
             listener = self._listener
         if listener is not None:
-            _tell(*listener)
+            loop, callback = listener
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # the loop is closed
+                return
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        self._under_way += len(commands)
+        self._in_flight += len(commands)
         self._executor.submit(commands, whole)
 
     def collect(self, timeout: float | None) -> list[Reply]:
         end = None if timeout is None else monotonic() + timeout
-        while not self._done and self._under_way:
+        while not self._done and self._in_flight:
             left = None if end is None else end - monotonic()
             if left is not None and left <= 0:
                 break
             wait = left if self.tick is None else self.tick if left is None else min(left, self.tick)
-            with self._news:
+            with self._replied:
                 if not self._done:
-                    self._news.wait(wait)
-            self._give_up_the_late()
-        self._give_up_the_late()
-        done = []
+                    self._replied.wait(wait)
+            self._abandon_late()
+        self._abandon_late()
+        replies = []
         while self._done:
-            done.append(self._done.popleft())
-        self._under_way -= len(done)
-        self._restarts += len(done) / 100
-        return done
+            replies.append(self._done.popleft())
+        self._in_flight -= len(replies)
+        self._restarts += len(replies) / 100
+        return replies
 
-    def _give_up_the_late(self) -> None:
-        if not self._began:
+    def _abandon_late(self) -> None:
+        """Abandon the threads that are past their limit, and continue with new envs."""
+        if not self._phases:
             return
         now = monotonic()
-        late = [(r, limit) for r, (began, limit) in list(self._began.items()) if limit and now - began > limit]
+        late = [(t, limit) for t, (start, limit) in list(self._phases.items()) if limit and now - start > limit]
         for thread, limit in late:
-            with self._news:  # so that it is either finished or given up, never both
+            with self._replied:  # so that a command is either finished or abandoned, never both
                 task = thread.task
-                if self._began.pop(thread, None) is None or task is None:
+                if self._phases.pop(thread, None) is None or task is None:
                     continue
                 thread.abandoned = True
                 index, kind, payload = task
@@ -123,16 +126,16 @@ class ThreadBackend(Backend):
                 boundary="env",
                 cause="deadline",
                 kind="TimeoutError",
-                message=f"it took longer than {limit:g} s",
+                message=f"the call took longer than {limit:g} s",
                 seed=runner.seed,
                 action=payload if kind == STEP else None,
             )
             self._executor.abandon(thread)
             self._restarts -= 1
             if self._restarts < 0:
-                raise EnvFailed(f"steps hung too often, and no more than {self._limits.restarts} threads are given up")
-            self.runners[index] = self._slot(index, runner.factory, runner.root)
-            self._executor.submit([(index, FRESH, (runner.root, runner.episode, failure))])
+                raise EnvFailed(f"more than {self._limits.restarts} calls hung and were abandoned; see max_restarts")
+            self.runners[index] = self._runner(index, runner.factory, runner.root)
+            self._executor.submit([(index, REPLACE, (runner.root, runner.episode, failure))])
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
         self._listener = (loop, callback)
@@ -148,10 +151,3 @@ class ThreadBackend(Backend):
             self._executor.close()
         for runner in self.runners:
             runner.discard()
-
-
-def _tell(loop: AbstractEventLoop, callback: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(callback)
-    except RuntimeError:  # the loop was closed: nobody waits any more
-        return

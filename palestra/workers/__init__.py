@@ -1,1 +1,1 @@
-"""Worker processes shared by vectors and the environment server: executors, wire format, env runners, replay logs."""
+"""Worker processes shared by vectors, rollouts and the environment server: executor, wire format, replay."""

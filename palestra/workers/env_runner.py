@@ -1,4 +1,4 @@
-"""EnvRunner: one env of a vector with its seeds, its autoreset and its faults; commands in, replies out."""
+"""One env of a worker or vector: run commands on it, derive its seeds, reset it automatically, report its failures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
+from random import Random
 from typing import Any
 
 from palestra.core import Env
@@ -14,8 +15,8 @@ from palestra.seeding import nth_seed
 from palestra.types import Observation
 from palestra.workers.types import (
     CALL,
-    FRESH,
     NO_REWARD,
+    REPLACE,
     RESET,
     RESTORE,
     STEP,
@@ -27,7 +28,7 @@ from palestra.workers.types import (
 )
 
 RESET_ATTEMPTS = 3  # each with the seed of another episode; then the env waits for the next command
-LONGEST_TRACE = 4_000  # characters, the end of it
+MAX_TRACE = 4_000  # characters kept from the end of a traceback
 
 
 def factory_name(factory: Factory) -> str:
@@ -37,22 +38,34 @@ def factory_name(factory: Factory) -> str:
 
 
 def episode_seed(root: int, episode: int) -> int:
-    """Episode 0 has the env's root seed itself, so that one seed repeats one episode."""
+    """Return the seed of an episode. Episode 0 has the root seed, so that one seed repeats one episode."""
     return root if episode == 0 else nth_seed(root, episode)
 
 
-def _no_phase(_: str) -> None:
-    """Nobody watches the clock."""
+def _ignore_phase(_: str) -> None:
+    """Default of `on_phase`, for runners without deadlines."""
 
 
 class EnvRunner:
-    """The env at one index.
+    """The env at one index, with its episode counter and autoreset mode.
 
-    `phase` is told what begins ("step", "reset", "make"), so that a deadline can count from there. With
-    `fatal_memory`, a MemoryError is raised on: the process is spoiled, and its keeper deals with it.
+    `on_phase` is called with "step", "reset" or "make" when such a phase starts, so that a deadline can be set for it.
+    With `raise_memory_error`, a MemoryError is raised instead of reported: the process is no longer reliable, and the
+    caller has to end it.
     """
 
-    __slots__ = ("autoreset", "env", "episode", "factory", "fatal_memory", "index", "lost", "pending", "phase", "root")
+    __slots__ = (
+        "autoreset",
+        "env",
+        "episode",
+        "factory",
+        "index",
+        "lost",
+        "on_phase",
+        "pending_reset",
+        "raise_memory_error",
+        "root",
+    )
 
     def __init__(
         self,
@@ -61,32 +74,32 @@ class EnvRunner:
         root: int,
         autoreset: Autoreset,
         *,
-        phase: Callable[[str], None] = _no_phase,
-        fatal_memory: bool = False,
+        on_phase: Callable[[str], None] = _ignore_phase,
+        raise_memory_error: bool = False,
     ) -> None:
         self.index = index
         self.factory = factory
         self.root = root
         self.autoreset = autoreset
-        self.phase = phase
-        self.fatal_memory = fatal_memory
+        self.on_phase = on_phase
+        self.raise_memory_error = raise_memory_error
         self.env: Env | None = None
-        self.episode = -1  # the number of the running one
-        self.pending = False  # the next step begins an episode and takes no action
-        self.lost: EnvFailure | None = None  # why the running episode cannot go on; the next step reports it
+        self.episode = -1  # number of the running episode
+        self.pending_reset = False  # the next step starts an episode and ignores its action
+        self.lost: EnvFailure | None = None  # why the running episode cannot continue; reported by the next step
 
     @property
     def seed(self) -> int | None:
         return episode_seed(self.root, self.episode) if self.episode >= 0 else None
 
     def make(self) -> None:
-        """Build the env where there is none; raises what its constructor raises."""
+        """Build the env if there is none. Exceptions of its constructor are raised."""
         if self.env is None:
-            self.phase("make")
+            self.on_phase("make")
             self.env = self.factory()
 
     def run(self, kind: int, payload: Any) -> Reply | None:
-        """Carry out one command."""
+        """Run one command and return its reply; RESTORE has none."""
         if kind == STEP:
             return self.step(payload)
         if kind == RESET:
@@ -94,10 +107,10 @@ class EnvRunner:
             if root is not None:
                 self.root, self.episode = root, -1
             self.lost = None
-            return self._reply(*self._begin(options), {})
+            return self._reply(*self._start_episode(options), {})
         if kind == CALL:
             return self._call(*payload)
-        if kind == FRESH:
+        if kind == REPLACE:
             self.root, self.episode, failure = payload
             return self.after_failure(failure)
         if kind == RESTORE:
@@ -108,12 +121,12 @@ class EnvRunner:
         if self.lost is not None:
             failure, self.lost = self.lost, None
             return self.after_failure(failure)
-        if self.pending:
-            return self._reply(*self._begin(), {})
+        if self.pending_reset:
+            return self._reply(*self._start_episode(), {})
         try:
-            self.phase("step")
+            self.on_phase("step")
             observation, reward, terminated, truncated, info = self.env.step(action)  # type: ignore[union-attr]
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # whatever it raises, it costs this env alone
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception of an env is a failure of this env only
             return self.after_failure(self.failure_of(err, action))
         if terminated or truncated:
             return (self.index, *self.finish(observation, reward, terminated, truncated, info), self.episode)
@@ -122,30 +135,32 @@ class EnvRunner:
     def finish(
         self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """The five of a last step, with what autoreset adds to them."""
+        """Apply autoreset to the five values of an episode's last step."""
         if self.autoreset == "same_step":
-            first, fresh, failure = self._begin()
-            info = {**fresh, "final_observation": observation, "final_info": info}
+            first, new_info, failure = self._start_episode()
+            info = {**new_info, "final_observation": observation, "final_info": info}
             if failure is not None:
                 info["failure"] = failure
             return first, reward, bool(terminated), bool(truncated), info
-        self.pending = self.autoreset == "next_step"
+        self.pending_reset = self.autoreset == "next_step"
         return observation, reward, bool(terminated), bool(truncated), info
 
     def after_failure(self, failure: EnvFailure) -> Reply:
-        """The reply to a step that failed; the env is thrown away, and with `same_step` the next episode has begun."""
+        """Discard the env and return the reply of a failed step; with `same_step`, also start the next episode."""
         self.discard()
         if self.autoreset == "same_step":
-            return self._reply(*self._begin(), {"failure": failure}, failed=True)
-        self.pending = self.autoreset == "next_step"
+            return self._reply(*self._start_episode(), {"failure": failure}, failed=True)
+        self.pending_reset = self.autoreset == "next_step"
         return (self.index, "", NO_REWARD, False, True, {"failure": failure}, self.episode)
 
-    def _begin(self, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any], EnvFailure | None]:
-        """Reset: an episode's first observation, and the first failure on the way to it.
+    def _start_episode(
+        self, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any], EnvFailure | None]:
+        """Reset the env and return the first observation, its info, and the first failure on the way there.
 
-        With `same_step` the episodes after a failed one are tried; where none begins, the observation is empty.
+        With `same_step`, episodes after a failed one are tried as well; if none starts, the observation is empty.
         """
-        first = None
+        first_failure = None
         attempts = RESET_ATTEMPTS if self.autoreset == "same_step" else 1
         while attempts:
             attempts -= 1
@@ -153,42 +168,45 @@ class EnvRunner:
             try:
                 if self.env is None:
                     self.make()
-                if self.phase is not _no_phase:
-                    self.phase("reset")
-                seed = nth_seed(self.root, episode) if episode else self.root  # episode_seed, without the call
-                env: Env = self.env  # type: ignore[assignment]  # made above
+                if self.on_phase is not _ignore_phase:
+                    self.on_phase("reset")
+                seed = nth_seed(self.root, episode) if episode else self.root  # episode_seed, inlined
+                env: Env = self.env  # type: ignore[assignment]  # built above
                 observation, info = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
             except (Exception, SystemExit) as err:  # noqa: BLE001
-                first = first or self.failure_of(err, None)
+                first_failure = first_failure or self.failure_of(err, None)
                 self.discard()
             else:
-                self.pending = False
-                return observation, info, first
-        self.pending = self.autoreset != "disabled"
-        return "", {}, first
+                self.pending_reset = False
+                return observation, info, first_failure
+        self.pending_reset = self.autoreset != "disabled"
+        return "", {}, first_failure
 
     def _reply(
         self,
         observation: Observation,
         info: dict[str, Any],
         failure: EnvFailure | None,
-        more: dict[str, Any],
+        extra: dict[str, Any],
         failed: bool = False,
     ) -> Reply:
-        """The reply that a reset leads to."""
+        """Return the reply of a reset."""
         if failure is not None:
-            more = {"failure": failure, **more}
+            extra = {"failure": failure, **extra}
             failed = True
-        info = {**info, **more} if more else info
+        info = {**info, **extra} if extra else info
         return (self.index, observation, NO_REWARD if failed else 0.0, False, failed, info, self.episode)
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reply:
-        """What a method returns, or an attribute (`a.b` too), as the observation; an exception costs nothing."""
+        """Call a method or read an attribute (`a.b` too). The value is the reply's observation.
+
+        An exception is reported and leaves the episode as it is.
+        """
         if self.lost is not None:
             return (self.index, None, 0.0, False, False, {"failure": self.lost}, self.episode)
         try:
             self.make()
-            self.phase("step")
+            self.on_phase("step")
             value = attrgetter(name)(self.env)
             if callable(value):
                 value = value(*args, **kwargs)
@@ -203,34 +221,34 @@ class EnvRunner:
         options: dict[str, Any] | None,
         actions: list[str] | None,
         last: Observation,
-        pending: bool,
+        pending_reset: bool,
     ) -> None:
-        """Play a lost episode up to where it was; without `actions`, only go on counting from there."""
+        """Replay a lost episode up to its last action; with `actions=None`, only restore the episode counter."""
         self.discard()
-        self.root, self.episode, self.pending, self.lost = root, episode, pending, None
+        self.root, self.episode, self.pending_reset, self.lost = root, episode, pending_reset, None
         if actions is None:
             return
         action = None
         try:
             self.make()
-            env: Env = self.env  # type: ignore[assignment]  # made above
-            self.phase("reset")
+            env: Env = self.env  # type: ignore[assignment]  # built above
+            self.on_phase("reset")
             observation, _ = env.reset(seed=self.seed, options=options)
             for action in actions:
-                self.phase("step")
+                self.on_phase("step")
                 observation = env.step(action)[0]
             if observation != last:
-                raise EnvFailed("the same seed and actions led elsewhere: the env is not deterministic")
+                raise EnvFailed("replaying the seed and actions gave another observation: the env is not deterministic")
         except (Exception, SystemExit) as err:  # noqa: BLE001
             self.lost = self.failure_of(err, action, cause="lost")
 
     def failure_of(self, err: BaseException, action: str | None, *, cause: Cause = "raised") -> EnvFailure:
-        """`err` as data."""
+        """Return an exception as data."""
         if isinstance(err, MemoryError):
-            if self.fatal_memory:
+            if self.raise_memory_error:
                 raise err
             cause = "memory"
-        trace = "".join(traceback.format_exception(err))[-LONGEST_TRACE:]
+        trace = "".join(traceback.format_exception(err))[-MAX_TRACE:]
         return EnvFailure(
             index=self.index,
             env=factory_name(self.factory),
@@ -244,8 +262,23 @@ class EnvRunner:
         )
 
     def discard(self) -> None:
-        """Close the env and forget it; it may be too broken to close."""
+        """Close and drop the env; errors of a broken env's `close` are ignored."""
         env, self.env = self.env, None
         if env is not None:
             with suppress(Exception):
                 env.close()
+
+
+class PlayerRngProxy(Random):
+    """Generator that forwards its seed to the random player of an env in another process, which draws the actions."""
+
+    _forward: Callable[[Any], object] | None = None
+
+    def __init__(self, forward: Callable[[Any], object]) -> None:
+        super().__init__()
+        self._forward = forward
+
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        super().seed(a, version)
+        if self._forward is not None:
+            self._forward(a)

@@ -1,8 +1,8 @@
-"""Executor: threads that carry out commands. One while steps are quick, so that nothing is handed around; else more.
+"""Thread pool for env commands: one thread while commands are quick, more while some of them wait.
 
-A thread takes commands one after another. When it is caught in a slow one, an idle thread takes over the rest: at once
-where that env was slow the last time, otherwise after `PATIENCE` seconds without progress, which one idle thread, the
-deputy, looks out for.
+A thread takes commands one after another. When it is stuck in a slow one, an idle thread takes over the remaining
+commands: immediately if that env was slow the last time, otherwise after `SLOW` seconds without progress, which one
+idle thread (the watcher) checks.
 """
 
 from __future__ import annotations
@@ -15,229 +15,233 @@ from time import monotonic, thread_time
 
 from palestra.workers.types import Command
 
-PATIENCE = 0.005  # seconds; a step that waits longer than that is slow
-MOST_PATIENCE = 0.04  # of the deputy
-GRACE = 1.0  # seconds that `close` gives running steps
-HELD = 16  # results that may wait for the next flush while the thread goes on
+SLOW = 0.005  # seconds; a command that waits longer than this is slow
+MAX_WATCH = 0.04  # seconds; longest interval of the watcher
+GRACE = 1.0  # seconds that `close` gives running commands
+MAX_UNSENT = 16  # replies that may wait for the next flush while a thread continues
 
 
-class Ended(BaseException):
-    """Raised inside a thread that was given up, to get it out of a loop."""
+class Abandoned(BaseException):
+    """Raised inside a thread that was abandoned, to end its current command."""
 
 
 class ExecutorThread:
-    """One thread of a executor and what it is at."""
+    """One thread of an executor and its current command."""
 
     __slots__ = ("abandoned", "lane", "quick", "task", "thread")
 
     def __init__(self, lane: int) -> None:
-        self.lane = lane  # a number up to the executor's `most`, its own while it lives
+        self.lane = lane  # number below the executor's `max_threads` + 1, unique among living threads
         self.task: Command | None = None
-        self.quick = False  # at work, and not caught in a slow task
-        self.abandoned = False  # its task hung; whatever comes of it is dropped
+        self.quick = False  # running commands, and not stuck in a slow one
+        self.abandoned = False  # its command hung; the result is dropped
         self.thread: threading.Thread | None = None
 
 
 class Executor:
-    """Calls `run(command, thread)` for every command, `most` at a time; `flush()` when results should be told."""
+    """Call `run(command, thread)` for each command, at most `max_threads` at a time, and `flush()` to send replies."""
 
     def __init__(
-        self, run: Callable[[Command, ExecutorThread], None], flush: Callable[[], None], *, most: int, name: str
+        self,
+        run: Callable[[Command, ExecutorThread], None],
+        flush: Callable[[], None],
+        *,
+        max_threads: int,
+        name: str,
     ) -> None:
         self._run = run
         self._flush = flush
         self._name = name
         self._todo: deque[Command] = deque()
         self._turn = threading.Condition()
-        self._threads_alive: set[ExecutorThread] = set()
-        self._most = most
-        self._working = 0  # runners at work, quick or not
-        self._lanes = list(range(most, -1, -1))  # free ones: one for each at work, and one for the deputy
-        self._slow: set[int] = set()  # envs whose last step waited for something
-        self._busy: set[int] = set()  # envs whose steps are long, but found to be work
-        self._quick = 0  # how many runners are
-        self._waiting = 0  # threads that wait to be called
-        self._deputy = False
-        self._finished = 0  # only ever compared
-        self._patience = PATIENCE  # grows while all goes well, since every look takes the interpreter's lock
-        self._held = 0  # finished since the last flush
-        self._most_held = HELD
+        self._threads: set[ExecutorThread] = set()
+        self._max_threads = max_threads
+        self._working = 0  # threads that run commands, quick or not
+        self._lanes = list(range(max_threads, -1, -1))  # free lanes: one per working thread, and one for the watcher
+        self._slow: set[int] = set()  # envs whose last command waited for something
+        self._busy: set[int] = set()  # envs whose commands take long because they compute
+        self._quick = 0  # number of quick threads
+        self._idle = 0  # number of threads waiting for work
+        self._watching = False
+        self._finished = 0  # number of finished commands; only compared with itself
+        self._interval = SLOW  # of the watcher; grows while there is progress, since every check takes the GIL
+        self._unsent = 0  # commands finished since the last flush
+        self._max_unsent = MAX_UNSENT
         self._closing = False
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        """`whole`: whoever asks waits for all of them, so they may be told together."""
+        """Queue commands. `whole`: the caller waits for all of them, so that their replies may be sent together."""
         with self._turn:
-            self._most_held = max(HELD, len(commands)) if whole else HELD
+            self._max_unsent = max(MAX_UNSENT, len(commands)) if whole else MAX_UNSENT
             self._todo.extend(commands)
-            self._call_somebody()
+            self._wake_thread()
 
-    def _call_somebody(self) -> None:
-        """Under the lock: see that tasks have a thread, and the thread a deputy."""
+    def _wake_thread(self) -> None:
+        """Ensure that a thread runs the queued commands and that another one watches it. Needs the lock."""
         if not self._todo or self._closing:
             return
-        wanted = (self._quick == 0) + (not self._deputy)
-        if self._waiting:
+        wanted = (self._quick == 0) + (not self._watching)
+        if self._idle:
             self._turn.notify(wanted)
         elif wanted and self._lanes:
-            self._start()  # which calls the next one itself, where it is needed: quick tasks keep two threads
+            self._start_thread()  # it starts the next one itself if needed: quick commands use two threads in total
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         thread = ExecutorThread(self._lanes.pop())
-        self._threads_alive.add(thread)
+        self._threads.add(thread)
         name = f"{self._name}-{thread.lane}"
-        thread.thread = threading.Thread(target=self._live, args=(thread,), name=name, daemon=True)
+        thread.thread = threading.Thread(target=self._main, args=(thread,), name=name, daemon=True)
         thread.thread.start()
 
-    def _live(self, me: ExecutorThread) -> None:
-        """A thread's life."""
+    def _main(self, current: ExecutorThread) -> None:
         try:
-            while self._await_turn(me):
+            while self._await_turn(current):
                 try:
-                    self._work(me)
+                    self._work(current)
                 finally:
                     with self._turn:
-                        if not me.abandoned:  # else whoever gave it up has seen to that
+                        if not current.abandoned:  # otherwise `abandon` has updated the counters
                             self._working -= 1
-                            self._count(me, False)
-                            self._call_somebody()  # for what was submitted since
-                if me.abandoned:
+                            self._set_quick(current, False)
+                            self._wake_thread()  # for commands submitted in the meantime
+                if current.abandoned:
                     return
-        except Ended:
+        except Abandoned:
             return
         finally:
             with self._turn:
-                if me in self._threads_alive:
-                    self._threads_alive.discard(me)
-                    self._lanes.append(me.lane)
+                if current in self._threads:
+                    self._threads.discard(current)
+                    self._lanes.append(current.lane)
 
-    def _await_turn(self, me: ExecutorThread) -> bool:
-        """Wait until this thread has to run tasks; False: the executor is closing."""
+    def _await_turn(self, current: ExecutorThread) -> bool:
+        """Wait until this thread has to run commands; return False when the executor closes."""
         with self._turn:
             while not self._closing:
-                if self._todo and self._quick == 0 and self._working < self._most:
+                if self._todo and self._quick == 0 and self._working < self._max_threads:
                     self._working += 1
-                    self._count(me, True)
-                    self._call_somebody()  # a deputy
+                    self._set_quick(current, True)
+                    self._wake_thread()  # the watcher
                     return True
-                if (self._todo or self._held) and not self._deputy:
+                if (self._todo or self._unsent) and not self._watching:
                     self._watch()
                 else:
-                    self._waiting += 1
+                    self._idle += 1
                     self._turn.wait()
-                    self._waiting -= 1
+                    self._idle -= 1
             return False
 
-    def _count(self, thread: ExecutorThread, quick: bool) -> None:
-        """Under the lock."""
+    def _set_quick(self, thread: ExecutorThread, quick: bool) -> None:
+        """Update the flag of a thread and the counter. Needs the lock."""
         if thread.quick is not quick:
             thread.quick = quick
             self._quick += 1 if quick else -1
 
     def _watch(self) -> None:
-        """As the deputy, under the lock: where nothing was finished for a while, those at work are caught."""
-        self._deputy = True
-        seen = self._finished
-        self._turn.wait(self._patience)
-        self._deputy = False
-        if self._finished != seen:
-            self._patience = min(2 * self._patience, MOST_PATIENCE)
+        """Wait one interval; if no command finished in it, mark the running threads as stuck. Needs the lock."""
+        self._watching = True
+        finished = self._finished
+        self._turn.wait(self._interval)
+        self._watching = False
+        if self._finished != finished:
+            self._interval = min(2 * self._interval, MAX_WATCH)
         elif self._todo:
-            self._patience = PATIENCE
-            for thread in self._threads_alive:
+            self._interval = SLOW
+            for thread in self._threads:
                 if thread.quick and thread.task is not None:
                     if thread.task[0] not in self._busy:
                         self._slow.add(thread.task[0])
-                    self._count(thread, False)
-        if self._held:
+                    self._set_quick(thread, False)
+        if self._unsent:
             self._turn.release()
             try:
-                self._tell()
+                self._send()
             finally:
                 self._turn.acquire()
 
-    def _tell(self) -> None:
-        self._held = 0
+    def _send(self) -> None:
+        self._unsent = 0
         self._flush()
 
-    def _work(self, me: ExecutorThread) -> None:
-        """Run tasks until there are none, or until somebody else does."""
+    def _work(self, current: ExecutorThread) -> None:
+        """Run commands until none is left or another thread runs them."""
         todo, run, slow = self._todo, self._run, self._slow
         while not self._closing:
             try:
-                me.task = task = todo.popleft()
+                current.task = task = todo.popleft()
             except IndexError:
                 break
-            known = bool(slow) and task[0] in slow
-            if known:
-                self._hand_over(me)
-                worked = thread_time()
-            began = monotonic()
-            run(task, me)
-            if me.abandoned:
+            was_slow = bool(slow) and task[0] in slow
+            if was_slow:
+                self._hand_over(current)
+                cpu_start = thread_time()
+            start = monotonic()
+            run(task, current)
+            if current.abandoned:
                 return
-            took = monotonic() - began
-            me.task = None
+            elapsed = monotonic() - start
+            current.task = None
             self._finished += 1
-            self._held += 1
-            if known:
-                waited = took - (thread_time() - worked)
-                if waited < PATIENCE:
+            self._unsent += 1
+            if was_slow:
+                waited = elapsed - (thread_time() - cpu_start)
+                if waited < SLOW:
                     slow.discard(task[0])
-                    if took > PATIENCE:  # it computed all the time: other threads would only be in its way
+                    if elapsed > SLOW:  # it computed all the time: more threads would only compete for the GIL
                         self._busy.add(task[0])
-            elif took > PATIENCE and task[0] not in self._busy:
+            elif elapsed > SLOW and task[0] not in self._busy:
                 slow.add(task[0])
-            if not todo or self._held >= self._most_held:
-                self._tell()
-            if not me.quick and not self._back(me):
+            if not todo or self._unsent >= self._max_unsent:
+                self._send()
+            if not current.quick and not self._resume(current):
                 return
 
-    def _hand_over(self, me: ExecutorThread) -> None:
-        """Before a task that will be slow: let somebody else go on with the others."""
-        if self._held:
-            self._tell()
+    def _hand_over(self, current: ExecutorThread) -> None:
+        """Let another thread run the remaining commands, before a command that is expected to be slow."""
+        if self._unsent:
+            self._send()
         with self._turn:
-            self._count(me, False)
-            self._call_somebody()
+            self._set_quick(current, False)
+            self._wake_thread()
 
-    def _back(self, me: ExecutorThread) -> bool:
-        """After a slow task: go on, unless somebody does already."""
+    def _resume(self, current: ExecutorThread) -> bool:
+        """Continue with commands after a slow one, unless another thread runs them."""
         with self._turn:
             if self._quick > 0:
                 return False
-            self._count(me, True)
+            self._set_quick(current, True)
             return True
 
     def abandon(self, thread: ExecutorThread) -> None:
-        """Give up a thread whose task hangs; another takes its place, and it ends as soon as Python lets it."""
+        """Replace a thread whose command hangs; it ends at its next Python instruction."""
         with self._turn:
             thread.abandoned = True
             self._working -= 1
-            self._count(thread, False)
+            self._set_quick(thread, False)
             self._lanes.append(thread.lane)
-            self._threads_alive.discard(thread)
-            self._call_somebody()
+            self._threads.discard(thread)
+            self._wake_thread()
         _interrupt(thread.thread)
 
-    def abandon_who_is_at(self, index: int) -> None:
-        """Give up the thread that is at this env's task, if one is."""
+    def abandon_env(self, index: int) -> None:
+        """Abandon the thread that runs a command of this env, if there is one."""
         with self._turn:
-            found = next((r for r in self._threads_alive if r.task is not None and r.task[0] == index), None)
-        if found is not None:
-            self.abandon(found)
+            thread = next((t for t in self._threads if t.task is not None and t.task[0] == index), None)
+        if thread is not None:
+            self.abandon(thread)
 
     def forget(self, index: int) -> None:
-        """An env is gone for good: what was learned of it is too."""
+        """Drop the statistics of an env that no longer exists."""
         self._slow.discard(index)
         self._busy.discard(index)
 
     def close(self) -> None:
-        """End all threads; those in a task get a moment, then an exception at their next line of Python."""
+        """End all threads. Running commands get `GRACE` seconds, then an exception at their next Python instruction."""
         with self._turn:
             self._closing = True
             self._todo.clear()
             self._turn.notify_all()
-            threads = [thread.thread for thread in self._threads_alive]
+            threads = [thread.thread for thread in self._threads]
         end = monotonic() + GRACE
         for last in (False, True):
             for thread in threads:
@@ -250,4 +254,4 @@ class Executor:
 
 def _interrupt(thread: threading.Thread | None) -> None:
     if thread is not None and thread.ident is not None and thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Ended))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Abandoned))

@@ -1,4 +1,4 @@
-"""ReplayLog: what the keeper of an env in another process writes down, to have it back or to report it lost."""
+"""Record of one env in another process: enough to rebuild the env by replay, or to report it lost."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from palestra.errors import EnvFailed
 from palestra.workers.env_runner import episode_seed
 from palestra.workers.types import (
     CALL,
-    FRESH,
     NO_REWARD,
+    REPLACE,
     RESET,
     RESTORE,
     STEP,
@@ -30,7 +30,7 @@ _KINDS: dict[Cause, str] = {
 
 
 class ReplayLog:
-    """What it takes to have one env back: where it is, and how it got there."""
+    """Seed, options and actions of an env's running episode, and the command that is in flight."""
 
     def __init__(self, index: int, name: str, root: int, autoreset: Autoreset) -> None:
         self.index = index
@@ -40,73 +40,74 @@ class ReplayLog:
         self.episode = -1
         self.options: dict[str, Any] | None = None
         self.actions: list[str] = []
-        self.last: Any = None  # the latest observation: a replay must end there
-        self.pending = False  # as in EnvRunner
-        self.over = False  # nothing to have back but the count of episodes
-        self.command: Command | None = None  # under way
-        self.stale = False  # its worker has not heard of it
+        self.last: Any = None  # the latest observation; a replay must end with it
+        self.pending_reset = False  # as in EnvRunner
+        self.over = False  # the episode has ended: only its number has to be restored
+        self.command: Command | None = None  # in flight
+        self.stale = False  # its worker was replaced and has not restored this env yet
         self.lost: EnvFailure | None = None  # reported with the next step
 
     def restore(self, *, replay: bool) -> tuple[Any, ...]:
-        """What EnvRunner needs; without a replay, only to go on counting."""
-        replay = replay and not (self.over or self.pending or self.episode < 0)
-        return (self.root, self.episode, self.options, self.actions if replay else None, self.last, self.pending)
+        """Return the payload of RESTORE; without `replay`, only the episode counter is restored."""
+        replay = replay and not (self.over or self.pending_reset or self.episode < 0)
+        actions = self.actions if replay else None
+        return (self.root, self.episode, self.options, actions, self.last, self.pending_reset)
 
-    def note(self, command: Command, reply: Reply) -> None:
-        """`command` led to `reply`."""
+    def record(self, command: Command, reply: Reply) -> None:
+        """Record the reply of a command."""
         _, kind, payload = command
         if kind == CALL:
             return
         _, observation, _, terminated, truncated, info, episode = reply
         if kind == RESET and payload[0] is not None:
             self.root = payload[0]
-        if kind == STEP and episode == self.episode and not self.pending:
+        if kind == STEP and episode == self.episode and not self.pending_reset:
             self.actions.append(payload)
         else:
             self.episode = episode
             self.options = payload[1] if kind == RESET else None
             self.actions = []
         self.last = observation
-        self.pending = self.over = False
+        self.pending_reset = self.over = False
         if terminated or truncated:
-            self._note_end(info)
+            self._record_end(info)
 
-    def _note_end(self, info: dict[str, Any]) -> None:
+    def _record_end(self, info: dict[str, Any]) -> None:
         if self.autoreset == "same_step":
-            self.pending = "failure" in info and self.last == ""  # no episode could be begun
+            self.pending_reset = "failure" in info and self.last == ""  # no episode could be started
         else:
-            self.pending = self.autoreset == "next_step"
+            self.pending_reset = self.autoreset == "next_step"
             self.over = self.autoreset == "disabled"
 
-    def needs(self, command: Command) -> list[Command]:
-        """`command`, behind what a worker that has not heard of this env must be told first."""
+    def prepare(self, command: Command) -> list[Command]:
+        """Return `command`, preceded by a RESTORE if its worker has not restored this env yet."""
         index, kind, _ = command
         if self.lost is not None and kind != CALL:
             failure, self.lost = self.lost, None
             if kind == STEP:
                 self.stale = False
-                self.command = (index, FRESH, (self.root, self.episode, failure))
+                self.command = (index, REPLACE, (self.root, self.episode, failure))
                 return [self.command]
-        if not self.stale or kind == FRESH:
+        if not self.stale or kind == REPLACE:
             self.stale = False
             return [command]
         self.stale = False
         return [(index, RESTORE, self.restore(replay=kind != RESET)), command]
 
     def blame(self, command: Command, cause: Cause, message: str) -> Reply | None:
-        """Turn `command`, which was under way, into a report; a reply where that is all there is to say."""
+        """Turn the command in flight into a report of the failure it caused; return the reply of a failed CALL."""
         _, kind, payload = command
         root, episode = self.root, self.episode
         if kind == RESET:
             root, episode = (root, episode + 1) if payload[0] is None else (payload[0], 0)
-        elif kind == FRESH:
+        elif kind == REPLACE:
             root, episode = payload[0], payload[1] + 1
         failure = self.failure(cause, message, root, episode, payload if kind == STEP else None)
         if kind == CALL:
             self.lost, self.command = failure, None
             return (self.index, None, NO_REWARD, False, False, {"failure": failure}, episode)
         self.root = root
-        self.command = (self.index, FRESH, (root, episode, payload[2] if kind == FRESH else failure))
+        self.command = (self.index, REPLACE, (root, episode, payload[2] if kind == REPLACE else failure))
         return None
 
     def failure(self, cause: Cause, message: str, root: int, episode: int, action: str | None) -> EnvFailure:

@@ -1,4 +1,4 @@
-"""The nouns of the room: what a pool is told (Command), what it answers (Reply), and what the caller sees of it."""
+"""Commands and replies of a worker, and the results and failures that callers see."""
 
 from __future__ import annotations
 
@@ -10,61 +10,63 @@ from palestra.core import Env
 from palestra.errors import EnvFailed
 from palestra.types import Observation
 
-Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
-Factory: TypeAlias = Callable[[], Env]  # picklable where it crosses a process boundary
+Factory: TypeAlias = Callable[[], Env]  # builds one env; picklable where it crosses a process boundary
 
+Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
 AUTORESETS: Final = ("same_step", "next_step", "disabled")
 
 Cause: TypeAlias = Literal[
-    "raised",  # an exception
-    "deadline",  # it hung
-    "memory",  # it needed more than it may
-    "died",  # it took its worker's process with it
-    "lost",  # its worker died of another, and playing it again led elsewhere
-    "node",  # its actor is gone, or the machine under it
+    "raised",  # the env raised an exception
+    "deadline",  # a call ran past its timeout
+    "memory",  # the worker exceeded its memory limit
+    "died",  # the call ended its worker process
+    "lost",  # the worker died because of another env, and replaying this env gave a different observation
+    "node",  # the Ray actor, or the machine it ran on, is gone
 ]
 
-# What a pool is told: (index, kind, payload). Plain tuples, since thousands of them cross pipes.
+# A command is (env index, kind, payload). Plain tuples, since thousands of them cross pipes.
 Command: TypeAlias = tuple[int, int, Any]
 STEP: Final = 0  # payload: the action
-RESET: Final = 1  # payload: (root seed or None, options); None begins the next episode of the same root
-CALL: Final = 2  # payload: (name, args, kwargs) of a method, or of an attribute to be read
-FRESH: Final = 3  # payload: (root seed, last episode, EnvFailure): report the failure, and begin the next on a new env
-RESTORE: Final = 4  # payload: what EnvRunner._restore takes; no reply
+RESET: Final = 1  # payload: (root seed or None, options); None starts the next episode of the same root seed
+CALL: Final = 2  # payload: (name, args, kwargs) of a method to call or an attribute to read
+REPLACE: Final = 3  # payload: (root seed, last episode, EnvFailure): report the failure and continue with a new env
+RESTORE: Final = 4  # payload: the arguments of EnvRunner._restore; has no reply
 
-# What a pool answers: (index, observation, reward, terminated, truncated, info, episode).
+# A reply is (env index, observation, reward, terminated, truncated, info, episode).
 Reply: TypeAlias = tuple[int, Any, float, bool, bool, dict[str, Any], int]
 
-NO_REWARD: Final = float("nan")  # of a step that failed: it cannot pass for a reward
+NO_REWARD: Final = float("nan")  # reward of a failed step, so that it cannot be mistaken for a real one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvFailure:
-    """Why a step has no outcome: something other than the agent broke."""
+    """Infrastructure failure of one env: the reason why a call has no result."""
 
     index: int  # of the env in its vector
-    env: str  # its id
-    boundary: str  # "env", or what the error itself names: "tool", "engine" ...
+    env: str  # its name
+    boundary: str  # "env", or the boundary of the exception: "tool", "engine" ...
     cause: Cause
-    kind: str  # the exception's name
+    kind: str  # class name of the exception
     message: str
     seed: int | None = None  # of the episode that was lost
-    action: str | None = None  # that was being taken, where one was
-    trace: str = ""  # where it was raised
+    action: str | None = None  # the action of the failed step
+    trace: str = ""  # the traceback
 
     def error(self) -> EnvFailed:
-        """As an exception, for callers that would rather raise."""
-        return EnvFailed(f"env {self.index} ({self.env}) failed ({self.cause}): {self.kind}: {self.message}")
+        """Return the failure as an exception."""
+        error = EnvFailed(f"env {self.index} ({self.env}) failed ({self.cause}): {self.kind}: {self.message}")
+        error.boundary = self.boundary
+        return error
 
 
 class EnvResult(NamedTuple):
-    """One env's outcome. A reset is one with reward 0 and both flags down."""
+    """Result of one env's step. The result of a reset has reward 0 and is neither terminated nor truncated."""
 
-    index: int  # type: ignore[assignment]  # nobody looks for a value in a EnvResult
+    index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
     observation: Observation
-    reward: float  # NaN where the step failed
+    reward: float  # NaN if the step failed
     terminated: bool
-    truncated: bool  # also where the step failed
+    truncated: bool  # also set if the step failed
     info: dict[str, Any]
 
     @property
@@ -73,12 +75,12 @@ class EnvResult(NamedTuple):
 
     @property
     def failure(self) -> EnvFailure | None:
-        found: EnvFailure | None = self.info.get("failure")
-        return found
+        failure: EnvFailure | None = self.info.get("failure")
+        return failure
 
 
 class BoolList(list[bool]):
-    """A list of bools that knows `|`, `&`, `~`, `any()` and `all()`, as code written for arrays expects."""
+    """List of bools with `|`, `&`, `~`, `any()` and `all()`, as code written for arrays expects."""
 
     def __or__(self, other: Iterable[bool]) -> BoolList:
         return BoolList(a or b for a, b in zip(self, other, strict=True))
@@ -97,7 +99,7 @@ class BoolList(list[bool]):
 
 
 class VectorStep(NamedTuple):
-    """One lock-step; unpacks as Gymnasium's five, a list each, in the order of the actions."""
+    """Result of a lock-step; unpacks as Gymnasium's five values, each a list in the order of the actions."""
 
     observations: list[Observation]
     rewards: list[float]
@@ -108,10 +110,9 @@ class VectorStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one env may take. None: no limit."""
+    """Resource limits of envs and workers; None disables a limit."""
 
-    step_timeout: float | None = None  # seconds for one step or call
-    reset_timeout: float | None = None  # seconds for one reset, or for making an env
-    memory: int | None = None  # bytes for one worker process
-    restarts: int = 64  # workers that may be replaced; one more for every hundred results
-    failures_in_a_row: int = 16  # of one env; then the vector gives up
+    step_timeout: float | None = None  # seconds per step or call
+    reset_timeout: float | None = None  # seconds per reset, and per construction of an env
+    memory: int | None = None  # bytes per worker process
+    restarts: int = 64  # workers that may be replaced; grows by one per hundred results

@@ -1,27 +1,28 @@
-"""Objects <-> framed bytes on a socket, and the marks by which a worker tells what it is at, even when dead."""
+"""Framed messages between a worker and its parent, and the shared memory in which a worker records its activity."""
 
 from __future__ import annotations
 
 import mmap
 import pickle
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.workers.types import Factory
 
-HEADER = 8  # bytes: the length of what follows
+HEADER = 8  # bytes: the length of the message that follows
 CHUNK = 1 << 18
 
 
-def frame(message: Any) -> bytes:
+def encode_frame(message: Any) -> bytes:
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return len(data).to_bytes(HEADER, "little") + data
 
 
-class Frames:
-    """Bytes in, messages out."""
+class FrameDecoder:
+    """Incremental decoder of framed messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -29,32 +30,32 @@ class Frames:
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
-    def take(self) -> list[Any]:
-        """Every message that is complete."""
-        buffer, start, found = self._buffer, 0, []
+    def messages(self) -> list[Any]:
+        """Return every message that is complete."""
+        buffer, start, messages = self._buffer, 0, []
         with memoryview(buffer) as view:
             while len(buffer) - start >= HEADER:
                 end = start + HEADER + int.from_bytes(view[start : start + HEADER], "little")
                 if end > len(buffer):
                     break
-                found.append(pickle.loads(view[start + HEADER : end]))  # noqa: S301  # from our own worker
+                messages.append(pickle.loads(view[start + HEADER : end]))  # noqa: S301  # from our own worker
                 start = end
         if start:
             del buffer[:start]
-        return found
+        return messages
 
 
-class Marks:
-    """Shared memory: for every lane of a worker the env it is at and until when; and whom the worker blames.
+class ActivityTable:
+    """Shared memory with the env that each thread ("lane") of a worker is running, its deadline, and the env to blame.
 
-    Numbers of eight aligned bytes, so that each is read whole. It outlives the worker that wrote it.
+    The parent reads it after the worker has died. Entries are aligned eight-byte numbers, so that reads are atomic.
     """
 
     def __init__(self, lanes: int, fd: int | None = None) -> None:
         self.lanes = lanes
         size = 8 * (1 + 2 * lanes)
         if fd is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it has no name and goes with the last handle
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # unnamed: freed with its last handle
             self._file.truncate(size)
             fd = self._file.fileno()
         self._map = mmap.mmap(fd, size)
@@ -64,18 +65,19 @@ class Marks:
     def fd(self) -> int:
         return self._file.fileno()
 
-    def begin(self, lane: int, index: int, until: float) -> None:
-        self._numbers[2 * lane + 2] = until
+    def start(self, lane: int, index: int, deadline: float) -> None:
+        self._numbers[2 * lane + 2] = deadline
         self._numbers[2 * lane + 1] = index + 1
 
-    def at(self, lane: int, index: int) -> None:
-        """`begin`, for one that has no deadline here."""
+    def start_untimed(self, lane: int, index: int) -> None:
+        """Record an env without changing the deadline of the lane."""
         self._numbers[2 * lane + 1] = index + 1
 
     def end(self, lane: int) -> None:
         self._numbers[2 * lane + 1] = 0
 
     def blame(self, index: int) -> None:
+        """Record the env that makes the worker exit."""
         self._numbers[0] = index + 1
 
     @property
@@ -83,7 +85,7 @@ class Marks:
         return int(self._numbers[0]) - 1 if self._numbers[0] else None
 
     def running(self) -> dict[int, float]:
-        """The envs that are being stepped, and until when they may be."""
+        """Return the deadline of each env that is running a command."""
         numbers = self._numbers
         return {int(numbers[lane]) - 1: numbers[lane + 1] for lane in range(1, 2 * self.lanes + 1, 2) if numbers[lane]}
 
@@ -93,7 +95,7 @@ class Marks:
         self._file.close()
 
 
-def dump_factories(factories: list[Factory]) -> bytes:
+def dump_factories(factories: Sequence[Factory]) -> bytes:
     """Pickle env factories for another process, by value where that process could not import them."""
     try:
         data = pickle.dumps(factories, protocol=pickle.HIGHEST_PROTOCOL)

@@ -1,4 +1,4 @@
-"""WorkerProcess: one worker process as its parent has it - started, written to, read from, watched and ended."""
+"""Parent's side of a worker process: start it, exchange messages, watch it, end it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from palestra.workers.types import Command
-from palestra.workers.wire import CHUNK, Frames, Marks, frame
+from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_frame
 
 _BOOT = (
     "import json, sys; path, more, fds = json.loads(sys.argv[1]); sys.path[:] = path or sys.path + more; "
@@ -24,149 +23,159 @@ _BOOT = (
 
 
 class WorkerProcess:
-    """A worker in a process and session of its own; it dies with this process, whatever kills it."""
+    """Worker in a separate process and session; the kernel kills it when this process ends in any way."""
 
     def __init__(
         self,
         entry: Callable[[int, int, int], None],
-        orders: Any,
+        config: Any,
         *,
         lanes: int,
         python: str | None = None,
         more_path: Sequence[str] = (),
         cwd: str | None = None,
     ) -> None:
-        """Start a process that imports and calls `entry`.
+        """Start a process that imports and calls `entry`, and send it `config` as the first message.
 
-        `python`: path of another interpreter, which keeps its own `sys.path`, followed by `more_path`.
+        `lanes`: size of the activity table, one lane per thread. `python`: path of another interpreter, which keeps
+        its own `sys.path`, followed by `more_path`.
         """
-        self.marks = Marks(lanes)
-        self.alive = True  # as far as we have read
+        self.activity = ActivityTable(lanes)
+        self.alive = True  # False once the end of its messages was read
         self.ready = False
         self.started = monotonic()
-        self._frames = Frames()
+        self._decoder = FrameDecoder()
         self._outbox = bytearray()
-        self.sock, theirs = socket.socketpair()
+        self.sock, child_sock = socket.socketpair()
         self.sock.setblocking(False)
-        lifeline, self._lifeline = os.pipe()  # nothing is ever written: its end is the message
-        fds = [theirs.fileno(), lifeline, self.marks.fd]
+        life_fd, self._life_fd = os.pipe()  # never written to: its closing ends the worker
+        fds = [child_sock.fileno(), life_fd, self.activity.fd]
         try:
             self.process = subprocess.Popen(
                 [
                     python or sys.executable,
                     "-c",
                     _BOOT.format(module=entry.__module__, name=entry.__name__),
-                    json.dumps([_path() if python is None else [], list(more_path), fds]),
+                    json.dumps([_absolute_path() if python is None else [], list(more_path), fds]),
                 ],
                 cwd=cwd,
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # no Ctrl-C for it, and one signal ends it with all it has started
+                start_new_session=True,  # keeps Ctrl-C away from it, and one signal ends it with its children
             )
         except BaseException:
             self.sock.close()
-            os.close(self._lifeline)
-            self.marks.close()
+            os.close(self._life_fd)
+            self.activity.close()
             raise
         finally:
-            theirs.close()
-            os.close(lifeline)
-        self._outbox += frame(orders)
-        self.push()
+            child_sock.close()
+            os.close(life_fd)
+        self.send(config)
 
-    def send(self, commands: list[Command], whole: bool = False) -> None:
-        """Hand over a batch; what does not fit now goes with the next `push`."""
-        self.post((commands, whole))
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
-    def post(self, message: Any) -> None:
-        """Hand over anything that its reader understands."""
-        self._outbox += frame(message)
-        self.push()
+    def send(self, message: Any) -> None:
+        """Send a message; what does not fit into the socket now is sent by the next `flush`."""
+        self._outbox += encode_frame(message)
+        self.flush()
 
-    def push(self) -> None:
-        with suppress(BlockingIOError, ConnectionError):  # a dead worker is found out when it is read from
+    def flush(self) -> None:
+        with suppress(BlockingIOError, ConnectionError):  # a dead worker is detected by `read`
             while self._outbox:
                 sent = self.sock.send(self._outbox[:CHUNK])
                 del self._outbox[:sent]
 
     @property
-    def full(self) -> bool:
-        """Is something left to push?"""
+    def has_unsent(self) -> bool:
         return bool(self._outbox)
 
     def read(self) -> list[Any]:
-        """The messages that have arrived; `alive` turns False where none will any more."""
+        """Return the messages that have arrived; `alive` becomes False when no more will come."""
         try:
             while True:
                 data = self.sock.recv(CHUNK)
                 if not data:
                     self.alive = False
                     break
-                self._frames.feed(data)
+                self._decoder.feed(data)
                 if len(data) < CHUNK:
                     break
         except BlockingIOError:
             pass
         except ConnectionError:
             self.alive = False
-        return self._frames.take()
+        return self._decoder.messages()
 
     def exited(self) -> bool:
-        """Has the process ended? It is not reaped by this, so that its group keeps its number."""
+        """Return whether the process has ended. It is not reaped, so that its process group id stays reserved."""
         try:
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # somebody else reaped it
+        except ChildProcessError:  # reaped by other code of this process
             return True
 
-    def hang_up(self) -> None:
-        """Ask the worker to close its envs and end."""
+    @property
+    def exit_status(self) -> str:
+        """Describe how the process ended, for messages."""
+        code = self.process.returncode
+        if code is not None and code < 0:
+            try:
+                return f"signal {signal.Signals(-code).name}"
+            except ValueError:
+                return f"signal {-code}"
+        return f"exit status {code}"
+
+    def close_input(self) -> None:
+        """Let the worker close its envs and exit."""
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """End it and whatever it has started, now."""
+        """Kill the worker and every process it has started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def last_words(self) -> list[Any]:
-        """After `kill` or its own death: everything it had written."""
+    def kill_and_read(self) -> list[Any]:
+        """Kill the worker, reap it, and return the messages it had sent."""
         self.kill()
         self.process.wait()
         messages = self.read()
         while self.alive:
             before = len(messages)
             messages += self.read()
-            if len(messages) == before:  # a process that left the group still holds the other end
+            if len(messages) == before:  # a child that left the process group holds the socket open
                 break
         return messages
 
     def release(self) -> None:
-        """Give back the handles of a worker that has ended."""
+        """Close the handles of a worker that has ended."""
         self.sock.close()
-        os.close(self._lifeline)
-        self.marks.close()
+        os.close(self._life_fd)
+        self.activity.close()
 
     def forget(self) -> None:
-        """In a fork of the parent: close the copies of its handles, and leave the worker alone."""
-        self.process.returncode = 0  # not ours to wait for
+        """Close the handles that a fork of the parent inherited, without affecting the worker."""
+        self.process.returncode = 0  # not a child of this process: never wait for it
         self.release()
 
 
-def _path() -> list[str]:
-    """Where this process finds modules, from whatever folder."""
+def _absolute_path() -> list[str]:
+    """Return `sys.path` with the working directory spelled out, for a process that starts in another one."""
     return [entry or str(Path.cwd()) for entry in sys.path]
 
 
-def end_all(links: list[WorkerProcess], grace: float) -> None:
-    """End workers, in peace where they do so within `grace` seconds."""
-    for link in links:
-        link.hang_up()
+def end_workers(workers: Sequence[WorkerProcess], grace: float) -> None:
+    """End workers: let them close their envs for up to `grace` seconds, then kill them."""
+    for worker in workers:
+        worker.close_input()
     end = monotonic() + grace
-    while monotonic() < end and not all(link.exited() for link in links):
-        for link in links:
-            link.read()  # so that nobody is stuck writing
+    while monotonic() < end and not all(worker.exited() for worker in workers):
+        for worker in workers:
+            worker.read()  # so that none blocks while writing
         sleep(0.002)
-    for link in links:
-        link.kill()
-        link.process.wait()
-        link.release()
+    for worker in workers:
+        worker.kill()
+        worker.process.wait()
+        worker.release()

@@ -314,7 +314,7 @@ BROKEN = {
     "raise": ("RuntimeError", "it broke"),
     "sysexit": ("SystemExit", "3"),
     "cancel": ("CancelledError", ""),
-    "mute": ("Mute", "it has no words"),
+    "mute": ("Mute", "(no message)"),
     "half": ("RuntimeError", "?"),
     "surrogate": ("UnicodeEncodeError", "surrogates not allowed"),
     "object": ("TypeError", "object"),

@@ -1,4 +1,4 @@
-"""An environment that misbehaves when told to."""
+"""Environment whose actions can make it raise, hang, crash or exhaust memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palestra.types import Step
 
 
 class Trouble(Env):
-    """Every observation depends on the seed and on all actions so far; some actions are accidents."""
+    """Env whose observations depend on the seed and all earlier actions; some actions cause failures."""
 
     def __init__(self, *, turns: int = 8, nap: float = 0.0, bad_seed_reset: bool = False) -> None:
         self.turns = turns
@@ -29,14 +29,14 @@ class Trouble(Env):
             raise OSError("this seed does not work today")
         self.turn = 0
         self.state = self.rng.getrandbits(32)
-        return f"begin {self.state:08x}", {"seed": seed, "options": options, "pid": os.getpid()}
+        return f"start {self.state:08x}", {"seed": seed, "options": options, "pid": os.getpid()}
 
     def step(self, action: str) -> Step:
         if self.nap:
             time.sleep(self.nap)
         word, _, rest = action.partition(" ")
         if word == "raise":
-            raise ZeroDivisionError(f"told to, {rest}")
+            raise ZeroDivisionError(f"requested: {rest}")
         if word == "quit":
             sys.exit(3)
         if word == "hang":
@@ -44,7 +44,7 @@ class Trouble(Env):
                 time.sleep(0.01)
         if word == "sleep":
             time.sleep(float(rest))
-        if word == "spin":  # holds the interpreter's lock
+        if word == "spin":  # holds the GIL
             ctypes.PyDLL(None).sleep(int(rest))
         if word == "exit":
             os._exit(7)
@@ -76,7 +76,7 @@ class Trouble(Env):
 
     @classmethod
     def after(cls, seed: int, *actions: str) -> str:
-        """What is seen after these actions."""
+        """Return the observation after these actions."""
         env = cls()
         observation, _ = env.reset(seed=seed)
         for action in actions:

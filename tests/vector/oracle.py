@@ -1,4 +1,4 @@
-"""What a vector must do, one env at a time and without any of its code: the reference for every backend."""
+"""Reference implementation of a vector, one env at a time and independent of the vector code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACCIDENTS = {"raise", "quit", "hang", "spin", "exit", "kill", "eat", "four", "la
 
 
 class OneEnv:
-    """An env under autoreset, whose accidents are all the same to it."""
+    """One env with autoreset; all kinds of failures look the same."""
 
     def __init__(self, env: Env, seed: int, index: int, autoreset: Autoreset) -> None:
         self.env = env
@@ -46,7 +46,7 @@ class OneEnv:
 
 
 def seen(observation: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> tuple[Any, ...]:
-    """A vector's outcome in the oracle's words."""
+    """Convert the result of a vector to the form of the reference."""
     failed = "failure" in info
-    assert failed == (reward != reward)  # NaN exactly where it failed
+    assert failed == (reward != reward)  # NaN exactly if the step failed
     return (observation, None if failed else reward, terminated, truncated, failed, info.get("final_observation"))

@@ -1,4 +1,4 @@
-"""The forms for an event loop: awaitable lock-step, `async for`, and envs that are lent to a collector."""
+"""Vectors in an event loop: awaitable lock-step, `async for`, and envs acquired by a rollout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUESS = "game:GuessTheNumber-v0-easy"
 
 
 @each_backend
-def test_awaitable_lock_step_is_lock_step(how: dict[str, Any]) -> None:
+def test_awaitable_lock_step_equals_lock_step(how: dict[str, Any]) -> None:
     async def drive() -> list[Any]:
         async with make_vec(Trouble, num_envs=5, turns=3, **how) as vec:
             seen: list[Any] = [(await vec.areset())[0]]
@@ -35,7 +35,7 @@ def test_awaitable_lock_step_is_lock_step(how: dict[str, Any]) -> None:
 
 
 @each_backend
-def test_async_for_gives_results_until_nothing_is_under_way(how: dict[str, Any]) -> None:
+def test_async_for_yields_results_until_nothing_is_in_flight(how: dict[str, Any]) -> None:
     async def drive(vec: VectorEnv) -> list[int]:
         steps = [0] * vec.num_envs
         await vec.areset()
@@ -53,7 +53,7 @@ def test_async_for_gives_results_until_nothing_is_under_way(how: dict[str, Any])
 
 
 @each_backend
-def test_leaving_the_loop_early_keeps_the_rest(how: dict[str, Any]) -> None:
+def test_leaving_the_loop_early_keeps_the_remaining_results(how: dict[str, Any]) -> None:
     async def drive(vec: VectorEnv) -> int:
         vec.send(["a"] * 4)
         async for item in vec:
@@ -70,7 +70,7 @@ def test_leaving_the_loop_early_keeps_the_rest(how: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("how", [{"backend": "thread"}, {"backend": "process", "workers": 2}], ids=str)
-def test_the_loop_is_not_blocked_and_time_outs_hold(how: dict[str, Any]) -> None:
+def test_event_loop_is_not_blocked_and_timeouts_hold(how: dict[str, Any]) -> None:
     async def drive(vec: VectorEnv) -> None:
         await vec.areset()
         vec.send({0: "sleep 20", 1: "a"})
@@ -83,8 +83,8 @@ def test_the_loop_is_not_blocked_and_time_outs_hold(how: dict[str, Any]) -> None
                 ticks += 1
 
         ticker = asyncio.create_task(tick())
-        got = await vec.arecv(min_ready=2, timeout=0.5)
-        assert [item.index for item in got] == [1]
+        results = await vec.arecv(min_ready=2, timeout=0.5)
+        assert [item.index for item in results] == [1]
         assert ticks > 3
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(vec.astep({2: "sleep 0.3", 3: "b"}), timeout=0.1)
@@ -99,7 +99,7 @@ def test_the_loop_is_not_blocked_and_time_outs_hold(how: dict[str, Any]) -> None
 
 
 @each_backend
-def test_many_players_share_a_vector(how: dict[str, Any]) -> None:
+def test_many_tasks_share_a_vector(how: dict[str, Any]) -> None:
     async def play(vec: VectorEnv, seed: int) -> list[str]:
         env = vec.acquire()
         observation, info = await env.areset(seed=seed)
@@ -114,17 +114,17 @@ def test_many_players_share_a_vector(how: dict[str, Any]) -> None:
         return list(await asyncio.gather(*games))
 
     with make_vec(Trouble, num_envs=40, autoreset="disabled", **how) as vec:
-        got = asyncio.run(everybody(vec))
+        results = asyncio.run(everybody(vec))
         again = asyncio.run(everybody(vec))
     alone = []
     for seed in range(40):
         env = Trouble()
         alone.append([env.reset(seed=seed)[0], *(env.step(f"play {seed}").observation for _ in range(3))])
-    assert got == again == alone
+    assert results == again == alone
 
 
 @each_backend
-def test_a_collector_plays_on_a_vector(how: dict[str, Any]) -> None:
+def test_collect_plays_on_a_vector(how: dict[str, Any]) -> None:
     with make_vec(GUESS, num_envs=8, autoreset="disabled", **how) as vec:
         result = asyncio.run(collect(RandomAgent(), vec.acquire, episodes=24, concurrency=8, seed=5))
         plain = asyncio.run(collect(RandomAgent(), GUESS, episodes=24, concurrency=8, seed=5))
@@ -136,10 +136,10 @@ def test_a_collector_plays_on_a_vector(how: dict[str, Any]) -> None:
         assert all(t.success for t in won.trajectories)
 
 
-def test_a_failure_of_one_that_is_lent_is_raised() -> None:
+def test_failure_of_an_acquired_env_is_raised() -> None:
     async def drive(vec: VectorEnv) -> None:
         env, other = vec.acquire(), vec.acquire()
-        with pytest.raises(EnvFailed, match="all 2 envs of this vector are lent"):
+        with pytest.raises(EnvFailed, match="all 2 envs of this vector are in use"):
             vec.acquire()
         await asyncio.gather(env.areset(seed=1), other.areset(seed=2))
         outcomes: list[Any] = await asyncio.gather(env.astep("a"), other.astep("exit"), return_exceptions=True)
@@ -153,15 +153,15 @@ def test_a_failure_of_one_that_is_lent_is_raised() -> None:
         task = asyncio.create_task(env.astep("sleep 0.2"))
         await asyncio.sleep(0.05)
         task.cancel()
-        assert (await env.areset(seed=8))[0] == Trouble.after(8)  # waits for what was cancelled
+        assert (await env.areset(seed=8))[0] == Trouble.after(8)  # waits for the cancelled step
 
     with make_vec(Trouble, num_envs=2, backend="process", workers=1, autoreset="disabled") as vec:
         asyncio.run(drive(vec))
-    with make_vec(Trouble) as vec, pytest.raises(BadValue, match="autoreset='disabled', not 'same_step'"):
+    with make_vec(Trouble) as vec, pytest.raises(BadValue, match="autoreset='disabled', got 'same_step'"):
         vec.acquire()
 
 
-def test_giving_up_reaches_everybody_who_waits() -> None:
+def test_error_of_the_vector_reaches_every_waiter() -> None:
     async def drive(vec: VectorEnv) -> list[Any]:
         envs = [vec.acquire() for _ in range(3)]
         await asyncio.gather(*(env.areset() for env in envs))

@@ -1,4 +1,4 @@
-"""Whatever ends a vector, nothing of it stays: no process, thread, file or socket."""
+"""A vector leaves no process, thread, file or socket behind, however it ends."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def possessions() -> tuple[set[int], set[str], int]:
-    """Child processes, threads and open files of this process."""
+    """Return the child processes, threads and open files of this process."""
     me = psutil.Process()
     gc.collect()
     return {child.pid for child in me.children(recursive=True)}, {t.name for t in threading.enumerate()}, me.num_fds()
 
 
 def settled(before: tuple[set[int], set[str], int]) -> tuple[set[int], set[str], int]:
-    """What is held, once it is what it was, or after a while."""
+    """Return the resources once they equal those before, or after a timeout."""
     end = time.monotonic() + 10
     while possessions() != before and time.monotonic() < end:
         time.sleep(0.02)
@@ -38,7 +38,7 @@ def settled(before: tuple[set[int], set[str], int]) -> tuple[set[int], set[str],
 
 
 @each_backend
-def test_close_gives_everything_back(how: dict[str, Any]) -> None:
+def test_close_releases_everything(how: dict[str, Any]) -> None:
     with make_vec(Trouble, **how) as warm_up:
         warm_up.reset()
     before = possessions()
@@ -46,14 +46,14 @@ def test_close_gives_everything_back(how: dict[str, Any]) -> None:
         vec = make_vec(Trouble, num_envs=4, **how)
         vec.reset()
         vec.step(["a"] * 4)
-        vec.send(["sleep 0.1"] * 4)  # closed in the middle of a step
+        vec.send(["sleep 0.1"] * 4)  # closed during a step
         vec.close()
         vec.close()
     assert settled(before) == before
 
 
 @each_backend
-def test_a_forgotten_vector_gives_everything_back(how: dict[str, Any]) -> None:
+def test_a_garbage_collected_vector_releases_everything(how: dict[str, Any]) -> None:
     before = possessions()
     vec = make_vec(Trouble, num_envs=4, **how)
     vec.reset()
@@ -73,14 +73,14 @@ def test_replaced_workers_leave_nothing() -> None:
     assert settled(before) == before
 
 
-def test_a_vector_that_cannot_be_made_leaves_nothing() -> None:
+def test_a_vector_that_cannot_be_created_leaves_nothing() -> None:
     before = possessions()
     with pytest.raises(Exception, match="does not take"):
         make_vec([Trouble, Trouble], vec_kwargs=[{}, {"wrong": 1}], backend="process", workers=2)
     assert settled(before) == before
 
 
-def test_a_thread_that_hangs_ends_once_python_can_end_it() -> None:
+def test_a_hung_thread_ends_at_its_next_python_instruction() -> None:
     before = possessions()
     with make_vec(Trouble, num_envs=2, backend="thread", step_timeout=0.2) as vec:
         vec.reset()
@@ -103,7 +103,7 @@ if __name__ == "__main__":
 
 
 def driven(then: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """A program that has a vector, and every process that came of it."""
+    """Run a program that creates a vector; return it with all processes it started."""
     program = subprocess.Popen(
         [sys.executable, "-c", DRIVER.replace("{then}", then)],
         cwd=ROOT,
@@ -132,7 +132,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 IDLE = "time.sleep(600)"
 STEPPING = "while True: vec.step(['a'] * 4)"
 HANGING = "vec.step(['hang'] * 4)"
-LOCKED = "vec.step(['spin 600'] * 4)"  # with the lock of the interpreter held
+LOCKED = "vec.step(['spin 600'] * 4)"  # holding the GIL
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_the_end_of_a_program_leaves_no_process() -> None:
     program.stdout.close()
 
 
-def test_ctrl_c_closes_the_vector_and_is_raised() -> None:
+def test_ctrl_c_closes_the_vector_and_raises() -> None:
     then = """
     import threading, signal
     threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -178,13 +178,13 @@ def test_ctrl_c_closes_the_vector_and_is_raised() -> None:
     assert program.stdout is not None
     assert program.stdout.readline() == "interrupted EnvFailed\n"
     assert gone(processes)
-    assert program.poll() is None  # while the program itself goes on
+    assert program.poll() is None  # the program itself continues
     program.kill()
     program.wait()
     program.stdout.close()
 
 
-def test_a_fork_of_the_parent_leaves_the_workers_alone() -> None:
+def test_a_fork_of_the_parent_does_not_affect_the_workers() -> None:
     with make_vec(Trouble, num_envs=2, backend="process", workers=1) as vec:
         vec.reset()
         vec.step(["a", "a"])

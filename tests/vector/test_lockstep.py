@@ -57,7 +57,7 @@ def check_against_oracle(vec: VectorEnv, seed: int, rounds: list[list[str]], **k
         assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
         if vec.autoreset == "disabled":
             over = {i for i, done in zip(chosen, outcome.terminated | outcome.truncated, strict=True) if done}
-            again = sorted(over)[::2]  # some are reset at once, some are left out of the next step
+            again = sorted(over)[::2]  # some are reset now, the others are left out of the next step
             observations, _ = vec.reset(indices=again)
             assert observations == [envs[i].reset() for i in again]
             over -= set(again)
@@ -70,7 +70,7 @@ def check_against_oracle(vec: VectorEnv, seed: int, rounds: list[list[str]], **k
 
 @pytest.mark.parametrize("how", [*LOCAL, ONE_THREAD], ids=name_of)
 @each_autoreset
-def test_every_backend_does_what_the_oracle_says(how: dict[str, Any], autoreset: Autoreset) -> None:
+def test_every_backend_equals_the_reference(how: dict[str, Any], autoreset: Autoreset) -> None:
     with make_vec(Trouble, num_envs=5, seed=3, autoreset=autoreset, turns=3, **how) as vec:
         check_against_oracle(vec, 3, actions_for(1, 25, 5, accidents=True), turns=3)
         assert vec.failed == len(vec.failures) > 0
@@ -86,35 +86,35 @@ def test_every_backend_does_what_the_oracle_says(how: dict[str, Any], autoreset:
     backend=st.sampled_from(["sync", "thread"]),
     accidents=st.booleans(),
 )
-def test_any_vector_does_what_the_oracle_says(
+def test_random_vectors_equal_the_reference(
     seed: int, envs: int, turns: int, autoreset: Autoreset, backend: Any, accidents: bool
 ) -> None:
     with make_vec(Trouble, num_envs=envs, seed=seed, autoreset=autoreset, turns=turns, backend=backend) as vec:
         check_against_oracle(vec, seed, actions_for(seed, 12, envs, accidents), turns=turns)
 
 
-def test_same_step_carries_the_last_observation_and_info() -> None:
+def test_same_step_returns_the_last_observation_and_info() -> None:
     with make_vec(Trouble, num_envs=1) as vec:
         vec.reset()
         (observation,), rewards, terminated, truncated, (info,) = vec.step(["end"])
     assert (rewards, terminated, truncated) == ([1.0], [True], [False])
-    assert str(observation).startswith("begin")
+    assert str(observation).startswith("start")
     assert info["final_observation"].startswith("1 ")
     assert info["final_info"]["success"] is True
     assert "success" not in info
 
 
-def test_next_step_ignores_the_action_that_begins_an_episode() -> None:
+def test_next_step_ignores_the_action_that_starts_an_episode() -> None:
     with make_vec(Trouble, num_envs=1, autoreset="next_step") as vec:
         vec.reset()
         first = vec.step(["end"])
         assert (first.observations[0][:2], first.terminated) == ("1 ", [True])
         second = vec.step(["raise this is not run"])
-        assert (second.observations[0][:5], second.rewards, second.terminated) == ("begin", [0.0], [False])
+        assert (second.observations[0][:5], second.rewards, second.terminated) == ("start", [0.0], [False])
 
 
 @each_backend
-def test_disabled_refuses_a_step_after_the_end(how: dict[str, Any]) -> None:
+def test_disabled_rejects_a_step_after_the_end(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=2, autoreset="disabled", **how) as vec:
         with pytest.raises(ResetNeeded, match="env 0 has no episode"):
             vec.step(["a", "a"])
@@ -128,7 +128,7 @@ def test_disabled_refuses_a_step_after_the_end(how: dict[str, Any]) -> None:
 
 
 @each_backend
-def test_partial_steps_leave_the_others_where_they_are(how: dict[str, Any]) -> None:
+def test_partial_steps_do_not_change_other_envs(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=4, **how) as vec, make_vec(Trouble, num_envs=4) as whole:
         vec.reset()
         whole.reset()
@@ -143,7 +143,7 @@ def test_partial_steps_leave_the_others_where_they_are(how: dict[str, Any]) -> N
 def test_seeds(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=3, seed=7, **how) as vec:
         first, _ = vec.reset()
-        second, infos = vec.reset()  # on to the next episodes
+        second, infos = vec.reset()  # the next episodes
         assert len({*first, *second}) == 6
         assert [info["seed"] for info in infos] == [nth_seed(child_seed(7, i), 1) for i in range(3)]
         assert vec.reset(seed=7)[0] == first
@@ -152,11 +152,11 @@ def test_seeds(how: dict[str, Any]) -> None:
         assert [info["seed"] for info in vec.reset(seed=[9], indices=[2])[1]] == [9]
         assert vec.reset(options={"level": 2})[1][0]["options"] == {"level": 2}
         assert vec.reset()[1][0]["options"] is None
-        with pytest.raises(BadValue, match="3 envs are reset, and 2 seeds"):
+        with pytest.raises(BadValue, match="reset of 3 envs needs as many seeds, got 2"):
             vec.reset(seed=[1, 2])
 
 
-def test_without_a_seed_one_is_drawn_and_told() -> None:
+def test_without_a_seed_one_is_drawn_and_returned() -> None:
     with make_vec(Trouble, num_envs=2, seed=None) as vec, make_vec(Trouble, num_envs=2, seed=None) as other:
         assert vec.seed != other.seed
         with make_vec(Trouble, num_envs=2, seed=vec.seed) as again:
@@ -194,7 +194,7 @@ def test_wrappers_by_name_and_callable(how: dict[str, Any]) -> None:
 
 
 def test_gems_call_works_unchanged() -> None:
-    """As GEM's own example code has it."""
+    """The call of GEM's example code."""
     ids = [GUESS, "game:Mastermind-v0-easy"]
     for async_mode in (False, True):
         envs = palestra.make_vec(
@@ -216,7 +216,7 @@ def test_gems_call_works_unchanged() -> None:
     assert palestra.make_vec(GUESS).num_envs == 1
 
 
-def test_flags_act_like_arrays() -> None:
+def test_bool_lists_act_like_arrays() -> None:
     left, right = BoolList([True, True, False, False]), BoolList([True, False, True, False])
     assert left | right == [True, True, True, False]
     assert left & right == [True, False, False, False]
@@ -228,10 +228,10 @@ def test_flags_act_like_arrays() -> None:
 def test_calls_reach_every_env(how: dict[str, Any]) -> None:
     with make_vec(GUESS, num_envs=3, **how) as vec:
         assert vec.call("max_turns", indices=[1]) == [4]
-        with pytest.raises(ResetNeeded):  # a call is no reset
+        with pytest.raises(ResetNeeded):  # a call does not reset
             vec.step(["a"] * 3)
         vec.reset()
-        for _ in range(3):  # the experts win without a single failure
+        for _ in range(3):  # the experts play without a failure
             vec.step(vec.call("expert_action"))
         assert vec.failed == 0
         with pytest.raises(EnvFailed, match="env 0 .*AttributeError.*nothing"):
@@ -239,7 +239,7 @@ def test_calls_reach_every_env(how: dict[str, Any]) -> None:
         assert len(vec.call("sample_random_action", indices=[2, 0])) == 2
 
 
-def test_envs_are_at_hand_where_they_live_here() -> None:
+def test_envs_of_local_backends_are_accessible() -> None:
     with make_vec(GUESS, num_envs=2, backend="thread") as vec:
         assert [env.spec.id for env in vec.envs if env.spec] == [GUESS, GUESS]
     with make_vec(GUESS, backend="process") as vec, pytest.raises(BadValue, match="vec.call"):
@@ -247,20 +247,20 @@ def test_envs_are_at_hand_where_they_live_here() -> None:
 
 
 @each_backend
-def test_mistakes_are_named(how: dict[str, Any]) -> None:
+def test_usage_errors(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=2, **how) as vec:
         vec.reset()
-        with pytest.raises(BadValue, match="one action for each of 2 envs"):
+        with pytest.raises(BadValue, match="expected 2 actions or"):
             vec.step(["a"])
-        with pytest.raises(BadValue, match="one action for each of 2 envs"):
+        with pytest.raises(BadValue, match="expected 2 actions or"):
             vec.step("ab")
-        with pytest.raises(BadValue, match="an action is a string, got int for env 1"):
+        with pytest.raises(BadValue, match="an action must be a string, got int for env 1"):
             vec.step(["a", 3])  # type: ignore[list-item]
-        with pytest.raises(BadValue, match="envs 0 to 1, got 2"):
+        with pytest.raises(BadValue, match="0 to 1, got 2"):
             vec.step({2: "a"})
-        with pytest.raises(BadValue, match="named twice"):
+        with pytest.raises(BadValue, match="given twice"):
             vec.reset(indices=[1, 1])
-        assert [o[:2] for o in vec.step(["a", "a"]).observations] == ["1 ", "1 "]  # none of it had an effect
+        assert [o[:2] for o in vec.step(["a", "a"]).observations] == ["1 ", "1 "]  # the errors had no effect
     with pytest.raises(EnvFailed, match="closed"):
         vec.step(["a", "a"])
     vec.close()
@@ -270,27 +270,27 @@ def test_mistakes_are_named(how: dict[str, Any]) -> None:
         make_vec("game:GuessTheNumbr-v0-easy", **how)
 
 
-def test_wrong_arguments_are_refused_before_anything_starts() -> None:
+def test_wrong_arguments_are_rejected_before_any_worker_starts() -> None:
     for wrong, words in [
         ({"backend": "proces"}, "Did you mean process"),
-        ({"autoreset": "always"}, "autoreset is one of"),
-        ({"num_envs": 0}, "num_envs is at least 1"),
-        ({"workers": 0}, "workers is at least 1"),
-        ({"step_timeout": 0}, "step_timeout is above 0"),
-        ({"step_timeout": 1.0}, "'sync' can neither"),
+        ({"autoreset": "always"}, "autoreset must be one of"),
+        ({"num_envs": 0}, "num_envs must be at least 1"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"step_timeout": 0}, "step_timeout must be above 0"),
+        ({"step_timeout": 1.0}, "'sync' supports neither"),
         ({"memory_limit": 1 << 30, "backend": "thread"}, "use backend 'process'"),
-        ({"vec_kwargs": [{}, {}]}, "the keywords of each env: 1 of them, got 2"),
+        ({"vec_kwargs": [{}, {}]}, "one mapping per env: 1 of them, got 2"),
     ]:
         with pytest.raises(BadValue, match=words):
             make_vec(Trouble, **wrong)  # type: ignore[arg-type]
     with pytest.raises(BadValue, match="at least one env"):
         make_vec([])
-    with pytest.raises(BadValue, match="2 ids and num_envs=3"):
+    with pytest.raises(BadValue, match="2 names and num_envs=3"):
         make_vec([GUESS, GUESS], num_envs=3)
 
 
 class LocalEnv(Env):
-    """Registered by a test, under an id no other process knows."""
+    """Env that only the test process registers."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         return "here", {"seed": self.start_episode(seed)}
@@ -300,7 +300,7 @@ class LocalEnv(Env):
 
 
 @each_backend
-def test_ids_registered_here_are_known_in_the_workers(how: dict[str, Any]) -> None:
+def test_ids_registered_in_this_process_work_in_workers(how: dict[str, Any]) -> None:
     palestra.register("mine:Local-v0", LocalEnv)
     palestra.register("mine:Closure-v0", lambda: LocalEnv())
     try:

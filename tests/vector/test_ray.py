@@ -1,4 +1,4 @@
-"""Backend `ray` on a real cluster of two nodes, one of which is killed in mid-run."""
+"""Backend `ray` on a cluster of two nodes, one of which is killed during the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 class TwoNodes:
-    """A head and another node, each of one processor."""
+    """A head node and another node, with one CPU each."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
@@ -42,7 +42,7 @@ class TwoNodes:
         return int(node.all_processes["raylet"][0].process.pid)
 
     def kill_other(self) -> None:
-        """As when a machine loses power: its keeper and all that ran there are gone at once."""
+        """Kill the raylet of a node and all its processes at once, as a power failure would."""
         below = psutil.Process(self.raylet_of(self.other)).children(recursive=True)
         self.cluster.remove_node(self.other, allow_graceful=False)
         for process in below:
@@ -69,13 +69,13 @@ def nodes() -> Iterator[TwoNodes]:
 
 
 def homes(vec: VectorEnv) -> list[int]:
-    """For every env the keeper of the node it lives on."""
+    """Return the pid of the raylet of each env's node."""
     _, infos = vec.reset()
     pids = [info["pid"] for info in infos]
     return [psutil.Process(pid).parents()[1].pid for pid in pids]
 
 
-def test_the_same_transcripts_as_everywhere(nodes: TwoNodes) -> None:
+def test_transcripts_equal_those_of_other_backends(nodes: TwoNodes) -> None:
     ids: list[Any] = ["game:GuessTheNumber-v0-hard", Trouble, "game:Sokoban-v0-easy"] * 2
     with make_vec(ids, seed=5) as vec:
         expected = transcript(vec, random.Random(0))
@@ -85,7 +85,7 @@ def test_the_same_transcripts_as_everywhere(nodes: TwoNodes) -> None:
             vec.call("nothing")
 
 
-def test_accidents_stay_inside_their_actor(nodes: TwoNodes) -> None:
+def test_failures_stay_inside_their_actor(nodes: TwoNodes) -> None:
     with make_vec(Trouble, num_envs=6, backend="ray", workers=2, step_timeout=1.0) as vec:
         envs = [OneEnv(Trouble(), 0, i, "same_step") for i in range(6)]
         assert vec.reset()[0] == [env.reset() for env in envs]
@@ -97,33 +97,33 @@ def test_accidents_stay_inside_their_actor(nodes: TwoNodes) -> None:
         assert found == {(0, "died"), (2, "raised"), (3, "deadline"), (5, "died")}
 
 
-def test_mistakes_reach_the_driver_as_they_are(nodes: TwoNodes) -> None:
+def test_usage_errors_reach_the_driver(nodes: TwoNodes) -> None:
     with pytest.raises(UnknownKeyword, match="Did you mean turns"):
         make_vec(Trouble, backend="ray", workers=1, trns=3)
 
 
 def test_the_loss_of_a_node(nodes: TwoNodes) -> None:
-    """Its envs are reported failed and go on elsewhere; the others never notice. Driven from an event loop."""
+    """Envs of the lost node are reported as failed and continue elsewhere; the other envs are not affected."""
 
     async def drive(vec: VectorEnv, envs: list[OneEnv], lost: set[int]) -> dict[int, int]:
-        asked = dict.fromkeys(range(8), "sleep 0.02")
+        sent = dict.fromkeys(range(8), "sleep 0.02")
         failed: dict[int, int] = {}
         steps = 0
-        vec.send(asked)
+        vec.send(sent)
         async for item in vec:
             steps += 1
-            action = asked.pop(item.index)
+            action = sent.pop(item.index)
             if item.failure is not None:
                 assert item.failure.cause == "node"
                 failed[item.index] = failed.get(item.index, 0) + 1
-                action = "raise"  # the same to the oracle
+                action = "raise"  # the reference treats all failures alike
             assert seen(*item[1:]) == envs[item.index].step(action)
             if steps == 40:
                 await asyncio.to_thread(nodes.kill_other)
             if steps < 400 or len(failed) < len(lost):
-                asked[item.index] = f"sleep 0.0{steps % 3}"
-                vec.send({item.index: asked[item.index]})
-        assert not asked
+                sent[item.index] = f"sleep 0.0{steps % 3}"
+                vec.send({item.index: sent[item.index]})
+        assert not sent
         return failed
 
     with make_vec(Trouble, num_envs=8, backend="ray", workers=2, seed=3, turns=50) as vec:
@@ -138,7 +138,7 @@ def test_the_loss_of_a_node(nodes: TwoNodes) -> None:
         assert set(homes(vec)) == {head}
 
 
-def test_a_program_joins_the_cluster_that_is_there(nodes: TwoNodes) -> None:
+def test_a_program_joins_the_running_cluster(nodes: TwoNodes) -> None:
     code = (
         "import palestra\n"
         "with palestra.make_vec('game:GuessTheNumber-v0-easy', num_envs=2, backend='ray', workers=1) as vec:\n"

@@ -1,4 +1,4 @@
-"""Whichever are ready: nobody waits for the slowest, nothing is lost, and order of arrival changes no episode."""
+"""send and recv: no env waits for the slowest, no result is lost, and the order of results changes no episode."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ GAMES = ["game:GuessTheNumber-v0-hard", "game:Mastermind-v0-easy", "game:Sokoban
 
 
 @each_backend
-def test_results_are_those_that_were_asked_for(how: dict[str, Any]) -> None:
+def test_results_are_those_of_the_sent_actions(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=6, **how) as vec:
         vec.reset()
-        assert vec.recv() == []  # nothing is under way
+        assert vec.recv() == []  # nothing is in flight
         vec.send({0: "a", 4: "a"})
-        got = vec.recv(min_ready=2)
-        assert sorted(item.index for item in got) == [0, 4]
+        results = vec.recv(min_ready=2)
+        assert sorted(item.index for item in results) == [0, 4]
         assert vec.recv(min_ready=16, timeout=5.0) == []
         vec.send({1: "a", 2: "a"})
-        stepped = vec.step({5: "a"})  # lock-step beside it takes its own results only
+        stepped = vec.step({5: "a"})  # a lock-step in between returns only its own results
         assert len(stepped.observations) == 1
         assert sorted(item.index for item in vec.recv(min_ready=16)) == [1, 2]
         vec.send_reset([3, 0])
         firsts = vec.recv(min_ready=2)
-        assert {item.observation[:5] for item in firsts} == {"begin"}
+        assert {item.observation[:5] for item in firsts} == {"start"}
         assert {(item.reward, item.done) for item in firsts} == {(0.0, False)}
         assert vec.in_flight == 0
 
 
 @pytest.mark.parametrize("how", [{"backend": "thread"}, {"backend": "process", "workers": 2}], ids=str)
-def test_recv_gives_what_is_there_when_the_time_is_up(how: dict[str, Any]) -> None:
+def test_recv_returns_what_is_ready_at_the_timeout(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=4, **how) as vec:
         vec.reset()
         vec.send(["a", "a", "sleep 30", "a"])
-        began = monotonic()
-        got = vec.recv(min_ready=4, timeout=0.5)
-        assert monotonic() - began < 20
-        assert sorted(item.index for item in got) == [0, 1, 3]
-        with pytest.raises(BadValue, match="env 2 has a command under way"):
+        start = monotonic()
+        results = vec.recv(min_ready=4, timeout=0.5)
+        assert monotonic() - start < 20
+        assert sorted(item.index for item in results) == [0, 1, 3]
+        with pytest.raises(BadValue, match="env 2 has a command in flight"):
             vec.send({2: "b"})
         assert vec.recv(timeout=0.0) == []
         assert vec.in_flight == 1
 
 
 @pytest.mark.parametrize("how", [{"backend": "thread"}, {"backend": "process", "workers": 1}], ids=str)
-def test_slow_envs_are_overtaken(how: dict[str, Any]) -> None:
-    """One sleeps in every step; the others get hundreds of steps in meanwhile, whichever worker they share."""
+def test_fast_envs_overtake_slow_ones(how: dict[str, Any]) -> None:
+    """One env sleeps in every step; the others take hundreds of steps meanwhile, also those in the same worker."""
     kwargs = [{"nap": 0.2 if i == 3 else 0.0, "turns": 10_000} for i in range(8)]
     with make_vec([Trouble] * 8, vec_kwargs=kwargs, **how) as vec:
         vec.reset()
@@ -72,9 +72,9 @@ def test_a_message_larger_than_any_buffer() -> None:
     long = "x" * 300_000
     with make_vec(Echo, num_envs=16, backend="process", workers=2) as vec:
         vec.reset()
-        vec.send([f"{long}{i}" for i in range(16)])  # returns although nobody reads yet
-        got = {item.index: item.observation for item in vec.recv(min_ready=16)}
-        assert got == {i: f"{long}{i}" for i in range(16)}
+        vec.send([f"{long}{i}" for i in range(16)])  # returns although no reply was read yet
+        results = {item.index: item.observation for item in vec.recv(min_ready=16)}
+        assert results == {i: f"{long}{i}" for i in range(16)}
 
 
 class Echo(Trouble):
@@ -83,7 +83,7 @@ class Echo(Trouble):
 
 
 def transcript(vec: VectorEnv, order: random.Random, steps: int = 12) -> list[list[Any]]:
-    """What every env sees when its random player plays, in whatever order results are dealt with."""
+    """Return the observations of every env under its random player, handling results in the given order."""
     observations, _ = vec.reset()
     seen: list[list[Any]] = [[observation] for observation in observations]
     players = [random.Random(i) for i in range(vec.num_envs)]
@@ -103,7 +103,7 @@ def transcript(vec: VectorEnv, order: random.Random, steps: int = 12) -> list[li
 
 
 @pytest.mark.parametrize("seed", [0, 12345])
-def test_the_same_seed_gives_the_same_transcripts_everywhere(seed: int) -> None:
+def test_the_same_seed_gives_the_same_transcripts_on_every_backend(seed: int) -> None:
     ids: list[Any] = [*GAMES, Trouble] * 3
     transcripts = []
     for number, how in enumerate(
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_transcripts_everywhere(seed: int) -> None:
 
 @settings(max_examples=20)
 @given(order=st.randoms(use_true_random=False), backend=st.sampled_from(["sync", "thread"]), envs=st.integers(1, 9))
-def test_order_of_arrival_changes_nothing(order: random.Random, backend: Any, envs: int) -> None:
+def test_order_of_results_changes_no_episode(order: random.Random, backend: Any, envs: int) -> None:
     with make_vec(Trouble, num_envs=9, seed=4) as reference:
         expected = transcript(reference, random.Random(0), steps=6)
     with make_vec(Trouble, num_envs=envs, seed=4, backend=backend) as vec:

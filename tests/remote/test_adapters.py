@@ -15,7 +15,7 @@ from websockets.sync.server import ServerConnection, serve
 
 import palestra
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownKeyword
-from palestra.remote import make_agentgym, make_openenv
+from palestra.remote import AgentGymEnv, OpenEnvEnv
 from palestra.server.protocols.agentgym_tasks import TASKS, family_envs
 from palestra.wrappers import Horizon
 from tests.server.bad_envs import TRICKY
@@ -42,7 +42,7 @@ def test_a_vector_of_them(server: Server) -> None:
 
 @pytest.mark.parametrize("family", ["babyai", "textcraft", "searchqa", "webshop"])
 def test_agentgyms_protocol_there_and_back(server: Server, family: str) -> None:
-    with make_agentgym(f"agentgym+{server.url}/agentgym/{family}", data_len=50) as env:
+    with AgentGymEnv(f"agentgym+{server.url}/agentgym/{family}", data_len=50) as env:
         for seed in (7, 108):
             task = TASKS[family][1](family_envs(ENVS, family), seed % 50)
             with palestra.make(task.env, **task.kwargs) as local:
@@ -70,7 +70,7 @@ def test_agentgyms_protocol_there_and_back(server: Server, family: str) -> None:
 
 
 def test_a_horizon_truncates_and_nothing_is_copied(server: Server) -> None:
-    with make_agentgym(f"{server.url}/agentgym/textcraft", family="textcraft", max_turns=2) as env:
+    with AgentGymEnv(f"{server.url}/agentgym/textcraft", family="textcraft", max_turns=2) as env:
         with pytest.raises(ResetNeeded):
             env.step("inventory")
         first = env.reset(seed=1)
@@ -83,7 +83,7 @@ def test_a_horizon_truncates_and_nothing_is_copied(server: Server) -> None:
 
 
 def test_openenvs_protocol_there_and_back(server: Server) -> None:
-    with make_openenv(f"openenv+{server.url}/openenv/{GUESS}") as env, palestra.make(GUESS) as local:
+    with OpenEnvEnv(f"openenv+{server.url}/openenv/{GUESS}") as env, palestra.make(GUESS) as local:
         for seed in (3, 4):
             first, info = env.reset(seed=seed)
             assert first == local.reset(seed=seed)[0]
@@ -101,7 +101,7 @@ def test_openenvs_protocol_there_and_back(server: Server) -> None:
 
 
 def test_failures_there_are_failures_here(server: Server) -> None:
-    with make_openenv(f"{server.url}/openenv/{TRICKY}", timeout=1.0) as env:
+    with OpenEnvEnv(f"{server.url}/openenv/{TRICKY}", timeout=1.0) as env:
         env.reset(seed=1)
         with pytest.raises(EnvFailed, match="it broke"):
             env.step("raise")
@@ -119,10 +119,10 @@ def test_failures_there_are_failures_here(server: Server) -> None:
 def test_openenvs_own_server() -> None:
     port = free_port()
     with started([openenv_python(), "-W", "ignore", str(HERE / "openenv_server.py"), str(port)], port) as url:
-        with make_openenv(f"openenv+{url}", timeout=0.5) as env:
+        with OpenEnvEnv(f"openenv+{url}", timeout=0.5) as env:
             assert env.reset(seed=7)[0] == "seed 7"
             assert env.step("hello")[:4] == ("1: hello", 0.0, False, False)
-            with pytest.raises(EnvFailed, match="did not answer"):
+            with pytest.raises(EnvFailed, match="did not reply"):
                 env.step("sleep")
             assert env.reset(seed=8)[0] == "seed 8"
             assert env.step("again").observation == "1: again"  # and not what came late
@@ -132,7 +132,7 @@ def test_openenvs_own_server() -> None:
             step = env.step("end")
             assert step[:4] == ("1: end", 1.0, True, False)
             assert step.info["success"] is True
-        with make_openenv(url, action_key="nothing") as env:
+        with OpenEnvEnv(url, action_key="nothing") as env:
             env.reset()
             step = env.step("hello")
             assert (step.done, step.info["invalid"]) == (False, "format")
@@ -199,7 +199,7 @@ def test_what_is_no_step_is_no_reward(bad: Any) -> None:
             return {"observation": f"begun {body['data_idx']} in {body['id']}", "reward": 0, "done": False}
         return bad if path == "/step" else {"closed": True}
 
-    with Answers(answer) as url, make_agentgym(url, family="textcraft") as env:
+    with Answers(answer) as url, AgentGymEnv(url, family="textcraft") as env:
         assert env.reset(seed=3)[0] == "begun 3 in 0"
         with pytest.raises(EnvFailed):
             env.step("inventory")
@@ -215,7 +215,7 @@ def test_a_late_answer_is_nobodys() -> None:
         text = f"{body.get('action', 'begun')} in {body.get('id', 0)}"
         return {"id": 0, "observation": text, "reward": 0, "done": False}
 
-    with Answers(answer) as url, make_agentgym(url, family="textcraft", timeout=0.2) as env:
+    with Answers(answer) as url, AgentGymEnv(url, family="textcraft", timeout=0.2) as env:
         env.reset(seed=1)
         with pytest.raises(EnvFailed, match="within"):
             env.step("slow")
@@ -237,7 +237,7 @@ def test_a_socket_that_answers_nonsense() -> None:
     with serve(talk, "127.0.0.1", 0) as bad:
         threading.Thread(target=bad.serve_forever, daemon=True).start()
         port = bad.socket.getsockname()[1]
-        with make_openenv(f"openenv+http://127.0.0.1:{port}", action_key="action", timeout=5.0) as env:
+        with OpenEnvEnv(f"openenv+http://127.0.0.1:{port}", action_key="action", timeout=5.0) as env:
             for _ in range(5):
                 with pytest.raises(EnvFailed):
                     env.reset(seed=1)
@@ -247,17 +247,17 @@ def test_a_socket_that_answers_nonsense() -> None:
 def test_nobody_there() -> None:
     port = free_port()
     with pytest.raises(EnvFailed, match="cannot be reached"):
-        make_agentgym(f"agentgym+http://127.0.0.1:{port}", family="babyai", timeout=2)
+        AgentGymEnv(f"agentgym+http://127.0.0.1:{port}", family="babyai", timeout=2)
     with pytest.raises(EnvFailed, match="cannot be reached"):
-        make_openenv(f"openenv+http://127.0.0.1:{port}", timeout=2)
+        OpenEnvEnv(f"openenv+http://127.0.0.1:{port}", timeout=2)
 
 
 @pytest.mark.parametrize("url", ["agentgym+ftp://x", "agentgym+http://", "agentgym+http://me@host", "http://h:x"])
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(BadValue):
-        make_agentgym(url, family="babyai")
+        AgentGymEnv(url, family="babyai")
     with pytest.raises(BadValue):
-        make_openenv(url.replace("agentgym", "openenv"))
+        OpenEnvEnv(url.replace("agentgym", "openenv"))
 
 
 def test_they_are_made_like_any_other(server: Server) -> None:
@@ -271,15 +271,15 @@ def test_they_are_made_like_any_other(server: Server) -> None:
 
 
 def test_families_and_tokens_are_asked_for() -> None:
-    with pytest.raises(BadValue, match="family is one of"):
-        make_agentgym("agentgym+http://127.0.0.1:1")
+    with pytest.raises(BadValue, match="family must be one of"):
+        AgentGymEnv("agentgym+http://127.0.0.1:1")
     with serving(GUESS, "textcraft:Depth1-v0", tokens={"a-long-token": "a"}) as server:
         with pytest.raises(BadValue, match="token"):
-            make_agentgym(f"{server.url}/agentgym/textcraft")
+            AgentGymEnv(f"{server.url}/agentgym/textcraft")
         with pytest.raises(BadValue, match="token"):
-            make_openenv(f"{server.url}/openenv/{GUESS}", action_key="action")
-        with make_agentgym(f"{server.url}/agentgym/textcraft", token="a-long-token") as env:
+            OpenEnvEnv(f"{server.url}/openenv/{GUESS}", action_key="action")
+        with AgentGymEnv(f"{server.url}/agentgym/textcraft", token="a-long-token") as env:
             env.reset(seed=1)
             assert "a-long-token" not in repr(env)
-        with make_openenv(f"{server.url}/openenv/{GUESS}", token="a-long-token") as env:
+        with OpenEnvEnv(f"{server.url}/openenv/{GUESS}", token="a-long-token") as env:
             env.reset(seed=1)

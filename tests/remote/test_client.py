@@ -144,7 +144,7 @@ def test_mistakes_are_the_errors_they_are_in_process(server: Server, transport: 
 
 
 def test_a_server_that_is_not_there_is_an_infrastructure_failure(transport: str) -> None:
-    with pytest.raises(EnvFailed, match="no server answers"):
+    with pytest.raises(EnvFailed, match="no server responds"):
         palestra.make("http://127.0.0.1:9/game:X-v0", transport=transport, patience=0.3)
 
 

@@ -1,0 +1,72 @@
+"""Set up a worker process: connect it to its parent, end it with the parent, limit its memory, tune its collector."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+from palestra.workers.wire import CHUNK, FrameDecoder
+
+
+def connect_to_parent(sock_fd: int, life_fd: int, activity_fd: int) -> tuple[socket.socket, FrameDecoder, list[Any]]:
+    """Take over the file descriptors passed by the parent and wait for its first messages.
+
+    The list of messages is empty if the parent is already gone.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
+    for fd in (sock_fd, life_fd, activity_fd):
+        os.set_inheritable(fd, False)
+    end_with_parent(life_fd)
+    sock = socket.socket(fileno=sock_fd)
+    decoder = FrameDecoder()
+    messages: list[Any] = []
+    while not messages:
+        data = sock.recv(CHUNK)
+        if not data:
+            break
+        decoder.feed(data)
+        messages = decoder.messages()
+    return sock, decoder, messages
+
+
+def end_with_parent(fd: int) -> None:
+    """Kill this process group as soon as the other end of the pipe `fd` closes, whatever the processes are doing."""
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+        with suppress(BlockingIOError):  # the pipe is open: nothing to read
+            os.set_blocking(fd, False)
+            if os.read(fd, 1) == b"":
+                os._exit(0)
+    else:
+        threading.Thread(target=_kill_on_close, args=(fd,), daemon=True).start()
+
+
+def _kill_on_close(fd: int) -> None:
+    os.read(fd, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def limit_memory(limit: int) -> None:
+    """Limit this process to `limit` bytes; an allocation beyond them raises MemoryError."""
+    # On Linux only data counts: address space is reserved in gigabytes without being used.
+    kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
+
+
+def tune_gc() -> None:
+    """Collect garbage rarely, for a dedicated process that creates thousands of small, short-lived objects.
+
+    Existing objects are exempt: a full collection of a large process takes tens of milliseconds.
+    """
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
