@@ -18,7 +18,7 @@ from typing import Any
 
 from palestra.core import Env
 from palestra.errors import BadValue, EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
-from palestra.registry import EnvFactory, get_spec, preload
+from palestra.registry import EnvFactory, get_registered_spec, preload
 from palestra.seeding import check_seed
 from palestra.workers.command_loop import CommandLoop
 from palestra.workers.env_runner import EnvRunner
@@ -202,7 +202,8 @@ class SessionWorker(CommandLoop):
 
     def _make(self, key: int, payload: Any) -> tuple[int, Any]:
         env_id, kwargs, vector = payload
-        factory = EnvFactory.of(env_id, kwargs=kwargs)
+        spec = get_registered_spec(env_id)  # a client cannot name a class or another server
+        factory = EnvFactory(env_id, kwargs=kwargs)
         runner = None
         if vector is not None:
             autoreset, root, episode = vector
@@ -217,7 +218,7 @@ class SessionWorker(CommandLoop):
             "max_turns": env.max_turns,
             "reward_range": [low if low > -INFINITY else None, high if high < INFINITY else None],
             "expert_peeks": env.expert_peeks,
-            "spec": get_spec(env_id).to_json(),
+            "spec": spec.to_json(),
         }
         return OK, _builtin(description)
 
