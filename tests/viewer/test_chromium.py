@@ -155,12 +155,12 @@ def test_episodes_are_filtered_by_the_server(ready: Server, desk: Tab) -> None:
     failed = rows.count()
     assert 0 < failed < 6
     page.get_by_label("Outcome").select_option("unsolved")
-    expect(page.get_by_text("No episode fits.")).to_be_visible()
+    expect(page.get_by_text("No matching episodes.")).to_be_visible()
     page.get_by_label("Error").select_option("")
     expect(rows).to_have_count(6 - failed)
     page.get_by_label("Turns from").fill("99")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("No episode fits.")).to_be_visible()
+    expect(page.get_by_text("No matching episodes.")).to_be_visible()
     page.get_by_role("button", name="Clear").click()
     expect(rows).to_have_count(6)
     page = desk.open(view(ready, "episodes", run="failing", error="any"))
@@ -223,7 +223,7 @@ def test_two_episodes_side_by_side(ready: Server, tab: Tab) -> None:
     page.locator("tbody tr").nth(1).get_by_text("mark").click()
     page = tab.page
     page.goto(view(ready, "episode", run="random", at="episodes.jsonl:1"))
-    page.get_by_text("Compare with the marked").click()
+    page.get_by_text("Compare with marked").click()
     expect(page.locator("h1")).to_contain_text("the same task")
     heads = page.locator(".pair.heads .side")
     expect(heads.nth(0)).to_contain_text("expert / episodes.jsonl:1")
@@ -253,7 +253,7 @@ def test_a_person_plays_and_keeps_the_episode(browser: Browser, tmp_path: Path) 
             if page.locator(".over").count():
                 break
         expect(page.locator(".over")).to_contain_text("solved")
-        page.get_by_text("Keep as trajectory").click()
+        page.get_by_text("Save as trajectory").click()
         page.locator(".kept a").click()
         expect(page.locator(".facts")).to_contain_text("player human")
         page.goto(view(server))
@@ -273,7 +273,7 @@ def test_a_run_is_followed_while_it_trains(browser: Browser, tmp_path: Path) -> 
         runs = tabs[2].open(view(server))
         expect(curves.locator("h1")).to_contain_text("live")
         expect(curves.locator(".tile").filter(has_text="steps").first).to_contain_text("0of 6")
-        expect(listed.locator(".total")).to_contain_text("No episode fits")
+        expect(listed.locator(".total")).to_contain_text("No matching episodes")
         expect(runs.locator("tbody tr")).to_have_count(1)
         for step in (0, 1, 2):
             training_step(run, step)

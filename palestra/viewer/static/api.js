@@ -1,4 +1,4 @@
-// Questions to the server.
+// Requests to the server.
 
 export class Problem extends Error {
   constructor(message, status) {
@@ -33,19 +33,19 @@ async function reach(path, options) {
   try {
     return await fetch(path, options);
   } catch {
-    throw new Problem("The viewer does not answer. Is `palestra view` still running?", 0);
+    throw new Problem("The viewer is not reachable. Is `palestra view` still running?", 0);
   }
 }
 
 async function answer(response) {
-  if (response.ok && response.status !== 202) return response.json(); // 202: not yet, ask again
+  if (response.ok && response.status !== 202) return response.json(); // 202: not indexed yet, poll again
   let text = `${response.status} ${response.statusText}`;
   try {
     const said = await response.json();
     text = said.problem ?? text;
     if (Array.isArray(said.detail)) text = said.detail.map((part) => `${part.loc?.at(-1)}: ${part.msg}`).join("; ");
   } catch {
-    // not JSON: the status has to do
+    // the body is not JSON: use the status
   }
   throw new Problem(text, response.status);
 }

@@ -1,4 +1,4 @@
-// Series of numbers -> a chart that follows the pointer. Drawn anew when its width changes.
+// Line chart with a tooltip; redrawn when its width changes.
 
 import { el, set, svg } from "./dom.js";
 
@@ -24,7 +24,7 @@ function draw(frame, options) {
   const height = options.height ?? 300;
   const bounds = boundsOf(options);
   if (bounds === null) {
-    set(frame, el("p", { class: "empty" }, "Nothing has been recorded."));
+    set(frame, el("p", { class: "empty" }, "No data recorded."));
     return;
   }
   const { x0, x1, y0, y1 } = bounds;
@@ -156,7 +156,7 @@ function boundsOf(options) {
 
 const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400]; // seconds
 
-// grid: "whole" for what has no halves, "time" for seconds that are read as minutes and hours
+// grid: "whole" for integers, "time" for seconds shown as minutes and hours
 function ticks(low, high, count, grid = "") {
   const rough = Math.max(grid === "whole" ? 1 : 0, (high - low) / Math.max(1, count));
   const size = 10 ** Math.floor(Math.log10(rough));
@@ -168,7 +168,7 @@ function ticks(low, high, count, grid = "") {
   return found;
 }
 
-// Each point with those before it, weighted by how near they are; the first are not drawn towards zero.
+// Exponential moving average with bias correction.
 export function smoothed(points, weight) {
   if (!weight) return points;
   let mean = 0;

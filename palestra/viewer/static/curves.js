@@ -1,4 +1,4 @@
-// Training curves of several runs over each other.
+// Overlaid training curves of several runs.
 
 import { get } from "./api.js";
 import { address, el, link, select, set } from "./dom.js";
@@ -34,7 +34,7 @@ export async function show(page, params) {
     set(
       figure,
       select(
-        "Figure",
+        "Metric",
         "y",
         keys.map((key) => [key, title(key)]),
         wanted.y,
@@ -110,7 +110,7 @@ export async function show(page, params) {
     ),
     all.length
       ? [big, small]
-      : el("p", { class: "empty" }, "No training run is there to be drawn. ", link("runs", {}, "All runs")),
+      : el("p", { class: "empty" }, "No training runs to show. ", link("runs", {}, "All runs")),
   );
   const view = {
     runs: wanted.run,

@@ -1,4 +1,4 @@
-// Elements from data. Text goes in as text nodes only, so nothing that was stored can become markup.
+// Build DOM elements. Text is inserted as text nodes only, so stored data cannot become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -39,7 +39,7 @@ export function link(view, params, ...children) {
   return el("a", { href: address(view, params) }, ...children);
 }
 
-// The address of a view: #/view?name=value. Empty values are left out; lists become repeated names.
+// URL of a view: #/view?name=value. Empty values are omitted; lists become repeated names.
 export function address(view, params = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {

@@ -44,7 +44,7 @@ export async function show(page, params) {
       });
       button.remove();
     } catch (error) {
-      button.replaceWith(el("span", { class: "dim" }, `Not drawn: ${error.message}`));
+      button.replaceWith(el("span", { class: "dim" }, `Cannot render: ${error.message}`));
     }
   }
 
@@ -90,17 +90,17 @@ export async function show(page, params) {
       el(
         "div",
         { class: "actions" },
-        step("‹", data.around.before, "the episode before (←)"),
-        step("›", data.around.after, "the next episode (→)"),
+        step("‹", data.around.before, "previous episode (←)"),
+        step("›", data.around.after, "next episode (→)"),
         !asTokens &&
           el(
             "button",
             {
               type: "button",
-              title: "Play it again and let the environment draw its states",
+              title: "Replay the episode and render its states",
               onclick: (event) => draw(event.target),
             },
-            "Draw states",
+            "Render states",
           ),
         el("button", { type: "button", onclick: () => mark(run, at) }, "Mark"),
         other &&
@@ -110,7 +110,7 @@ export async function show(page, params) {
               class: "button main",
               href: address("compare", { a_run: other.run, a_at: other.at, b_run: run, b_at: at }),
             },
-            "Compare with the marked",
+            "Compare with marked",
           ),
       ),
     ),
@@ -182,7 +182,7 @@ function same(data, run, at) {
   return el(
     "section",
     { class: "card" },
-    el("h2", {}, "The same task, played by others"),
+    el("h2", {}, "Other episodes of this task"),
     el(
       "ul",
       { class: "plain" },

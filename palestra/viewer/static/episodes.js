@@ -41,7 +41,7 @@ export async function show(page, params) {
   async function load() {
     const mine = ++asked;
     const found = await get("episodes", wanted);
-    if (mine !== asked) return; // a later question has been asked since
+    if (mine !== asked) return; // a newer request is in flight
     data = found;
     drawTable();
   }
@@ -103,7 +103,7 @@ export async function show(page, params) {
     const judged = total.episodes - total.failed;
     const said = total.episodes
       ? `${plural(total.episodes, "episode")}${judged > 0 ? `, ${percent(total.solved / judged)} solved, mean return ${number(total.mean_return)}, ${number(total.mean_turns)} turns` : ""}`
-      : "No episode fits.";
+      : "No matching episodes.";
     const head = [
       "outcome",
       steps && "step",
@@ -145,7 +145,7 @@ export async function show(page, params) {
           { class: "wide dim" },
           row.error ?? row.ending ?? "",
           row.invalid > 0 &&
-            el("span", { class: "chip warn", title: "actions that were not valid" }, `${row.invalid} invalid`),
+            el("span", { class: "chip warn", title: "invalid actions" }, `${row.invalid} invalid`),
         ),
         el(
           "td",
@@ -155,7 +155,7 @@ export async function show(page, params) {
             {
               type: "button",
               class: "bare",
-              title: "Mark, to compare with another",
+              title: "Mark for comparison",
               onclick: () => mark(name, row.at),
             },
             "mark",

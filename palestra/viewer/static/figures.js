@@ -1,18 +1,18 @@
-// What the figures of a run are called, and how they are written.
+// Names and number formats of metrics.
 
 import { number, percent } from "./format.js";
 
 const NAMES = {
   success: "Success",
   return: "Return",
-  turns_per_episode: "Turns an episode",
-  tokens_per_episode: "Tokens an episode",
+  turns_per_episode: "Turns per episode",
+  tokens_per_episode: "Tokens per episode",
   invalid_actions: "Invalid actions",
   truncated: "Truncated episodes",
-  cut_replies: "Replies cut off",
+  cut_replies: "Truncated replies",
   failures: "Failed episodes",
   entropy: "Entropy",
-  kl: "KL to the start",
+  kl: "KL to the reference",
   approx_kl: "KL of the update",
   grad_norm: "Gradient norm",
   clip_fraction: "Clipped tokens",
@@ -25,10 +25,10 @@ const NAMES = {
   lr: "Learning rate",
   level: "Level",
   horizon: "Horizon",
-  tokens_per_second: "Tokens a second",
+  tokens_per_second: "Tokens per second",
   seconds_sampling: "Seconds sampling",
   seconds_learning: "Seconds learning",
-  accuracy: "Pairs the right way round",
+  accuracy: "Preference accuracy",
 };
 const SHARES = new Set([
   "success",
@@ -49,7 +49,7 @@ export const title = (key) =>
 export const form = (key) => (SHARES.has(base(key)) ? (value) => percent(value) : (value) => number(value));
 export const span = (key) => (base(key) === "success" ? [0, 1] : null);
 
-// Figures that any of the runs has and that are not zero throughout, the well-known ones first.
+// Metrics that any of the runs has and that are not always zero, the best-known first.
 export function keysOf(all) {
   const known = Object.keys(NAMES);
   const found = new Set();

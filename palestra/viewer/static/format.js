@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Human-readable numbers and times.
 
 export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";

@@ -1,10 +1,10 @@
-// Keys: those of every view, and those the shown view brings.
+// Keyboard shortcuts: global ones, and those of the current view.
 
 import { el, set } from "./dom.js";
 
 const EVERYWHERE = {
   r: ["all runs", () => (location.hash = "#/")],
-  "/": ["to the first filter", () => document.querySelector("main input, main select")?.focus()],
+  "/": ["focus the first filter", () => document.querySelector("main input, main select")?.focus()],
   "?": ["this list", () => help.click()],
 };
 const help = document.getElementById("help");
@@ -12,7 +12,7 @@ const dialog = document.getElementById("keys");
 
 export function bindKeys(own) {
   help.addEventListener("click", () => {
-    const all = { ...own(), ...EVERYWHERE, Esc: ["leave a field, close this"] };
+    const all = { ...own(), ...EVERYWHERE, Esc: ["leave a field, close this dialog"] };
     const rows = Object.entries(all).map(([key, [words]]) =>
       el("div", {}, el("kbd", {}, name(key)), el("span", {}, words)),
     );
@@ -29,7 +29,7 @@ export function bindKeys(own) {
     }
     const found = own()[event.key] ?? EVERYWHERE[event.key];
     if (!found?.[1]) return;
-    if (event.key === "Enter" && event.target.closest("a, button, summary")) return; // they know what to do
+    if (event.key === "Enter" && event.target.closest("a, button, summary")) return; // the browser handles these
     event.preventDefault();
     found[1]();
   });
@@ -37,10 +37,10 @@ export function bindKeys(own) {
 
 const name = (key) => ({ ArrowLeft: "←", ArrowRight: "→", Enter: "Enter" })[key] ?? key;
 
-// j and k over things that can be chosen.
+// Move the selection with j and k.
 export class Cursor {
   constructor(items) {
-    this.items = items; // a function: they may be made anew
+    this.items = items; // a function, because the elements may be recreated
     this.at = -1;
   }
 

@@ -1,4 +1,4 @@
-// Addresses -> views; keeps the shown one up to date while files change.
+// Route URLs to views, and refresh the current view when files change.
 
 import { get } from "./api.js";
 import { el, link, set } from "./dom.js";
@@ -14,10 +14,10 @@ import * as runs from "./runs.js";
 
 const VIEWS = { "": runs, runs, run, curves, episodes, episode, compare, play };
 const PULSE = 2000; // milliseconds
-const FAST = 500; // while a run is being read
+const FAST = 500; // while a run is being indexed
 const main = document.getElementById("main");
 const state = document.getElementById("state");
-let shown = null; // what the view returned: { runs, refresh, keys }
+let shown = null; // result of the current view: { runs, refresh, keys }
 let serial = 0;
 let seen = "";
 
@@ -42,12 +42,12 @@ async function show() {
   showMark();
   const page = el("div", { class: `page ${path || "runs"}` });
   if (view === null) {
-    set(main, problem(`There is no view “${path}”.`));
+    set(main, problem(`Unknown view “${path}”.`));
     return;
   }
   try {
     const asked = params.getAll("run");
-    const before = await get("pulse", { run: asked }); // what changes while the view is made is seen by the next one
+    const before = await get("pulse", { run: asked }); // changes during rendering are seen by the next poll
     const made = await view.show(page, params);
     if (mine !== serial) {
       made?.close?.();

@@ -1,4 +1,4 @@
-// One episode can be marked, to be set beside another.
+// Mark one episode for comparison with another.
 
 export function marked() {
   try {

@@ -1,4 +1,4 @@
-// Small things that several views show.
+// Elements shared by several views.
 
 import { el, link } from "./dom.js";
 import { bytes, number, percent } from "./format.js";
@@ -36,7 +36,7 @@ export function reading(index) {
 
 function problems(index) {
   const said = [];
-  if (index.unreadable) said.push(`${number(index.unreadable)} lines hold no episode`);
+  if (index.unreadable) said.push(`${number(index.unreadable)} lines are not episodes`);
   said.push(...index.errors);
   return said.length ? el("div", { class: "reading bad" }, said.join("; ")) : null;
 }

@@ -1,4 +1,4 @@
-// A person plays an environment and keeps the episode.
+// Play an environment in the browser and save the episode.
 
 import { get, post } from "./api.js";
 import { address, el, link, set } from "./dom.js";
@@ -48,15 +48,15 @@ async function lobby(page, params) {
             env.needs_data &&
               el(
                 "span",
-                { class: "chip warn", title: "it asks about rows that must be downloaded first" },
+                { class: "chip warn", title: "needs a data set that must be downloaded first" },
                 "needs data",
               ),
             el("span", {}, env.summary),
           ),
         ),
       found.length > SHOWN &&
-        el("p", { class: "dim" }, `and ${number(found.length - SHOWN)} more: type part of a name`),
-      !found.length && el("p", { class: "empty" }, "No environment fits."),
+        el("p", { class: "dim" }, `and ${number(found.length - SHOWN)} more: type part of a name to filter`),
+      !found.length && el("p", { class: "empty" }, "No matching environments."),
     );
   }
 
@@ -66,7 +66,7 @@ async function lobby(page, params) {
     el(
       "p",
       { class: "dim" },
-      `${plural(envs.length, "environment")}. What you finish can be kept as a trajectory in the run “played”, for palestra train --algo sft --data to learn from.`,
+      `${plural(envs.length, "environment")}. Finished episodes can be saved as trajectories in the run “played”, for palestra train --algo sft --data.`,
     ),
     el(
       "form",
@@ -107,7 +107,7 @@ async function table(page, game) {
     name: "move",
     rows: 2,
     "aria-label": "your move",
-    placeholder: data.example ? `your move, such as ${data.example}` : "your move",
+    placeholder: data.example ? `your action, for example ${data.example}` : "your move",
   });
   const box = el("input", { type: "checkbox", name: "box", checked: true });
   let busy = false;
@@ -143,7 +143,7 @@ async function table(page, game) {
     if (found === null) return;
     if (found.text === null) {
       said.hidden = false;
-      said.textContent = "This environment ships no expert.";
+      said.textContent = "This environment has no expert.";
       return;
     }
     input.value = found.text;
@@ -197,9 +197,9 @@ async function table(page, game) {
                 "kept: ",
                 link("episode", { run: data.run, at: data.saved }, `${data.run}/${data.saved}`),
               )
-            : el("button", { type: "button", class: "main", name: "save", onclick: save }, "Keep as trajectory"),
-          el("button", { type: "button", onclick: () => again(null) }, "Another"),
-          el("button", { type: "button", onclick: () => again(Number(data.seed)) }, "The same again"),
+            : el("button", { type: "button", class: "main", name: "save", onclick: save }, "Save as trajectory"),
+          el("button", { type: "button", onclick: () => again(null) }, "New episode"),
+          el("button", { type: "button", onclick: () => again(Number(data.seed)) }, "Same seed again"),
         ),
       );
     } else {
@@ -215,7 +215,7 @@ async function table(page, game) {
             el("button", { class: "main" }, "Send"),
             el("button", { type: "button", onclick: () => propose("expert") }, "Ask the expert"),
             el("button", { type: "button", onclick: () => propose("random") }, "Random"),
-            data.boxes && el("label", {}, box, " put it into \\boxed{}"),
+            data.boxes && el("label", {}, box, " wrap in \\boxed{}"),
             el(
               "span",
               { class: "dim" },
@@ -228,7 +228,7 @@ async function table(page, game) {
     }
     const down = () => data.turns.length && window.scrollTo(0, document.documentElement.scrollHeight);
     requestAnimationFrame(down);
-    state?.querySelector("img")?.addEventListener("load", down); // a picture makes the page longer
+    state?.querySelector("img")?.addEventListener("load", down); // an image changes the page height
   }
 
   set(
@@ -240,5 +240,5 @@ async function table(page, game) {
     said,
     el("div", { class: "bar" }, bar),
   );
-  return { runs: [], ready: draw, keys: { i: ["type a move", () => input.focus()] } };
+  return { runs: [], ready: draw, keys: { i: ["type an action", () => input.focus()] } };
 }

@@ -1,4 +1,4 @@
-// The curves of some runs -> one large chart and many small ones.
+// One large chart and many small ones for selected runs.
 
 import { chart, smoothed } from "./chart.js";
 import { el, set } from "./dom.js";

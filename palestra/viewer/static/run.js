@@ -1,4 +1,4 @@
-// One run: how it went, its curves, its settings.
+// One run: summary, curves, settings.
 
 import { get } from "./api.js";
 import { el, link, set } from "./dom.js";
@@ -21,7 +21,7 @@ export async function show(page, params) {
   const table = el("div");
   const rest = el("div");
 
-  // Any part may come while the page is open: metrics with the first step, a table with the last episode.
+  // Parts may appear while the page is open: metrics with the first step, the table with the last episode.
   function draw() {
     set(top, header(run), el("div", { class: "tiles" }, tiles(run, curves, listed)), reading(run.index));
     const keys = curves ? keysOf([curves]) : [];
@@ -45,7 +45,7 @@ export async function show(page, params) {
   set(
     rest,
     details("Settings", { ...run.config, ...run.settings }),
-    run.command && details("Made with", { command: run.command.join(" "), ...run.versions }),
+    run.command && details("Versions", { command: run.command.join(" "), ...run.versions }),
   );
   set(page, crumbs(link("runs", {}, "runs"), name === "." ? "this run" : name), top, big, small, table, rest);
   draw();
@@ -129,7 +129,7 @@ function tiles(run, curves, listed) {
   const parts = listed.facets.outcome.map((item) => `${number(item.count)} ${OUTCOMES[item.value]}`).join(", ");
   found.push(tile("episodes stored", number(total.episodes), parts));
   if (total.mean_return !== null)
-    found.push(tile("mean return", number(total.mean_return), `${number(total.mean_turns)} turns an episode`));
+    found.push(tile("mean return", number(total.mean_return), `${number(total.mean_turns)} turns per episode`));
   return found;
 }
 

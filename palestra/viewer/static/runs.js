@@ -1,4 +1,4 @@
-// All runs: filter, choose some, lay their curves over each other.
+// All runs: filter, select, overlay their curves.
 
 import { get } from "./api.js";
 import { address, el, link, select, set, svg } from "./dom.js";
@@ -30,9 +30,9 @@ export async function show(page, params) {
       const how = "palestra train --env game:GuessTheNumber-v0-easy";
       set(
         table,
-        el("p", { class: "empty" }, "There are no runs in this folder yet. One begins with ", el("code", {}, how)),
+        el("p", { class: "empty" }, "There are no runs in this folder yet. Start one with ", el("code", {}, how)),
       );
-    } else if (!found.length) set(table, el("p", { class: "empty" }, "No run fits."));
+    } else if (!found.length) set(table, el("p", { class: "empty" }, "No matching runs."));
     else
       set(
         table,
@@ -58,7 +58,7 @@ export async function show(page, params) {
       bar,
       ready
         ? link("curves", { run: names }, el("button", { type: "button", class: "main" }, `Curves of ${names.length}`))
-        : el("span", { class: "hint" }, "choose runs to lay their curves over each other"),
+        : el("span", { class: "hint" }, "select runs to overlay their curves"),
     );
   }
 
@@ -98,7 +98,7 @@ export async function show(page, params) {
       k: ["run before", () => cursor.move(-1)],
       x: ["choose it", () => cursor.current?.querySelector("input").click()],
       Enter: ["open it", () => cursor.current?.querySelector("a").click()],
-      c: ["curves of the chosen", () => bar.querySelector("a")?.click()],
+      c: ["curves of the selected runs", () => bar.querySelector("a")?.click()],
     },
   };
 }

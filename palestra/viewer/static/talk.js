@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 import { number, plural, seconds, signed } from "./format.js";
 
-const LONG = 6000; // characters of a message before it is folded
+const LONG = 6000; // characters after which a message is collapsed
 
 export function message(who, parts, picture) {
   return el(
@@ -16,7 +16,7 @@ export function message(who, parts, picture) {
 
 function piece(part, picture) {
   if (part.type === "image")
-    return el("img", { class: "shown", alt: "what the environment showed", loading: "lazy", src: picture(part) });
+    return el("img", { class: "shown", alt: "environment observation", loading: "lazy", src: picture(part) });
   if (part.type === "board") return el("pre", { class: "board" }, part.text);
   if (part.text === "") return null;
   if (part.text.length <= LONG) return el("pre", {}, part.text);
@@ -29,14 +29,14 @@ function piece(part, picture) {
   return [rest, more];
 }
 
-// A state as the environment draws it for people.
+// A state rendered by the environment.
 export function drawing(view, address) {
   if (!view || (!view.image && !view.text)) return null;
   return el(
     "div",
     { class: "drawing" },
     view.image
-      ? el("img", { class: "shown", alt: "the state, drawn by the environment", src: address })
+      ? el("img", { class: "shown", alt: "state rendered by the environment", src: address })
       : el("pre", { class: "board" }, view.text),
   );
 }
@@ -58,7 +58,7 @@ export function turn(item, index, picture) {
   );
 }
 
-// What a model thought before it spoke stands apart.
+// Show the model's thinking separately.
 function words(text) {
   const match = /^([\s\S]*?)<think>([\s\S]*?)<\/think>([\s\S]*)$/.exec(text);
   if (!match) return piece({ type: "text", text });
@@ -106,7 +106,7 @@ export function figures(item, index) {
     el("span", { class: "chip count" }, `turn ${index + 1}`),
     chip("reward", item.reward, signed(item.reward)),
   ];
-  chips.push(chip("to go", 0, number(item.to_go), "the return from here on"));
+  chips.push(chip("to go", 0, number(item.to_go), "return from this turn on"));
   if (item.advantage !== null && item.advantage !== undefined)
     chips.push(chip("advantage", item.advantage, signed(item.advantage)));
   const spent = [
@@ -122,7 +122,7 @@ export function figures(item, index) {
         "span",
         {
           class: "chip quiet",
-          title: `${call.given} tokens given; the mean probability of a sampled token; weights ${call.version}`,
+          title: `${call.given} prompt tokens; mean probability of a sampled token; weights version ${call.version}`,
         },
         said.join(", "),
       ),
@@ -132,7 +132,7 @@ export function figures(item, index) {
       chips.push(
         el(
           "span",
-          { class: "chip warn", title: "the prompt does not go on from the tokens before it" },
+          { class: "chip warn", title: "the prompt does not extend the previous tokens" },
           `split: ${call.split}`,
         ),
       );
@@ -155,7 +155,7 @@ export function figures(item, index) {
 const chip = (name, sign, text, title) =>
   el("span", { class: `chip ${sign > 0 ? "plus" : sign < 0 ? "minus" : "quiet"}`, title }, `${name} ${text}`);
 
-// A bar a turn: how long it took, coloured by what it earned; a click leads there.
+// One bar per turn: length by duration, colour by reward; a click scrolls to the turn.
 export function strip(turns, go) {
   if (turns.length < 2) return null;
   const longest = Math.max(...turns.map((item) => item.agent_seconds + item.env_seconds), 1e-9);
@@ -193,6 +193,6 @@ export function failure(data) {
       ". Not the agent's doing: kept out of every figure and loss.",
     ),
     el("pre", {}, text),
-    trace && el("details", {}, el("summary", {}, "where it was raised"), el("pre", {}, trace)),
+    trace && el("details", {}, el("summary", {}, "traceback"), el("pre", {}, trace)),
   );
 }

@@ -1,23 +1,23 @@
-// Tokens as the model read and wrote them: shade by probability, underline by advantage, given ones plain.
+// Tokens of the prompts and replies: shaded by probability, underlined by advantage, prompt tokens plain.
 
 import { el, set } from "./dom.js";
 import { number, percent, signed } from "./format.js";
 
-const AT_ONCE = 4000; // tokens drawn before the browser may breathe
+const AT_ONCE = 4000; // tokens rendered before yielding to the browser
 
 export function tokens(data) {
   if (!data.stretches.length)
     return el(
       "p",
       { class: "empty" },
-      "No token ids are stored: whoever played this was no model, or its server showed none.",
+      "No token ids are stored: the agent was not a model, or its server returned no token ids.",
     );
   const most = Math.max(...(data.advantages ?? []).map(Math.abs), 1e-9);
   const text = el("div", {
     class: "tokens",
     tabindex: 0,
     role: "group",
-    "aria-label": "Tokens; arrow keys go from one to the next",
+    "aria-label": "Tokens; use the arrow keys to move between them",
   });
   const panel = el("div", { class: "token-panel", "aria-live": "polite" }, hint());
   const facts = [];
@@ -25,7 +25,7 @@ export function tokens(data) {
   for (const [s, stretch] of data.stretches.entries()) {
     if (s > 0)
       queue.push({
-        note: `a new prompt that does not go on from the tokens above${stretch.split ? ` (${stretch.split})` : ""}`,
+        note: `a new prompt that does not extend the tokens above${stretch.split ? ` (${stretch.split})` : ""}`,
       });
     let turn = -1;
     for (const span of stretch.spans) {
@@ -108,7 +108,7 @@ export function tokens(data) {
   );
 }
 
-const hint = () => el("span", { class: "dim" }, "Point at a token, or go from one to the next with ← and →.");
+const hint = () => el("span", { class: "dim" }, "Point at a token, or move between tokens with ← and →.");
 
 function face(piece, id) {
   if (piece === null) return `${id} `;
@@ -136,7 +136,7 @@ function describe(n, fact) {
         `probability ${p > 0.9999 ? ">99.99%" : percent(p, p < 0.01 ? 4 : 2)} (log ${number(fact.logprob)})`,
       ),
     );
-  said.push(el("span", {}, fact.given ? "mask 0: not learned from" : "mask 1"));
+  said.push(el("span", {}, fact.given ? "mask 0: not trained on" : "mask 1"));
   if (fact.advantage !== null) said.push(el("span", {}, `advantage ${signed(fact.advantage)}`));
   return said;
 }
