@@ -20,8 +20,8 @@ import palestra
 from palestra.core import Env, Reset
 from palestra.envs.games.guess_the_number import GuessTheNumber
 from palestra.seeding import child_seed
-from palestra.training.config import from_mapping
-from palestra.training.sync_trainer import train
+from palestra.training import train
+from palestra.training.recipe import from_mapping
 from palestra.types import Step
 
 ENV = "bench:SlowGuess-v0"
@@ -61,7 +61,7 @@ def timed(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict
             "steps": args.steps,
             "episodes": args.episodes,
             "concurrency": args.episodes,
-            "algo": args.algo,
+            "algorithm": args.algo,
             "target": args.target,
             "eval_every": 5,
             "warm_start": args.warm_start,
@@ -69,23 +69,23 @@ def timed(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict
             "staleness": args.staleness,
             "threads": 1,
             "lr": args.lr,
-            "kl_back": 0.1,
+            "kl_backtrack": 0.1,
             "max_tokens": 6,
             "store": False,
             "save_every": 1000,
             "env_kwargs": json.dumps({"median": args.median, "tail": args.tail}),
         }
     )
-    run = train(config, resume=False, say=print)
+    run = train(config, resume=False, log=print)
     steps = [row for row in run.rows if row["step"] >= 0]
     seconds = sum(v for row in steps for k, v in row.items() if k in PHASES)
-    ages = [row["stale_mean"] for row in steps]
+    ages = [row["staleness_mean"] for row in steps]
     return {
         "seconds": round(seconds, 1),
         "steps": len(steps),
         "success": run.last_success,
-        "stale_mean": round(sum(ages) / len(ages), 2),
-        "stale_max": max(row["stale_max"] for row in steps),
+        "staleness_mean": round(sum(ages) / len(ages), 2),
+        "staleness_max": max(row["staleness_max"] for row in steps),
     }
 
 

@@ -26,9 +26,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from palestra.rollout.types import Trajectory, Turn
-    from palestra.training.config import from_mapping
     from palestra.training.learner import Learner
     from palestra.training.policy import load_policy
+    from palestra.training.recipe import from_mapping
     from palestra.types import Action, Call
 
     torch.set_num_threads(args.threads)
@@ -39,7 +39,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             "device": "cpu",
             "gradient_checkpointing": args.recompute,
             "token_budget": max(args.tokens, args.budget),
-            "optimiser": args.optimiser,
+            "optimizer": args.optimiser,
             "minibatches": 1,
         }
     )

@@ -22,12 +22,15 @@ TASKS = {
     "several turns: GuessTheNumber-easy": {"env": "game:GuessTheNumber-v0-easy"},
 }
 VARIANTS = [
-    Variant(name="reinforce", settings={"algo": "reinforce", "group_size": 1}),
-    Variant(name="rebn", settings={"algo": "rebn", "group_size": 1}),
-    Variant(name="grpo", settings={"algo": "grpo", "group_size": 8}),
-    Variant(name="rloo", settings={"algo": "rloo", "group_size": 8}),
-    Variant(name="reinforce_pp", settings={"algo": "reinforce_pp", "group_size": 1, "kl": 0.01, "kl_in": "reward"}),
-    Variant(name="ppo", settings={"algo": "ppo", "group_size": 1}),
+    Variant(name="reinforce", settings={"algorithm": "reinforce", "group_size": 1}),
+    Variant(name="rebn", settings={"algorithm": "rebn", "group_size": 1}),
+    Variant(name="grpo", settings={"algorithm": "grpo", "group_size": 8}),
+    Variant(name="rloo", settings={"algorithm": "rloo", "group_size": 8}),
+    Variant(
+        name="reinforce_pp",
+        settings={"algorithm": "reinforce_pp", "group_size": 1, "kl": 0.01, "kl_in": "reward"},
+    ),
+    Variant(name="ppo", settings={"algorithm": "ppo", "group_size": 1}),
 ]
 COLUMNS = {"success": "eval_success", "turns": "eval_turns_per_episode", "return": "eval_return"}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from experiment import Variant, arguments, plot, run, table
 
-BASE = {"env": "game:GuessTheNumber-v0-easy", "env_kwargs": '{"max_turns": 8}', "group_size": 1, "algo": "rebn"}
+BASE = {"env": "game:GuessTheNumber-v0-easy", "env_kwargs": '{"max_turns": 8}', "group_size": 1, "algorithm": "rebn"}
 VARIANTS = [Variant(name=f"gamma {gamma}", settings={"gamma": gamma}) for gamma in (1.0, 0.9, 0.7)]
 COLUMNS = {"turns": "eval_turns_per_episode", "success": "eval_success"}
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from palestra.agents import Agent, ExpertAgent, RandomAgent
 from palestra.rollout import Writer, collect
-from palestra.training.config import from_mapping
-from palestra.training.sync_trainer import train
+from palestra.training import train
+from palestra.training.recipe import from_mapping
 
 GAME = "game:GuessTheNumber-v0-easy"
 
@@ -41,18 +41,18 @@ def main() -> None:
     rates["sloppy player"] = play(RandomAgent(), data / "sloppy.jsonl.gz", args.episodes)
 
     def learn(name: str, model: str, **settings: Any) -> str:
-        shared = {"env": GAME, "optimiser": "muon", "max_tokens": 8, "eval_episodes": args.eval_episodes}
+        shared = {"env": GAME, "optimizer": "muon", "max_tokens": 8, "eval_episodes": args.eval_episodes}
         own = {"model": model, "out": str(args.out / name), "eval_every": 0, **settings}
-        run = train(from_mapping({**shared, **own}), resume=False, say=print)
+        run = train(from_mapping({**shared, **own}), resume=False, log=print)
         rates.setdefault("untrained model", run.first_success or 0.0)
         rates[f"after {name}"] = run.last_success or 0.0
         return str(run.folder / "last")
 
     # An untrained model learns to read the game's answers from them, too.
     untrained = {"data_keep": "all", "data_observations": True, "epochs": 3, "lr": 1e-2}
-    cloned = learn("sft", "default:0.1M", algo="sft", data=str(data), **untrained)
-    learn("dpo", cloned, algo="dpo", data=str(data), epochs=3, lr=3e-4)
-    learn("agentevol", cloned, algo="agentevol", steps=args.rounds, episodes=args.episodes, epochs=3, lr=1e-3)
+    cloned = learn("sft", "default:0.1M", algorithm="sft", data=str(data), **untrained)
+    learn("dpo", cloned, algorithm="dpo", data=str(data), epochs=3, lr=3e-4)
+    learn("agentevol", cloned, algorithm="agentevol", steps=args.rounds, episodes=args.episodes, epochs=3, lr=1e-3)
 
     print()
     for name, rate in rates.items():

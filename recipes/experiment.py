@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from palestra.training.config import from_mapping
+from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import read
 
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # of Student's t, by degrees of freedom
@@ -29,12 +29,12 @@ SETTINGS: dict[str, Any] = {  # of a small model that has learned the format; `p
     "episodes": 512,
     "concurrency": 512,
     "max_tokens": 6,  # a guess and no more
-    "optimiser": "muon",
+    "optimizer": "muon",
     "lr": 5e-3,
     "max_grad_norm": 0.3,
     "minibatches": 8,
     "entropy": 0.003,
-    "kl_back": 0.1,
+    "kl_backtrack": 0.1,
     "eval_every": 5,
     "save_every": 1000,
     "keep": 1,
@@ -69,7 +69,7 @@ def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
     if not (path / "config.json").exists():
         from palestra.training.learner import Learner
         from palestra.training.policy import load_policy
-        from palestra.training.warmstart import warm_start
+        from palestra.training.warm_start import warm_start
 
         config = from_mapping({**settings, "seed": seed})
         learner = Learner(load_policy(config), config)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.training.config import from_mapping, read_recipe
+from palestra.training.recipe import from_mapping, read_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 TINY = {"seeds": 1, "jobs": 2, "steps": 2, "episodes": 32, "eval-episodes": 16, "warm-start": 64}

@@ -1,39 +1,63 @@
-"""Credit and losses, an algorithm a file. The losses need torch: `palestra.algorithms.losses` is imported by name."""
+"""Algorithms: advantage estimators and losses, one file per algorithm.
 
-from palestra.algorithms.agentevol import Weighted, next_set, successes
-from palestra.algorithms.base import Algorithm, Credit, Episode
-from palestra.algorithms.dpo import Pair, make_pairs
-from palestra.algorithms.grpo import GRPO
-from palestra.algorithms.options import LossOptions
-from palestra.algorithms.ppo import PPO, TokenPPO, explained_variance, token_gae, turn_gae
-from palestra.algorithms.registry import ALGORITHMS, make_algorithm, options_of
-from palestra.algorithms.reinforce import ReBN, Reinforce
-from palestra.algorithms.reinforce_pp import ReinforcePP
-from palestra.algorithms.returns import returns_to_go
-from palestra.algorithms.rloo import RLOO
-from palestra.algorithms.sft import sft_weights, turn_weights
-from palestra.algorithms.turns import to_tokens, to_turns
+`register` adds an algorithm of your own. The losses need torch and are imported from `palestra.algorithms.losses`.
+"""
 
-__all__ = [  # noqa: RUF022  # plainly sorted, as tests/test_public.py wants it
-    "ALGORITHMS",
+from palestra.algorithms.agentevol import AgentEvol, AgentEvolConfig, Weighted, next_set, successes
+from palestra.algorithms.base import Algorithm, AlgorithmConfig, PolicyGradient, PolicyGradientConfig
+from palestra.algorithms.dpo import DPO, DPOConfig, Pair, make_pairs
+from palestra.algorithms.episode import Advantages, Episode, returns_to_go, to_tokens, to_turns, turn_returns
+from palestra.algorithms.grpo import GRPO, GRPOConfig
+from palestra.algorithms.normalize import normalize
+from palestra.algorithms.options import LossOptions, option
+from palestra.algorithms.ppo import PPO, PPOConfig, TokenPPO, TokenPPOConfig, explained_variance, token_gae, turn_gae
+from palestra.algorithms.rebn import ReBN, ReBNConfig
+from palestra.algorithms.registry import algorithm_names, get_algorithm, make_algorithm, options_of, register
+from palestra.algorithms.reinforce import Reinforce, ReinforceConfig
+from palestra.algorithms.reinforce_pp import ReinforcePP, ReinforcePPConfig
+from palestra.algorithms.rloo import RLOO, RLOOConfig
+from palestra.algorithms.sft import SFT, SFTConfig, sft_weights, turn_weights
+
+__all__ = [  # noqa: RUF022  # plainly sorted, as tests/test_public.py requires
+    "Advantages",
+    "AgentEvol",
+    "AgentEvolConfig",
     "Algorithm",
-    "Credit",
+    "AlgorithmConfig",
+    "DPO",
+    "DPOConfig",
     "Episode",
     "GRPO",
+    "GRPOConfig",
     "LossOptions",
     "PPO",
+    "PPOConfig",
     "Pair",
+    "PolicyGradient",
+    "PolicyGradientConfig",
     "RLOO",
+    "RLOOConfig",
     "ReBN",
+    "ReBNConfig",
     "Reinforce",
+    "ReinforceConfig",
     "ReinforcePP",
+    "ReinforcePPConfig",
+    "SFT",
+    "SFTConfig",
     "TokenPPO",
+    "TokenPPOConfig",
     "Weighted",
+    "algorithm_names",
     "explained_variance",
+    "get_algorithm",
     "make_algorithm",
     "make_pairs",
     "next_set",
+    "normalize",
+    "option",
     "options_of",
+    "register",
     "returns_to_go",
     "sft_weights",
     "successes",
@@ -41,5 +65,6 @@ __all__ = [  # noqa: RUF022  # plainly sorted, as tests/test_public.py wants it
     "to_turns",
     "token_gae",
     "turn_gae",
+    "turn_returns",
     "turn_weights",
 ]

@@ -1,46 +1,100 @@
-"""AgentEvol: explored trajectories -> the weighted set to clone next."""
+"""AgentEvol: explore, keep the successful trajectories, clone them weighted by their return, repeat."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from palestra.algorithms.dpo import task_of
+from palestra.algorithms.base import Algorithm, AlgorithmConfig, TrainerKind
+from palestra.algorithms.dpo import task_key
+from palestra.algorithms.options import option
+from palestra.algorithms.sft import CLONING_DEFAULTS, CloningConfig
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 
 Weighting = Literal["return", "equal", "task"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class AgentEvolConfig(CloningConfig):
+    """Options of AgentEvol. `data` is an optional base set that is cloned in every round."""
+
+    clone_into: Literal["start", "current"] = option(
+        "start",
+        "Model that each round is cloned into: the one before the first round (start) or the latest (current).",
+        flag="evolve_from",
+        choices=("start", "current"),
+    )
+    weighting: Weighting = option(
+        "return",
+        "Weight of a success: its return, 1 (equal), or 1 over the successes of its task (task).",
+        flag="evolve_weight",
+        choices=("return", "equal", "task"),
+    )
+    base_weight: float = option(
+        1.0, "Weight of each trajectory of the base set (--data); 0 leaves them out.", flag="evolve_base", at_least=0
+    )
+    rounds: int = option(
+        1, "Number of latest rounds whose successes are cloned; 0 clones all so far.", flag="evolve_rounds", at_least=0
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighted:
-    """A trajectory to clone, and how much it counts."""
+    """A trajectory to clone and its weight."""
 
     trajectory: Trajectory
     weight: float
 
 
-def successes(trajectories: Sequence[Trajectory], *, per_task: int | None = None) -> list[Trajectory]:
-    """Those that did what was asked; of several that played a task with the same words the first.
+class AgentEvol(Algorithm[AgentEvolConfig]):
+    """Rounds of exploring with the current policy and cloning its successes, J = sum w log p."""
 
-    `per_task` keeps the first so many of a task, so that easy ones do not crowd out the rest.
+    name: ClassVar[str] = "agentevol"
+    config_class: ClassVar[type[AlgorithmConfig]] = AgentEvolConfig
+    trainer: ClassVar[TrainerKind] = "evolution"
+    # One episode per task: of several equal trajectories one is kept, which would favor lucky successes over reliable
+    # ones.
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 5,
+        "epochs": 2,
+        "episodes": 512,
+        "group_size": 1,
+        "eval_every": 1,
+        "save_every": 1,
+        **CLONING_DEFAULTS,
+    }
+
+    def select(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return the base set of stored trajectories."""
+        return self.config.select(trajectories)
+
+    def training_set(self, base: Sequence[Trajectory], explored: Sequence[Trajectory]) -> list[Weighted]:
+        """Return the weighted trajectories to clone in this round, the base set first."""
+        return next_set(base, explored, weighting=self.config.weighting, base_weight=self.config.base_weight)
+
+
+def successes(trajectories: Sequence[Trajectory], *, per_task: int | None = None) -> list[Trajectory]:
+    """Return the successful trajectories; of several with the same actions in the same task, the first.
+
+    `per_task` limits the number per task, so that easy tasks do not dominate.
     """
     if per_task is not None and per_task < 1:
-        raise BadValue(f"per_task is 1 or more, or None for all, got {per_task}")
+        raise BadValue(f"per_task must be at least 1, or None for all, got {per_task}")
     seen: set[Hashable] = set()
-    kept: Counter[Hashable] = Counter()
-    found = []
+    counts: Counter[Hashable] = Counter()
+    selected = []
     for trajectory in trajectories:
-        task = task_of(trajectory)
-        words = task, tuple(turn.action.text for turn in trajectory.turns)
-        wanted = trajectory.failure is None and trajectory.success and words not in seen
-        if wanted and (per_task is None or kept[task] < per_task):
-            seen.add(words)
-            kept[task] += 1
-            found.append(trajectory)
-    return found
+        task = task_key(trajectory)
+        actions = task, tuple(turn.action.text for turn in trajectory.turns)
+        new = trajectory.failure is None and trajectory.success and actions not in seen
+        if new and (per_task is None or counts[task] < per_task):
+            seen.add(actions)
+            counts[task] += 1
+            selected.append(trajectory)
+    return selected
 
 
 def next_set(
@@ -51,26 +105,25 @@ def next_set(
     base_weight: float = 1.0,
     per_task: int | None = None,
 ) -> list[Weighted]:
-    """D = base + successes(explored), to clone with J = sum_D w log p.
+    """Return the base set followed by the successes of `explored`, each with its weight.
 
-    The base set is in every round, which keeps the policy from drifting into its own habits. Explored trajectories
-    weigh their return ("return", as published: success is worth 1 and shaping counts), 1 ("equal"), or 1 over how many
-    of their task are kept ("task"). `sft.turn_weights` takes the weights to the turns.
+    The base set is part of every round, which keeps the policy from drifting. Explored trajectories are weighted by
+    their return ("return", as published), by 1 ("equal"), or by 1 over the number of successes of their task ("task").
     """
     if weighting not in ("return", "equal", "task"):
-        raise BadValue(f"weighting is 'return', 'equal' or 'task', got {weighting!r}")
+        raise BadValue(f"weighting must be one of return, equal, task; got {weighting!r}")
     if not base_weight >= 0:
-        raise BadValue(f"base_weight is 0 or more, got {base_weight}")
-    good = successes(explored, per_task=per_task)
-    sizes = Counter(task_of(trajectory) for trajectory in good)
+        raise BadValue(f"base_weight must be at least 0, got {base_weight}")
+    selected = successes(explored, per_task=per_task)
+    sizes = Counter(task_key(trajectory) for trajectory in selected)
 
     def weight(trajectory: Trajectory) -> float:
         if weighting == "return":
-            return max(trajectory.total_reward, 0.0)  # cloning with a negative weight would be unlearning a success
-        return 1.0 if weighting == "equal" else 1.0 / sizes[task_of(trajectory)]
+            return max(trajectory.total_reward, 0.0)  # a negative weight would unlearn a success
+        return 1.0 if weighting == "equal" else 1.0 / sizes[task_key(trajectory)]
 
-    sound = [trajectory for trajectory in base if trajectory.failure is None]
+    finished = [trajectory for trajectory in base if trajectory.failure is None]
     return [
-        *(Weighted(trajectory=trajectory, weight=base_weight) for trajectory in sound),
-        *(Weighted(trajectory=trajectory, weight=weight(trajectory)) for trajectory in good),
+        *(Weighted(trajectory=trajectory, weight=base_weight) for trajectory in finished),
+        *(Weighted(trajectory=trajectory, weight=weight(trajectory)) for trajectory in selected),
     ]

@@ -1,151 +1,194 @@
-"""The nouns of credit: episodes in, an advantage for every turn out."""
+"""Base classes of algorithms. A subclass states what it needs, how it computes advantages and which loss it minimizes.
+
+An algorithm is one file: a config dataclass with its options and a class. `palestra train` builds flags from the config
+and chooses trainer, critic and reference model from the attributes of the class. See docs/algorithms.md.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
+from palestra.algorithms.episode import Advantages, Episode
+from palestra.algorithms.options import Aggregate, KLEstimator, LossOptions, check_options, option
 from palestra.errors import BadValue
-from palestra.rollout.types import Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from palestra.algorithms.losses import Denominators, LossInputs, LossOutput
 
 Level = Literal["turn", "token"]
+TrainerKind = Literal["online", "cloning", "preference", "evolution"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
-    """What an algorithm needs to know of a trajectory: numbers, a row of them for each turn."""
-
-    rewards: Sequence[float]  # of each turn
-    group: int = 0
-    env_id: str = ""
-    seed: int | None = None
-    truncated: bool = False  # cut short from outside: the last state still had a future
-    values: Sequence[float] | None = None  # the critic's, at the end of each turn's observation
-    last_value: float = 0.0  # the critic's, of the state after the last turn; counts only where truncated
-    kl: Sequence[float] | None = None  # to the reference, summed over the turn's sampled tokens
-    token_turns: Sequence[int] | None = None  # the turn of each sampled token, in order (for a token-level critic)
-    token_values: Sequence[float] | None = None  # the critic's, before each sampled token
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig:
+    """Options of an algorithm: keys of the `[algorithm]` table of a recipe and flags of `palestra train`."""
 
     def __post_init__(self) -> None:
-        turns = len(self.rewards)
-        if turns == 0:
-            raise BadValue(f"{self.where}: no turn was played, so there is nothing to credit; leave the episode out")
-        _check(self.where, "rewards", self.rewards, turns)
-        _check(self.where, "values", self.values, turns)
-        _check(self.where, "kl", self.kl, turns)
-        _check(self.where, "last_value", [self.last_value], 1)
-        tokens = self.token_turns
-        if tokens is not None and (list(tokens) != sorted(tokens) or set(tokens) != set(range(turns))):
-            raise BadValue(f"{self.where}: token_turns names turns 0 to {turns - 1} in order, none without a token")
-        _check(self.where, "token_values", self.token_values, len(tokens or ()))
-
-    @classmethod
-    def of(
-        cls,
-        trajectory: Trajectory,
-        *,
-        values: Sequence[float] | None = None,
-        last_value: float = 0.0,
-        kl: Sequence[float] | None = None,
-        token_values: Sequence[float] | None = None,
-    ) -> Self:
-        """The numbers of a trajectory that was played to its end."""
-        if trajectory.failure is not None:
-            raise BadValue(
-                f"{trajectory.env_id} seed {trajectory.seed} failed at the {trajectory.failure.boundary} "
-                f"({trajectory.failure.kind}); a failure is no reward: leave the trajectory out"
-            )
-        token_turns = None
-        if token_values is not None:
-            token_turns = [i for i, turn in enumerate(trajectory.turns) for call in turn.action.calls for _ in call.ids]
-        return cls(
-            rewards=trajectory.rewards,
-            group=trajectory.group,
-            env_id=trajectory.env_id,
-            seed=trajectory.seed,
-            truncated=trajectory.truncated and not trajectory.turns[-1].terminated,
-            values=values,
-            last_value=last_value,
-            kl=kl,
-            token_turns=token_turns,
-            token_values=token_values,
-        )
-
-    @property
-    def where(self) -> str:
-        """How messages call it."""
-        return f"{self.env_id or 'an episode'} (group {self.group}, seed {self.seed})"
-
-    @property
-    def task(self) -> Hashable:
-        """Episodes with the same task may be compared. The seed is in it, for collections each count groups from 0."""
-        return self.env_id, self.group, self.seed
-
-    def net_rewards(self, beta: float) -> list[float]:
-        """Reward minus `beta` times KL, a turn at a time."""
-        if beta == 0.0:
-            return list(self.rewards)
-        if self.kl is None:
-            raise BadValue(f"{self.where}: beta={beta} puts the KL into the reward; give kl= a turn, or set beta=0")
-        return [reward - beta * kl for reward, kl in zip(self.rewards, self.kl, strict=True)]
+        check_options(self)
 
 
-def _check(where: str, name: str, numbers: Sequence[float] | None, count: int) -> None:
-    if numbers is None:
-        return
-    if len(numbers) != count:
-        raise BadValue(f"{where}: {name} has {len(numbers)} numbers where {count} are needed")
-    if not all(map(isfinite, numbers)):
-        bad = next(i for i, number in enumerate(numbers) if not isfinite(number))
-        raise BadValue(f"{where}: {name}[{bad}] is {numbers[bad]}; one such number would spoil the whole batch")
+C = TypeVar("C", bound=AlgorithmConfig)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credit:
-    """What each turn (or token, by the algorithm's `level`) of each episode was worth."""
+class Algorithm(ABC, Generic[C]):
+    """What every algorithm states about itself; `PolicyGradient` is the base class for reinforcement learning.
 
-    advantages: list[list[float]]
-    returns: list[list[float]] | None = None  # what a critic should have said
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def signal(self) -> bool:
-        """Is there anything to learn from: an advantage other than zero?"""
-        return any(advantage != 0.0 for row in self.advantages for advantage in row)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm(ABC):
-    """A way to give credit. Fields are its options; `credit` is a pure function of the batch."""
+    Construct it with a config object, `GRPO(GRPOConfig(gamma=0.9))`, or with options of its config, `GRPO(gamma=0.9)`.
+    """
 
     name: ClassVar[str]
-    needs_groups: ClassVar[bool] = False  # several episodes of each task
+    config_class: ClassVar[type[AlgorithmConfig]]
+    trainer: ClassVar[TrainerKind] = "online"  # which trainer of `palestra.training` runs it
+    needs_env: ClassVar[bool] = True  # it plays episodes
+    needs_data: ClassVar[bool] = False  # it learns from stored trajectories (option `data`)
+    needs_groups: ClassVar[bool] = False  # it compares several episodes of the same task
     needs_critic: ClassVar[bool] = False
-    level: ClassVar[Level] = "turn"  # what one number of a Credit stands for
+    # Defaults of a training run that differ from the general ones, by flag name. A pair (untrained, trained) depends on
+    # the model.
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
-    gamma: float = 1.0  # discount of a turn
-    beta: float = 0.0  # how much of the KL to the reference is taken off the reward
+    def __init__(self, config: C | None = None, **options: Any) -> None:
+        if config is not None and options:
+            raise BadValue(f"give {type(self).__name__} either a config or options, not both")
+        if config is not None and not isinstance(config, self.config_class):
+            raise BadValue(f"{self.name} takes a {self.config_class.__name__}, got {type(config).__name__}")
+        self.config: C = self.config_class(**options) if config is None else config  # type: ignore[assignment]
 
-    def __post_init__(self) -> None:
-        unit("gamma", self.gamma)
-        if not (isfinite(self.beta) and self.beta >= 0):
-            raise BadValue(f"beta is 0 or more, got {self.beta}")
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.config == self.config
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.config))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.config})"
 
     @property
     def needs_reference(self) -> bool:
-        """Must episodes carry their KL?"""
-        return self.beta > 0
+        """Whether a frozen copy of the initial model is needed."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyGradientConfig(AlgorithmConfig):
+    """Options of every policy-gradient algorithm."""
+
+    gamma: float = option(
+        1.0, "Discount factor per turn; lower it to prefer short episodes or immediate rewards.", at_least=0, at_most=1
+    )
+    clip_low: float = option(
+        0.2, "Clip the probability ratio at 1 minus this value; 1 disables the lower clip.", at_least=0, at_most=1
+    )
+    clip_high: float = option(
+        0.2, "Clip the probability ratio at 1 plus this value; raise it to allow rarer tokens to grow.", at_least=0
+    )
+    aggregate: Aggregate = option(
+        "token",
+        "Average the loss per token, per sequence, or divide by max_tokens (constant, as in Dr. GRPO).",
+        choices=("token", "sequence", "constant"),
+    )
+    kl: float = option(
+        0.0, "Coefficient of the KL to the model at the start of RL; 0 needs no reference model.", at_least=0
+    )
+    kl_estimator: KLEstimator = option(
+        "k3", "Estimator of the KL in the loss: k1, k2 or k3 (unbiased and never negative).", choices=("k1", "k2", "k3")
+    )
+    kl_in: Literal["loss", "reward"] = option(
+        "loss", "Add the KL penalty to the loss, or subtract it from the rewards.", choices=("loss", "reward")
+    )
+    target_kl: float = option(
+        0.03,
+        "Skip the remaining minibatches of a step once the KL from the policy at its start exceeds this; 0 disables.",
+        at_least=0,
+    )
+    kl_backtrack: float = option(
+        0.0,
+        "Scale back an update whose KL from the policy at the start of the step exceeds this; 0 disables.",
+        at_least=0,
+    )
+    max_kl: float = option(
+        5.0, "Stop training with an error if the KL from the sampling policy exceeds this; 0 disables.", at_least=0
+    )
+    entropy: float = option(
+        0.0, "Coefficient of the entropy bonus; raise it if the policy stops exploring too early.", untrained=0.003
+    )
+    is_clip: float = option(
+        1.0, "Truncate importance weights of stale samples at this value; 0 disables truncation.", at_least=0
+    )
+    is_mask_low: float = option(
+        0.0, "Mask stale tokens whose importance weight is below this; used only with is_mask_high.", at_least=0
+    )
+    is_mask_high: float = option(
+        0.0, "Mask stale tokens whose importance weight is above this; 0 disables masking.", at_least=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.is_mask_high and not self.is_mask_low < self.is_mask_high:
+            raise BadValue(
+                f"is_mask_low must be less than is_mask_high, got {self.is_mask_low} and {self.is_mask_high}"
+            )
+        if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1":
+            raise BadValue("kl_estimator='k1' has no effect in the loss; use k2 or k3, or kl_in='reward'")
+
+    @property
+    def kl_in_reward(self) -> float:
+        """Coefficient of the KL that is subtracted from the rewards."""
+        return self.kl if self.kl_in == "reward" else 0.0
+
+
+G = TypeVar("G", bound=PolicyGradientConfig)
+
+
+class PolicyGradient(Algorithm[G]):
+    """Reinforcement learning from the policy's own episodes. A subclass implements `advantages`."""
+
+    config_class: ClassVar[type[AlgorithmConfig]] = PolicyGradientConfig
+    level: ClassVar[Level] = "turn"  # whether an advantage belongs to a turn or to a sampled token
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.config.kl > 0
+
+    @property
+    def value_lr(self) -> float:
+        """Learning rate of the critic, if there is one."""
+        return 1e-3
 
     @abstractmethod
-    def credit(self, episodes: Sequence[Episode]) -> Credit:
-        """Advantages for a whole batch: statistics reach over all of it, so it must not be split before."""
+    def advantages(self, episodes: Sequence[Episode]) -> Advantages:
+        """Return the advantages of a whole batch. A pure function: statistics may span all episodes."""
 
+    def loss_options(self, *, stale: bool = False) -> LossOptions:
+        """Return the options of the policy loss; `stale` batches contain samples of older weights."""
+        config = self.config
+        masked = stale and config.is_mask_high > 0
+        return LossOptions(
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            aggregate=config.aggregate,
+            kl_coef=config.kl if config.kl_in == "loss" else 0.0,
+            kl_estimator=config.kl_estimator,
+            entropy_coef=config.entropy or 0.0,
+            is_clip=(config.is_clip or None) if stale else None,
+            is_mask=(config.is_mask_low, config.is_mask_high) if masked else None,
+        )
 
-def unit(name: str, value: float) -> float:
-    """`value`, if it lies in [0, 1]."""
-    if not 0 <= value <= 1:
-        raise BadValue(f"{name} lies in [0, 1], got {value}")
-    return value
+    def loss(self, inputs: LossInputs, denominators: Denominators, *, stale: bool = False) -> LossOutput:
+        """Return the policy loss of a micro-batch."""
+        from palestra.algorithms.losses import policy_loss
+
+        return policy_loss(inputs, denominators, self.loss_options(stale=stale))
+
+    def critic_loss(
+        self, values: Tensor, returns: Tensor, mask: Tensor, *, denominator: float, old_values: Tensor | None
+    ) -> LossOutput:
+        """Return the loss of the critic on a micro-batch; only called if `needs_critic`."""
+        from palestra.algorithms.losses import value_loss
+
+        return value_loss(values, returns, mask, denominator=denominator, old_values=old_values)

@@ -1,22 +1,92 @@
-"""Preferences: scored trajectories -> pairs of a better and a worse one of the same task."""
+"""DPO: prefer the better of two trajectories of the same task."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from palestra.algorithms.base import Algorithm, AlgorithmConfig, TrainerKind
+from palestra.algorithms.options import option
+from palestra.algorithms.sft import CLONING_DEFAULTS, DataConfig
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from palestra.algorithms.losses import LossOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPOConfig(DataConfig):
+    """Options of DPO."""
+
+    beta: float = option(
+        0.1, "DPO beta: strength of the KL constraint to the reference model.", flag="dpo_beta", above=0
+    )
+    margin: float = option(
+        1e-6, "Minimum difference between the returns of a preference pair.", flag="dpo_margin", above=0
+    )
+    pairs: int = option(
+        1, "Maximum pairs per task, those with the largest margin first; 0 uses all.", flag="dpo_pairs", at_least=0
+    )
+    smoothing: float = option(
+        0.0, "Label smoothing: assumed fraction of mislabeled pairs.", flag="dpo_smoothing", at_least=0, below=0.5
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two ways to play one task."""
+    """Two trajectories of one task, one preferred over the other."""
 
     chosen: Trajectory
     rejected: Trajectory
-    margin: float  # by how much the chosen one scored higher
+    margin: float  # difference of their scores
+
+
+class DPO(Algorithm[DPOConfig]):
+    """L = -log sigma(beta h);  h = log(p_chosen / ref_chosen) - log(p_rejected / ref_rejected), averaged over pairs."""
+
+    name: ClassVar[str] = "dpo"
+    config_class: ClassVar[type[AlgorithmConfig]] = DPOConfig
+    trainer: ClassVar[TrainerKind] = "preference"
+    needs_env: ClassVar[bool] = False
+    needs_data: ClassVar[bool] = True
+    defaults: ClassVar[Mapping[str, Any]] = {"steps": 0, "epochs": 1, **CLONING_DEFAULTS}
+
+    @property
+    def needs_reference(self) -> bool:
+        return True
+
+    def select(self, trajectories: Sequence[Trajectory]) -> list[Pair]:
+        """Return the preference pairs of stored trajectories; raise BadValue if there are none."""
+        margin, per_task = self.config.margin, self.config.pairs or None
+        pairs = make_pairs(trajectories, margin=margin, per_task=per_task, usable=lambda t: bool(t.turns))
+        if not pairs:
+            tasks = len({task_key(t) for t in trajectories})
+            raise BadValue(
+                f"no preference pairs: among {len(trajectories)} trajectories of {tasks} tasks, no two of one task "
+                f"differ in return by at least {margin:g}. Collect several episodes per seed (--group-size 2 or more, "
+                "or two agents on the same seeds), or lower --dpo-margin"
+            )
+        return pairs
+
+    def loss(self, chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor) -> LossOutput:
+        """Return the loss of a batch of pairs from the log-probabilities of whole trajectories, [P] each."""
+        from palestra.algorithms.losses import dpo_loss
+
+        config = self.config
+        return dpo_loss(
+            chosen,
+            rejected,
+            ref_chosen,
+            ref_rejected,
+            pairs=len(chosen),
+            beta=config.beta,
+            smoothing=config.smoothing,
+        )
 
 
 def total_reward(trajectory: Trajectory) -> float:
@@ -35,21 +105,21 @@ def make_pairs(
     score: Callable[[Trajectory], float] = total_reward,
     usable: Callable[[Trajectory], bool] = has_tokens,
 ) -> list[Pair]:
-    """Pairs that differ by `margin` or more, the widest `per_task` of each task (None: all of them).
+    """Return pairs whose scores differ by at least `margin`: the `per_task` widest of each task (None: all).
 
-    A task is an environment with its keywords and a seed. Failed episodes, and those that are not `usable` (by default
-    those without a sampled token), are left out. No chance is involved: tasks come in the order they first appear,
-    pairs of a task by falling margin; among equals the lower (group, member) goes first.
+    A task is an environment with its keywords and a seed. Failed episodes and those that are not `usable` (by default,
+    without a sampled token) are left out. The result is deterministic: tasks in order of first appearance, pairs of a
+    task by decreasing margin; ties keep the order of (group, member).
     """
     if not margin > 0:
-        raise BadValue(f"margin is above 0, got {margin}: without a difference there is nothing to prefer")
+        raise BadValue(f"margin must be greater than 0, got {margin}: equal scores express no preference")
     if per_task is not None and per_task < 1:
-        raise BadValue(f"per_task is 1 or more, or None for every pair, got {per_task}")
+        raise BadValue(f"per_task must be at least 1, or None for every pair, got {per_task}")
     tasks: dict[Hashable, list[tuple[float, Trajectory]]] = {}
     for trajectory in trajectories:
         if trajectory.failure is None and usable(trajectory):
-            tasks.setdefault(task_of(trajectory), []).append((score(trajectory), trajectory))
-    found: list[Pair] = []
+            tasks.setdefault(task_key(trajectory), []).append((score(trajectory), trajectory))
+    selected: list[Pair] = []
     for scored in tasks.values():
         scored.sort(key=lambda entry: (entry[1].group, entry[1].member))
         pairs = [
@@ -59,10 +129,10 @@ def make_pairs(
             if high - low >= margin
         ]
         pairs.sort(key=lambda pair: -pair.margin)  # stable, so ties keep the order above
-        found.extend(pairs[:per_task])
-    return found
+        selected.extend(pairs[:per_task])
+    return selected
 
 
-def task_of(trajectory: Trajectory) -> Hashable:
-    """What two trajectories share if they began alike."""
+def task_key(trajectory: Trajectory) -> Hashable:
+    """Return the key that trajectories of the same task share."""
     return trajectory.env_id, trajectory.seed, json.dumps(trajectory.kwargs, sort_keys=True, default=repr)

@@ -1,63 +1,77 @@
-"""GRPO and Dr. GRPO: an episode against the others of its task."""
+"""GRPO and Dr. GRPO: compare each episode with the other episodes of its task."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from palestra.algorithms.base import Algorithm, Credit, Episode
-from palestra.algorithms.normalise import relative
-from palestra.algorithms.returns import turn_returns
+from palestra.algorithms.base import AlgorithmConfig, PolicyGradient, PolicyGradientConfig
+from palestra.algorithms.episode import Advantages, Episode, turn_returns
+from palestra.algorithms.normalize import normalize
+from palestra.algorithms.options import option
 from palestra.errors import BadValue
 
-Lone = Literal["refuse", "zero"]
+Singleton = Literal["zero", "error"]
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise BadValue(f"{name} is one of {', '.join(choices)}, got {value!r}")
+@dataclass(frozen=True, kw_only=True)
+class GroupConfig(PolicyGradientConfig):
+    """Options of algorithms that compare the episodes of a group."""
+
+    singleton: Singleton = option(
+        "zero",
+        "A group with one remaining episode (the others failed) gets advantage 0 (zero) or stops training (error).",
+        choices=("zero", "error"),
+    )
 
 
-def group_sizes(name: str, episodes: Sequence[Episode], lone: Lone) -> Counter[Hashable]:
-    """How many episodes each task has. Failed ones are absent, so a group may be smaller than it was meant to be."""
+@dataclass(frozen=True, kw_only=True)
+class GRPOConfig(GroupConfig):
+    """Options of GRPO."""
+
+    normalize: Literal["std", "none"] = option(
+        "std",
+        "Divide advantages by the standard deviation of the group (std) or not (none, Dr. GRPO).",
+        choices=("std", "none"),
+    )
+
+
+def group_sizes(name: str, episodes: Sequence[Episode], singleton: Singleton) -> Counter[Hashable]:
+    """Count the episodes of each task. Failed episodes are absent, so a group may be smaller than planned."""
     sizes = Counter(episode.task for episode in episodes)
     single = next((episode for episode in episodes if sizes[episode.task] == 1), None)
-    if single is not None and lone == "refuse":
+    if single is not None and singleton == "error":
         raise BadValue(
-            f"{name} compares the episodes of a task, and {single.where} is alone. Collect with a group_size of 2 or "
-            "more; where failures can leave one alone, lone='zero' gives it no advantage"
+            f"{name} compares the episodes of a task, but {single.label} is the only one of its task. Use a group_size "
+            "of at least 2; if failures leave single episodes behind, singleton='zero' gives them advantage 0"
         )
     return sizes
 
 
-def lone_share(sizes: Counter[Hashable]) -> dict[str, float]:
-    return {"lone": sum(size == 1 for size in sizes.values()) / len(sizes) if sizes else 0.0}
+def singleton_fraction(sizes: Counter[Hashable]) -> dict[str, float]:
+    """Return the metric `singleton`: the fraction of groups with only one episode."""
+    return {"singleton": sum(size == 1 for size in sizes.values()) / len(sizes) if sizes else 0.0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GRPO(Algorithm):
-    """A_t = (R - mean_group(R)) / std_group(R) at every turn; R = sum_k gamma^k (r_k - beta KL_k).
+class GRPO(PolicyGradient[GRPOConfig]):
+    """A_t = (R - mean_group(R)) / std_group(R) for every turn; R = sum_k gamma^k (r_k - kl KL_k).
 
-    `normalise="none"` leaves the division out (Dr. GRPO; take the loss's "constant" aggregation with it). The deviation
-    is the sample's, n - 1.
+    `normalize="none"` omits the division (Dr. GRPO; combine it with `aggregate="constant"`). The deviation is that of
+    the sample (n - 1).
     """
 
     name: ClassVar[str] = "grpo"
+    config_class: ClassVar[type[AlgorithmConfig]] = GRPOConfig
     needs_groups: ClassVar[bool] = True
+    defaults: ClassVar[Mapping[str, Any]] = {"group_size": 8}
 
-    normalise: Literal["std", "none"] = "std"
-    lone: Lone = "refuse"
-
-    def __post_init__(self) -> None:
-        Algorithm.__post_init__(self)
-        check_choice("normalise", self.normalise, ("std", "none"))
-        check_choice("lone", self.lone, ("refuse", "zero"))
-
-    def credit(self, episodes: Sequence[Episode]) -> Credit:
-        sizes = group_sizes("GRPO", episodes, self.lone)
-        totals = [returns[:1] for returns in turn_returns(episodes, gamma=self.gamma, beta=self.beta)]
-        found, metrics = relative(totals, [e.task for e in episodes], scale=self.normalise == "std")
-        advantages = [row * len(episode.rewards) for row, episode in zip(found, episodes, strict=True)]
-        return Credit(advantages=advantages, metrics=metrics | lone_share(sizes))
+    def advantages(self, episodes: Sequence[Episode]) -> Advantages:
+        config = self.config
+        sizes = group_sizes("GRPO", episodes, config.singleton)
+        returns = turn_returns(episodes, gamma=config.gamma, kl_coef=config.kl_in_reward)
+        totals = [row[:1] for row in returns]
+        normalized, metrics = normalize(totals, [e.task for e in episodes], scale=config.normalize == "std")
+        advantages = [row * len(episode.rewards) for row, episode in zip(normalized, episodes, strict=True)]
+        return Advantages(advantages=advantages, metrics=metrics | singleton_fraction(sizes))

@@ -1,15 +1,45 @@
-"""PPO's credit: a critic's values and rewards -> generalised advantages, over turns or over tokens."""
+"""PPO: generalized advantage estimation with a critic, over turns or over tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from palestra.algorithms.base import Algorithm, Credit, Episode, Level, unit
-from palestra.algorithms.normalise import relative, spread
-from palestra.algorithms.reinforce import env_keys
+from palestra.algorithms.base import AlgorithmConfig, Level, PolicyGradient, PolicyGradientConfig
+from palestra.algorithms.episode import Advantages, Episode
+from palestra.algorithms.normalize import env_keys, mean_and_std, normalize
+from palestra.algorithms.options import option
 from palestra.errors import BadValue
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from palestra.algorithms.losses import LossOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(PolicyGradientConfig):
+    """Options of PPO."""
+
+    lam: float = option(
+        0.95,
+        "GAE lambda: 0 trusts the critic, 1 uses full returns (less bias, more variance).",
+        at_least=0,
+        at_most=1,
+    )
+    whiten: bool = option(True, "Normalize advantages to mean 0 and deviation 1.")
+    normalize_per_env: bool = option(
+        True, "Compute means and deviations per environment instead of over the whole batch."
+    )
+    value_lr: float = option(1e-3, "Learning rate of the critic.", at_least=0)
+    value_clip: float = option(
+        0.2, "Clip the change of the critic's values in an update at this value; 0 disables.", at_least=0
+    )
+
+
+class TokenPPOConfig(PPOConfig):
+    """Options of PPO with a critic value per token."""
 
 
 def turn_gae(
@@ -17,16 +47,16 @@ def turn_gae(
 ) -> list[float]:
     """A_t = d_t + gamma lam A_{t+1};  d_t = r_t + gamma V_{t+1} - V_t.
 
-    V_t is the value at the end of turn t's observation. `last_value` stands for V after the last turn: 0 where the
-    episode ended, the critic's word where it was cut short.
+    V_t is the value at the end of the observation of turn t. `last_value` is V after the last turn: 0 if the episode
+    terminated, the critic's estimate if it was truncated.
     """
-    found: list[float] = []
-    ahead, after = last_value, 0.0
+    advantages: list[float] = []
+    next_value, following = last_value, 0.0
     for reward, value in zip(reversed(rewards), reversed(values), strict=True):
-        after = reward + gamma * ahead - value + gamma * lam * after
-        ahead = value
-        found.append(after)
-    return found[::-1]
+        following = reward + gamma * next_value - value + gamma * lam * following
+        next_value = value
+        advantages.append(following)
+    return advantages[::-1]
 
 
 def token_gae(
@@ -39,106 +69,116 @@ def token_gae(
     last_value: float = 0.0,
     turns: Sequence[int] | None = None,
 ) -> list[float]:
-    """A_i = d_i + g_i lam A_j;  d_i = r_i + g_i V_j - V_i, where token j is the next sampled one after i.
+    """A_i = d_i + g_i lam A_j;  d_i = r_i + g_i V_j - V_i, where token j is the next sampled token after i.
 
-    Tokens out of `mask` were not chosen by the policy: they are stepped over, earn nothing and get 0. The discount g_i
-    is gamma at each token; with `turns` (the turn of each token) it is gamma only between a turn and the next and 1
-    inside one, so that gamma means what it means everywhere else.
+    Tokens outside `mask` were not sampled by the policy: they are skipped and get 0. The discount g_i is gamma at every
+    token. With `turns` (the turn of each token) it is gamma only between turns and 1 within a turn, so that gamma has
+    the same meaning as in the other algorithms.
     """
     if not len(rewards) == len(values) == len(mask) or (turns is not None and len(turns) != len(mask)):
-        raise BadValue("rewards, values, mask and turns go token by token: give them the same length")
-    found = [0.0] * len(rewards)
-    ahead, after, turn_ahead = last_value, 0.0, None
+        raise BadValue("rewards, values, mask and turns must have the same length, one entry per token")
+    advantages = [0.0] * len(rewards)
+    next_value, following, next_turn = last_value, 0.0, None
     for i in reversed(range(len(rewards))):
         if not mask[i]:
             continue
-        inside = turns is not None and turn_ahead == turns[i]
-        discount = 1.0 if inside else gamma
-        after = rewards[i] + discount * ahead - values[i] + discount * lam * after
-        ahead, turn_ahead = values[i], None if turns is None else turns[i]
-        found[i] = after
-    return found
+        same_turn = turns is not None and next_turn == turns[i]
+        discount = 1.0 if same_turn else gamma
+        following = rewards[i] + discount * next_value - values[i] + discount * lam * following
+        next_value, next_turn = values[i], None if turns is None else turns[i]
+        advantages[i] = following
+    return advantages
 
 
 def explained_variance(returns: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> float:
-    """1 - var(returns - values) / var(returns): 1 for a perfect critic, 0 for a constant, less for a harmful one."""
+    """Return 1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for one no better than the mean."""
     targets = [x for row in returns for x in row]
-    errors = [g - v for row, said in zip(returns, values, strict=True) for g, v in zip(row, said, strict=True)]
-    deviation = spread(targets)[1] if targets else 0.0
-    return 1.0 - (spread(errors)[1] / deviation) ** 2 if deviation else 0.0
+    errors = [
+        g - v for row, estimates in zip(returns, values, strict=True) for g, v in zip(row, estimates, strict=True)
+    ]
+    deviation = mean_and_std(targets)[1] if targets else 0.0
+    return 1.0 - (mean_and_std(errors)[1] / deviation) ** 2 if deviation else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PPO(Algorithm):
-    """A = GAE over turns (`turn_gae`), a critic's targets A + V; then, with `normalise`, (A - mean(A)) / std(A).
+class PPO(PolicyGradient[PPOConfig]):
+    """A = GAE over turns (`turn_gae`) with critic targets A + V; with `whiten`, (A - mean(A)) / std(A).
 
-    Rewards are r_t - beta KL_t. Normalisation is over every turn of the environment (`per_env`) or of the batch;
-    targets are never normalised.
+    Rewards are r_t - kl KL_t. Mean and deviation are taken over every turn of the environment (`normalize_per_env`) or
+    of the batch; the targets of the critic are never normalized.
     """
 
     name: ClassVar[str] = "ppo"
+    config_class: ClassVar[type[AlgorithmConfig]] = PPOConfig
     needs_critic: ClassVar[bool] = True
 
-    lam: float = 0.95
-    normalise: bool = True
-    per_env: bool = True
-
-    def __post_init__(self) -> None:
-        Algorithm.__post_init__(self)
-        unit("lam", self.lam)
+    @property
+    def value_lr(self) -> float:
+        return self.config.value_lr
 
     def values(self, episode: Episode) -> Sequence[float]:
-        """What the critic said, a number for each of the credit's."""
+        """Return the critic's values, one per advantage."""
         if episode.values is None:
-            raise BadValue(f"{episode.where}: PPO needs values=, the critic's at the end of each turn's observation")
+            raise BadValue(f"{episode.label}: PPO needs `values`, the critic's at the end of each turn's observation")
         return episode.values
 
-    def advantages(self, episode: Episode) -> list[float]:
-        """As the formula says, before any normalisation."""
-        rewards = episode.net_rewards(self.beta)
+    def gae(self, episode: Episode) -> list[float]:
+        """Return the advantages of one episode before normalization."""
+        config = self.config
+        rewards = episode.penalized_rewards(config.kl_in_reward)
         last = episode.last_value if episode.truncated else 0.0
-        return turn_gae(rewards, self.values(episode), gamma=self.gamma, lam=self.lam, last_value=last)
+        return turn_gae(rewards, self.values(episode), gamma=config.gamma, lam=config.lam, last_value=last)
 
-    def credit(self, episodes: Sequence[Episode]) -> Credit:
+    def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         values = [self.values(episode) for episode in episodes]
-        advantages = [self.advantages(episode) for episode in episodes]
+        advantages = [self.gae(episode) for episode in episodes]
         returns = [
-            [a + v for a, v in zip(row, said, strict=True)] for row, said in zip(advantages, values, strict=True)
+            [a + v for a, v in zip(row, estimates, strict=True)]
+            for row, estimates in zip(advantages, values, strict=True)
         ]
         metrics = {"explained_variance": explained_variance(returns, values)}
-        if self.normalise:
-            advantages, more = relative(advantages, env_keys(episodes, self.per_env), scale=True)
-            metrics |= more
-        return Credit(advantages=advantages, returns=returns, metrics=metrics)
+        if self.config.whiten:
+            keys = env_keys(episodes, self.config.normalize_per_env)
+            advantages, normalization = normalize(advantages, keys, scale=True)
+            metrics |= normalization
+        return Advantages(advantages=advantages, returns=returns, metrics=metrics)
+
+    def critic_loss(
+        self, values: Tensor, returns: Tensor, mask: Tensor, *, denominator: float, old_values: Tensor | None
+    ) -> LossOutput:
+        from palestra.algorithms.losses import value_loss
+
+        clip = self.config.value_clip or None
+        return value_loss(values, returns, mask, denominator=denominator, old_values=old_values, clip=clip)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPPO(PPO):
-    """PPO with a value before every sampled token (`token_gae`): each number of its credit belongs to one such token.
+    """PPO with a critic value before every sampled token (`token_gae`) and one advantage per sampled token.
 
-    A turn's reward is earned by its last sampled token, and gamma is between turns.
+    The reward of a turn belongs to its last sampled token. Gamma discounts between turns only.
     """
 
     name: ClassVar[str] = "ppo_token"
+    config_class: ClassVar[type[AlgorithmConfig]] = TokenPPOConfig
     level: ClassVar[Level] = "token"
 
     def values(self, episode: Episode) -> Sequence[float]:
         if episode.token_turns is None or episode.token_values is None:
-            raise BadValue(f"{episode.where}: ppo_token needs token_values=, the critic's before each sampled token")
+            raise BadValue(f"{episode.label}: ppo_token needs `token_values`, the critic's before each sampled token")
         return episode.token_values
 
-    def advantages(self, episode: Episode) -> list[float]:
+    def gae(self, episode: Episode) -> list[float]:
+        config = self.config
         values, turns = self.values(episode), episode.token_turns or ()
         rewards = [0.0] * len(turns)
         last_token = {turn: i for i, turn in enumerate(turns)}
-        for turn, reward in enumerate(episode.net_rewards(self.beta)):
+        for turn, reward in enumerate(episode.penalized_rewards(config.kl_in_reward)):
             rewards[last_token[turn]] = reward
         return token_gae(
             rewards,
             values,
             [True] * len(turns),
-            gamma=self.gamma,
-            lam=self.lam,
+            gamma=config.gamma,
+            lam=config.lam,
             last_value=episode.last_value if episode.truncated else 0.0,
             turns=turns,
         )

@@ -1,62 +1,103 @@
-"""A name and options -> an algorithm."""
+"""Look up algorithms by name: built in, registered in Python, or installed as an entry point."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeVar, overload
 
-from palestra.algorithms.base import Algorithm
-from palestra.algorithms.grpo import GRPO
-from palestra.algorithms.ppo import PPO, TokenPPO
-from palestra.algorithms.reinforce import ReBN, Reinforce
-from palestra.algorithms.reinforce_pp import ReinforcePP
-from palestra.algorithms.rloo import RLOO
+from palestra import plugins
+from palestra.algorithms.base import Algorithm, AlgorithmConfig
+from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
-    kind.name: kind for kind in (Reinforce, ReBN, GRPO, RLOO, ReinforcePP, PPO, TokenPPO)
-}  # add your own under its name
+GROUP = "algorithms"  # entry points of the group palestra.algorithms: name = "package.module:Class"
+
+_BUILT_IN = {
+    "reinforce": "palestra.algorithms.reinforce:Reinforce",
+    "rebn": "palestra.algorithms.rebn:ReBN",
+    "grpo": "palestra.algorithms.grpo:GRPO",
+    "rloo": "palestra.algorithms.rloo:RLOO",
+    "reinforce_pp": "palestra.algorithms.reinforce_pp:ReinforcePP",
+    "ppo": "palestra.algorithms.ppo:PPO",
+    "ppo_token": "palestra.algorithms.ppo:TokenPPO",
+    "agentevol": "palestra.algorithms.agentevol:AgentEvol",
+    "sft": "palestra.algorithms.sft:SFT",
+    "dpo": "palestra.algorithms.dpo:DPO",
+}
+_registered: dict[str, type[Algorithm[Any]]] = {}
+
+A = TypeVar("A", bound=type[Algorithm[Any]])
 
 
-def make_algorithm(name: str, **options: Any) -> Algorithm:
-    """The algorithm `name`; `options` are its fields."""
-    if name not in ALGORITHMS:
-        near = get_close_matches(name.lower().replace("-", "_").replace("++", "_pp"), ALGORITHMS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise BadValue(f"no algorithm {name!r}.{hint} There are: {', '.join(ALGORITHMS)}.")
-    kind = ALGORITHMS[name]
-    known = options_of(name)
-    for option in options:
-        if option not in known:
-            near = get_close_matches(option, known, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise BadValue(f"{name} has no option {option!r}.{hint} It takes: {', '.join(known)}.")
-    return kind(**options)
+@overload
+def register(algorithm: A) -> A: ...
+@overload
+def register(*, overwrite: bool = ...) -> Callable[[A], A]: ...
+def register(algorithm: A | None = None, *, overwrite: bool = False) -> A | Callable[[A], A]:
+    """Make an algorithm class available under its `name`; usable as a decorator."""
+
+    def add(algorithm: A) -> A:
+        name = getattr(algorithm, "name", None)
+        if not isinstance(name, str) or not name:
+            raise BadValue(f"{algorithm.__name__} must have a class attribute `name`, a string")
+        if not issubclass(getattr(algorithm, "config_class", object), AlgorithmConfig):
+            raise BadValue(f"{algorithm.__name__}.config_class must be a subclass of AlgorithmConfig")
+        other = _registered.get(name)
+        same = other is not None and (other.__module__, other.__qualname__) == (
+            algorithm.__module__,
+            algorithm.__qualname__,
+        )
+        if not overwrite and (name in _BUILT_IN or (other is not None and not same)):
+            raise BadValue(f"an algorithm named {name!r} exists already; choose another name or pass overwrite=True")
+        _registered[name] = algorithm
+        return algorithm
+
+    return add if algorithm is None else add(algorithm)
 
 
-def configured(settings: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that the settings of a training run name, with the options it has."""
-    name = settings["algo"]
-    options: dict[str, Any] = {"gamma": settings["gamma"]}
-    if settings["kl"] and settings["kl_in"] == "reward":
-        options["beta"] = settings["kl"]
-    elif name == "reinforce_pp":
-        options["beta"] = 0.0
-    if name == "grpo":
-        options["normalise"] = settings["normalise"]
-    if name in ("grpo", "rloo"):
-        options["lone"] = "zero"  # a failure may leave one of a group alone
-    else:
-        options["per_env"] = settings["normalise_per_env"]
-    if name == "rebn":
-        options["per_turn"] = settings.get("normalise_per_turn", False)  # runs of before have none
-    if name in ("ppo", "ppo_token"):
-        options["lam"] = settings["lam"]
-    return make_algorithm(name, **options)
+def get_algorithm(name: str) -> type[Algorithm[Any]]:
+    """Return the algorithm class named `name`; registrations in Python come before built-ins and entry points."""
+    if name in _registered:
+        return _registered[name]
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        built_in: type[Algorithm[Any]] = getattr(import_module(module), attribute)
+        return built_in
+    plug_in: type[Algorithm[Any]] | None = plugins.load(GROUP, name)
+    if plug_in is not None:
+        return plug_in
+    names = algorithm_names()
+    close = get_close_matches(name.lower().replace("-", "_").replace("++", "_pp"), names, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    raise BadValue(f"no algorithm named {name!r}.{hint} Available: {', '.join(names)}.")
 
 
-def options_of(name: str) -> list[str]:
-    """What the algorithm `name` may be told."""
-    return [field.name for field in fields(ALGORITHMS[name])]
+def algorithm_names() -> list[str]:
+    """Return the names of all algorithms: built-ins first, then plug-ins."""
+    return list(dict.fromkeys([*_BUILT_IN, *_registered, *plugins.available(GROUP)]))
+
+
+def options_of(algorithm: str | type[Algorithm[Any]]) -> list[str]:
+    """Return the names of an algorithm's options, as they are written in Python and on the command line."""
+    kind = get_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    return [flat_name(item) for item in fields(kind.config_class)]
+
+
+def make_algorithm(name: str, **options: Any) -> Algorithm[Any]:
+    """Construct the algorithm `name` with options of its config."""
+    kind = get_algorithm(name)
+    return kind(make_config(kind, options))
+
+
+def make_config(kind: type[Algorithm[Any]], options: dict[str, Any]) -> AlgorithmConfig:
+    """Construct the config of an algorithm from options by field or flag name; unknown ones raise BadValue."""
+    names = {key: item.name for item in fields(kind.config_class) for key in (item.name, flat_name(item))}
+    for key in options:
+        if key not in names:
+            close = get_close_matches(key, names, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise BadValue(f"{kind.name} has no option {key!r}.{hint} Its options: {', '.join(options_of(kind))}.")
+    return kind.config_class(**{names[key]: value for key, value in options.items()})

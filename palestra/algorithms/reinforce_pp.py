@@ -1,4 +1,4 @@
-"""REINFORCE++: KL inside the reward, advantages normalised over the whole batch."""
+"""REINFORCE++: returns normalized over the batch, usually with the KL inside the reward."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from palestra.algorithms.base import Algorithm, Credit, Episode
-from palestra.algorithms.normalise import relative
-from palestra.algorithms.reinforce import env_keys
-from palestra.algorithms.returns import turn_returns
+from palestra.algorithms.base import AlgorithmConfig, PolicyGradient, PolicyGradientConfig
+from palestra.algorithms.episode import Advantages, Episode, turn_returns
+from palestra.algorithms.normalize import env_keys, normalize
+from palestra.algorithms.options import option
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReinforcePP(Algorithm):
-    """A_t = (G_t - mean(G)) / std(G); G_t = sum_{k>=t} gamma^{k-t} (r_k - beta KL_k).
+@dataclass(frozen=True, kw_only=True)
+class ReinforcePPConfig(PolicyGradientConfig):
+    """Options of REINFORCE++."""
 
-    Global: over every turn of the batch, whatever its environment, unless `per_env`.
+    normalize_per_env: bool = option(
+        True, "Compute means and deviations per environment instead of over the whole batch."
+    )
+
+
+class ReinforcePP(PolicyGradient[ReinforcePPConfig]):
+    """A_t = (G_t - mean(G)) / std(G); G_t = sum_{k>=t} gamma^{k-t} (r_k - kl KL_k).
+
+    The published algorithm normalizes over the whole batch (`normalize_per_env=False`) and has `kl_in="reward"`.
     """
 
     name: ClassVar[str] = "reinforce_pp"
+    config_class: ClassVar[type[AlgorithmConfig]] = ReinforcePPConfig
 
-    beta: float = 0.01
-    per_env: bool = False
-
-    def credit(self, episodes: Sequence[Episode]) -> Credit:
-        returns = turn_returns(episodes, gamma=self.gamma, beta=self.beta)
-        advantages, metrics = relative(returns, env_keys(episodes, self.per_env), scale=True)
-        return Credit(advantages=advantages, metrics=metrics)
+    def advantages(self, episodes: Sequence[Episode]) -> Advantages:
+        config = self.config
+        returns = turn_returns(episodes, gamma=config.gamma, kl_coef=config.kl_in_reward)
+        advantages, metrics = normalize(returns, env_keys(episodes, config.normalize_per_env), scale=True)
+        return Advantages(advantages=advantages, metrics=metrics)

@@ -1,40 +1,40 @@
-"""RLOO: an episode against the mean of the others of its task."""
+"""RLOO: compare each episode with the mean of the other episodes of its task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from palestra.algorithms.base import Algorithm, Credit, Episode
-from palestra.algorithms.grpo import Lone, check_choice, group_sizes, lone_share
-from palestra.algorithms.normalise import relative
-from palestra.algorithms.returns import turn_returns
+from palestra.algorithms.base import AlgorithmConfig, PolicyGradient
+from palestra.algorithms.episode import Advantages, Episode, turn_returns
+from palestra.algorithms.grpo import GroupConfig, group_sizes, singleton_fraction
+from palestra.algorithms.normalize import normalize
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RLOO(Algorithm):
-    """A_t = R_i - 1/(n-1) sum_{j != i} R_j at every turn; R = sum_k gamma^k (r_k - beta KL_k).
+class RLOOConfig(GroupConfig):
+    """Options of RLOO."""
 
-    The baseline does not contain the episode's own return, which keeps the gradient unbiased. It is the same as
-    n/(n-1) (R_i - mean(R)), which is how it is computed.
+
+class RLOO(PolicyGradient[RLOOConfig]):
+    """A_t = R_i - 1/(n-1) sum_{j != i} R_j for every turn; R = sum_k gamma^k (r_k - kl KL_k).
+
+    The baseline excludes the episode's own return, so the gradient is unbiased. It equals n/(n-1) (R_i - mean(R)),
+    which is how it is computed.
     """
 
     name: ClassVar[str] = "rloo"
+    config_class: ClassVar[type[AlgorithmConfig]] = RLOOConfig
     needs_groups: ClassVar[bool] = True
+    defaults: ClassVar[Mapping[str, Any]] = {"group_size": 8}
 
-    lone: Lone = "refuse"
-
-    def __post_init__(self) -> None:
-        Algorithm.__post_init__(self)
-        check_choice("lone", self.lone, ("refuse", "zero"))
-
-    def credit(self, episodes: Sequence[Episode]) -> Credit:
-        sizes = group_sizes("RLOO", episodes, self.lone)
-        totals = [returns[:1] for returns in turn_returns(episodes, gamma=self.gamma, beta=self.beta)]
-        centred, metrics = relative(totals, [e.task for e in episodes], scale=False)
+    def advantages(self, episodes: Sequence[Episode]) -> Advantages:
+        config = self.config
+        sizes = group_sizes("RLOO", episodes, config.singleton)
+        returns = turn_returns(episodes, gamma=config.gamma, kl_coef=config.kl_in_reward)
+        totals = [row[:1] for row in returns]
+        centered, metrics = normalize(totals, [e.task for e in episodes], scale=False)
         advantages = []
-        for (own,), episode in zip(centred, episodes, strict=True):
+        for (own,), episode in zip(centered, episodes, strict=True):
             n = sizes[episode.task]
             advantages.append([own * n / max(n - 1, 1)] * len(episode.rewards))
-        return Credit(advantages=advantages, metrics=metrics | lone_share(sizes))
+        return Advantages(advantages=advantages, metrics=metrics | singleton_fraction(sizes))

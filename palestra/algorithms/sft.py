@@ -1,25 +1,94 @@
-"""Supervised cloning: trajectories -> the weight of each turn's sampled tokens in `losses.sft_loss`."""
+"""SFT: clone the actions of stored trajectories."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
+from palestra.algorithms.base import Algorithm, AlgorithmConfig, TrainerKind
+from palestra.algorithms.options import option
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 
+Keep = Literal["success", "all"]
+
+# Defaults of runs that clone or compare trajectories; (untrained model, trained model).
+CLONING_DEFAULTS: Mapping[str, Any] = {"optimizer": "adamw", "minibatches": 1, "lr": (1e-3, 1e-5)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(AlgorithmConfig):
+    """Options of algorithms that read stored trajectories."""
+
+    data: tuple[str, ...] = option(
+        (), "Stored trajectories to learn from: a file, a folder, a run folder or a quoted glob (repeatable)."
+    )
+    batch: int = option(32, "Trajectories (dpo: pairs) per update.", at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloningConfig(DataConfig):
+    """Options of algorithms that clone trajectories."""
+
+    keep: Keep = option(
+        "success",
+        "Which stored trajectories to clone: successful ones or all.",
+        flag="data_keep",
+        choices=("success", "all"),
+    )
+    skip_invalid: bool = option(False, "Do not clone turns whose action the environment rejected.")
+
+    def select(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return the trajectories to clone; raise BadValue if there are none."""
+        chosen = [t for t in trajectories if self.keep == "all" or t.success]
+        if not chosen:
+            raise BadValue(
+                f"nothing to clone: none of the {len(trajectories)} stored trajectories is a success. Clone all of "
+                "them with --data-keep all, or collect trajectories with a better agent"
+            )
+        return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig(CloningConfig):
+    """Options of SFT."""
+
+    observations: bool = option(
+        False, "Also train on the observations; helps an untrained model to read them.", flag="data_observations"
+    )
+
+
+class SFT(Algorithm[SFTConfig]):
+    """L = -mean(log p) over the tokens of the selected trajectories' actions."""
+
+    name: ClassVar[str] = "sft"
+    config_class: ClassVar[type[AlgorithmConfig]] = SFTConfig
+    trainer: ClassVar[TrainerKind] = "cloning"
+    needs_env: ClassVar[bool] = False
+    needs_data: ClassVar[bool] = True
+    defaults: ClassVar[Mapping[str, Any]] = {"steps": 0, "epochs": 2, **CLONING_DEFAULTS}
+
+    def select(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return the trajectories to clone."""
+        return self.config.select(trajectories)
+
+    def turn_weights(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        """Return the weight of each turn in the loss."""
+        return turn_weights(trajectories, [1.0] * len(trajectories), skip_invalid=self.config.skip_invalid)
+
 
 def sft_weights(
-    trajectories: Sequence[Trajectory], *, keep: Literal["success", "all"] = "success", skip_invalid: bool = False
+    trajectories: Sequence[Trajectory], *, keep: Keep = "success", skip_invalid: bool = False
 ) -> list[list[float]]:
-    """w = 1 for every turn of the trajectories to clone, 0 elsewhere; the loss is sum(-w log p) / sum(w) over tokens.
+    """Return weight 1 for every turn of the trajectories to clone and 0 elsewhere.
 
-    Only what the player sampled is ever learnt: prompts and observations have no turn, hence no weight. Failed episodes
-    weigh 0 whatever `keep` says. `skip_invalid` leaves out turns whose action the environment could not take; they stay
-    in the context of later ones.
+    The loss is sum(-w log p) / sum(w) over sampled tokens; prompts and observations have no turn and no weight. Failed
+    episodes have weight 0 regardless of `keep`. With `skip_invalid`, turns whose action the environment rejected have
+    weight 0 but stay in the context of later turns.
     """
     if keep not in ("success", "all"):
-        raise BadValue(f"keep is 'success' or 'all', got {keep!r}")
+        raise BadValue(f"keep must be one of success, all; got {keep!r}")
     chosen = [float(t.failure is None and (keep == "all" or bool(t.success))) for t in trajectories]
     return turn_weights(trajectories, chosen, skip_invalid=skip_invalid)
 
@@ -27,7 +96,7 @@ def sft_weights(
 def turn_weights(
     trajectories: Sequence[Trajectory], weights: Sequence[float], *, skip_invalid: bool = False
 ) -> list[list[float]]:
-    """Each turn gets its trajectory's weight."""
+    """Give each turn the weight of its trajectory; with `skip_invalid`, rejected actions get 0."""
     return [
         [0.0 if skip_invalid and "invalid" in turn.info else weight for turn in trajectory.turns]
         for trajectory, weight in zip(trajectories, weights, strict=True)

@@ -271,7 +271,8 @@ def _training_settings(model: str) -> Mapping[str, Any]:
         config = json.loads((Path(model) / "run.json").read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return config if isinstance(config, dict) else {}
+    sampling = config.get("sampling") if isinstance(config, dict) else None
+    return sampling if isinstance(sampling, dict) else {}
 
 
 def _execution_settings(args: argparse.Namespace) -> EvalSettings:

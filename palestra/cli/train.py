@@ -1,4 +1,4 @@
-"""`palestra train [RECIPE]`: train an agent, watch it learn, go on after a stop. Every setting is a flag."""
+"""`palestra train [RECIPE]`: train an agent. Every setting of the config is a flag; the same command resumes a run."""
 
 from __future__ import annotations
 
@@ -11,172 +11,235 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palestra.algorithms.options import flat_name, kind_of
+from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.cli import EXIT_INTERRUPTED
 from palestra.cli.options import quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
 from palestra.optional import require
+from palestra.plugins import import_modules
 from palestra.registry import get_spec
-from palestra.training.config import TrainConfig, auto, from_mapping, kind_of, read_recipe
+from palestra.training.config import SECTIONS, TrainConfig
+from palestra.training.recipe import DEFAULT_ALGORITHM, from_mapping, merge, read_recipe
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import BARS, FILE, read
 from palestra.training.reporting.run_folder import holds_run, last_checkpoint, read_run
 
 if TYPE_CHECKING:
-    from palestra.training.sync_trainer import Run
+    from palestra.training.run import TrainingRun
 
 TITLES = {
-    "task": "what is learned, by whom",
-    "rollout": "sampling",
-    "learning": "learning",
-    "start": "before RL",
-    "data": "cloning and preferences",
-    "run": "keeping and showing",
+    "env": "environments [env]",
+    "model": "model [model]",
+    "sampling": "sampling [sampling]",
+    "algorithm": "algorithm [algorithm]",
+    "optimizer": "optimizer [optimizer]",
+    "warm_start": "warm start [warm_start]",
+    "eval": "evaluation [eval]",
+    "run": "run [run]",
 }
-_SEVERAL = {"env": "ID[=WEIGHT]", "eval_env": "ID", "data": "PATH"}
+_METAVARS = {"env": "NAME[=WEIGHT]", "eval_env": "NAME", "data": "PATH", "import": "MODULE", "wrappers": "WRAPPER"}
+_ONE_FLAG_MANY_VALUES = ("tools", "wrappers")  # --tools python search
 _EPILOG = """\
 examples:
-  palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   an untrained model, on the CPU, in minutes
-  palestra train --env game:Sudoku-v0-easy --model Qwen/Qwen3-1.7B --algo rebn --gamma 0.9 --horizon 5,10,15@100
-  palestra train recipe.toml --lr 3e-4 --resume                            flags override the recipe
-  palestra train --out runs/a --resume --steps 200                         the settings are read from runs/a
+  palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   train an untrained model on the CPU
+  palestra train --env math:Math12K --tools python --model Qwen/Qwen3-1.7B --algorithm grpo
+  palestra train --env game:Sudoku-v0-easy --model Qwen/Qwen3-1.7B --gamma 0.9 --horizon 5,10,15@100
+  palestra train recipe.toml --lr 3e-4                                     flags override the recipe
+  palestra train --out runs/a --resume --steps 200                         take the settings from runs/a
 
-The same command goes on where a run was stopped. docs/training.md explains what the folder of a run holds.
+The same command continues a run that was stopped. docs/training.md describes the folder of a run.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "palestra train [RECIPE] [--env ID[=WEIGHT] ...] [--SETTING VALUE ...] [--resume | --no-resume]"
+    parser.usage = "palestra train [RECIPE] [--env NAME[=WEIGHT] ...] [--SETTING VALUE ...] [--resume | --overwrite]"
     parser.epilog = _EPILOG
-    parser.allow_abbrev = False  # a misspelt flag is refused, not guessed
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="a TOML file of the settings below")
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for item in fields(TrainConfig):
-        name = item.metadata["group"]
-        if name not in groups:
-            groups[name] = parser.add_argument_group(TITLES.get(name, name))
-        _add_flag(groups[name], item)
-    going = parser.add_argument_group("going on")
-    going.add_argument(
-        "--resume",
-        action=argparse.BooleanOptionalAction,
-        help="go on with the run in --out, which must be there; --no-resume: delete it and start over "
-        "(by default go on where there is one)",
+    parser.allow_abbrev = False  # reject misspelt flags instead of guessing
+    parser.add_argument(
+        "recipe", nargs="?", metavar="RECIPE", help="TOML file with the settings below, one table per section."
     )
-    shown = parser.add_argument_group("output").add_mutually_exclusive_group()
-    shown.add_argument("--plain", action="store_true", help="a line a step, as in a pipe, also in a terminal")
-    shown.add_argument("--json", action="store_true", help="a JSON object a step, then one about the run, a line each")
-    shown.add_argument("--quiet", action="store_true", help="nothing but errors")
-    shown.add_argument("--report", action="store_true", help="train nothing; rebuild the report of the run in --out")
+    for section, title in TITLES.items():
+        group = parser.add_argument_group(title)
+        if section == "algorithm":
+            _add_algorithm_flags(group)
+        else:
+            for item in fields(SECTIONS[section]):
+                _add_flag(group, SECTIONS[section], item)
+    start = parser.add_argument_group("existing runs").add_mutually_exclusive_group()
+    start.add_argument(
+        "--resume",
+        action="store_true",
+        help="Continue the run in --out and fail if there is none; by default a run is continued if there is one.",
+    )
+    start.add_argument("--overwrite", action="store_true", help="Delete the run in --out and start over.")
+    output = parser.add_argument_group("output").add_mutually_exclusive_group()
+    output.add_argument("--plain", action="store_true", help="Print one line per step even in a terminal.")
+    output.add_argument("--json", action="store_true", help="Print one JSON object per step, then one for the run.")
+    output.add_argument("--quiet", action="store_true", help="Print nothing but errors.")
+    output.add_argument("--report", action="store_true", help="Rebuild the report of the run in --out; train nothing.")
 
 
 def run(args: argparse.Namespace) -> int:
     config = _config(args)
     folder = config.folder
     if args.report:
-        _report(folder, say=print)
+        _report(folder, log=print)
         return 0
-    for env_id in {**config.envs, **dict.fromkeys(config.eval_env)}:
-        get_spec(env_id)  # a wrong id is told before anything heavy is loaded
-    if os.environ.get("RANK", "0") != "0":  # under torchrun the first process claims, shows and reports
-        _train(config, view=console.Silent(), resume=args.resume is not False, report=False)
+    for name in {**config.env.weights, **dict.fromkeys(config.eval.env)}:
+        if "://" not in name:
+            get_spec(name)  # report a wrong name before anything heavy is loaded
+    if os.environ.get("RANK", "0") != "0":  # under torchrun the main process claims the folder and reports
+        _train(config, view=console.Silent(), resume=not args.overwrite, report=False)
         return 0
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    _check_folder(folder, args.resume)
+    single = os.environ.get("WORLD_SIZE", "1") == "1"
+    _check_folder(folder, resume=args.resume, overwrite=args.overwrite)
     view = _view(args, config)
     with _claimed(folder):
-        if args.resume is False and alone:
+        if args.overwrite and single:
             _empty(folder)
         try:
             before = read(folder / FILE)
-            done = _train(config, view=view, resume=alone or args.resume is not False)
+            done = _train(config, view=view, resume=single or not args.overwrite)
         except KeyboardInterrupt:
-            print(f"\n{_stopped(folder)}", file=sys.stderr)
+            print(f"\n{_interrupted(folder)}", file=sys.stderr)
             if holds_run(folder):
                 _report(folder)
             return EXIT_INTERRUPTED
         view.end()
-        _report(folder, say=view.note)
+        _report(folder, log=view.note)
     if args.json:
         print(json.dumps(_summary(done, folder)))
     elif not args.quiet:
-        print(_ending(done, folder))
+        print(_result(done, folder))
         if before and len(before) == len(done.rows):
-            print("It was finished before. A higher --steps goes on, --no-resume starts over.")
+            print("The run was already finished. Raise --steps to continue it, or start over with --overwrite.")
     return 0
 
 
-# From flags to a config
+# Flags
 
 
-def _add_flag(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
-    """A flag for a setting; what is not given stays out of the namespace, so that the recipe may say it."""
-    kind = kind_of(item)
-    flag = "--" + item.name.replace("_", "-")
-    options: dict[str, Any] = {"dest": _dest(item.name), "default": argparse.SUPPRESS}
-    text = item.metadata["help"].replace("%", "%%")
+def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
+    """Add a flag for each option of each algorithm; algorithms share flags of the same name."""
+    group.add_argument(
+        "--algorithm",
+        "--algo",
+        dest=_dest("algorithm"),
+        default=argparse.SUPPRESS,
+        metavar="NAME",
+        help=f"Algorithm to train with: {', '.join(algorithm_names())} (default: {DEFAULT_ALGORITHM}).",
+    )
+    owners: dict[str, list[str]] = {}
+    options: dict[str, tuple[type, Field[Any]]] = {}
+    for name in algorithm_names():
+        kind = get_algorithm(name).config_class
+        for item in fields(kind):
+            options.setdefault(flat_name(item), (kind, item))
+            owners.setdefault(flat_name(item), []).append(name)
+    everywhere = set(owners["gamma"])  # all policy-gradient algorithms
+    for flag, (kind, item) in options.items():
+        only = "" if everywhere <= set(owners[flag]) else f"Only {', '.join(owners[flag])}"
+        _add_flag(group, kind, item, note=only)
+    group.add_argument(
+        "--option",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="Set an option of an imported algorithm that has no flag of its own (repeatable).",
+    )
+
+
+def _add_flag(group: argparse._ArgumentGroup, owner: type, item: Field[Any], *, note: str = "") -> None:
+    """Add the flag of a setting. A flag that is not given stays out of the namespace, so the recipe applies."""
+    kind = kind_of(owner, item.name)
+    name = flat_name(item)
+    flag = "--" + name.replace("_", "-")
+    options: dict[str, Any] = {"dest": _dest(name), "default": argparse.SUPPRESS}
+    metavar = _METAVARS.get(name, {int: "N", float: "X", dict: "JSON"}.get(kind, name.rpartition("_")[2].upper()))
+    details = [note] if note else []
     if kind is tuple:
-        options |= {"action": "append", "metavar": _SEVERAL[item.name]}
-        text += " (repeatable)"
+        many = {"nargs": "+", "action": "extend"} if name in _ONE_FLAG_MANY_VALUES else {"action": "append"}
+        options |= {**many, "metavar": metavar}
     elif kind is bool:
         options |= {"action": argparse.BooleanOptionalAction}
-        text += f" ({'yes' if item.default else 'no'})"
+        details.append(f"default: {'yes' if item.default else 'no'}")
     else:
-        options |= {"type": kind, "metavar": {int: "N", float: "X"}.get(kind, item.name.rpartition("_")[2].upper())}
+        options |= {"type": str if kind is dict else kind, "metavar": metavar}
         if item.metadata.get("auto"):
-            new, trained = (auto(item.name, "rebn", trained=trained) for trained in (False, True))
-            text += f" ({new}; {trained} for a trained model)"
-        elif item.default is not MISSING and item.default != "":
-            text += f" ({item.default})"
-    group.add_argument(flag, help=text, **options)
+            untrained, trained = item.metadata["auto"]
+            details.append(f"default: {untrained}, or {trained} for a trained model")
+        elif item.default not in ("", None):
+            details.append(f"default: {item.default}")
+    text = item.metadata["help"].removesuffix(".")
+    suffix = f" ({'; '.join(details)})" if details else ""
+    group.add_argument(flag, help=f"{text}{suffix}.".replace("%", "%%"), **options)
 
 
 def _dest(name: str) -> str:
-    return f"set_{name}"  # apart from what the command itself takes, whatever a setting is called
+    return f"set_{name}"  # separate from the arguments of the command itself
 
 
 def _config(args: argparse.Namespace) -> TrainConfig:
-    """Defaults, then the recipe (or the settings of the run to resume), then the flags."""
-    given = {
-        item.name: getattr(args, _dest(item.name)) for item in fields(TrainConfig) if hasattr(args, _dest(item.name))
-    }
+    """Return the config: defaults, then the recipe or the settings of the run to resume, then flags."""
+    given = {name.removeprefix("set_"): value for name, value in vars(args).items() if name.startswith("set_")}
+    import_modules(given.get("import", ()))  # before algorithms and environments are looked up
+    for text in args.options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise BadValue(f"--option takes NAME=VALUE, got {text!r}")
+        given[name] = _parsed(value)
     base: Mapping[str, Any] = {}
     if args.recipe is not None:
         base = read_recipe(args.recipe)
+        import_modules(_imports(base))
     elif (args.resume or args.report) and "env" not in given:
         if "out" not in given:
-            raise BadValue("say which run: --out FOLDER, or the --env or recipe it was started with")
+            raise BadValue("name the run with --out FOLDER, or give the --env or the recipe it was started with")
         base = read_run(given["out"]).config
-    return from_mapping({**base, **given})
+        import_modules(_imports(base))
+    return from_mapping(merge(base, given))
 
 
-# The folder
+def _imports(base: Mapping[str, Any]) -> Sequence[str]:
+    imports = base.get("env", {}).get("imports", ())
+    return [imports] if isinstance(imports, str) else imports
 
 
-def _check_folder(folder: Path, resume: bool | None) -> None:
-    """What can be said before anything is loaded: is there a run where one is needed, can the folder be written."""
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# The folder of the run
+
+
+def _check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Check before anything is loaded that there is a run if one is needed, and that the folder can be written."""
     if resume and not holds_run(folder):
-        raise BadValue(f"there is no run to resume in {folder}; without --resume one is started")
+        raise BadValue(f"there is no run to resume in {folder}; leave out --resume to start one")
     if resume and last_checkpoint(folder) is None:
-        raise BadValue(f"the run in {folder} has no checkpoint yet; without --resume it is started again")
-    if resume is False and folder.is_dir() and any(folder.iterdir()) and not holds_run(folder):
-        raise BadValue(
-            f"{folder} holds something else than a run, which --no-resume would delete; choose another --out"
-        )
+        raise BadValue(f"the run in {folder} has no checkpoint yet; leave out --resume to start it again")
+    if overwrite and folder.is_dir() and any(folder.iterdir()) and not holds_run(folder):
+        raise BadValue(f"{folder} does not hold a run, so --overwrite does not delete it; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
             pass
     except OSError as err:
-        raise StoreFailed(f"the folder {folder} cannot be written: {err.strerror}. Choose another --out") from err
+        raise StoreFailed(f"cannot write to the folder {folder}: {err.strerror}. Choose another --out") from err
 
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    """Only one process trains in a folder."""
+    """Lock the folder, so that only one process trains in it."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -189,7 +252,7 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 
 def _empty(folder: Path) -> None:
-    """The folder itself stays: it carries the claim."""
+    """Delete everything in the folder, but not the folder itself, which holds the lock."""
     try:
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -197,50 +260,52 @@ def _empty(folder: Path) -> None:
             else:
                 path.unlink()
     except OSError as err:
-        raise StoreFailed(f"the run in {folder} could not be deleted: {err}") from err
+        raise StoreFailed(f"cannot delete the run in {folder}: {err}") from err
 
 
-# Running
+# Training
 
 
-def _train(config: TrainConfig, *, view: console.View, resume: bool, report: bool = True) -> Run:
+def _train(config: TrainConfig, *, view: console.View, resume: bool, report: bool = True) -> TrainingRun:
     for module in ("torch", "transformers"):
         require(module, extra="train")
     quiet_libraries()
-    from palestra.training.sync_trainer import train
+    from palestra.training.api import train
 
-    if not config.model.startswith("default:"):
-        view.note(f"loading {config.model}")  # a download takes minutes
+    if config.model.trained:
+        view.note(f"loading {config.model.name}")  # a download takes minutes
 
     folder = config.folder
     reported = 0
 
-    def watch(rows: Sequence[Mapping[str, Any]]) -> None:
+    def on_metrics(rows: Sequence[Mapping[str, Any]]) -> None:
         nonlocal reported
         view.rows(rows)
-        judged = sum("eval_success" in row for row in rows)
-        if report and judged > reported:
-            reported = judged
-            _report(folder, picture=False)  # the page may be open; the picture is drawn at the end
+        evaluations = sum("eval_success" in row for row in rows)
+        if report and evaluations > reported:
+            reported = evaluations
+            _report(folder, picture=False)  # the picture is drawn at the end
 
     try:
-        return train(config, resume=resume, say=view.note, watch=watch)
+        return train(config, resume=resume, log=view.note, on_metrics=on_metrics, progress=False)
     except OSError as err:
         if isinstance(err, (PalestraError, BrokenPipeError)):
             raise
         where = f"{err.filename}: " if err.filename else ""
-        raise StoreFailed(f"{where}{err.strerror or err}. The same command goes on from the last checkpoint") from err
+        raise StoreFailed(
+            f"{where}{err.strerror or err}. Run the same command again to continue from the last checkpoint"
+        ) from err
 
 
-def _report(folder: Path, *, picture: bool = True, say: Any = lambda _: None) -> None:
+def _report(folder: Path, *, picture: bool = True, log: Any = lambda _: None) -> None:
     from palestra.training.reporting.report import write_curve, write_page
 
-    say(f"report: {write_page(folder)}")
+    log(f"report: {write_page(folder)}")
     if picture:
         try:
-            say(f"curve: {write_curve(folder)}")
+            log(f"curve: {write_curve(folder)}")
         except MissingExtra as err:
-            say(f"no curve.png: {err}")
+            log(f"no curve.png: {err}")
 
 
 def _view(args: argparse.Namespace, config: TrainConfig) -> console.View:
@@ -248,12 +313,12 @@ def _view(args: argparse.Namespace, config: TrainConfig) -> console.View:
         return console.JsonLines(sys.stdout, sys.stderr)
     if args.quiet:
         return console.Silent()
-    if args.plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb" or not _draws_bars():
-        return console.Lines(sys.stdout, config.steps)
+    if args.plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb" or not _can_draw_bars():
+        return console.Lines(sys.stdout, config.run.steps)
     return console.Live(sys.stdout, config.to_dict())
 
 
-def _draws_bars() -> bool:
+def _can_draw_bars() -> bool:
     try:
         BARS.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
@@ -261,14 +326,14 @@ def _draws_bars() -> bool:
     return True
 
 
-def _stopped(folder: Path) -> str:
+def _interrupted(folder: Path) -> str:
     step = last_checkpoint(folder)
     if step is None:
         return "stopped before the first checkpoint; the same command starts again"
-    return f"stopped; what was learned up to step {step} is kept, and the same command goes on from there"
+    return f"stopped; the same command continues from the checkpoint at step {step}"
 
 
-def _summary(done: Run, folder: Path) -> dict[str, Any]:
+def _summary(done: TrainingRun, folder: Path) -> dict[str, Any]:
     return {
         "run": str(folder),
         "steps": done.rows[-1]["step"] + 1 if done.rows else 0,
@@ -277,7 +342,7 @@ def _summary(done: Run, folder: Path) -> dict[str, Any]:
     }
 
 
-def _ending(done: Run, folder: Path) -> str:
+def _result(done: TrainingRun, folder: Path) -> str:
     if done.first_success is None or done.last_success is None:
         return f"{folder}: done"
     return f"{folder}: held-out success {done.first_success:.1%} -> {done.last_success:.1%}"

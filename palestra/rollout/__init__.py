@@ -4,7 +4,7 @@ from palestra.rollout.collect import RolloutResult, collect
 from palestra.rollout.episode import run_episode
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.progress import Progress
-from palestra.rollout.samples import Sample, to_samples
+from palestra.rollout.samples import TrainingSample, to_samples
 from palestra.rollout.store import Writer, read
 from palestra.rollout.stream import Budget, Stream, stream
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
@@ -14,9 +14,9 @@ __all__ = [
     "Failure",
     "Progress",
     "RolloutResult",
-    "Sample",
     "Stream",
     "Task",
+    "TrainingSample",
     "Trajectory",
     "Turn",
     "Writer",

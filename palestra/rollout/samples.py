@@ -1,50 +1,79 @@
-"""Turn a finished trajectory into token samples a loss can read."""
+"""Turn finished trajectories into token samples for a loss."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 from palestra.types import Call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """Tokens in the order the model read and sampled them; all lists are of one length."""
+@dataclass(slots=True, kw_only=True)
+class TrainingSample:
+    """Tokens in the order the model read and sampled them, with one number per token in each column.
 
-    ids: list[int]
-    mask: list[int]  # 1 where the model sampled the token, 0 where it read it
-    logprobs: list[float]  # as sampled; 0 where the mask is 0
-    turn_index: list[int]  # the turn that sampled the token, -1 where the mask is 0
-    rewards: list[float]  # each turn's reward, on the last token of its action: masked tokens earn nothing
+    The first columns come from the trajectory. `training/precompute.py` and `training/step.py` fill the others before
+    the first update of a step.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)  # 1 where the model sampled the token, 0 where it read it
+    logprobs: list[float] = field(default_factory=list)  # as reported by the engine; 0 where the mask is 0
+    turn_index: list[int] = field(default_factory=list)  # turn that sampled the token; -1 where the mask is 0
+    episode: int = 0  # index of the trajectory in its batch
+    offset: int = 0  # number of tokens the trajectory sampled in earlier samples
+    old_logprobs: list[float] | None = None  # under the policy that sampled, at its temperature
+    proximal_logprobs: list[float] | None = None  # under the policy at the start of the step, if samples are stale
+    ref_logprobs: list[float] | None = None  # under the reference model
+    values: list[float] | None = None  # of the critic
+    advantages: list[float] | None = None
+    returns: list[float] | None = None  # targets of the critic
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def sampled(self) -> int:
+        """Number of sampled tokens."""
+        return sum(self.mask)
 
-def to_samples(trajectory: Trajectory) -> list[Sample]:
-    """One sample for as long as each prompt goes on from the tokens before it; where one does not, another begins.
+    @classmethod
+    def of_prompt(cls, ids: Sequence[int], episode: int = 0) -> TrainingSample:
+        """Return a prompt without a reply. A placeholder token after it marks where the critic evaluates it."""
+        size = len(ids) + 1
+        return cls(ids=[*ids, 0], mask=[0] * size, logprobs=[0.0] * size, turn_index=[-1] * size, episode=episode)
 
-    A failed trajectory has none: what cut it off was not the model's doing.
+
+def to_samples(trajectory: Trajectory, episode: int = 0) -> list[TrainingSample]:
+    """Return the samples of a trajectory: one as long as every prompt extends the tokens before it.
+
+    Where a prompt does not extend them (the chat template or the context policy rewrote it), the next sample starts.
+    Raises BadValue for a failed trajectory and for one without token ids.
     """
     if trajectory.failure is not None:
-        raise BadValue(f"{_name(trajectory)} failed ({trajectory.failure.kind}); failures are kept out of training")
-    samples: list[Sample] = []
+        raise BadValue(f"{_label(trajectory)} failed ({trajectory.failure.kind}); leave failures out of training")
+    samples: list[TrainingSample] = []
+    offset = 0
     for index, turn in enumerate(trajectory.turns):
-        calls = turn.action.calls
-        if not calls:
-            raise BadValue(f"{_name(trajectory)}: no model was asked in turn {index}, so there is nothing to train on")
-        acted = max((i for i, call in enumerate(calls) if call.kind == "act"), default=len(calls) - 1)
-        for position, call in enumerate(calls):
-            _check(call, f"{_name(trajectory)}, turn {index}")
+        if not turn.action.calls:
+            raise BadValue(f"{_label(trajectory)}: turn {index} has no model call, so there is nothing to train on")
+        for call in turn.action.calls:
+            _check(call, f"{_label(trajectory)}, turn {index}")
             if not samples or call.prompt_ids[: len(samples[-1])] != samples[-1].ids:
-                samples.append(Sample(ids=[], mask=[], logprobs=[], turn_index=[], rewards=[]))
-            _append(samples[-1], call, index, turn.reward if position == acted else 0.0)
+                samples.append(TrainingSample(episode=episode, offset=offset))
+            _append(samples[-1], call, index)
+            offset += len(call.ids)
     return samples
 
 
-def _append(sample: Sample, call: Call, turn: int, reward: float) -> None:
+def to_batch(trajectories: Sequence[Trajectory]) -> list[TrainingSample]:
+    """Return the samples of several trajectories, numbered by `episode`."""
+    return [sample for i, trajectory in enumerate(trajectories) for sample in to_samples(trajectory, i)]
+
+
+def _append(sample: TrainingSample, call: Call, turn: int) -> None:
     read = call.prompt_ids[len(sample) :]
     sampled = len(call.ids)
     sample.ids.extend(read)
@@ -52,18 +81,17 @@ def _append(sample: Sample, call: Call, turn: int, reward: float) -> None:
     sample.mask.extend([0] * len(read) + [1] * sampled)
     sample.logprobs.extend([0.0] * len(read) + call.logprobs)
     sample.turn_index.extend([-1] * len(read) + [turn] * sampled)
-    sample.rewards.extend([0.0] * (len(read) + sampled - 1) + [reward])
 
 
-def _check(call: Call, where: str) -> None:
+def _check(call: Call, label: str) -> None:
     if not call.prompt_ids or not call.ids:
         raise BadValue(
-            f"{where}: the engine showed no token ids, so the reply cannot be trained on; use an engine that does "
-            "(palestra.engines.local.engine, or openai with a server that returns token ids)"
+            f"{label}: the engine returned no token ids, which training needs; use LocalEngine, or OpenAIEngine with a "
+            "server that returns token ids"
         )
     if len(call.logprobs) != len(call.ids):
-        raise BadValue(f"{where}: {len(call.ids)} tokens came with {len(call.logprobs)} log-probabilities")
+        raise BadValue(f"{label}: {len(call.ids)} tokens came with {len(call.logprobs)} log-probabilities")
 
 
-def _name(trajectory: Trajectory) -> str:
+def _label(trajectory: Trajectory) -> str:
     return f"the episode of {trajectory.env_id} with seed {trajectory.seed} (member {trajectory.member})"

@@ -1,4 +1,4 @@
-"""LoRA: a model with low-rank additions that are trained in place of its weights, and the same model without them."""
+"""LoRA adapters: add, load, save and merge them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from palestra.errors import BadValue
 from palestra.optional import require
-from palestra.training.distributed import whole
+from palestra.training.distributed import full_tensor
 
-NAME = "default"  # peft's name for an adapter that was given none
+NAME = "default"  # peft's name of an adapter without a name
 
 
 def add_lora(model: Any, *, rank: int, alpha: float, targets: str, seed: int) -> None:
-    """W x becomes W x + (alpha / rank) B A x in every linear layer, or in those whose names `targets` lists.
+    """Add LoRA to all linear layers, or to those named in `targets`: W x becomes W x + (alpha / rank) B A x.
 
-    W is frozen. B starts at zero, so the model starts as it was.
+    W is frozen. B starts at zero, so the model's outputs do not change at first.
     """
     peft = require("peft", extra="train")
     names = [name.strip() for name in targets.split(",") if name.strip()]
@@ -32,26 +32,28 @@ def add_lora(model: Any, *, rank: int, alpha: float, targets: str, seed: int) ->
             model.add_adapter(config)
         except ValueError as err:
             linear = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
-            raise BadValue(f"lora_targets={targets!r} cannot be adapted; the model has {', '.join(linear)}") from err
+            raise BadValue(f"lora_targets={targets!r} matches no layer; the model has {', '.join(linear)}") from err
 
 
 def load_lora(model: Any, folder: Path) -> None:
-    """The adapter's numbers from a folder that `save_lora` wrote."""
+    """Load the adapter weights that `save_lora` wrote to `folder`."""
     peft = require("peft", extra="train")
     from safetensors.torch import load_file
 
     outcome = peft.set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"), NAME)
     if outcome.unexpected_keys:
-        raise BadValue(f"{folder} holds an adapter of another shape ({outcome.unexpected_keys[0]}); set lora_* alike")
+        raise BadValue(
+            f"the adapter in {folder} has other layers ({outcome.unexpected_keys[0]}); use the same lora_* options"
+        )
 
 
-def state_of(model: Any) -> dict[str, Tensor]:
-    """The adapter's numbers, put together; every process must call."""
-    return {name: whole(p.detach()) for name, p in model.named_parameters() if is_lora(name)}
+def adapter_state(model: Any) -> dict[str, Tensor]:
+    """Return the full adapter weights; every process must call it."""
+    return {name: full_tensor(p.detach()) for name, p in model.named_parameters() if is_lora(name)}
 
 
 def save_lora(model: Any, state: dict[str, Tensor], folder: Path) -> None:
-    """The adapter in peft's format."""
+    """Write the adapter in peft's format."""
     peft = require("peft", extra="train")
     from safetensors.torch import save_file
 
@@ -65,20 +67,20 @@ def is_lora(name: str) -> bool:
     return ".lora_" in name
 
 
-def merged(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of the model under the name it has without LoRA, additions added, parts put together."""
+def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield every weight under its name in the plain model, with adapters merged and shards gathered."""
     adapted = {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
     for name, p in model.named_parameters():
         if is_lora(name):
             continue
-        tensor = whole(p.detach())
+        tensor = full_tensor(p.detach())
         owner = name.removesuffix(".base_layer.weight")
         if owner != name:
-            tensor = tensor + _addition(adapted[owner]).to(tensor.dtype)
+            tensor = tensor + _delta(adapted[owner]).to(tensor.dtype)
         yield name.replace(".base_layer.", "."), tensor
 
 
-def _addition(module: Any) -> Tensor:
-    a, b = (whole(part[NAME].weight.detach()).float() for part in (module.lora_A, module.lora_B))
-    added: Tensor = b @ a * module.scaling[NAME]
-    return added.T if getattr(module, "fan_in_fan_out", False) else added
+def _delta(module: Any) -> Tensor:
+    a, b = (full_tensor(part[NAME].weight.detach()).float() for part in (module.lora_A, module.lora_B))
+    delta: Tensor = b @ a * module.scaling[NAME]
+    return delta.T if getattr(module, "fan_in_fan_out", False) else delta

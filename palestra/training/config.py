@@ -1,390 +1,381 @@
-"""One typed schema for command line, TOML recipe and Python. No torch here.
+"""Typed configuration of a training run, in sections. Imports no torch.
 
-Values come from the defaults below, then the recipe, then the flags. Unknown keys are refused with the nearest name;
-the resolved configuration is saved with the run.
+Each section is a table of a TOML recipe; each field is a flag of `palestra train` and a keyword of `palestra.train`.
+`palestra.training.recipe` builds a config from flags, keywords and recipes.
 """
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Mapping
-from dataclasses import Field, asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
+from palestra.algorithms.base import Algorithm
+from palestra.algorithms.options import check_options, flat_name, option
+from palestra.algorithms.rebn import ReBN
 from palestra.errors import BadValue
 from palestra.training.horizon import HorizonSchedule
 
 
-def _f(default: Any, text: str, *, group: str) -> Any:
-    return field(default=default, metadata={"help": text, "group": group})
-
-
-def _auto(text: str, *, group: str) -> Any:
-    """A setting whose default follows from the model, see `auto`."""
-    return field(default=None, metadata={"help": text, "group": group, "auto": True})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """A training run. Every field is a flag of `palestra train` and a key of a recipe."""
-
-    # What is learned, by whom.
-    env: tuple[str, ...] = _f((), "environment id, or several as id=weight", group="task")
-    env_kwargs: str = _f("", 'keywords for every environment, as JSON: {"max_turns": 12}', group="task")
-    curriculum: float = _f(
-        0.0, "several --env are levels, easiest first; this success rate opens the next; 0: all are open", group="task"
-    )
-    model: str = _f("default:0.1M", "folder, hub id, run folder, or default:SIZE for an untrained one", group="task")
-    out: str = _f("", "folder of the run; runs/<env>-<algo>-<seed> by default", group="task")
-    seed: int = _f(0, "everything random follows from it", group="task")
-    steps: int = _f(
-        80, "iterations of sample and learn; updates of sft and dpo, 0: what --epochs passes take", group="task"
-    )
-
-    # Sampling.
-    episodes: int = _auto("episodes a step", group="rollout")
-    group_size: int = _auto("episodes that share a seed", group="rollout")
-    concurrency: int = _auto("conversations at once", group="rollout")
-    horizon: str = _f("none", "turn limit: 20, or stages 5,10,15@100", group="rollout")
-    max_tokens: int = _auto("tokens a reply", group="rollout")
-    temperature: float = _f(1.0, "of sampling while training", group="rollout")
-    top_p: float = _f(1.0, "nucleus", group="rollout")
-    system: str = _f("", "system prompt", group="rollout")
-    asynchronous: bool = _f(False, "collection goes on while the learner updates", group="rollout")
-    staleness: int = _f(4, "with asynchronous: steps a sample may be behind when it is learned from", group="rollout")
-    retries: int = _f(2, "tries for an episode whose environment or engine failed", group="rollout")
-
-    # Learning.
-    algo: str = _f(
-        "rebn",
-        "reinforce, rebn, grpo, rloo, reinforce_pp, ppo (a value a turn), ppo_token; agentevol; sft or dpo on --data",
-        group="learning",
-    )
-    gamma: float = _f(1.0, "discount a turn", group="learning")
-    lam: float = _f(0.95, "GAE's lambda (ppo)", group="learning")
-    lr: float = _auto("learning rate", group="learning")
-    lr_warmup: int = _f(8, "steps until the full learning rate", group="learning")
-    lr_final: float = _f(0.2, "fraction of the learning rate at the last step", group="learning")
-    optimiser: str = _auto("adamw, or muon for the matrices and adamw for the rest", group="learning")
-    weight_decay: float = _f(0.0, "of AdamW", group="learning")
-    max_grad_norm: float = _auto("gradients are clipped to it", group="learning")
-    epochs: int = _f(1, "passes over a step's samples; over --data", group="learning")
-    minibatches: int = _auto("updates a pass", group="learning")
-    clip_low: float = _f(0.2, "ratio clipping, below", group="learning")
-    clip_high: float = _f(0.2, "ratio clipping, above", group="learning")
-    aggregate: str = _f("token", "token, sequence or constant (Dr. GRPO)", group="learning")
-    normalise: str = _f("std", "grpo: std or none", group="learning")
-    normalise_per_env: bool = _f(
-        True, "means and deviations within each environment; off: over the whole batch", group="learning"
-    )
-    normalise_per_turn: bool = _f(
-        False,
-        "rebn: means and deviations among the turns of one number, first ones, second ones, ...",
-        group="learning",
-    )
-    kl: float = _f(0.0, "weight of the KL to the model at the start of RL", group="learning")
-    kl_estimator: str = _f("k3", "k1, k2 or k3", group="learning")
-    kl_in: str = _f("loss", "loss or reward", group="learning")
-    kl_stop: float = _f(
-        0.03,
-        "a step ends early where the policy has moved this far (KL) since its begin; 0: off",
-        group="learning",
-    )
-    kl_back: float = _f(
-        0.0,
-        "an update after which the policy has moved this far (KL) since the step's begin is made smaller; 0: never",
-        group="learning",
-    )
-    kl_limit: float = _f(5.0, "training stops where that KL is above this; 0: never", group="learning")
-    entropy: float = _auto("weight of the entropy bonus", group="learning")
-    value_lr: float = _f(1e-3, "learning rate of the critic's head", group="learning")
-    value_clip: float = _f(0.2, "clipping of the value loss; 0: off", group="learning")
-    stale_cap: float = _f(
-        1.0, "importance weights of samples older than the weights end here; 0: never", group="learning"
-    )
-    stale_keep_low: float = _f(0.0, "stale tokens with a weight below teach nothing", group="learning")
-    stale_keep_high: float = _f(0.0, "and those above; 0: both are off", group="learning")
-    token_budget: int = _f(16384, "tokens a micro-batch, padding included", group="learning")
-    packing: bool = _f(False, "several short rows in a line, instead of padding", group="learning")
-    gradient_checkpointing: str = _f(
-        "auto", "compute layers again in the backward pass, which saves memory: on, off, auto", group="learning"
-    )
-    lora_rank: int = _f(0, "train low-rank additions of this rank instead of the weights; 0: off", group="learning")
-    lora_alpha: float = _f(0.0, "their size; 0: twice the rank", group="learning")
-    lora_targets: str = _f("", "layers they are added to (q_proj,v_proj); all linear ones by default", group="learning")
-
-    # Before RL.
-    warm_start: int = _f(
-        -1, "episodes of the sloppy player to clone first; -1: 3000 for an untrained model", group="start"
-    )
-    warm_epochs: int = _f(3, "passes over them", group="start")
-    warm_batch: int = _f(32, "episodes an update of that", group="start")
-    warm_lr: float = _f(1.2e-2, "learning rate of that", group="start")
-    warm_observations: bool = _f(
-        True, "learn to foresee the environment's words too, not only to write the player's", group="start"
-    )
-    warm_player: str = _f("random", "random (sloppy: format, not strategy) or expert", group="start")
-
-    # Cloning and preferences.
-    data: tuple[str, ...] = _f(
-        (), "trajectories for sft and dpo, or agentevol's base set: a file, a folder or a quoted glob", group="data"
-    )
-    batch: int = _f(32, "trajectories an update of sft and agentevol, pairs of dpo", group="data")
-    data_keep: str = _f("success", "success or all: which trajectories sft clones", group="data")
-    data_observations: bool = _f(False, "sft: learn to foresee the environment's words too", group="data")
-    skip_invalid: bool = _f(False, "do not clone turns whose action the environment could not take", group="data")
-    dpo_beta: float = _f(0.1, "how dearly dpo pays for leaving the model it starts from", group="data")
-    dpo_margin: float = _f(1e-6, "by how much the returns of a pair differ at least", group="data")
-    dpo_pairs: int = _f(1, "pairs of a task, the widest first; 0: all", group="data")
-    dpo_smoothing: float = _f(0.0, "share of pairs believed to be the wrong way round", group="data")
-    evolve_from: str = _f("start", "start or current: the model each round of agentevol clones into", group="data")
-    evolve_weight: str = _f("return", "return, equal or task: what a success of agentevol weighs", group="data")
-    evolve_base: float = _f(1.0, "what a trajectory of agentevol's base set weighs; 0: leave them out", group="data")
-    evolve_rounds: int = _f(1, "rounds whose successes agentevol clones; 0: all so far", group="data")
-
-    # Keeping and showing.
-    target: float = _f(0.0, "stop where success on held-out seeds has reached this; 0: play all steps", group="run")
-    eval_every: int = _f(10, "steps between evaluations on held-out seeds; 0: only at the end", group="run")
-    eval_episodes: int = _f(256, "episodes of an evaluation", group="run")
-    eval_env: tuple[str, ...] = _f(
-        (), "environments to be evaluated on, where those of training have no other tasks to give", group="run"
-    )
-    eval_env_kwargs: str = _f("", "keywords for them, as JSON", group="run")
-    eval_seed: int = _f(900_000, "the held-out tasks follow from it", group="run")
-    save_every: int = _f(10, "steps between checkpoints", group="run")
-    keep: int = _f(2, "checkpoints kept beside the best", group="run")
-    store: bool = _f(True, "keep the trajectories of every step (runs/.../trajectories)", group="run")
-    device: str = _f("auto", "cpu, cuda or auto", group="run")
-    dtype: str = _f("float32", "of the weights: float32 or bfloat16", group="run")
-    threads: int = _f(0, "torch threads; 0: one for a small model, else as torch likes", group="run")
-    tensorboard: bool = _f(False, "write TensorBoard events too", group="run")
-    wandb: bool = _f(False, "write to Weights & Biases too; offline unless logged in", group="run")
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A table of the config; checks its options when constructed."""
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            if item.metadata.get("auto") and getattr(self, item.name) is None:
-                object.__setattr__(self, item.name, auto(item.name, self.algo, trained=self.trained))
-            _check_type(item, getattr(self, item.name))
-        if not self.env and self.algo not in OFFLINE:
-            raise BadValue("name at least one environment: --env game:GuessTheNumber-v0-easy")
-        for name, options in _CHOICES.items():
-            if getattr(self, name) not in options:
-                raise BadValue(f"{name} is one of {', '.join(options)}, got {getattr(self, name)!r}")
-        for name in (
-            *(() if self.algo in OFFLINE else ("steps",)),  # where 0 stands for what `epochs` passes take
-            "batch",
-            "episodes",
-            "group_size",
-            "concurrency",
-            "max_tokens",
-            "epochs",
-            "minibatches",
-            "token_budget",
-        ):
-            if getattr(self, name) < 1:
-                raise BadValue(f"{name} is at least 1, got {getattr(self, name)}")
-        if self.episodes % self.group_size:
-            raise BadValue(f"episodes ({self.episodes}) must be a multiple of group_size ({self.group_size})")
-        if not 0 <= self.gamma <= 1 or not 0 <= self.lam <= 1:
-            raise BadValue(f"gamma and lam lie in [0, 1], got {self.gamma} and {self.lam}")
-        if self.algo in _IN_GROUPS and self.group_size < 2:
-            raise BadValue(f"{self.algo} compares episodes of a group: group_size is at least 2")
-        if self.lora_rank < 0 or self.lora_alpha < 0:
-            raise BadValue(f"lora_rank and lora_alpha are 0 or more, got {self.lora_rank} and {self.lora_alpha}")
-        if self.stale_cap < 0:
-            raise BadValue(f"stale_cap is 0 or more, got {self.stale_cap}")
-        if self.stale_keep_high and not 0 <= self.stale_keep_low < self.stale_keep_high:
-            raise BadValue(f"0 <= stale_keep_low < stale_keep_high, got {self.stale_keep_low}, {self.stale_keep_high}")
-        for name in ("target", "curriculum"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadValue(f"{name} is a success rate in [0, 1], got {getattr(self, name)}")
-        if self.staleness < 0:
-            raise BadValue(f"staleness is 0 or more, got {self.staleness}")
-        HorizonSchedule.parse(self.horizon)
-        _ = self.env_keywords, self.eval_env_keywords
-        if self.eval_env_kwargs and not self.eval_env:
-            raise BadValue("eval_env_kwargs goes with eval_env")
-        self._check_data()
+        check_options(self)
 
-    def _check_data(self) -> None:
-        """What cloning and preferences need."""
-        if self.algo in OFFLINE and not self.data:
-            raise BadValue(f"{self.algo} learns from stored trajectories: --data runs/a/trajectories")
-        if self.data and self.algo not in (*OFFLINE, "agentevol"):
-            raise BadValue(f"{self.algo} plays its own episodes; --data is for {', '.join(OFFLINE)} and agentevol")
-        if self.asynchronous and self.algo in (*OFFLINE, "agentevol"):
-            raise BadValue(f"{self.algo} does not learn while it plays; asynchronous is for RL")
-        if not self.dpo_beta > 0 or not self.dpo_margin > 0:
-            raise BadValue(f"dpo_beta and dpo_margin are above 0, got {self.dpo_beta} and {self.dpo_margin}")
-        if not 0 <= self.dpo_smoothing < 0.5:
-            raise BadValue(f"dpo_smoothing lies in [0, 0.5), got {self.dpo_smoothing}")
-        for name in ("steps", "dpo_pairs", "evolve_rounds", "evolve_base"):
-            if getattr(self, name) < 0:
-                raise BadValue(f"{name} is 0 or more, got {getattr(self, name)}")
-        if self.algo == "agentevol" and self.evolve_rounds != 1 and not self.store:
-            raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds: leave store on")
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig(Section):
+    """`[env]`: the environments to train on and how they run."""
+
+    name: tuple[str, ...] = option(
+        (), "Environment to train on: an id, module:Class or URL, with an optional weight (repeatable).", flag="env"
+    )
+    kwargs: dict[str, Any] = option(
+        None, 'Keyword arguments of every environment, as JSON: {"max_turns": 12}.', flag="env_kwargs"
+    )
+    tools: tuple[str, ...] = option((), "Tools the agent may call, for example python or search.")
+    max_tool_calls: int = option(0, "Maximum number of tool calls per episode; 0 means no limit.", at_least=0)
+    wrappers: tuple[Any, ...] = option(
+        (), "Wrappers around every environment, innermost first: names or module:Class, for example custom rewards."
+    )
+    backend: Literal["inline", "thread", "process", "ray"] = option(
+        "inline",
+        "Where environments run: in the event loop (inline), or in threads, processes or Ray actors if they are slow.",
+        flag="env_backend",
+        choices=("inline", "thread", "process", "ray"),
+    )
+    workers: int = option(
+        0, "Number of environment workers of the backend; 0 uses one per CPU core.", flag="env_workers", at_least=0
+    )
+    step_timeout: float = option(
+        0.0, "Seconds after which a step of an environment fails; 0 disables the limit.", at_least=0
+    )
+    reset_timeout: float = option(
+        0.0, "Seconds after which a reset of an environment fails; 0 disables the limit.", at_least=0
+    )
+    imports: tuple[str, ...] = option(
+        (), "Module to import first, which registers environments or algorithms (repeatable).", flag="import"
+    )
+    curriculum: float = option(
+        0.0,
+        "Success rate that unlocks the next --env, listed from easy to hard; 0 trains on all from the start.",
+        at_least=0,
+        at_most=1,
+    )
+    horizon: str = option(
+        "none", "Maximum turns per episode: a number, stages such as 5,10,15@100 (every 100 steps), or none."
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kwargs", self.kwargs or {})
+        super().__post_init__()
+        HorizonSchedule.parse(self.horizon)
+        _ = self.weights
+        if self.max_tool_calls and not self.tools:
+            raise BadValue("max_tool_calls needs tools: --tools python --max-tool-calls 5")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Sampling weight of each environment."""
+        return dict(parse_weight(text) for text in self.name)
+
+    @property
+    def schedule(self) -> HorizonSchedule:
+        return HorizonSchedule.parse(self.horizon)
+
+    @property
+    def tool_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of `palestra.make` that add the tools."""
+        limit = {"max_tool_calls": self.max_tool_calls} if self.max_tool_calls else {}
+        return {"tools": list(self.tools), **limit} if self.tools else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Section):
+    """`[model]`: the model to train."""
+
+    name: str = option(
+        "default:0.1M",
+        "Model to train: a folder, a Hugging Face id, a run folder, or default:SIZE for a small untrained one.",
+        flag="model",
+    )
+    dtype: Literal["float32", "bfloat16"] = option(
+        "float32",
+        "Data type of the weights; bfloat16 halves memory on GPUs (the optimizer keeps float32 copies).",
+        choices=("float32", "bfloat16"),
+    )
+    lora_rank: int = option(0, "Train LoRA adapters of this rank instead of all weights; 0 disables LoRA.", at_least=0)
+    lora_alpha: float = option(0.0, "LoRA scaling alpha; 0 means twice the rank.", at_least=0)
+    lora_targets: str = option("", "Comma-separated layers to adapt (q_proj,v_proj); empty adapts all linear layers.")
+    gradient_checkpointing: Literal["auto", "on", "off"] = option(
+        "auto",
+        "Recompute activations in the backward pass to save memory: on, off, or auto (only for large micro-batches).",
+        choices=("auto", "on", "off"),
+    )
 
     @property
     def trained(self) -> bool:
-        """Does the model know something already?"""
-        return not self.model.startswith("default:")
+        """Whether the model was trained before (anything but default:SIZE)."""
+        return not self.name.startswith("default:")
 
-    @property
-    def envs(self) -> dict[str, float]:
-        """Environment ids with their weights."""
-        weights: dict[str, float] = {}
-        for text in self.env:
-            env_id, equals, weight = text.partition("=")
-            try:
-                weights[env_id] = float(weight) if equals else 1.0
-            except ValueError as err:
-                raise BadValue(f"--env takes an id or id=weight, got {text!r}") from err
-            if weights[env_id] <= 0:
-                raise BadValue(f"a weight is above 0, got {text!r}")
-        return weights
 
-    @property
-    def env_keywords(self) -> dict[str, Any]:
-        """What every environment is made with."""
-        return _keywords("env_kwargs", self.env_kwargs)
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig(Section):
+    """`[sampling]`: how episodes are played."""
+
+    episodes: int = option(256, "Episodes per training step.", untrained=512, at_least=1)
+    group_size: int = option(8, "Episodes per task; the episodes of a group share a seed.", untrained=1, at_least=1)
+    concurrency: int = option(
+        256, "Maximum number of concurrent episodes; lower it if memory runs out.", untrained=512, at_least=1
+    )
+    max_tokens: int = option(512, "Maximum tokens per reply.", untrained=16, at_least=1)
+    temperature: float = option(1.0, "Sampling temperature during training and evaluation.", at_least=0)
+    top_p: float = option(
+        1.0, "Nucleus sampling: sample from the most likely tokens with this total probability.", above=0, at_most=1
+    )
+    system: str = option("", "System prompt of every conversation.")
+    asynchronous: bool = option(
+        False, "Collect episodes while the learner updates; faster if episodes take long or differ in length."
+    )
+    staleness: int = option(
+        4, "Maximum age of a sample in training steps when it is learned from (asynchronous only).", at_least=0
+    )
+    retries: int = option(2, "Further attempts at an episode whose environment or engine failed.", at_least=0)
+    engine: str = option("local", "Engine that samples the replies: local, or the name of a registered engine.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Section):
+    """`[optimizer]`: how the weights are updated."""
+
+    name: Literal["adamw", "muon"] = option(
+        "adamw",
+        "Optimizer: adamw, or muon for weight matrices with adamw for all other parameters.",
+        flag="optimizer",
+        untrained="muon",
+        choices=("adamw", "muon"),
+    )
+    lr: float = option(1e-6, "Peak learning rate.", untrained=5e-3, at_least=0)
+    lr_warmup: int = option(8, "Steps of linear learning-rate warm-up.", at_least=0)
+    lr_final: float = option(0.2, "Learning rate at the last step as a fraction of the peak.", at_least=0)
+    weight_decay: float = option(0.0, "Weight decay of AdamW.", at_least=0)
+    max_grad_norm: float = option(1.0, "Clip gradients to this norm.", untrained=0.3, above=0)
+    epochs: int = option(1, "Passes over the samples of a step (sft, dpo, agentevol: over the data).", at_least=1)
+    minibatches: int = option(1, "Updates per pass over the samples of a step.", untrained=8, at_least=1)
+    token_budget: int = option(
+        16384, "Maximum tokens per micro-batch, including padding; lower it if memory runs out.", at_least=1
+    )
+    packing: bool = option(False, "Pack several short samples into one row instead of padding; for plain attention.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartConfig(Section):
+    """`[warm_start]`: supervised training of an untrained model before RL."""
+
+    episodes: int = option(
+        -1,
+        "Episodes of a scripted player to clone before RL; -1 means 3000 for an untrained model and 0 otherwise.",
+        flag="warm_start",
+        at_least=-1,
+    )
+    epochs: int = option(3, "Passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
+    batch: int = option(32, "Episodes per warm-start update.", flag="warm_batch", at_least=1)
+    lr: float = option(1.2e-2, "Peak learning rate of the warm start.", flag="warm_lr", at_least=0)
+    observations: bool = option(
+        True, "Train on observations too, so that the model learns to read them.", flag="warm_observations"
+    )
+    player: Literal["random", "expert"] = option(
+        "random",
+        "Player to clone: random teaches only the action format, expert also the strategy.",
+        flag="warm_player",
+        choices=("random", "expert"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig(Section):
+    """`[eval]`: evaluation on held-out seeds during training."""
+
+    every: int = option(
+        10, "Steps between evaluations; 0 evaluates only at the start and the end.", flag="eval_every", at_least=0
+    )
+    episodes: int = option(256, "Episodes per evaluation.", flag="eval_episodes", at_least=1)
+    env: tuple[str, ...] = option(
+        (), "Environment to evaluate on instead of the training environments (repeatable).", flag="eval_env"
+    )
+    kwargs: dict[str, Any] = option(
+        None, "Keyword arguments of the evaluation environments, as JSON.", flag="eval_env_kwargs"
+    )
+    seed: int = option(900_000, "Root of the held-out seeds.", flag="eval_seed")
+    target: float = option(
+        0.0,
+        "Stop once the success rate on held-out seeds reaches this; 0 runs all steps.",
+        at_least=0,
+        at_most=1,
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kwargs", self.kwargs or {})
+        super().__post_init__()
+        if self.kwargs and not self.env:
+            raise BadValue("eval_env_kwargs needs eval_env: --eval-env ID --eval-env-kwargs JSON")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Section):
+    """`[run]`: length, output folder and machine settings."""
+
+    out: str = option("", "Folder of the run; the default is runs/ENV-ALGORITHM-SEED.")
+    seed: int = option(0, "Seed of everything random: tasks, sampling, minibatches and initial weights.")
+    steps: int = option(
+        80,
+        "Training steps; for sft and dpo, updates (0 means as many as --epochs passes over the data need).",
+        at_least=0,
+    )
+    save_every: int = option(10, "Steps between checkpoints.", at_least=1)
+    keep: int = option(2, "Number of latest checkpoints to keep; the best model is kept separately.", at_least=0)
+    store: bool = option(True, "Store the trajectories of every step in the folder `trajectories` of the run.")
+    device: str = option("auto", "Device of the model: cpu, cuda, or auto.")
+    threads: int = option(
+        0, "Threads of torch on the CPU; 0 means one for a small model and torch's default otherwise.", at_least=0
+    )
+    tensorboard: bool = option(False, "Also write TensorBoard events.")
+    wandb: bool = option(False, "Also log to Weights & Biases; offline unless you are logged in.")
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "env": EnvConfig,
+    "model": ModelConfig,
+    "sampling": SamplingConfig,
+    "optimizer": OptimizerConfig,
+    "warm_start": WarmStartConfig,
+    "eval": EvalConfig,
+    "run": RunConfig,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The resolved configuration of a training run: one object per section, and the algorithm with its own config."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    algorithm: Algorithm[Any] = field(default_factory=ReBN)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        self._resolve_defaults()
+        algorithm, sampling = self.algorithm, self.sampling
+        if algorithm.needs_env and not self.env.name:
+            raise BadValue("name at least one environment: --env game:GuessTheNumber-v0-easy")
+        if algorithm.needs_data and not algorithm.config.data:
+            raise BadValue(f"{algorithm.name} learns from stored trajectories: --data runs/a/trajectories")
+        if algorithm.needs_env and self.run.steps < 1:
+            raise BadValue(f"steps must be at least 1, got {self.run.steps}")
+        if sampling.episodes % sampling.group_size:
+            raise BadValue(f"episodes ({sampling.episodes}) must be a multiple of group_size ({sampling.group_size})")
+        if algorithm.needs_groups and sampling.group_size < 2:
+            raise BadValue(f"{algorithm.name} compares the episodes of a group: group_size must be at least 2")
+        if sampling.asynchronous and algorithm.trainer != "online":
+            raise BadValue(f"{algorithm.name} has no asynchronous trainer; leave out --asynchronous")
+        if algorithm.trainer == "evolution" and algorithm.config.rounds != 1 and not self.run.store:
+            raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds: leave --store on")
+
+    def _resolve_defaults(self) -> None:
+        """Set the options whose default depends on the algorithm and on whether the model is trained."""
+        trained = self.model.trained
+        for name in SECTIONS:
+            section = getattr(self, name)
+            values = auto_values(section, self.algorithm, trained=trained)
+            if values:
+                object.__setattr__(self, name, replace(section, **values))
+        values = auto_values(self.algorithm.config, self.algorithm, trained=trained)
+        if values:
+            object.__setattr__(self, "algorithm", type(self.algorithm)(replace(self.algorithm.config, **values)))
 
     @property
     def eval_envs(self) -> list[str]:
-        """What is played in an evaluation."""
-        return list(self.eval_env) or list(self.envs)
+        """Names of the environments to evaluate on."""
+        return list(self.eval.env) or list(self.env.weights)
 
     @property
-    def eval_env_keywords(self) -> dict[str, Any]:
-        return _keywords("eval_env_kwargs", self.eval_env_kwargs) if self.eval_env else self.env_keywords
+    def env_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of `palestra.make` for the training environments, including tools."""
+        return {**self.env.kwargs, **self.env.tool_kwargs}
+
+    @property
+    def eval_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of `palestra.make` for the environments to evaluate on, including tools."""
+        return {**(self.eval.kwargs if self.eval.env else self.env.kwargs), **self.env.tool_kwargs}
 
     @property
     def folder(self) -> Path:
-        if self.out:
-            return Path(self.out)
-        name = "+".join(env_id.partition(":")[2] or env_id for env_id in self.envs)
-        return Path("runs") / "-".join(part for part in (name, self.algo, str(self.seed)) if part)
+        """Output folder of the run."""
+        if self.run.out:
+            return Path(self.run.out)
+        envs = "+".join(name.partition(":")[2] or name for name in self.env.weights)
+        parts = (re.sub(r"[^\w.+-]+", "_", envs).strip("_"), self.algorithm.name, str(self.run.seed))
+        return Path("runs") / "-".join(part for part in parts if part)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the config as nested plain data, one table per section."""
+        tables: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "algorithm":
+                tables["algorithm"] = {"name": value.name, **asdict(value.config)}
+            else:
+                tables[item.name] = asdict(value)
+        tables["env"]["wrappers"] = tuple(qualified_name(wrapper) for wrapper in self.env.wrappers)
+        return tables
 
-    def changed(self, **values: Any) -> TrainConfig:
-        return replace(self, **values)
+    def with_steps(self, steps: int) -> TrainConfig:
+        """Return the same config with another number of steps."""
+        return replace(self, run=replace(self.run, steps=steps))
 
 
-def _keywords(name: str, text: str) -> dict[str, Any]:
+def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool) -> dict[str, Any]:
+    """Return the values of the options that are still unset because their default depends on the model."""
+    return {
+        item.name: auto_value(item.metadata["auto"], flat_name(item), algorithm.defaults, trained=trained)
+        for item in fields(config)
+        if item.metadata.get("auto") and getattr(config, item.name) is None
+    }
+
+
+def auto_value(pair: tuple[Any, Any], name: str, defaults: Mapping[str, Any], *, trained: bool) -> Any:
+    """Return the default of an option for an untrained or a trained model."""
+    value = defaults.get(name, pair)
+    return value[trained] if isinstance(value, tuple) else value
+
+
+def parse_weight(text: str) -> tuple[str, float]:
+    """Split NAME[=WEIGHT] into the name and the weight (default 1).
+
+    In a URL with a query, the last parameter keeps its `=`: `http://host/ENV?a=5` has no weight, `...?a=5=2` has 2.
+    """
+    name, equals, weight = text.rpartition("=")
+    if not equals or ("?" in text and re.split(r"[?&]", text)[-1].count("=") < 2):
+        return text, 1.0
     try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise BadValue(f'{name} is a JSON object such as {{"max_turns": 12}}, got {text!r}')
-    return found
+        number = float(weight)
+    except ValueError as err:
+        raise BadValue(f"--env takes NAME or NAME=WEIGHT with a number as weight, got {text!r}") from err
+    if not number > 0:
+        raise BadValue(f"the weight of an environment must be greater than 0, got {text!r}")
+    return name, number
 
 
-OFFLINE = ("sft", "dpo")  # learn from stored trajectories; environments serve evaluation only
-
-# What suits a small model that knows nothing, and one that was trained.
-_AUTO: Mapping[str, tuple[Any, Any]] = {
-    "episodes": (512, 256),
-    "group_size": (1, 8),
-    "concurrency": (512, 256),
-    "max_tokens": (16, 512),
-    "optimiser": ("muon", "adamw"),
-    "lr": (5e-3, 1e-6),
-    "max_grad_norm": (0.3, 1.0),
-    "minibatches": (8, 1),
-    "entropy": (0.003, 0.0),
-}
-_IN_GROUPS = ("grpo", "rloo")
-_CLONING: Mapping[str, Any] = {"optimiser": "adamw", "minibatches": 1, "entropy": 0.0}  # of sft, dpo and agentevol
-_CLONING_LR = (1e-3, 1e-5)
-
-
-def auto(name: str, algo: str, *, trained: bool) -> Any:
-    """The default of a setting that depends on what is trained."""
-    if algo in (*OFFLINE, "agentevol"):
-        if name == "lr":
-            return _CLONING_LR[trained]
-        if name in _CLONING:
-            return _CLONING[name]
-    if name == "group_size" and algo in _IN_GROUPS:
-        return 8
-    return _AUTO[name][trained]
-
-
-# Where an algorithm is best served by other defaults than RL.
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "sft": {"steps": 0, "epochs": 2},
-    "dpo": {"steps": 0, "epochs": 1},
-    # One try a task: of several alike one is kept, and that favours the lucky over the sure.
-    "agentevol": {"steps": 5, "epochs": 2, "episodes": 512, "group_size": 1, "eval_every": 1, "save_every": 1},
-}
-
-_CHOICES = {
-    "algo": ("reinforce", "rebn", "grpo", "rloo", "reinforce_pp", "ppo", "ppo_token", "agentevol", *OFFLINE),
-    "data_keep": ("success", "all"),
-    "evolve_from": ("start", "current"),
-    "evolve_weight": ("return", "equal", "task"),
-    "optimiser": ("adamw", "muon"),
-    "aggregate": ("token", "sequence", "constant"),
-    "normalise": ("std", "none"),
-    "kl_estimator": ("k1", "k2", "k3"),
-    "kl_in": ("loss", "reward"),
-    "warm_player": ("random", "expert"),
-    "dtype": ("float32", "bfloat16"),
-    "gradient_checkpointing": ("auto", "on", "off"),
-}
-
-
-def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
-    """A config from plain data; unknown keys are refused with the nearest name."""
-    known = {item.name for item in fields(TrainConfig)}
-    for name in values:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise BadValue(f"no setting {name!r}.{hint} `palestra train --help` lists all.")
-    given = {**_DEFAULTS.get(str(values.get("algo")), {}), **values}
-    for name in ("env", "data", "eval_env"):
-        several = given.get(name, ())
-        given[name] = (several,) if isinstance(several, str) else tuple(several)
-    for item in fields(TrainConfig):
-        if kind_of(item) is float and type(given.get(item.name)) is int:
-            given[item.name] = float(given[item.name])
-    if type(given.get("horizon")) is int:
-        given["horizon"] = str(given["horizon"])
-    return TrainConfig(**given)
-
-
-def read_recipe(path: str | Path) -> dict[str, Any]:
-    """The settings of a TOML recipe; tables only group them."""
-    path = Path(path)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as err:
-        raise BadValue(f"there is no recipe {path}") from err
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise BadValue(f"{path} is no TOML: {err}") from err
-    flat: dict[str, Any] = {}
-    for name, value in data.items():
-        for key, inner in value.items() if isinstance(value, dict) else [(name, value)]:
-            if key in flat:
-                raise BadValue(f"{path} sets {key} twice")
-            flat[key] = inner
-    return flat
-
-
-def kind_of(item: Field[Any]) -> type:
-    """int, float, str, bool, or tuple (of strings)."""
-    hint = get_type_hints(TrainConfig)[item.name]
-    kind = get_origin(hint) or hint
-    return kind if isinstance(kind, type) else get_args(hint)[0]
-
-
-def _check_type(item: Field[Any], value: Any) -> None:
-    kind = kind_of(item)
-    if type(value) is not kind:
-        raise BadValue(f"{item.name} is a {kind.__name__}, got {value!r}")
+def qualified_name(value: str | Callable[..., Any]) -> str:
+    """Return a name unchanged, and a class or function as module:name."""
+    if isinstance(value, str):
+        return value
+    return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', type(value).__qualname__)}"

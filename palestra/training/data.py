@@ -1,65 +1,65 @@
-"""Stored trajectories -> what sft and dpo learn from: trajectories to clone, or pairs to prefer. No torch here."""
+"""Load stored trajectories and order them into batches. Imports no torch."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from palestra.algorithms.dpo import Pair, make_pairs, task_of
+from palestra.algorithms.dpo import Pair, task_key
 from palestra.errors import BadValue
 from palestra.rollout.store import read
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
-from palestra.training.config import OFFLINE, TrainConfig
+from palestra.training.config import TrainConfig
 
 Example: TypeAlias = Trajectory | Pair
-_ENDINGS = (".jsonl", ".jsonl.gz")
+_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """What files of trajectories held."""
+class StoredTrajectories:
+    """The contents of trajectory files."""
 
-    trajectories: list[Trajectory]  # played to their end
-    failed: int = 0  # something other than the player broke
-    empty: int = 0  # no action was taken
+    trajectories: list[Trajectory]  # finished
+    failed: int = 0  # number of episodes that ended with an infrastructure failure
+    empty: int = 0  # number of episodes without a turn
 
     @property
-    def left_out(self) -> str:
-        """In words; empty where nothing was."""
+    def skipped(self) -> str:
+        """Description of what was left out; empty if nothing was."""
         counts = ((self.failed, "failed"), (self.empty, "without a turn"))
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
 def find(places: Iterable[str]) -> list[Path]:
-    """The trajectory files that `places` name: files, folders (runs included) and globs; each once, in order."""
-    found: dict[Path, None] = {}
+    """Return the trajectory files of files, folders, run folders and globs, each file once."""
+    paths: dict[Path, None] = {}
     for place in places:
         path = Path(place)
         if path.is_file():
             files = [path]
         elif path.is_dir():
-            inside = path / "trajectories" if (path / "run.json").exists() else path
-            files = _files(inside.rglob("*"))
+            folder = path / "trajectories" if (path / "run.json").exists() else path
+            files = _files(folder.rglob("*"))
         else:
             files = _files(f for name in glob(place, recursive=True) for f in _within(Path(name)))  # noqa: PTH207  # any glob
         if not files:
             raise BadValue(
-                f"--data {place}: there are no trajectories (*.jsonl, *.jsonl.gz). A run keeps them in its folder "
-                "`trajectories` unless it was told --no-store"
+                f"--data {place}: no trajectories found (*.jsonl, *.jsonl.gz). A run stores them in its folder "
+                "`trajectories` unless it was started with --no-store"
             )
-        found.update(dict.fromkeys(file.resolve() for file in files))
-    return list(found)
+        paths.update(dict.fromkeys(file.resolve() for file in files))
+    return list(paths)
 
 
-def load(places: Iterable[str]) -> Stored:
-    """All trajectories of `places`, less those that failed or hold no turn, which are counted."""
-    sound: list[Trajectory] = []
+def load(places: Iterable[str]) -> StoredTrajectories:
+    """Read all trajectories; count those that failed or have no turn."""
+    finished: list[Trajectory] = []
     failed = empty = 0
     for path in find(places):
         for trajectory in read(path):
@@ -68,85 +68,51 @@ def load(places: Iterable[str]) -> Stored:
             elif not trajectory.turns:
                 empty += 1
             else:
-                sound.append(trajectory)
-    return Stored(trajectories=sound, failed=failed, empty=empty)
+                finished.append(trajectory)
+    return StoredTrajectories(trajectories=finished, failed=failed, empty=empty)
 
 
-def to_clone(stored: Stored, *, keep: str) -> list[Trajectory]:
-    """Those that sft learns from."""
-    chosen = [t for t in stored.trajectories if keep == "all" or t.success]
-    if not chosen:
-        raise BadValue(
-            f"nothing to clone: of {len(stored.trajectories)} stored trajectories none is a success"
-            f"{_besides(stored)}. --data-keep all clones them all; or let a better player play"
-        )
-    return chosen
-
-
-def to_compare(stored: Stored, *, margin: float, per_task: int) -> list[Pair]:
-    """Pairs for dpo."""
-    pairs = make_pairs(stored.trajectories, margin=margin, per_task=per_task or None, usable=lambda t: bool(t.turns))
-    if not pairs:
-        tasks = len({task_of(t) for t in stored.trajectories})
-        raise BadValue(
-            f"no pairs: {len(stored.trajectories)} trajectories of {tasks} tasks, and no two of one task whose returns "
-            f"differ by {margin:g}{_besides(stored)}. dpo needs several episodes of a seed with different returns: "
-            "play with --group-size 2 or more, let two players play the same seeds, or lower --dpo-margin"
-        )
-    return pairs
-
-
-def examples_of(config: TrainConfig, stored: Stored) -> list[Example]:
-    """What the config's algorithm learns from, an entry each."""
-    if config.algo == "dpo":
-        return list(to_compare(stored, margin=config.dpo_margin, per_task=config.dpo_pairs))
-    return list(to_clone(stored, keep=config.data_keep))
-
-
-def planned(config: TrainConfig, count: int) -> TrainConfig:
-    """The config with its number of steps, where that follows from the data (of `count` examples)."""
-    if config.algo not in OFFLINE or config.steps:
+def with_planned_steps(config: TrainConfig, count: int) -> TrainConfig:
+    """Return the config with its number of steps, if that follows from the number of examples."""
+    if config.algorithm.needs_env or config.run.steps:
         return config
-    return replace(config, steps=config.epochs * updates_a_pass(count, config.batch))
+    return config.with_steps(config.optimizer.epochs * updates_per_pass(count, config.algorithm.config.batch))
 
 
-def updates_a_pass(count: int, batch: int) -> int:
+def updates_per_pass(count: int, batch: int) -> int:
+    """Return the number of updates in one pass over `count` examples."""
     return -(-count // batch)
 
 
 def batch_at(step: int, *, count: int, batch: int, seed: int) -> list[int]:
-    """Which of `count` examples update `step` learns from: each once a pass, every pass in an order of its own."""
-    passes, place = divmod(step, updates_a_pass(count, batch))
+    """Return the indices of the examples of update `step`: each example once per pass, shuffled in every pass."""
+    passes, place = divmod(step, updates_per_pass(count, batch))
     order = list(range(count))
     Random(child_seed(seed, "data", passes)).shuffle(order)
     return order[place * batch : (place + 1) * batch]
 
 
 def digest(examples: Sequence[Example]) -> str:
-    """Changes when the examples do."""
-    found = hashlib.sha256()
+    """Return a hash of the examples."""
+    hasher = hashlib.sha256()
     for example in examples:
         for t in (example.chosen, example.rejected) if isinstance(example, Pair) else (example,):
-            words = [turn.action.text for turn in t.turns]
-            found.update(repr((task_of(t), t.group, t.member, t.total_reward, words)).encode())
-    return found.hexdigest()
+            actions = [turn.action.text for turn in t.turns]
+            hasher.update(repr((task_key(t), t.group, t.member, t.total_reward, actions)).encode())
+    return hasher.hexdigest()
 
 
-def check_same(began_with: str | None, examples: Sequence[Example], config: TrainConfig) -> None:
-    """Which examples a step learns from follows from what they are, so a run cannot go on with others."""
-    if began_with not in (None, digest(examples)):
+def check_unchanged(saved_digest: str | None, examples: Sequence[Example], config: TrainConfig) -> None:
+    """Raise BadValue if a run would be resumed with other examples than it was started with."""
+    if saved_digest not in (None, digest(examples)):
         raise BadValue(
-            f"the trajectories in {', '.join(config.data)} are not those the run in {config.folder} began with. "
-            "Choose another --out, or start over with --no-resume"
+            f"the trajectories in {', '.join(config.algorithm.config.data)} have changed since the run in "
+            f"{config.folder} started. Choose another --out, or start over with --overwrite"
         )
 
 
-def _besides(stored: Stored) -> str:
-    return f" ({stored.left_out} besides)" if stored.left_out else ""
-
-
 def _files(paths: Iterable[Path]) -> list[Path]:
-    return sorted(path for path in paths if path.is_file() and path.name.endswith(_ENDINGS))
+    return sorted(path for path in paths if path.is_file() and path.name.endswith(_SUFFIXES))
 
 
 def _within(path: Path) -> Iterable[Path]:

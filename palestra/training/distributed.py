@@ -1,7 +1,7 @@
-"""One process or several under torchrun: who one is, what the others say, and the learner's weights cut up among them.
+"""Training in one process or in several under torchrun: communication, and weights sharded with FSDP2.
 
-Numbers are gathered (rewards, values, counts), never tokens: every process knows the credit of every episode and the
-denominators of the whole batch, and computes the gradient of its own share.
+Only numbers are gathered (rewards, values, counts), never tokens: every process knows the advantages of every episode
+and the denominators of the whole batch, and computes the gradient of its own samples.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import fsum
 from typing import Any, TypeVar
@@ -19,114 +19,157 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from palestra.errors import BadValue
+from palestra.rollout import RolloutResult
+from palestra.rollout.metrics import compute_metrics
+from palestra.rollout.types import Trajectory, Turn
+from palestra.types import Action, Call
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """All processes of a run, seen from one of them. The default is a run with one process, where nothing is sent."""
+class DistributedContext:
+    """Rank and size of the process group, with its collective operations. The default is a single process."""
 
     rank: int = 0
     size: int = 1
 
     @property
-    def first(self) -> bool:
-        """Is this the process that writes files and speaks?"""
+    def is_main(self) -> bool:
+        """Whether this is the process that writes files and logs."""
         return self.rank == 0
 
-    def gather(self, mine: T) -> list[T]:
-        """What every process has, by rank."""
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all processes, ordered by rank."""
         if self.size == 1:
-            return [mine]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, mine)
-        return found
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
-    def total(self, mine: Sequence[float]) -> list[float]:
-        """The sums over all processes."""
-        return [fsum(column) for column in zip(*self.gather(list(mine)), strict=True)]
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Return the elementwise sums over all processes."""
+        return [fsum(column) for column in zip(*self.gather(list(values)), strict=True)]
 
-    def most(self, mine: int) -> int:
-        """The largest over all processes."""
-        return max(self.gather(mine))
+    def max(self, value: int) -> int:
+        """Return the maximum over all processes."""
+        return max(self.gather(value))
 
-    def share(self, everything: Sequence[T]) -> list[T]:
-        """This process's part; the parts in order are everything."""
-        count = len(everything)
-        return list(everything[count * self.rank // self.size : count * (self.rank + 1) // self.size])
+    def shard(self, items: Sequence[T]) -> list[T]:
+        """Return this process's contiguous part of `items`."""
+        count = len(items)
+        return list(items[count * self.rank // self.size : count * (self.rank + 1) // self.size])
 
-    def once(self, act: Callable[[], T]) -> T:
-        """Have the first process do it; all get the outcome, or its exception."""
+    def on_main(self, function: Callable[[], T]) -> T:
+        """Call `function` in the main process; return its result, or raise its exception, in every process."""
         outcome: list[Any] = [None, None]
-        if self.first:
+        if self.is_main:
             try:
-                outcome[0] = act()
+                outcome[0] = function()
             except Exception as err:  # noqa: BLE001  # raised below, in every process
                 outcome[1] = err
         if self.size > 1:
             dist.broadcast_object_list(outcome, src=0)
         if outcome[1] is not None:
             raise outcome[1]
-        found: T = outcome[0]
-        return found
+        result: T = outcome[0]
+        return result
 
 
-def connect(*, patience: float = 3600.0) -> World:
-    """The processes torchrun started, or this one alone; `patience`: seconds to wait for others who still play."""
+def connect(*, timeout: float = 3600.0) -> DistributedContext:
+    """Join the processes started by torchrun, or return a single-process context.
+
+    `timeout` is the number of seconds to wait for a process that is still sampling.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        return World()
+        return DistributedContext()
     if not dist.is_available():
-        raise BadValue("this build of torch cannot run in several processes; start without torchrun")
+        raise BadValue("this build of torch has no torch.distributed; start without torchrun")
     rank = int(os.environ["RANK"])
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
         backend = "cpu:gloo,cuda:nccl"
     if not dist.is_initialized():
-        dist.init_process_group(backend, timeout=timedelta(seconds=patience))
-        # Once and for all: processes that part and meet again find each other's old addresses in torchrun's store.
-        atexit.register(_part)
-    return World(rank=rank, size=size)
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        # Destroyed only at exit: a second process group would find stale addresses in torchrun's store.
+        atexit.register(_disconnect)
+    return DistributedContext(rank=rank, size=size)
 
 
-def _part() -> None:
+def _disconnect() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def shard(policy: nn.Module, layers: Sequence[nn.Module], device: torch.device, world: World) -> None:
-    """Cut `policy`'s weights up among all processes (FSDP2); a layer is whole only while it computes.
+def shard(
+    policy: nn.Module, layers: Sequence[nn.Module], device: torch.device, distributed: DistributedContext
+) -> None:
+    """Shard the weights of `policy` over all processes (FSDP2); a layer is gathered only while it computes.
 
-    What is outside of the layers (embeddings, the last norm, the critic) is one more unit, whole for a whole pass.
+    Everything outside of the layers (embeddings, final norm, critic) is one more unit, gathered for a whole pass.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(device.type, (world.size,))
+    mesh = init_device_mesh(device.type, (distributed.size,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(policy, mesh=mesh, reshard_after_forward=False)
 
 
-def is_cut(tensor: Tensor) -> bool:
-    """Is it only this process's part of a tensor?"""
+def is_sharded(tensor: Tensor) -> bool:
+    """Return whether this process holds only a part of the tensor."""
     return hasattr(tensor, "full_tensor")
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """The whole of a tensor that may be cut up; then every process must ask for it."""
-    return tensor.full_tensor() if is_cut(tensor) else tensor  # type: ignore[attr-defined]
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return the whole of a tensor that may be sharded; every process must call it."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def cut_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, the same in every process, cut up as `like` is; nothing is sent."""
-    if not is_cut(like):
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """Shard a tensor that is the same in every process in the way `like` is sharded; without communication."""
+    if not is_sharded(like):
         return tensor
     from torch.distributed.tensor import DTensor, Replicate
 
     mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
-    same: Any = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
-    found: Tensor = same.redistribute(mesh, placements)
-    return found
+    replicated: Any = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    sharded: Tensor = replicated.redistribute(mesh, placements)
+    return sharded
+
+
+def gather_result(result: RolloutResult, distributed: DistributedContext) -> RolloutResult:
+    """Return the rollouts of all processes for metrics. Their trajectories carry no texts and no token ids."""
+    if distributed.size == 1:
+        return result
+    own = (
+        [without_tokens(t) for t in result.trajectories],
+        [without_tokens(t) for t in result.failures],
+        result.metrics["seconds"],
+    )
+    shards = distributed.gather(own)
+    gathered = RolloutResult(
+        trajectories=[t for shard in shards for t in shard[0]],
+        failures=[t for shard in shards for t in shard[1]],
+    )
+    gathered.metrics = compute_metrics(gathered.trajectories, gathered.failures, max(shard[2] for shard in shards))
+    return gathered
+
+
+def without_tokens(trajectory: Trajectory) -> Trajectory:
+    """Return the trajectory with the same rewards and token counts but without texts and token ids."""
+    return replace(
+        trajectory, turns=tuple(_turn(turn) for turn in trajectory.turns), final_observation="", final_prompt=()
+    )
+
+
+def _turn(turn: Turn) -> Turn:
+    info = {key: turn.info[key] for key in ("success", "ending", "invalid") if key in turn.info}
+    return replace(turn, observation="", action=Action(text="", calls=tuple(map(_call, turn.action.calls))), info=info)
+
+
+def _call(call: Call) -> Call:
+    return replace(call, prompt_ids=[], ids=[0] * len(call.ids), logprobs=[], prompt=None)

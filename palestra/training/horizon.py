@@ -1,7 +1,7 @@
-"""ScalingInter: how many turns an episode may take, as a pure function of the step.
+"""ScalingInter: the maximum number of turns per episode as a function of the training step.
 
-A schedule reads `20` (fixed), `5,10,15@100` (stages of 100 steps each, the last one stays) or `none`. Because nothing
-but the step decides, a resumed run has the schedule of an uninterrupted one.
+A schedule is written as `20` (constant), `5,10,15@100` (stages of 100 steps; the last one stays) or `none`. It depends
+on the step alone, so a resumed run has the schedule of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from palestra.errors import BadValue
 
 @dataclass(frozen=True, slots=True)
 class HorizonSchedule:
-    stages: tuple[int, ...] = ()  # empty: the task's own budget alone
+    """Stages of the horizon; no stages means no limit except the task's own."""
+
+    stages: tuple[int, ...] = ()
     steps_per_stage: int = 1
 
     def __post_init__(self) -> None:
         if any(turns < 1 for turns in self.stages) or self.steps_per_stage < 1:
-            raise BadValue(f"a horizon has turns and steps from 1 up, got {self}")
+            raise BadValue(f"the turns and steps of a horizon must be at least 1, got {self}")
 
     @classmethod
     def parse(cls, text: str | int | None) -> HorizonSchedule:
@@ -31,13 +33,13 @@ class HorizonSchedule:
         except ValueError as err:
             if isinstance(err, BadValue):
                 raise
-            raise BadValue(f"a horizon reads 20, or 5,10,15@100, or none; got {text!r}") from err
+            raise BadValue(f"horizon must be a number (20), stages (5,10,15@100) or none; got {text!r}") from err
         if len(stages) > 1 and not at:
-            raise BadValue(f"stages need the number of steps each lasts: {text}@100")
+            raise BadValue(f"a horizon with stages needs the number of steps per stage: {text}@100")
         return schedule
 
     def at(self, step: int) -> int | None:
-        """Most turns of an episode in `step` (0-based); None: no limit beside the task's."""
+        """Return the maximum number of turns at `step` (0-based), or None for no limit."""
         if not self.stages:
             return None
         return self.stages[min(step // self.steps_per_stage, len(self.stages) - 1)]

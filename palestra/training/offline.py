@@ -1,6 +1,6 @@
-"""Train on stored trajectories, nothing is sampled: sft clones what was played, dpo prefers the better of two.
+"""Training on stored trajectories: SFT clones them, DPO prefers the better one of a pair. Nothing is sampled.
 
-A step is one update on `batch` examples. Runs are kept as those of RL are; environments serve evaluation alone.
+A step is one update on `batch` examples. Environments are used for evaluation only.
 """
 
 from __future__ import annotations
@@ -8,107 +8,99 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from palestra.algorithms.dpo import Pair
-from palestra.algorithms.sft import turn_weights
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 from palestra.training import data
 from palestra.training.config import TrainConfig
 from palestra.training.learner import learning_rate
-from palestra.training.supervised import as_written, clone, prefer
-from palestra.training.trainer import Run, Training
+from palestra.training.run import TrainingRun
+from palestra.training.step import cloning_step, preference_step, score_at_temperature_one
+from palestra.training.trainer import Trainer
 from palestra.training.transcripts import Transcriber
 
 E = TypeVar("E", Trajectory, Pair)
 
 
-class Offline(Training, Generic[E]):
-    """Goes through stored examples, several times where asked, in an order that follows from the seed."""
+class OfflineTrainer(Trainer, Generic[E]):
+    """Passes over stored examples in an order that depends on the seed."""
 
-    shared = True
+    distributed_support = True
+    unit: ClassVar[str] = "trajectories"  # name of the examples in log lines
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
-        self.stored = data.load(config.data)  # before anything heavy: data that will not do is told at once
-        self.examples: list[E] = self.choose(config)
-        self._began_with: str | None = None
-        super().__init__(data.planned(config, len(self.examples)), **options)
+        # First, so that unusable data is reported before anything heavy is loaded.
+        self.stored = data.load(config.algorithm.config.data)
+        self.examples: list[E] = config.algorithm.select(self.stored.trajectories)  # type: ignore[attr-defined]
+        self._saved_digest: str | None = None
+        super().__init__(data.with_planned_steps(config, len(self.examples)), **options)
 
     @abstractmethod
-    def choose(self, config: TrainConfig) -> list[E]:
-        """What to learn from, of what is stored."""
-
-    @abstractmethod
-    async def ready(self) -> list[E]:
-        """The examples with token ids."""
+    async def tokenize(self) -> list[E]:
+        """Return the examples with token ids of the model."""
 
     @abstractmethod
     def update(self, examples: Sequence[E], lr: float) -> dict[str, float]:
-        """Learn from these."""
+        """Update the weights once and return metrics."""
 
-    async def run(self) -> Run:
-        as_written(self.learner)
-        found = f"{len(self.examples)} {'pairs' if self.config.algo == 'dpo' else 'trajectories'} to learn from"
-        self.say(found + (f"; left out: {self.stored.left_out}" if self.stored.left_out else ""))
-        self.examples = await self.ready()
+    async def run(self) -> TrainingRun:
+        score_at_temperature_one(self.learner)
+        skipped = f"; skipped: {self.stored.skipped}" if self.stored.skipped else ""
+        self.log(f"{len(self.examples)} {self.unit} to learn from{skipped}")
+        self.examples = await self.tokenize()
         if not self.examples:
-            raise BadValue("no stored trajectory fits in the model's window; train a model with a longer one")
-        data.check_same(self._began_with, self.examples, self.config)
+            raise BadValue("no stored trajectory fits into the model's context window; train a model with a longer one")
+        data.check_unchanged(self._saved_digest, self.examples, self.config)
         return await super().run()
 
     async def prepare(self) -> None:
-        """Nothing: all that the model is to be shown is in the data."""
+        """Do nothing: training starts from the model as it is."""
 
     async def iteration(self, step: int) -> dict[str, Any]:
         config = self.config
-        began = perf_counter()
-        chosen = data.batch_at(step, count=len(self.examples), batch=config.batch, seed=config.seed)
+        batch = config.algorithm.config.batch
+        started = perf_counter()
+        indices = data.batch_at(step, count=len(self.examples), batch=batch, seed=config.run.seed)
         lr = learning_rate(config, step)
         async with self.engine.paused():
-            learned = self.update([self.examples[i] for i in chosen], lr)
-            await self.engine.publish(None, self.engine.version + 1)
+            learned = self.update([self.examples[i] for i in indices], lr)
+            await self.publish()
         return {
-            "epoch": (step + 1) / data.updates_a_pass(len(self.examples), config.batch),
-            "examples": len(chosen),
+            "epoch": (step + 1) / data.updates_per_pass(len(self.examples), batch),
+            "examples": len(indices),
             "lr": lr,
             **learned,
-            "seconds_learning": perf_counter() - began,
+            "seconds_learning": perf_counter() - started,
         }
 
     def state(self) -> dict[str, Any]:
         return {"data": data.digest(self.examples)}
 
-    def resumed(self, state: Mapping[str, Any]) -> None:
-        self._began_with = state["data"]
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._saved_digest = state["data"]
 
 
-class SFT(Offline[Trajectory]):
-    """Clones trajectories: what the player wrote is learned, what it was told is not (unless asked for)."""
+class CloningTrainer(OfflineTrainer[Trajectory]):
+    """Clones the actions of trajectories, and their observations if the config says so."""
 
-    def choose(self, config: TrainConfig) -> list[Trajectory]:
-        return data.to_clone(self.stored, keep=config.data_keep)
-
-    async def ready(self) -> list[Trajectory]:
-        return [t for t in await with_ids(self, self.examples) if t is not None]
+    async def tokenize(self) -> list[Trajectory]:
+        return [t for t in await tokenize(self, self.examples) if t is not None]
 
     def update(self, examples: Sequence[Trajectory], lr: float) -> dict[str, float]:
-        weights = turn_weights(examples, [1.0] * len(examples), skip_invalid=self.config.skip_invalid)
-        return clone(self.learner, examples, weights, lr, observations=self.config.data_observations)
+        algorithm = self.config.algorithm
+        weights = algorithm.turn_weights(examples)  # type: ignore[attr-defined]
+        return cloning_step(self.learner, examples, weights, lr, observations=algorithm.config.observations)
 
 
-class DPO(Offline[Pair]):
-    """Prefers the better of two ways to play a task; the reference is the model the run starts from."""
+class PreferenceTrainer(OfflineTrainer[Pair]):
+    """Prefers the better of two trajectories; the reference is the model at the start of the run."""
 
-    @property
-    def needs_reference(self) -> bool:
-        return True
+    unit = "pairs"
 
-    def choose(self, config: TrainConfig) -> list[Pair]:
-        return data.to_compare(self.stored, margin=config.dpo_margin, per_task=config.dpo_pairs)
-
-    async def ready(self) -> list[Pair]:
-        both = await with_ids(self, [t for pair in self.examples for t in (pair.chosen, pair.rejected)])
+    async def tokenize(self) -> list[Pair]:
+        both = await tokenize(self, [t for pair in self.examples for t in (pair.chosen, pair.rejected)])
         return [
             Pair(chosen=chosen, rejected=rejected, margin=pair.margin)
             for pair, chosen, rejected in zip(self.examples, both[0::2], both[1::2], strict=True)
@@ -116,22 +108,20 @@ class DPO(Offline[Pair]):
         ]
 
     def update(self, examples: Sequence[Pair], lr: float) -> dict[str, float]:
-        config = self.config
-        return prefer(self.learner, examples, lr, beta=config.dpo_beta, smoothing=config.dpo_smoothing)
+        return preference_step(self.learner, examples, lr, self.config.algorithm.loss)  # type: ignore[attr-defined]
 
 
-async def with_ids(training: Training, trajectories: Sequence[Trajectory]) -> list[Trajectory | None]:
-    """The trajectories in the model's own tokens, None where one is too long for it; says what was done."""
-    policy = training.learner.policy
+async def tokenize(trainer: Trainer, trajectories: Sequence[Trajectory]) -> list[Trajectory | None]:
+    """Return the trajectories in the model's tokens, None for those that are too long; log what was done."""
+    policy = trainer.learner.policy
     window = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
-    readied = await Transcriber(policy.tokenizer, system=training.config.system or None, window=window).ready(
-        trajectories
-    )
-    if readied.rendered:
-        training.say(
-            f"{readied.rendered} of {len(trajectories)} trajectories hold no tokens of this model's; "
-            "their words were rendered through its chat template"
+    transcriber = Transcriber(policy.tokenizer, system=trainer.config.sampling.system or None, window=window)
+    tokenized = await transcriber.tokenize(trajectories)
+    if tokenized.rendered:
+        trainer.log(
+            f"{tokenized.rendered} of {len(trajectories)} trajectories have no tokens of this model; "
+            "their texts were rendered through its chat template"
         )
-    if readied.too_long:
-        training.say(f"{readied.too_long} trajectories are longer than the model's window of {window}: left out")
-    return readied.trajectories
+    if tokenized.too_long:
+        trainer.log(f"left out {tokenized.too_long} trajectories longer than the context window of {window} tokens")
+    return tokenized.trajectories

@@ -1,8 +1,8 @@
-"""A model to be trained: loading it, and what the losses need of it - log-probabilities, entropy, values.
+"""The model to train: loading it, and what losses need from it (log-probs, entropy, critic values).
 
-The weights that are trained and those that are sampled from are the same, in one process. They are two sets where the
-former are cut up among processes, have LoRA beside them, or may change while the latter are in use: then `sampler` is a
-plain whole model, and `publish` brings it up to date.
+In one process the engine samples from the weights that are trained. There are two sets of weights if the trained ones
+are sharded, have LoRA adapters, or change while the engine samples (asynchronous training): `sampler` is then a plain
+full model, and `update_sampler` copies the trained weights into it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from palestra.engines.local.transformers_runner import TransformersRunner
 from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
 from palestra.training import adapters, distributed, memory
-from palestra.training.batch import Micro
+from palestra.training.batch import MicroBatch
 from palestra.training.config import TrainConfig
-from palestra.training.prefix import Prefix, Recorder, visible
+from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
 
-CHUNK = 1 << 25  # numbers of one block of logits; more are computed block by block, and again in the backward pass
-ADAPTER = "adapter"  # folder of a saved model with the LoRA it was merged from
-CRITICS = ("ppo", "ppo_token")
+LOGITS_BLOCK = (
+    1 << 25
+)  # logits computed at a time; more are computed block by block and recomputed in the backward pass
+ADAPTER = "adapter"  # folder of a saved model that holds its LoRA adapter
 
 
 class Scores(NamedTuple):
-    """All [B, T], zero where nothing was asked."""
+    """Scores of a batch-batch, [B, T] each and 0 outside of the masks."""
 
     logprobs: Tensor
     entropy: Tensor | None
-    values: Tensor | None  # what the critic says of everything before a token
+    values: Tensor | None  # critic value of the tokens before a token
 
 
 class Policy(nn.Module):
-    """A causal language model, and where asked a critic on its hidden states."""
+    """A causal language model with an optional critic on its hidden states."""
 
     def __init__(
         self,
@@ -58,12 +59,12 @@ class Policy(nn.Module):
         self.tokenizer = tokenizer
         self.temperature = temperature if temperature > 0 else 1.0
         self.recompute = recompute
-        self._sampler = [sampler]  # in a list, for it is no part of this module
+        self._sampler = [sampler]  # in a list, so that it is not a submodule
         width = model.config.get_text_config().hidden_size
         self.critic = _critic(width).to(model.device) if critic else None
         if recompute != "off":
-            memory.make_recomputable(model)
-        # Why rows cannot share keys and values or stand in one line; None: they can.
+            memory.enable_recompute(model)
+        # Reason why samples cannot share a prefix or be packed with this model; None if they can.
         self.separate: str | None = TransformersRunner.unsupported_reason(model)
 
     @property
@@ -76,63 +77,67 @@ class Policy(nn.Module):
 
     @property
     def sampler(self) -> Any:
-        """The model to sample from: whole, plain, in transformers' form."""
+        """The model the engine samples from: a full transformers model without adapters."""
         return self.model if self._sampler[0] is None else self._sampler[0]
 
-    def split(self) -> None:
-        """From now on what is sampled from changes only with `publish`: it may be in use while the learner learns."""
+    def separate_sampler(self) -> None:
+        """Give the engine its own copy of the weights, which changes only in `update_sampler`."""
         if self._sampler[0] is None:
             self._sampler[0] = copy.deepcopy(self.model).requires_grad_(False)
 
     @torch.no_grad()
-    def publish(self) -> None:
-        """Sample with the weights as they are now; no step of an engine may run, and every process must call."""
-        twin = self._sampler[0]
-        if twin is None:
+    def update_sampler(self) -> None:
+        """Copy the trained weights to the sampler, if it has its own; every process must call it, engine paused."""
+        sampler = self._sampler[0]
+        if sampler is None:
             return
-        known = dict(twin.named_parameters())
-        for name, tensor in adapters.merged(self.model):
-            known[name].copy_(tensor)
+        parameters = dict(sampler.named_parameters())
+        for name, tensor in adapters.merged_weights(self.model):
+            parameters[name].copy_(tensor)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the full weights by name, adapters merged; every process must call it."""
+        return dict(adapters.merged_weights(self.model))
 
     def score(
-        self, micro: Micro, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
+        self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:
-        """One forward pass; the output layer sees only the places that count. `values` [B, T]: where to ask the critic.
+        """Run one forward pass; the output layer computes only tokens in the mask, the critic those in `values` [B, T].
 
-        Every process must call as often, where there are several.
+        With several processes, each must call it the same number of times.
         """
-        found: Scores = self(micro, entropy=entropy, entropy_gradient=entropy_gradient, values=values)
-        return found
+        scores: Scores = self(batch, entropy=entropy, entropy_gradient=entropy_gradient, values=values)
+        return scores
 
     def forward(
-        self, micro: Micro, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
+        self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:
-        """As `score`; through the module's own call, so that its weights are whole meanwhile."""
-        with memory.recomputing(self._recomputes(micro)):
-            hidden = self._hidden(micro)
-        row, column = micro.mask.nonzero(as_tuple=True)
-        # A token is predicted from what stands before it.
-        chosen, spread = self._predicted(
-            hidden[row, column - 1], micro.ids[row, column], entropy=entropy, entropy_gradient=entropy_gradient
+        """Implement `score`; called through the module, so that FSDP gathers the weights."""
+        with memory.recompute(self._recomputes(batch)):
+            hidden = self._hidden(batch)
+        row, column = batch.mask.nonzero(as_tuple=True)
+        # A token is predicted from the hidden state before it.
+        logprobs, entropies = self._logprobs(
+            hidden[row, column - 1], batch.ids[row, column], entropy=entropy, entropy_gradient=entropy_gradient
         )
-        empty = torch.zeros(micro.ids.shape, device=hidden.device)
-        judged = None
+        empty = torch.zeros(batch.ids.shape, device=hidden.device)
+        critic_values = None
         if values is not None:
             if self.critic is None:
-                raise ValueError("this policy has no critic")
+                raise ValueError("values were requested from a policy without a critic")
             r, c = values.nonzero(as_tuple=True)
-            # The critic reads the policy's features and leaves them alone.
-            judged = empty.index_put((r, c), self.critic(hidden[r, c - 1].detach().float())[:, 0])
+            # The critic does not send gradients into the policy.
+            critic_values = empty.index_put((r, c), self.critic(hidden[r, c - 1].detach().float())[:, 0])
         return Scores(
-            empty.index_put((row, column), chosen),
-            None if spread is None else empty.index_put((row, column), spread),
-            judged,
+            empty.index_put((row, column), logprobs),
+            None if entropies is None else empty.index_put((row, column), entropies),
+            critic_values,
         )
 
-    def _predicted(
+    def _logprobs(
         self, hidden: Tensor, ids: Tensor, *, entropy: bool, entropy_gradient: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """[N, width] and the tokens that followed, [N] -> their log-probabilities and the entropies, [N]."""
+        """Return the log-probs [N] of the tokens that followed the hidden states [N, width], and the entropies [N]."""
         config = self.model.config.get_text_config()
         cap = getattr(config, "final_logit_softcapping", None)
         head = self.model.get_output_embeddings()
@@ -143,14 +148,14 @@ class Policy(nn.Module):
                 logits = torch.tanh(logits / cap) * cap
             if self.temperature != 1.0:
                 logits = logits / self.temperature
-            every = logits.log_softmax(-1)
-            chosen = every.gather(-1, ids[:, None])[:, 0]
+            logprobs = logits.log_softmax(-1)
+            chosen = logprobs.gather(-1, ids[:, None])[:, 0]
             if not entropy:
                 return chosen, None
-            every = every if entropy_gradient else every.detach()
-            return chosen, -(every.exp() * every).sum(-1)
+            logprobs = logprobs if entropy_gradient else logprobs.detach()
+            return chosen, -(logprobs.exp() * logprobs).sum(-1)
 
-        size = max(1, CHUNK // config.vocab_size)
+        size = max(1, LOGITS_BLOCK // config.vocab_size)
         if len(ids) <= size:
             return block(hidden, ids)
         parts = [
@@ -160,62 +165,61 @@ class Policy(nn.Module):
         chosen = torch.cat([part[0] for part in parts])
         return chosen, torch.cat([part[1] for part in parts]) if entropy else None
 
-    def _hidden(self, micro: Micro) -> Tensor:
+    def _hidden(self, batch: MicroBatch) -> Tensor:
         """[B, T, width]"""
         body = getattr(self.model, self.model.base_model_prefix)
-        if not (micro.shared or micro.packed):
-            attention = micro.attention.long()
-            plain: Tensor = body(input_ids=micro.ids, attention_mask=attention, use_cache=False).last_hidden_state
+        if not (batch.shared or batch.packed):
+            attention = batch.attention.long()
+            plain: Tensor = body(input_ids=batch.ids, attention_mask=attention, use_cache=False).last_hidden_state
             return plain
         if self.separate is not None:
-            raise BadValue(f"the rows of {type(self.model).__name__} must stand apart: {self.separate}")
+            raise BadValue(f"{type(self.model).__name__} cannot pack samples or share prefixes: {self.separate}")
         cache = None
-        if micro.shared:
-            recorder = Recorder()
-            with memory.recomputing(False):  # it is short, and its keys are kept anyway
-                body(input_ids=micro.prefix, past_key_values=recorder, use_cache=True)
-            cache = Prefix(recorder, micro.shared)
+        if batch.shared:
+            recorder = PrefixRecorder()
+            with memory.recompute(False):  # the prefix is short, and its keys and values are stored in any case
+                body(input_ids=batch.prefix, past_key_values=recorder, use_cache=True)
+            cache = PrefixCache(recorder, batch.shared)
         windows = loading.layer_windows(self.model) or {}
-        masks = {kind: self._mask(visible(micro, window)) for kind, window in windows.items()}
+        masks = {kind: self._mask(attention_mask(batch, window)) for kind, window in windows.items()}
         hidden: Tensor = body(
-            input_ids=micro.ids,
+            input_ids=batch.ids,
             attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
-            position_ids=micro.positions,
+            position_ids=batch.positions,
             past_key_values=cache,
             use_cache=cache is not None,
         ).last_hidden_state
         return hidden
 
-    def _mask(self, shown: Tensor) -> Tensor:
-        """As the model's attention takes it: true where seen, or a number to be added to the scores."""
+    def _mask(self, mask: Tensor) -> Tensor:
+        """Return the mask in the form of the model's attention: bool, or a number added to the attention scores."""
         if self.model.config.get_text_config(decoder=True)._attn_implementation == "sdpa":
-            return shown
+            return mask
         low = torch.finfo(self.model.dtype).min
-        return torch.zeros(shown.shape, dtype=self.model.dtype, device=shown.device).masked_fill_(~shown, low)
+        return torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device).masked_fill_(~mask, low)
 
-    def _recomputes(self, micro: Micro) -> bool:
+    def _recomputes(self, batch: MicroBatch) -> bool:
         if self.recompute == "auto":
-            return memory.is_too_much(self.model, micro.ids.numel())
+            return memory.should_recompute(self.model, batch.ids.numel())
         return self.recompute == "on"
 
     def frozen(self) -> Policy:
-        """A copy as it is now, for a reference."""
-        if distributed.is_cut(next(self.model.parameters())):
-            self.publish()
+        """Return a frozen copy, for a reference model."""
+        if distributed.is_sharded(next(self.model.parameters())):
+            self.update_sampler()
             model = self.sampler
         else:
             model = self.model
-        twin = Policy(copy.deepcopy(model), self.tokenizer, temperature=self.temperature, recompute="off")
-        return twin.eval().requires_grad_(False)
+        reference = Policy(copy.deepcopy(model), self.tokenizer, temperature=self.temperature, recompute="off")
+        return reference.eval().requires_grad_(False)
 
     def writer(self) -> Callable[[Path], None]:
-        """What writes the model into a folder, as every command takes it: whole, with its tokenizer; LoRA is merged,
-        and kept apart beside it.
+        """Return a function that writes the full model with its tokenizer into a folder; LoRA is merged and also saved.
 
-        Every process must call, for the weights are put together now; one of them then writes.
+        Every process must call this method, as it gathers the weights; one process calls the function.
         """
-        self.publish()
-        lora = adapters.state_of(self.model) if self.has_lora else None
+        self.update_sampler()
+        lora = adapters.adapter_state(self.model) if self.has_lora else None
 
         def write(folder: Path) -> None:
             if lora is not None:
@@ -229,16 +233,16 @@ class Policy(nn.Module):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars of transformers."""
+    """Disable the progress bars of transformers."""
     from transformers.utils import logging as verbosity
 
     logging: Any = verbosity
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()
 
 
@@ -252,52 +256,60 @@ def _critic(width: int) -> nn.Module:
     return head
 
 
-def load_policy(config: TrainConfig, model: str | None = None, world: distributed.World | None = None) -> Policy:
-    """The model a config names (or the checkpoint `model`), on its device, in its type, cut up where asked."""
+def load_policy(
+    config: TrainConfig, model: str | None = None, context: distributed.DistributedContext | None = None
+) -> Policy:
+    """Load the model of a config, or the checkpoint `model`; shard it if there are several processes."""
     adapter = None if model is None else Path(model) / ADAPTER
-    if not config.lora_rank or adapter is None or not adapter.exists():
+    if not config.model.lora_rank or adapter is None or not adapter.exists():
         adapter = None
-    loaded, tokenizer = _loaded(config, model if adapter is None and model is not None else config.model)
-    several = world is not None and world.size > 1
-    twin = None
-    if config.lora_rank or several:
-        twin = copy.deepcopy(loaded).requires_grad_(False)
-    if config.lora_rank:
+    loaded, tokenizer = _loaded(config, model if adapter is None and model is not None else config.model.name)
+    several = context is not None and context.size > 1
+    sampler = None
+    if config.model.lora_rank or several:
+        sampler = copy.deepcopy(loaded).requires_grad_(False)
+    if config.model.lora_rank:
         adapters.add_lora(
-            loaded, rank=config.lora_rank, alpha=config.lora_alpha, targets=config.lora_targets, seed=config.seed
+            loaded,
+            rank=config.model.lora_rank,
+            alpha=config.model.lora_alpha,
+            targets=config.model.lora_targets,
+            seed=config.run.seed,
         )
         if adapter is not None:
             adapters.load_lora(loaded, adapter)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)  # a critic's first weights follow from the seed, whatever was drawn before
+        torch.manual_seed(config.run.seed)  # the initial weights of the critic depend on the seed alone
         policy = Policy(
             loaded,
             tokenizer,
-            critic=config.algo in CRITICS,
-            temperature=config.temperature,
-            recompute=config.gradient_checkpointing,
-            sampler=twin,
+            critic=config.algorithm.needs_critic,
+            temperature=config.sampling.temperature,
+            recompute=config.model.gradient_checkpointing,
+            sampler=sampler,
         )
-    if config.asynchronous:
-        policy.split()
-    if config.packing and policy.separate is not None:
-        raise BadValue(f"packing does not work with {type(loaded).__name__}: {policy.separate}; leave it off")
-    if world is not None and several:
-        distributed.shard(policy, memory.layers_of(loaded), policy.device, world)
-    policy.publish()
+    if config.sampling.asynchronous:
+        policy.separate_sampler()
+    if config.optimizer.packing and policy.separate is not None:
+        raise BadValue(f"{type(loaded).__name__} does not support --packing: {policy.separate}")
+    if context is not None and several:
+        distributed.shard(policy, memory.transformer_layers(loaded), policy.device, context)
+    policy.update_sampler()
     return policy
 
 
 def _loaded(config: TrainConfig, name: str) -> tuple[Any, Any]:
     kind, _, size = name.partition(":")
-    device = config.device
+    device = config.run.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "default":
-        source, tokenizer = default_model(size or "0.3M", seed=config.seed)
+        source, tokenizer = default_model(size or "0.3M", seed=config.run.seed)
     else:
         source, tokenizer = model_folder(name), None
     with quiet():
-        # Where the weights are bfloat16 the optimiser keeps them in float32 beside: its small steps would be lost.
-        loaded, tokenizer, _ = loading.load(source, tokenizer=tokenizer, device=device, dtype=config.dtype, options={})
+        # For bfloat16 weights the optimizer keeps float32 copies, as small updates would be rounded away.
+        loaded, tokenizer, _ = loading.load(
+            source, tokenizer=tokenizer, device=device, dtype=config.model.dtype, options={}
+        )
     return loaded, tokenizer

@@ -1,102 +1,139 @@
-"""What was known of a step's samples before the first update: the critic's word, the reference's, the policy's own."""
+"""Fill the columns of the samples that the loss needs and that must be computed before the first update of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from palestra.algorithms import Episode, to_turns
+from palestra.algorithms import Advantages, Episode, to_tokens, to_turns
 from palestra.algorithms.base import Level
 from palestra.algorithms.losses import kl_reward
+from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
-from palestra.training.batch import Micro, Row
+from palestra.training.batch import MicroBatch
 
-What = Literal["old", "anchor", "ref", "values"]
+if TYPE_CHECKING:
+    from palestra.training.learner import Learner
 
 
-class Before:
-    """A number a token of each row, by what it is; micro-batches may be cut differently when they are asked for."""
+@torch.no_grad()
+def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bool) -> frozenset[str]:
+    """Fill old, proximal and reference log-probs and critic values, as far as needed; return the filled columns.
 
-    def __init__(self, rows: Sequence[Row], *, level: Level) -> None:
-        self._level = level
-        self._known: dict[What, dict[int, list[float]]] = {}  # by the row's identity
-        self._rows: dict[int, list[Row]] = {}  # of each episode
-        self._last: dict[int, float] = {}
-        for row in rows:
-            self._rows.setdefault(row.episode, []).append(row)
+    The engine reports log-probs at temperature 1. Where the policy samples otherwise, they are recomputed.
+    """
+    sampling = learner.config.sampling
+    rescore = sampling.temperature != 1.0 or sampling.top_p != 1.0
+    critic = learner.policy.critic is not None
+    columns = {"old_logprobs"}
+    if stale:
+        columns.add("proximal_logprobs")
+    if critic:
+        columns.add("values")
+    if learner.reference is not None:
+        columns.add("ref_logprobs")
+    for sample in samples:
+        sample.old_logprobs = sample.logprobs
+    if not (rescore or len(columns) > 1):
+        return frozenset(columns)
+    for micro_batch in learner.micro_batches(samples):
+        if rescore or stale or critic:
+            scores = learner.policy.score(micro_batch, values=learner.value_positions(micro_batch) if critic else None)
+            if rescore or stale:
+                _store(micro_batch, "proximal_logprobs" if stale else "old_logprobs", scores.logprobs)
+            if scores.values is not None:
+                _store(micro_batch, "values", scores.values)
+        if learner.reference is not None:
+            _store(micro_batch, "ref_logprobs", learner.reference.score(micro_batch).logprobs)
+    return frozenset(columns)
 
-    def note(self, what: What, micro: Micro, numbers: Tensor) -> None:
-        known = self._known.setdefault(what, {})
-        for row, values in zip(micro.rows, micro.read(numbers), strict=True):
-            known[id(row)] = values
 
-    def note_last(self, micro: Micro, values: Tensor | None) -> None:
-        """The critic's word on what followed the last turn of episodes that were cut short."""
-        if values is not None:
-            for row, numbers in zip(micro.rows, micro.read(values), strict=True):
-                self._last[row.episode] = numbers[-1]
+@torch.no_grad()
+def final_values(learner: Learner, trajectories: Sequence[Trajectory]) -> list[float]:
+    """Return the critic's value of the state after the last turn of each truncated trajectory, and 0 for the others."""
+    values = [0.0] * len(trajectories)
+    if learner.policy.critic is None:
+        return values
+    prompts = [TrainingSample.of_prompt(t.final_prompt, i) for i, t in enumerate(trajectories) if t.final_prompt]
+    for micro_batch in learner.micro_batches(prompts):
+        scored = learner.policy.score(micro_batch, values=micro_batch.ends).values
+        if scored is not None and prompts:
+            for sample, numbers in zip(micro_batch.samples, micro_batch.read(scored), strict=True):
+                values[sample.episode] = numbers[-1]
+    return values
 
-    def episode(self, index: int, trajectory: Trajectory) -> Episode:
-        """The trajectory's numbers, for an algorithm to give credit."""
-        values = self._values(index)
-        return Episode.of(
-            trajectory,
-            values=values if self._level == "turn" else None,
-            token_values=values if self._level == "token" else None,
-            last_value=self._last.get(index, 0.0),
-            kl=self._kl(index, len(trajectory.turns)),
+
+def to_episodes(
+    trajectories: Sequence[Trajectory], samples: Sequence[TrainingSample], last_values: Sequence[float], level: Level
+) -> list[Episode]:
+    """Return the numbers of each trajectory that the advantages depend on."""
+    by_episode: list[list[TrainingSample]] = [[] for _ in trajectories]
+    for sample in samples:
+        by_episode[sample.episode].append(sample)
+    episodes = []
+    for trajectory, own, last_value in zip(trajectories, by_episode, last_values, strict=True):
+        values = _values(own, level)
+        episodes.append(
+            Episode.from_trajectory(
+                trajectory,
+                values=values if level == "turn" else None,
+                token_values=values if level == "token" else None,
+                last_value=last_value,
+                kl=_kl(own, len(trajectory.turns)),
+            )
         )
+    return episodes
 
-    def old_logprobs(self, micro: Micro) -> Tensor:
-        """Of the policy that sampled."""
-        known = self._fill("old", micro)
-        return micro.old_logprobs if known is None else known
 
-    def anchor_logprobs(self, micro: Micro) -> Tensor | None:
-        return self._fill("anchor", micro)
+def assign_advantages(samples: Sequence[TrainingSample], advantages: Advantages, first: int, level: Level) -> None:
+    """Fill the columns `advantages` and `returns`. The episode of a sample is row `first + episode` of `advantages`."""
+    for sample in samples:
+        row = first + sample.episode
+        sample.advantages = _per_token(advantages.advantages[row], sample, level)
+        if advantages.returns is not None:
+            sample.returns = _per_token(advantages.returns[row], sample, level)
 
-    def ref_logprobs(self, micro: Micro) -> Tensor | None:
-        return self._fill("ref", micro)
 
-    def old_values(self, micro: Micro) -> Tensor | None:
-        return self._fill("values", micro)
+def _per_token(numbers: Sequence[float], sample: TrainingSample, level: Level) -> list[float]:
+    if level == "turn":
+        return to_tokens(numbers, sample.turn_index)
+    own = iter(numbers[sample.offset : sample.offset + sample.sampled])
+    return [next(own) if sampled else 0.0 for sampled in sample.mask]
 
-    def _fill(self, what: What, micro: Micro) -> Tensor | None:
-        known = self._known.get(what)
-        if known is None:
-            return None
-        return micro.fill([known.get(id(row), [0.0] * len(row.ids)) for row in micro.rows])  # a blank one is not known
 
-    def _values(self, index: int) -> list[float] | None:
-        """A number a turn, or a sampled token, in order."""
-        known = self._known.get("values")
-        if known is None:
-            return None
-        if self._level == "token":
-            return [
-                value
-                for row in self._rows[index]
-                for value, sampled in zip(known[id(row)], row.mask, strict=True)
-                if sampled
-            ]
-        of_turn: dict[int, float] = {}
-        for row in self._rows[index]:
-            for turn, value in zip(row.turn_index, known[id(row)], strict=True):
-                if turn >= 0:
-                    of_turn.setdefault(turn, value)  # its first token's: there the observation ends
-        return [value for _, value in sorted(of_turn.items())]
+def _store(micro_batch: MicroBatch, column: str, numbers: torch.Tensor) -> None:
+    for sample, values in zip(micro_batch.samples, micro_batch.read(numbers), strict=True):
+        setattr(sample, column, values)
 
-    def _kl(self, index: int, turns: int) -> list[float] | None:
-        """To the reference, of the policy that sampled; a number a turn."""
-        known = self._known.get("ref")
-        if known is None:
-            return None
-        sums = [0.0] * turns
-        for row in self._rows[index]:
-            old = torch.tensor([self._known.get("old", {}).get(id(row), row.logprobs)])
-            penalty = kl_reward(old, torch.tensor([known[id(row)]]), torch.tensor([row.mask]))[0].tolist()
-            sums = [a + b for a, b in zip(sums, to_turns(penalty, row.turn_index, turns), strict=True)]
-        return sums
+
+def _values(samples: Sequence[TrainingSample], level: Level) -> list[float] | None:
+    """Return the critic's values of an episode in order: one per turn or one per sampled token."""
+    if not samples or samples[0].values is None:
+        return None
+    if level == "token":
+        return [
+            value
+            for sample in samples
+            for value, sampled in zip(sample.values or (), sample.mask, strict=True)
+            if sampled
+        ]
+    of_turn: dict[int, float] = {}
+    for sample in samples:
+        for turn, value in zip(sample.turn_index, sample.values or (), strict=True):
+            if turn >= 0:
+                of_turn.setdefault(turn, value)  # at the first token of the turn, where its observation ends
+    return [value for _, value in sorted(of_turn.items())]
+
+
+def _kl(samples: Sequence[TrainingSample], turns: int) -> list[float] | None:
+    """Return the KL from the policy that sampled to the reference model, summed per turn."""
+    if not samples or samples[0].ref_logprobs is None:
+        return None
+    sums = [0.0] * turns
+    for sample in samples:
+        old, ref = torch.tensor([sample.old_logprobs]), torch.tensor([sample.ref_logprobs])
+        penalty = kl_reward(old, ref, torch.tensor([sample.mask]))[0].tolist()
+        sums = [a + b for a, b in zip(sums, to_turns(penalty, sample.turn_index, turns), strict=True)]
+    return sums

@@ -1,4 +1,4 @@
-"""What all rows begin with, read once: its keys and values, handed to every row. And masks for rows in one line."""
+"""Shared prefixes: compute the keys and values of a common prefix once, and attention masks for packed rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from palestra.training.batch import Micro
+from palestra.training.batch import MicroBatch
 
 
-class Recorder(Cache):
-    """Takes down the keys and values of a pass over a prefix; gradients flow back through them."""
+class PrefixRecorder(Cache):
+    """Records the keys and values of a pass over a prefix; gradients flow back through them."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self.keys_and_values: dict[int, tuple[Tensor, Tensor]] = {}
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        self.kept[layer_idx] = (key_states, value_states)
+        self.keys_and_values[layer_idx] = (key_states, value_states)
         return key_states, value_states
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
@@ -31,18 +31,18 @@ class Recorder(Cache):
         return query_length, 0
 
 
-class Prefix(Cache):
-    """Puts a recorded prefix before every row. Nothing is stored, so a layer may be computed as often as one likes."""
+class PrefixCache(Cache):
+    """Puts a recorded prefix before every row. Read-only, so that a layer may be recomputed any number of times."""
 
-    def __init__(self, recorder: Recorder, length: int) -> None:
+    def __init__(self, recorder: PrefixRecorder, length: int) -> None:
         super().__init__(layers=[])
-        self._kept = recorder.kept
+        self._keys_and_values = recorder.keys_and_values
         self._length = length
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        keys, values = self._kept[layer_idx]
+        keys, values = self._keys_and_values[layer_idx]
         rows = len(key_states)
         return (
             torch.cat((keys.expand(rows, -1, -1, -1), key_states), 2),
@@ -56,13 +56,14 @@ class Prefix(Cache):
         return self._length + query_length, 0
 
 
-def visible(micro: Micro, window: int | None) -> Tensor:
-    """[B, 1, T, S + T] bool: a token sees the prefix, and of its own row what is not after it."""
-    before = torch.arange(micro.shared, device=micro.ids.device).expand(len(micro.ids), -1)
-    where = torch.cat((before, micro.positions), 1)[:, None, :]
-    now = micro.positions[:, :, None]
-    own = micro.segments[:, :, None] == micro.segments[:, None, :]
-    shown = torch.cat((own.new_ones(*own.shape[:2], micro.shared), own), 2) & (where <= now)
+def attention_mask(batch: MicroBatch, window: int | None) -> Tensor:
+    """[B, 1, T, S + T] bool: a token attends to the prefix and to its own sample up to itself."""
+    prefix = torch.arange(batch.shared, device=batch.ids.device).expand(len(batch.ids), -1)
+    key_positions = torch.cat((prefix, batch.positions), 1)[:, None, :]
+    query_positions = batch.positions[:, :, None]
+    same_sample = batch.segments[:, :, None] == batch.segments[:, None, :]
+    mask = torch.cat((same_sample.new_ones(*same_sample.shape[:2], batch.shared), same_sample), 2)
+    mask &= key_positions <= query_positions
     if window is not None:
-        shown &= where > now - window
-    return shown[:, None]
+        mask &= key_positions > query_positions - window
+    return mask[:, None]

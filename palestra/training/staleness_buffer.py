@@ -1,66 +1,68 @@
-"""Which groups of episodes a step learns from, where they are over in any order and none may become too old."""
+"""Queue of episode groups for asynchronous training that keeps every sample within a maximum staleness."""
 
 from __future__ import annotations
 
 from palestra.rollout.types import Trajectory
 
-Group = tuple[int, int]  # the step whose tasks it is of, its number among them
+GroupKey = tuple[int, int]  # step of the task, index of the group within that step
 
 
-class WaitingRoom:
-    """Groups that were begun and not learned from yet.
+class StalenessBuffer:
+    """Groups that were started and not yet learned from.
 
-    A step takes `wanted` of them, the first begun that are whole. A group that was begun with the weights' version b is
-    taken at version b + `staleness` at the latest: that is kept by waiting, and possible since no more than
-    `staleness` + 1 steps can take are in the room.
+    A training step takes the `groups_per_step` oldest complete groups. A group that started with weights of version v
+    is taken at version v + `staleness` at the latest: `ready` waits for it, which is possible because the buffer never
+    admits more groups than `staleness` + 1 steps can take.
     """
 
-    def __init__(self, *, wanted: int, group_size: int, others: int, staleness: int) -> None:
-        self._wanted = wanted
+    def __init__(self, *, groups_per_step: int, group_size: int, extra_groups: int, staleness: int) -> None:
+        self._groups_per_step = groups_per_step
         self._group_size = group_size
         self._staleness = staleness
-        self._size = wanted + min(others, staleness * wanted)
-        self._inside = 0  # those being learned from are, too
-        self._open: dict[Group, int] = {}  # in the order they were begun, with the weights' version then
-        self._over: dict[Group, list[Trajectory]] = {}  # their episodes so far
-        self._whole: list[Group] = []
+        self._capacity = groups_per_step + min(extra_groups, staleness * groups_per_step)
+        self._size = 0  # including the groups of the current training step
+        self._incomplete: dict[GroupKey, int] = {}  # in the order they started, with the version of the weights then
+        self._episodes: dict[GroupKey, list[Trajectory]] = {}
+        self._complete: list[GroupKey] = []
 
     @property
     def full(self) -> bool:
-        return self._inside >= self._size
+        return self._size >= self._capacity
 
-    def knows(self, group: Group) -> bool:
-        return group in self._over
+    def contains(self, group: GroupKey) -> bool:
+        return group in self._episodes
 
-    def begin(self, group: Group, version: int) -> None:
-        self._inside += 1
-        self._open[group] = version
-        self._over[group] = []
+    def start(self, group: GroupKey, version: int) -> None:
+        """Admit a group whose first episode starts with weights of `version`."""
+        self._size += 1
+        self._incomplete[group] = version
+        self._episodes[group] = []
 
-    def put(self, group: Group, trajectory: Trajectory) -> None:
-        """An episode is over."""
-        self._over[group].append(trajectory)
-        if len(self._over[group]) == self._group_size:
-            self._whole.append(group)
-            del self._open[group]
+    def put(self, group: GroupKey, trajectory: Trajectory) -> None:
+        """Add a finished episode."""
+        self._episodes[group].append(trajectory)
+        if len(self._episodes[group]) == self._group_size:
+            self._complete.append(group)
+            del self._incomplete[group]
 
     def ready(self, version: int) -> bool:
-        """Can a step be taken with weights of `version`, so that those after it can take all others in time?
+        """Return whether a step at `version` can start such that later steps can take all other groups in time.
 
-        The next steps take `wanted` each: so the i-th that is still open, from 0, must have i // wanted steps left
-        after this one.
+        Each later step takes `groups_per_step` groups, so the i-th incomplete group (from 0) must have more than
+        i // groups_per_step steps left.
         """
-        if len(self._whole) < self._wanted:
+        if len(self._complete) < self._groups_per_step:
             return False
-        last = version - self._staleness
-        return all(begun - last > i // self._wanted for i, begun in enumerate(self._open.values()))
+        oldest = version - self._staleness
+        return all(start - oldest > i // self._groups_per_step for i, start in enumerate(self._incomplete.values()))
 
     def take(self) -> list[Trajectory]:
-        """A step's episodes; they leave the room when it is `left`."""
-        self._whole.sort()
-        taken, self._whole = self._whole[: self._wanted], self._whole[self._wanted :]
-        return [t for group in taken for t in sorted(self._over.pop(group), key=lambda t: t.member)]
+        """Return the episodes of the next step; they count as buffered until `release`."""
+        self._complete.sort()
+        count = self._groups_per_step
+        taken, self._complete = self._complete[:count], self._complete[count:]
+        return [t for group in taken for t in sorted(self._episodes.pop(group), key=lambda t: t.member)]
 
-    def left(self) -> None:
-        """What was taken last has been learned from."""
-        self._inside -= self._wanted
+    def release(self) -> None:
+        """Free the capacity of the groups taken last, after they were learned from."""
+        self._size -= self._groups_per_step

@@ -1,13 +1,13 @@
-"""A step -> the episodes to be played in it: which environments, which seeds, how many turns at most.
+"""Choose the episodes of a training step: environments, seeds and horizon.
 
-Everything is a pure function of the config, the step and, with a curriculum, the level reached; so a resumed run plays
-what an uninterrupted one would have played.
+Everything is a pure function of the config, the step and the curriculum level, so a resumed run plays the same
+episodes as an uninterrupted one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Self
 
@@ -16,74 +16,71 @@ from palestra.rollout import Task
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
-from palestra.training.horizon import HorizonSchedule
 
-MEMORY = 0.7  # of a level's running success rate, a step
-LOOKING_BACK = 0.2  # share of episodes on levels that were passed, so that they are not unlearned
+SMOOTHING = 0.7  # of the running success rate, per step
+REVIEW_FRACTION = 0.2  # of the episodes on mastered levels, so that they are not forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curriculum:
-    """Levels from easy to hard: the next one opens where the success rate on the last open one is high enough."""
+    """Levels from easy to hard. The next one opens when the success rate on the hardest open one is high enough."""
 
     levels: tuple[str, ...]
     threshold: float  # 0: no curriculum, all levels are open
-    open: int = 1  # how many levels are
-    rate: float | None = None  # running success rate on the hardest open one
+    open: int = 1  # number of open levels
+    rate: float | None = None  # running success rate on the hardest open level
 
     @classmethod
     def of(cls, config: TrainConfig) -> Self:
-        ids = tuple(config.envs)
-        if config.curriculum and len(ids) < 2:
-            raise BadValue("a curriculum needs levels: name several --env, the easiest first")
-        return cls(levels=ids, threshold=config.curriculum, open=1 if config.curriculum else len(ids))
+        names = tuple(config.env.weights)
+        threshold = config.env.curriculum
+        if threshold and len(names) < 2:
+            raise BadValue("a curriculum needs several levels: give --env several times, the easiest first")
+        return cls(levels=names, threshold=threshold, open=1 if threshold else len(names))
 
     def after(self, trajectories: Sequence[Trajectory]) -> Curriculum:
-        """What is open after a step's episodes."""
-        mine = [bool(t.success) for t in trajectories if t.env_id == self.levels[self.open - 1]]
-        if not self.threshold or self.open == len(self.levels) or not mine:
+        """Return the curriculum after the episodes of a step."""
+        hardest = [bool(t.success) for t in trajectories if t.env_id == self.levels[self.open - 1]]
+        if not self.threshold or self.open == len(self.levels) or not hardest:
             return self
-        now = sum(mine) / len(mine)
-        rate = now if self.rate is None else MEMORY * self.rate + (1 - MEMORY) * now
+        success = sum(hardest) / len(hardest)
+        rate = success if self.rate is None else SMOOTHING * self.rate + (1 - SMOOTHING) * success
         if rate < self.threshold:
-            return _with(self, open=self.open, rate=rate)
-        return _with(self, open=self.open + 1, rate=None)
+            return replace(self, rate=rate)
+        return replace(self, open=self.open + 1, rate=None)
 
     def weights(self, given: Mapping[str, float]) -> dict[str, float]:
-        """How often each open environment is drawn."""
+        """Return the sampling weight of each open environment."""
         if not self.threshold or self.open == 1:
-            return {env_id: given[env_id] for env_id in self.levels[: self.open]}
-        passed = self.levels[: self.open - 1]
-        back = {env_id: LOOKING_BACK / len(passed) for env_id in passed}
-        return {**back, self.levels[self.open - 1]: 1 - LOOKING_BACK}
+            return {name: given[name] for name in self.levels[: self.open]}
+        mastered = self.levels[: self.open - 1]
+        review = {name: REVIEW_FRACTION / len(mastered) for name in mastered}
+        return {**review, self.levels[self.open - 1]: 1 - REVIEW_FRACTION}
 
     def state(self) -> dict[str, Any]:
         return {"open": self.open, "rate": self.rate}
 
     def resumed(self, state: Mapping[str, Any]) -> Curriculum:
-        return _with(self, open=state["open"], rate=state["rate"])
-
-
-def _with(curriculum: Curriculum, *, open: int, rate: float | None) -> Curriculum:  # noqa: A002
-    return Curriculum(levels=curriculum.levels, threshold=curriculum.threshold, open=open, rate=rate)
+        return replace(self, open=state["open"], rate=state["rate"])
 
 
 def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> list[Task]:
-    """A step's episodes: groups share a seed, environments are drawn by weight, the horizon is the step's.
+    """Return the tasks of a step: groups share a seed, environments are drawn by weight.
 
-    Seeds are consecutive from step to step, so that an environment over the rows of a data set shows each row once an
-    epoch. (Where several environments are mixed, each misses the seeds that others got.)
+    Seeds are consecutive from step to step, so an environment over the rows of a data set shows each row once per
+    epoch. (If several environments are mixed, each one misses the seeds of the others.)
     """
-    weights = curriculum.weights(config.envs)
-    ids = list(weights)
-    horizon = HorizonSchedule.parse(config.horizon).at(step)
-    rng = Random(child_seed(config.seed, "envs", step))
-    groups = config.episodes // config.group_size
-    first = child_seed(config.seed, "train") + step * groups
+    weights = curriculum.weights(config.env.weights)
+    names = list(weights)
+    horizon = config.env.schedule.at(step)
+    rng = Random(child_seed(config.run.seed, "envs", step))
+    size = config.sampling.group_size
+    groups = config.sampling.episodes // size
+    first = child_seed(config.run.seed, "train") + step * groups
     return [
         Task(
-            env_id=env_id,
-            kwargs=config.env_keywords,
+            env_id=name,
+            kwargs=config.env_kwargs,
             seed=first + group,
             options={} if horizon is None else {"horizon": horizon},
             group=group,
@@ -91,17 +88,16 @@ def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> li
             meta={"step": step},
         )
         for group in range(groups)
-        for env_id in (ids[0] if len(ids) == 1 else rng.choices(ids, list(weights.values()))[0],)
-        for member in range(config.group_size)
+        for name in (names[0] if len(names) == 1 else rng.choices(names, list(weights.values()))[0],)
+        for member in range(size)
     ]
 
 
 def held_out_tasks(config: TrainConfig) -> list[Task]:
-    """The episodes of every evaluation, spread evenly over the environments; no horizon."""
-    ids = config.eval_envs
-    keywords = config.eval_env_keywords
-    first = child_seed(config.eval_seed, "eval")
+    """Return the tasks of an evaluation, the same every time: no horizon, evenly spread over the environments."""
+    names = config.eval_envs
+    first = child_seed(config.eval.seed, "eval")
     return [
-        Task(env_id=ids[i % len(ids)], kwargs=keywords, seed=first + i // len(ids), group=i)
-        for i in range(config.eval_episodes if ids else 0)
+        Task(env_id=names[i % len(names)], kwargs=config.eval_kwargs, seed=first + i // len(names), group=i)
+        for i in range(config.eval.episodes if names else 0)
     ]

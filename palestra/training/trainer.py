@@ -1,8 +1,7 @@
-"""What every kind of training shares: its folder, its model, held-out evaluation, checkpoints, records.
+"""Base class of trainers: run folder, model, engine, held-out evaluation, checkpoints and metrics.
 
-A subclass of `Training` says what is done before the first step and in one; the rest is here. Whatever is random
-follows from the seed and the step, so that a run that was killed goes on, from its last checkpoint, as if it had not
-been: the same command, the same curve.
+A subclass implements `prepare` (before the first step) and `iteration` (one step). Everything random depends only on
+the seed and the step, so a run that was killed continues from its last checkpoint with the same results.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -24,250 +22,272 @@ import torch
 from palestra import __version__
 from palestra.agents import ChatAgent
 from palestra.core import Env
-from palestra.engines.local.engine import LocalEngine
+from palestra.engines.base import PolicyEngine
+from palestra.engines.registry import make_engine
 from palestra.errors import BadValue, EngineFailed
 from palestra.rollout import RolloutResult, Task, Writer, collect
+from palestra.rollout.types import Trajectory
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
-from palestra.training.distributed import connect
-from palestra.training.gather import pooled
-from palestra.training.horizon import HorizonSchedule
+from palestra.training.distributed import connect, gather_result
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import Metrics, read
+from palestra.training.run import TrainingRun
 from palestra.training.tasks import held_out_tasks
 from palestra.wrappers import Horizon
 
-# What may differ when a run goes on: where it ends, what is shown and kept of it.
-FREE = ("steps", "target", "out", "keep", "store", "tensorboard", "wandb")
+# Settings that may change when a run is resumed: its length, what is stored, and where environments run.
+CHANGEABLE = {
+    ("run", "steps"),
+    ("run", "out"),
+    ("run", "keep"),
+    ("run", "store"),
+    ("run", "tensorboard"),
+    ("run", "wandb"),
+    ("eval", "target"),
+    ("env", "backend"),
+    ("env", "workers"),
+    ("env", "step_timeout"),
+    ("env", "reset_timeout"),
+}
 
-SMALL = 1_000_000  # parameters
+SMALL_MODEL = 1_000_000  # parameters; below this one thread is faster than several
 
-Say = Callable[[str], None]
-Watch = Callable[[Sequence[Mapping[str, Any]]], None]  # sees all rows so far after each new one
-
-
-@dataclass(slots=True, kw_only=True)
-class Run:
-    """A finished run."""
-
-    folder: Path
-    rows: list[dict[str, Any]]  # metrics, a step each
-    first_success: float | None  # on held-out seeds, before the first step
-    last_success: float | None  # and after the last
+Log = Callable[[str], None]
+OnMetrics = Callable[[Sequence[Mapping[str, Any]]], None]  # called after each step with all rows so far
 
 
-class Training(ABC):
-    """A run of `config` in its folder; where that has a checkpoint of the same config, it goes on from there."""
+class Trainer(ABC):
+    """Runs a config in its folder; continues from the last checkpoint if the folder has one of the same config."""
 
-    lockstep: ClassVar[bool] = True  # on a CPU: sampling that can be repeated bit for bit
-    shared: ClassVar[bool] = False  # may several processes (torchrun) run it together?
+    lockstep: ClassVar[bool] = True  # on a CPU, sample in lockstep so that results are reproducible bit for bit
+    distributed_support: ClassVar[bool] = False  # whether several processes (torchrun) may run it
 
     def __init__(
-        self, config: TrainConfig, *, resume: bool = True, say: Say = lambda _: None, watch: Watch | None = None
+        self,
+        config: TrainConfig,
+        *,
+        resume: bool = True,
+        log: Log = lambda _: None,
+        on_metrics: OnMetrics | None = None,
     ) -> None:
         self.config = config
-        self.world = connect()
-        self.say = say if self.world.first else lambda _: None  # where there are several processes, the first speaks
-        self._watch = watch if self.world.first else None
-        if self.world.size > 1 and not self.shared:
+        self.distributed = connect()
+        self.log = log if self.distributed.is_main else lambda _: None
+        self._on_metrics = on_metrics if self.distributed.is_main else None
+        if self.distributed.size > 1 and not self.distributed_support:
             raise BadValue(f"{type(self).__name__} runs in one process; start it without torchrun")
         self.folder = config.folder
         self.best = -1.0
         self.step = 0
-        last = self.world.once(lambda: self._claim_folder(resume))
+        last = self.distributed.on_main(lambda: self._claim_folder(resume))
         self.fresh = last is None
-        policy = load_policy(config, None if last is None else str(last), self.world)
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL:
-            torch.set_num_threads(1)  # several would wait for each other longer than they compute
-        reference = self._reference(policy, last) if self.needs_reference else None
-        self.learner = Learner(policy, config, reference, self.world)
+        policy = load_policy(config, None if last is None else str(last), self.distributed)
+        if config.run.threads:
+            torch.set_num_threads(config.run.threads)
+        elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL_MODEL:
+            torch.set_num_threads(1)
+        reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
+        self.learner = Learner(policy, config, reference, self.distributed)
         if last is not None:
             state = checkpoint.load_state(self.learner, last)
             self.step, self.best = state["step"], state["best"]
-            self.resumed(state)
-            self.say(f"resumed from {last} at step {self.step}")
-        self.metrics = (Metrics if self.world.first else Unwritten)(
+            self.load_state(state)
+            self.log(f"resumed from {last} at step {self.step}")
+        self.metrics = (Metrics if self.distributed.is_main else MetricsInMemory)(
             self.folder,
-            tensorboard=config.tensorboard,
-            wandb=config.wandb,
+            tensorboard=config.run.tensorboard,
+            wandb=config.run.wandb,
             config=config.to_dict(),
             from_step=self.step if last else -1,
         )
-        self.engine = LocalEngine(
-            policy.sampler,
-            tokenizer=policy.tokenizer,
-            max_running=config.concurrency,
-            lockstep=self.lockstep and policy.device.type == "cpu",
-        )
-
-    # What a kind of training says
-
-    @property
-    def needs_reference(self) -> bool:
-        """Is the model of the start needed later on?"""
-        return self.config.kl > 0
+        self.engine = self._make_engine(policy)
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Before the first step of a run that starts."""
+        """Prepare the model before the first step of a new run."""
 
     @abstractmethod
     async def iteration(self, step: int) -> dict[str, Any]:
-        """One step; what there is to say of it."""
+        """Run one step and return its metrics."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint should hold beside weights, optimiser and step."""
+        """Return what a checkpoint holds besides weights, optimizer and step."""
         return {}
 
-    def resumed(self, state: Mapping[str, Any]) -> None:
-        """`state` as it was saved."""
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
 
-    # Running
-
-    async def run(self) -> Run:
-        config = self.config
+    async def run(self) -> TrainingRun:
+        """Train to the last step, or until the target success rate is reached."""
+        steps = self.config.run.steps
         try:
             async with self.engine:
                 if self.fresh:
                     await self.prepare()
-                    self._keep_start()
+                    self._save_reference()
                     self.record({"step": -1, **await self.evaluate()})
                     self._save(0)
-                while self.step < config.steps and not self._reached():
+                while self.step < steps and not self._target_reached():
                     row = await self.iteration(self.step)
-                    self.record({"step": self.step, **row, **await self._judge(self.step)})
+                    self.record({"step": self.step, **row, **await self._evaluate_if_due(self.step)})
                     self.step += 1
-                    if self.step % config.save_every == 0 or self.step == config.steps or self._reached():
+                    if self.step % self.config.run.save_every == 0 or self.step == steps or self._target_reached():
                         self._save(self.step)
         finally:
             self.metrics.close()
-        self.world.gather(None)  # nobody leaves while another may still listen
-        evals = [row["eval_success"] for row in self.metrics.rows if "eval_success" in row]
-        return Run(
-            folder=self.folder,
-            rows=self.metrics.rows,
-            first_success=evals[0] if evals else None,
-            last_success=evals[-1] if evals else None,
+        self.distributed.gather(None)  # wait until no process needs another one
+        return TrainingRun(folder=self.folder, rows=self.metrics.rows, config=self.config)
+
+    # Sampling
+
+    def _make_engine(self, policy: Policy) -> PolicyEngine:
+        """Construct the engine named in the config on the policy's sampling weights."""
+        engine = make_engine(
+            self.config.sampling.engine,
+            policy.sampler,
+            tokenizer=policy.tokenizer,
+            max_running=self.config.sampling.concurrency,
+            lockstep=self.lockstep and policy.device.type == "cpu",
         )
+        if not isinstance(engine, PolicyEngine):
+            raise BadValue(
+                f"the engine {self.config.sampling.engine!r} cannot be trained: it must be a PolicyEngine with "
+                "publish(), pause() and resume()"
+            )
+        return engine
+
+    async def publish(self) -> None:
+        """Make the engine sample with the current weights."""
+        async with self.engine.paused():
+            if self.engine.shares_weights:
+                self.learner.policy.update_sampler()
+                await self.engine.publish(None, self.engine.version + 1)
+            else:
+                await self.engine.publish(self.learner.policy.weights(), self.engine.version + 1)
 
     def agent(self) -> ChatAgent:
-        """The model as it is."""
-        config = self.config
+        """Return the agent that plays with the current weights."""
+        sampling = self.config.sampling
         return ChatAgent(
             self.engine,
-            temperature=config.temperature,
-            top_p=config.top_p if config.temperature else 1.0,
-            max_tokens=config.max_tokens,
-            system=config.system or None,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p if sampling.temperature else 1.0,
+            max_tokens=sampling.max_tokens,
+            system=sampling.system or None,
         )
 
     @property
-    def wrappers(self) -> list[Callable[[Env], Env]]:
-        """Tasks that name a horizon in their options get it."""
-        return [lambda env: Horizon(env, None)] if HorizonSchedule.parse(self.config.horizon).stages else []
+    def env_options(self) -> dict[str, Any]:
+        """Options of `collect` and `stream` that say how environments are built and where they run."""
+        from palestra.wrappers.factory import resolve_wrappers
+
+        return {"wrappers": resolve_wrappers(self.config.env.wrappers)}
+
+    @property
+    def rollout_options(self) -> dict[str, Any]:
+        """Options of `collect` and `stream` for episodes of the policy; tasks may carry a horizon."""
+        options = self.env_options
+        if self.config.env.schedule.stages:
+            options["wrappers"] = [*options["wrappers"], _horizon]
+        sampling = self.config.sampling
+        return {**options, "concurrency": sampling.concurrency, "retries": sampling.retries}
 
     async def play(self, tasks: list[Task]) -> RolloutResult:
-        """Let the model as it is play `tasks`; where there are several processes, this one's share of them."""
-        config = self.config
-        tasks = self.world.share(tasks)
-        result = await collect(
-            self.agent(), tasks, concurrency=config.concurrency, retries=config.retries, wrappers=self.wrappers
-        )
+        """Play `tasks` with the current weights; with several processes, this process's part of them."""
+        result = await collect(self.agent(), self.distributed.shard(tasks), **self.rollout_options)
         if not result.trajectories or result.stopped is not None:
-            raise EngineFailed(f"the rollout broke off: {result.stopped or 'no episode was finished'}")
+            raise EngineFailed(f"the rollout stopped early: {result.stopped or 'no episode finished'}")
         return result
 
+    # Evaluation
+
     async def evaluate(self) -> dict[str, Any]:
-        """Held-out tasks, always the same, without a horizon, at the training temperature; nothing without an env."""
-        ids = self.config.eval_envs
-        if not ids:
+        """Evaluate on held-out tasks, always the same, without a horizon; empty without an environment."""
+        names = self.config.eval_envs
+        if not names:
             return {}
-        result = pooled(await self.play(held_out_tasks(self.config)), self.world)
-        found = {f"eval_{name}": value for name, value in figures(result).items()}
-        for env_id in ids if len(ids) > 1 else []:
-            mine = [t for t in result.trajectories if t.env_id == env_id]
-            found[f"eval_success/{env_id}"] = sum(bool(t.success) for t in mine) / max(1, len(mine))
-        return found
+        result = gather_result(await self.play(held_out_tasks(self.config)), self.distributed)
+        metrics = {f"eval_{name}": value for name, value in rollout_metrics(result).items()}
+        for name in names if len(names) > 1 else []:
+            own = [t for t in result.trajectories if t.env_id == name]
+            metrics[f"eval_success/{name}"] = sum(bool(t.success) for t in own) / max(1, len(own))
+        return metrics
 
-    def _reached(self) -> bool:
-        """Is the success rate that was asked for there, on held-out seeds?"""
-        return bool(self.config.target) and self.best >= self.config.target
+    def _target_reached(self) -> bool:
+        return bool(self.config.eval.target) and self.best >= self.config.eval.target
 
-    async def _judge(self, step: int) -> dict[str, Any]:
-        """Evaluate where it is due, and keep the model where it is the best so far."""
+    async def _evaluate_if_due(self, step: int) -> dict[str, Any]:
+        """Evaluate if it is due, and save the model if it is the best so far."""
         config = self.config
-        last = step + 1 == config.steps
-        if not config.eval_envs or not (last or (config.eval_every and (step + 1) % config.eval_every == 0)):
+        last = step + 1 == config.run.steps
+        if not config.eval_envs or not (last or (config.eval.every and (step + 1) % config.eval.every == 0)):
             return {}
-        began = perf_counter()
-        found = await self.evaluate()
-        found["seconds_evaluating"] = perf_counter() - began
-        if found["eval_success"] > self.best:
-            self.best = found["eval_success"]
-            self._link("best")
-        return found
+        started = perf_counter()
+        metrics = await self.evaluate()
+        metrics["seconds_evaluating"] = perf_counter() - started
+        if metrics["eval_success"] > self.best:
+            self.best = metrics["eval_success"]
+            checkpoint.save_model(self.learner, self.folder / "best")
+        return metrics
 
-    # Keeping
+    # Records
 
     def record(self, row: dict[str, Any]) -> None:
-        """A row of metrics, shown to who watches or said in a line."""
+        """Store a row of metrics and report it."""
         self.metrics.add(row)
-        if self._watch is not None:
-            self._watch(self.metrics.rows)
+        if self._on_metrics is not None:
+            self._on_metrics(self.metrics.rows)
         else:
-            self.say(console.line(row, self.config.steps))
+            self.log(console.format_row(row, self.config.run.steps))
 
     def store(self, step: int, result: RolloutResult) -> None:
-        """Keep the episodes of a step, failed ones too."""
-        if not self.config.store:
+        """Store the episodes of a step, including failed ones."""
+        if not self.config.run.store:
             return
-        path = self.stored_at(step)
-        path.unlink(missing_ok=True)  # of an attempt at this step that was killed
+        path = self.trajectory_file(step)
+        path.unlink(missing_ok=True)  # left over from an attempt at this step that was killed
         with Writer(path) as writer:
             for trajectory in [*result.trajectories, *result.failures]:
                 writer.write(trajectory)
 
-    def stored_at(self, step: int) -> Path:
-        """Where the episodes of a step are kept."""
-        rank = f".rank{self.world.rank}" if self.world.rank else ""
+    def trajectory_file(self, step: int) -> Path:
+        """Return the file of this process's episodes of a step."""
+        rank = f".rank{self.distributed.rank}" if self.distributed.rank else ""
         return self.folder / "trajectories" / f"step-{step:06d}{rank}.jsonl.gz"
 
     def _claim_folder(self, resume: bool) -> Path | None:
-        """Make the run's folder; the checkpoint to go on from, if there is one of this very config."""
-        described = json.loads(json.dumps(self.config.to_dict()))
+        """Create the run folder; return the checkpoint to continue from, if it has one of the same config."""
+        tables = json.loads(json.dumps(self.config.to_dict()))
         settings = self.folder / "run.json"
-        whole = checkpoint.checkpoints(self.folder)
-        if whole and settings.exists() and resume:  # without a checkpoint there is nothing to lose
+        complete = checkpoint.checkpoints(self.folder)
+        if complete and settings.exists() and resume:  # without a checkpoint there is nothing to lose
             saved = json.loads(settings.read_text())["config"]
-            changed = sorted(k for k in described if k not in FREE and saved.get(k) != described[k])
+            changed = [f"{section}.{key}" for section, key in _differences(saved, tables)]
             if changed:
                 raise BadValue(
                     f"{self.folder} holds a run with other settings ({', '.join(changed)}). "
-                    "Choose another --out, or start over with --no-resume"
+                    "Choose another --out, or start over with --overwrite"
                 )
-            return whole[-1]
+            return complete[-1]
         if not resume:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         versions = {"palestra": __version__, "python": platform.python_version()}
         versions |= {name: version(name) for name in ("torch", "transformers", "tokenizers")}
-        settings.write_text(
-            json.dumps({"config": described, "versions": versions, "command": sys.argv}, indent=2) + "\n"
-        )
+        settings.write_text(json.dumps({"config": tables, "versions": versions, "command": sys.argv}, indent=2) + "\n")
         return None
 
-    def _reference(self, policy: Policy, last: Path | None) -> Policy:
+    def _load_reference(self, policy: Policy, last: Path | None) -> Policy:
         start = self.folder / "start"
         if last is not None and (start / "config.json").exists():
             return load_policy(self.config, str(start)).frozen()
         return policy.frozen()
 
-    def _keep_start(self) -> None:
-        """The model the first step starts from, where it is needed later on."""
+    def _save_reference(self) -> None:
+        """Save the model before the first step, if it is the reference model."""
         if self.learner.reference is not None:
             checkpoint.save_model(self.learner, self.folder / "start")
             self.learner.reference = self.learner.policy.frozen()
@@ -275,17 +295,13 @@ class Training(ABC):
     def _save(self, step: int) -> None:
         state = {"step": step, "best": self.best, **self.state()}
         checkpoint.save(self.learner, self.folder / "checkpoints" / f"step-{step}", state)
-        if self.world.first:
-            checkpoint.prune(self.folder, self.config.keep)
-        self._link("last")
-
-    def _link(self, name: str) -> None:
-        """`best` and `last` are whole models, for every command that takes a folder."""
-        checkpoint.save_model(self.learner, self.folder / name)
+        if self.distributed.is_main:
+            checkpoint.prune(self.folder, self.config.run.keep)
+        checkpoint.save_model(self.learner, self.folder / "last")
 
 
-class Unwritten(Metrics):
-    """Rows of a process that writes no files."""
+class MetricsInMemory(Metrics):
+    """Metrics of a process that writes no files."""
 
     def __init__(self, folder: Path, *, from_step: int = 0, **_: Any) -> None:
         self.rows = [row for row in read(folder / "metrics.jsonl") if row["step"] < from_step]
@@ -295,10 +311,36 @@ class Unwritten(Metrics):
         self.rows.append(dict(row))
 
 
-def figures(result: RolloutResult) -> dict[str, Any]:
-    """What metrics say of a rollout."""
+def rollout_metrics(result: RolloutResult) -> dict[str, Any]:
+    """Return the metrics of a rollout that a training row contains."""
     m = result.metrics
     names = ("success", "success_low", "success_high", "return", "turns_per_episode", "tokens_per_episode", "truncated")
-    found = {name: m[name] for name in (*names, "invalid_actions", "cut_replies", "tokens_per_second", "failures")}
-    found |= {f"failures_{where}": count for where, count in m["failures_by_boundary"].items()}
-    return found
+    metrics = {name: m[name] for name in (*names, "invalid_actions", "cut_replies", "tokens_per_second", "failures")}
+    return metrics | {f"failures_{boundary}": count for boundary, count in m["failures_by_boundary"].items()}
+
+
+def metrics_by_env(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return success, return and turns of each environment as `name/ENV`, without failed episodes."""
+    metrics: dict[str, float] = {}
+    finished = [t for t in trajectories if t.failure is None]
+    for env_id in sorted({t.env_id for t in finished}):
+        own = [t for t in finished if t.env_id == env_id]
+        metrics[f"episodes/{env_id}"] = float(len(own))
+        metrics[f"success/{env_id}"] = sum(bool(t.success) for t in own) / len(own)
+        metrics[f"return/{env_id}"] = sum(t.total_reward for t in own) / len(own)
+        metrics[f"turns_per_episode/{env_id}"] = sum(len(t.turns) for t in own) / len(own)
+    return metrics
+
+
+def _horizon(env: Env) -> Env:
+    return Horizon(env, None)
+
+
+def _differences(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (section, key) of every setting that differs and may not change."""
+    keys = {(section, key) for section, table in tables.items() for key in {**table, **saved.get(section, {})}}
+    return sorted(
+        (section, key)
+        for section, key in keys - CHANGEABLE
+        if saved.get(section, {}).get(key) != tables[section].get(key)
+    )

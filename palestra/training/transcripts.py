@@ -1,8 +1,7 @@
-"""Trajectories -> the same with token ids of a tokenizer, for whoever clones what another player wrote.
+"""Give trajectories the token ids of a tokenizer, so that a model can clone what another player wrote.
 
-Ids that this tokenizer made are left as they are: what was sampled is what is learned. A player without a model left
-no ids, and those of a model with another vocabulary say nothing here; their words are rendered through the chat
-template, as the words of a model would have been.
+Ids that the tokenizer itself produced are left as they are. Trajectories of players without a model, or of models with
+another vocabulary, are rendered through the chat template and tokenized.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from palestra.rollout.samples import to_samples
 from palestra.rollout.types import Trajectory
 from palestra.types import Call, text_of
 
-_ANY_LENGTH = 1 << 30
+_UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readied:
-    """Trajectories with ids, in the order they came; None for those that do not fit."""
+class TokenizedTrajectories:
+    """Trajectories with token ids in their original order; None for those that exceed the context window."""
 
     trajectories: list[Trajectory | None]
-    rendered: int  # anew, from their words
+    rendered: int  # number of trajectories rendered from their texts
 
     @property
     def too_long(self) -> int:
@@ -35,29 +34,29 @@ class Readied:
 
 
 class Transcriber:
-    """Gives trajectories the ids of `tokenizer`, with `system` as the system prompt of those that are rendered."""
+    """Gives trajectories the ids of `tokenizer`; `system` is the system prompt of those that are rendered."""
 
     def __init__(self, tokenizer: Any, *, system: str | None = None, window: int | None = None) -> None:
         self._tokenizer = tokenizer
         self._window = window
         self._scripts: dict[Any, Sequence[str]] = {}
         engine = ScriptedEngine(self._scripts, tokenizer=tokenizer)
-        self._chat = ChatAgent(engine, max_tokens=_ANY_LENGTH, system=system)
+        self._chat = ChatAgent(engine, max_tokens=_UNLIMITED, system=system)
 
-    async def ready(self, trajectories: Sequence[Trajectory]) -> Readied:
-        """All of them with ids; those longer than the window are left out."""
-        found: list[Trajectory | None] = []
+    async def tokenize(self, trajectories: Sequence[Trajectory]) -> TokenizedTrajectories:
+        """Return all trajectories with ids, and None for those longer than the window."""
+        tokenized: list[Trajectory | None] = []
         rendered = 0
         for trajectory in trajectories:
             own = self.owns(trajectory)
             rendered += not own
-            done = _scored(trajectory) if own else await self.render(trajectory)
-            longest = max(map(len, to_samples(done)))
-            found.append(None if self._window is not None and longest > self._window else done)
-        return Readied(trajectories=found, rendered=rendered)
+            complete = _with_logprobs(trajectory) if own else await self.render(trajectory)
+            longest = max(map(len, to_samples(complete)))
+            tokenized.append(None if self._window is not None and longest > self._window else complete)
+        return TokenizedTrajectories(trajectories=tokenized, rendered=rendered)
 
     def owns(self, trajectory: Trajectory) -> bool:
-        """Were all ids made by this tokenizer? Then they read as the first observation does."""
+        """Return whether the ids are of this tokenizer, judged by decoding the first observation."""
         calls = [turn.action.calls for turn in trajectory.turns]
         if not all(calls) or not all(call.prompt_ids and call.ids for several in calls for call in several):
             return False
@@ -65,20 +64,20 @@ class Transcriber:
         first = calls[0][0].prompt_ids
         if max(map(max, (first, *(call.ids for several in calls for call in several)))) >= len(tokenizer):
             return False
-        shown = tokenizer.decode(first, skip_special_tokens=False)
-        words = tokenizer.encode(text_of(trajectory.turns[0].observation).strip(), add_special_tokens=False)
-        return tokenizer.decode(words, skip_special_tokens=False).strip() in shown
+        prompt = tokenizer.decode(first, skip_special_tokens=False)
+        ids = tokenizer.encode(text_of(trajectory.turns[0].observation).strip(), add_special_tokens=False)
+        return tokenizer.decode(ids, skip_special_tokens=False).strip() in prompt
 
     async def render(self, trajectory: Trajectory) -> Trajectory:
-        """The conversation through the chat template, the player's words in the place of a model's."""
-        session: AgentSession = self._chat.start(cast("Env", None))  # a chat looks at observations alone
+        """Render the conversation through the chat template, with the player's actions as the model's replies."""
+        session: AgentSession = self._chat.start(cast("Env", None))  # a chat session reads only observations
         self._scripts[session] = [turn.action.text for turn in trajectory.turns]
         turns = []
         info: dict[str, Any] = {}
         try:
             for turn in trajectory.turns:
-                said = await session.act(turn.observation, info)
-                turns.append(replace(turn, action=replace(turn.action, calls=said.calls)))
+                action = await session.act(turn.observation, info)
+                turns.append(replace(turn, action=replace(turn.action, calls=action.calls)))
                 info = dict(turn.info)
         finally:
             session.close()
@@ -86,8 +85,8 @@ class Transcriber:
         return replace(trajectory, turns=tuple(turns))
 
 
-def _scored(trajectory: Trajectory) -> Trajectory:
-    """With a log-probability for each id; where a server gave none, 0, which no supervised loss reads."""
+def _with_logprobs(trajectory: Trajectory) -> Trajectory:
+    """Fill in log-probs of 0 where the engine reported none; supervised losses do not read them."""
     if all(len(call.logprobs) == len(call.ids) for turn in trajectory.turns for call in turn.action.calls):
         return trajectory
 

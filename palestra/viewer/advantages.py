@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from palestra.algorithms import ALGORITHMS, Episode
-from palestra.algorithms.registry import configured
+from palestra.algorithms import Episode, PolicyGradient, algorithm_names, get_algorithm, make_algorithm
 from palestra.errors import BadValue
 from palestra.viewer.index import Index
 
@@ -25,30 +24,37 @@ def advantages(
     index: Index, config: Mapping[str, Any], run: str, file: str, n: int, step: int | None
 ) -> TurnAdvantages:
     """Return the advantages of one episode, computed as in training from the rewards of all episodes of its step."""
-    algo = config.get("algo")
-    if not isinstance(algo, str) or algo not in ALGORITHMS:
-        source = f"{algo} learns without advantages" if algo else "nothing was trained on this episode"
-        return TurnAdvantages(advantages=None, source=source)
+    table = config.get("algorithm")
+    name = table.get("name") if isinstance(table, Mapping) else None
+    if not isinstance(table, Mapping) or not isinstance(name, str):
+        return _unknown("nothing was trained on this episode")
+    if name not in algorithm_names() or not issubclass(get_algorithm(name), PolicyGradient):
+        return _unknown(f"{name} learns without advantages")
     if step is None:
-        return TurnAdvantages(advantages=None, source="the episode does not record the training step that used it")
+        return _unknown("the episode does not record the training step that used it")
     try:
-        algorithm = configured(config)
-    except (BadValue, KeyError, TypeError) as err:
-        return TurnAdvantages(advantages=None, source=f"cannot read the settings of the run: {err}")
+        algorithm = make_algorithm(name, **{key: value for key, value in table.items() if key != "name"})
+    except (BadValue, TypeError) as err:
+        return _unknown(f"cannot read the settings of the run: {err}")
+    assert isinstance(algorithm, PolicyGradient)  # noqa: S101  # for the type checker
     if algorithm.needs_critic:
-        return TurnAdvantages(advantages=None, source=f"{algo} used a critic, whose values are not stored")
-    if algorithm.needs_reference:
-        return TurnAdvantages(advantages=None, source="the KL penalty of the rewards is not stored")
+        return _unknown(f"{name} used a critic, whose values are not stored")
+    if algorithm.config.kl_in_reward:
+        return _unknown("the KL penalty of the rewards is not stored")
     batch = index.batch(run, step)
     place = next((i for i, row in enumerate(batch) if row["file"] == file and row["n"] == n), None)
     if place is None:
-        return TurnAdvantages(advantages=None, source="the episode was excluded from the loss")
+        return _unknown("the episode was excluded from the loss")
     try:
-        credit = algorithm.credit([_episode(row) for row in batch])
+        rows = algorithm.advantages([_episode(row) for row in batch]).advantages
     except BadValue as err:
-        return TurnAdvantages(advantages=None, source=str(err))
-    source = f"recomputed with {algo} from the stored rewards of the {len(batch)} episodes of step {step}"
-    return TurnAdvantages(advantages=credit.advantages[place], source=source)
+        return _unknown(str(err))
+    source = f"recomputed with {name} from the stored rewards of the {len(batch)} episodes of step {step}"
+    return TurnAdvantages(advantages=rows[place], source=source)
+
+
+def _unknown(reason: str) -> TurnAdvantages:
+    return TurnAdvantages(advantages=None, source=reason)
 
 
 def _episode(row: Mapping[str, Any]) -> Episode:

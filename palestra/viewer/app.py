@@ -346,7 +346,7 @@ def _turn_advantages(
 
 
 def _gamma(record: RunSummary) -> float:
-    gamma = record.config.get("gamma", 1.0)
+    gamma = record.setting("algorithm", "gamma")
     return float(gamma) if isinstance(gamma, (int, float)) and 0 <= gamma <= 1 else 1.0
 
 

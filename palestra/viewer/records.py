@@ -35,13 +35,18 @@ class RunSummary:
         found = self.settings.get("config")
         return found if isinstance(found, dict) else {}
 
+    def setting(self, section: str, name: str) -> Any:
+        """Return a setting of a training run, or None."""
+        table = self.config.get(section)
+        return table.get(name) if isinstance(table, dict) else None
+
     @property
     def kind(self) -> str:
         """Kind of run: "train", "eval", "play", or "episodes" if unknown."""
         named = self.settings.get("kind")
         if isinstance(named, str) and named in ("train", "eval", "play"):
             return named
-        if self.rows or "algo" in self.config:
+        if self.rows or "algorithm" in self.config:
             return "train"
         return "episodes"
 
@@ -62,7 +67,7 @@ class RunSummary:
 
     @property
     def planned(self) -> int:
-        return _int(self.result.get("planned") if self.kind == "eval" else self.config.get("steps"))
+        return _int(self.result.get("planned") if self.kind == "eval" else self.setting("run", "steps"))
 
     @property
     def result(self) -> Mapping[str, Any]:
@@ -79,20 +84,22 @@ class RunSummary:
 
     @property
     def envs(self) -> list[str]:
-        named = self.config.get("env", self.plan.get("envs", self.settings.get("env")))
+        trained = self.setting("env", "name")
+        named = self.plan.get("envs", self.settings.get("env")) if trained is None else trained
         listed = named if isinstance(named, list) else [named] if isinstance(named, str) else []
-        found = [str(env.get("id") if isinstance(env, dict) else env).partition("=")[0] for env in listed]
+        found = [_env_name(env.get("id") if isinstance(env, dict) else env) for env in listed]
         return list(dict.fromkeys(found))
 
     @property
     def player(self) -> str:
         """The trained model or the evaluated agent."""
         agent = self.plan.get("agent", self.settings.get("agent"))
-        return _text(self.config.get("model", agent.get("name") if isinstance(agent, dict) else agent))
+        model = self.setting("model", "name")
+        return _text(model or (agent.get("name") if isinstance(agent, dict) else agent))
 
     @property
     def finished(self) -> bool:
-        target = self.config.get("target") or 2.0
+        target = self.setting("eval", "target") or 2.0
         reached = isinstance(target, (int, float)) and any(row["eval_success"] >= target for row in self.evaluations)
         return reached or 0 < self.planned <= self.done
 
@@ -106,9 +113,9 @@ class RunSummary:
             "name": self.place.name,
             "kind": self.kind,
             "envs": self.envs,
-            "algo": _text(self.config.get("algo")),
+            "algorithm": _text(self.setting("algorithm", "name")),
             "model": self.player,
-            "seed": _text(self.config.get("seed")),
+            "seed": _text(self.setting("run", "seed")),
             "done": self.done,
             "planned": self.planned,
             "finished": self.finished,
@@ -154,7 +161,7 @@ class RunSummary:
 
     def _spent(self) -> dict[int, tuple[float, float]]:
         """Return cumulative tokens and seconds per completed step."""
-        episodes = _int(self.config.get("episodes"))
+        episodes = _int(self.setting("sampling", "episodes"))
         found = {0: (0.0, 0.0)}
         tokens = seconds = 0.0
         for row in self.rows:
@@ -312,6 +319,11 @@ def _spark(steps: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _env_name(value: Any) -> str:
+    """Return the name of an environment without its weight."""
+    return str(value) if "?" in str(value) else str(value).partition("=")[0]
 
 
 def _int(value: Any) -> int:

@@ -76,7 +76,8 @@ def _models(settings: Mapping[str, Any]) -> list[str]:
     """Return the model folders named in the settings of a training run or an evaluation."""
     plan = settings.get("plan")
     agent = plan.get("agent") if isinstance(plan, dict) else None
-    sources = (settings.get("config"), agent)
+    config = settings.get("config")
+    sources = (config.get("model") if isinstance(config, dict) else None, agent)
     named = [source.get(key) for source in sources if isinstance(source, dict) for key in ("folder", "name", "model")]
     return [name for name in named if isinstance(name, str) and name and "://" not in name and "\0" not in name]
 

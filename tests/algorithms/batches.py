@@ -1,4 +1,4 @@
-"""Ragged batches of episodes, and trajectories made by hand."""
+"""Ragged batches of episodes and synthetic trajectories."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from palestra.algorithms import Episode
+from palestra.algorithms import Episode, PolicyGradient, algorithm_names, get_algorithm, make_algorithm
 from palestra.rollout.types import Failure, Trajectory, Turn
 from palestra.types import Action, Call
 
+POLICY_GRADIENTS = [name for name in algorithm_names() if issubclass(get_algorithm(name), PolicyGradient)]
 numbers = st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 6))  # a spread is zero, or not near it
 units = st.floats(0, 1, allow_subnormal=False)
+
+
+def policy_gradient(name: str, **options: Any) -> PolicyGradient[Any]:
+    algorithm = make_algorithm(name, **options)
+    assert isinstance(algorithm, PolicyGradient)
+    return algorithm
 
 
 @st.composite

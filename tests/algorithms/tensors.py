@@ -11,7 +11,7 @@ from torch import Tensor
 from palestra.algorithms.losses import LossInputs
 
 torch.set_num_threads(1)  # tensors here are tiny
-NAMES = ("logprobs", "old_logprobs", "advantages", "anchor_logprobs", "ref_logprobs", "entropy")
+NAMES = ("logprobs", "old_logprobs", "advantages", "proximal_logprobs", "ref_logprobs", "entropy")
 
 
 def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
@@ -31,7 +31,7 @@ def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
         old_logprobs=now.detach() + 0.4 * torch.randn(rows, width, generator=rng, dtype=torch.float64),
         advantages=torch.randn(rows, width, generator=rng, dtype=torch.float64),
         mask=mask,
-        anchor_logprobs=now.detach() + 0.3 * torch.randn(rows, width, generator=rng, dtype=torch.float64),
+        proximal_logprobs=now.detach() + 0.3 * torch.randn(rows, width, generator=rng, dtype=torch.float64),
         ref_logprobs=logprobs(),
         entropy=logprobs().neg().requires_grad_(),
     )

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from palestra.algorithms import ALGORITHMS, Episode, LossOptions, make_algorithm, to_tokens
+from palestra.algorithms import Episode, LossOptions, to_tokens
 from palestra.algorithms.losses import (
     Denominators,
     LossInputs,
@@ -21,7 +21,7 @@ from palestra.algorithms.losses import (
     sft_loss,
     value_loss,
 )
-from tests.algorithms.batches import episodes
+from tests.algorithms.batches import POLICY_GRADIENTS, episodes, policy_gradient
 from tests.algorithms.tensors import TwoLayers
 
 seeds = st.integers(0, 2**32)
@@ -67,16 +67,16 @@ class Data:
         with torch.no_grad():
             now, _ = self.model.read(self.ids)
             noise = 0.4 * torch.randn(3, rows, width, generator=rng, dtype=torch.float64)
-            self.old, self.anchor, self.ref = (now + n for n in noise)
+            self.old, self.proximal, self.ref = (now + n for n in noise)
 
-    def inputs(self, *, anchored: bool = False) -> LossInputs:
+    def inputs(self, *, proximal: bool = False) -> LossInputs:
         logprobs, entropy = self.model.read(self.ids)
         return LossInputs(
             logprobs=logprobs,
             old_logprobs=self.old,
             advantages=self.advantages,
             mask=self.mask,
-            anchor_logprobs=self.anchor if anchored else None,
+            proximal_logprobs=self.proximal if proximal else None,
             ref_logprobs=self.ref,
             entropy=entropy,
         )
@@ -91,8 +91,8 @@ OPTIONS = {
     "k2": LossOptions(kl_coef=0.5, kl_estimator="k2"),
     "k3": LossOptions(kl_coef=0.5, kl_estimator="k3", aggregate="sequence"),
     "entropy": LossOptions(entropy_coef=0.3),
-    "kept": LossOptions(keep=(0.7, 1.4)),
-    "anchored": LossOptions(cap=1.2, keep=(0.5, 2.0), kl_coef=0.1, entropy_coef=0.1),
+    "masked": LossOptions(is_mask=(0.7, 1.4)),
+    "proximal": LossOptions(is_clip=1.2, is_mask=(0.5, 2.0), kl_coef=0.1, entropy_coef=0.1),
 }
 
 
@@ -104,7 +104,7 @@ def test_policy_loss(name: str, seed: int) -> None:
     denominators = Denominators.of(data.mask, length=9.0)
 
     def loss() -> Tensor:
-        return policy_loss(data.inputs(anchored=name == "anchored"), denominators, OPTIONS[name]).loss
+        return policy_loss(data.inputs(proximal=name == "proximal"), denominators, OPTIONS[name]).loss
 
     check(data.model, loss)
 
@@ -116,7 +116,7 @@ def test_truncated_importance(seed: int) -> None:
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     weights = (data.inputs().logprobs.detach() - data.old).exp().clamp(max=1.1)
-    options = LossOptions(clip_low=None, clip_high=None, cap=1.1)
+    options = LossOptions(clip_low=None, clip_high=None, is_clip=1.1)
 
     def objective() -> float:
         terms = weights * data.advantages * data.model.read(data.ids)[0]
@@ -176,14 +176,14 @@ def test_dpo_loss(seed: int) -> None:
     check(data.model, loss)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", POLICY_GRADIENTS)
 @settings(max_examples=3)
 @given(batch=episodes(groups=True), seed=seeds)
 def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode], seed: int) -> None:
-    """Rewards -> credit -> tokens -> loss -> gradient, against differences of the clipped objective in plain loops."""
-    batch = batch[:4] if not make_algorithm(name).needs_groups else [e for e in batch if e.group == 0]
-    algorithm = make_algorithm(name)
-    credit = algorithm.credit(batch)
+    """Compare the gradient from rewards to weights with differences of the clipped objective in plain loops."""
+    batch = batch[:4] if not policy_gradient(name).needs_groups else [e for e in batch if e.group == 0]
+    algorithm = policy_gradient(name)
+    advantages_of = algorithm.advantages(batch)
     rows = [list(e.token_turns or ()) for e in batch]
     width = 2 * max(map(len, rows))
     rng = torch.Generator().manual_seed(seed)
@@ -191,7 +191,7 @@ def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode]
     ids = torch.randint(0, 5, (len(rows), width + 1), generator=rng)
     index = [[turn if i % 2 else -1 for turn in row for i in (0, 1)] for row in rows]  # a foreign token before each
     advantages, mask = torch.zeros(len(rows), width, dtype=torch.float64), torch.zeros(len(rows), width)
-    for b, (row, turns) in enumerate(zip(credit.advantages, index, strict=True)):
+    for b, (row, turns) in enumerate(zip(advantages_of.advantages, index, strict=True)):
         if algorithm.level == "token":
             per_token = [0.0] * len(turns)
             per_token[1::2] = row
@@ -215,7 +215,7 @@ def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode]
             for t, turn in enumerate(turns):
                 if turn < 0:
                     continue
-                a = credit.advantages[b][position if algorithm.level == "token" else turn]
+                a = advantages_of.advantages[b][position if algorithm.level == "token" else turn]
                 position += 1
                 r = exp(now[b][t] - old[b, t].item())
                 total -= min(r * a, min(max(r, 0.8), 1.2) * a)

@@ -35,20 +35,20 @@ OPTIONS = {
     "free": LossOptions(clip_low=None, clip_high=None),
     "sequence": LossOptions(aggregate="sequence"),
     "dr grpo": LossOptions(aggregate="constant"),
-    "kept": LossOptions(keep=(0.8, 1.25)),
-    "truncated": LossOptions(clip_low=None, clip_high=None, cap=1.1),
+    "kept": LossOptions(is_mask=(0.8, 1.25)),
+    "truncated": LossOptions(clip_low=None, clip_high=None, is_clip=1.1),
     "k1": LossOptions(kl_coef=0.3, kl_estimator="k1", kl_straight_through=True),
     "k2": LossOptions(kl_coef=0.3, kl_estimator="k2", aggregate="sequence"),
     "k3": LossOptions(kl_coef=0.3),
     "entropy": LossOptions(entropy_coef=0.2, aggregate="constant"),
-    "anchored": LossOptions(cap=1.2),
-    "anchored and kept": LossOptions(keep=(0.9, 1.1), clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
+    "anchored": LossOptions(is_clip=1.2),
+    "anchored and kept": LossOptions(is_mask=(0.9, 1.1), clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
 }
 
 
 def inputs_for(name: str, seed: int) -> LossInputs:
     made = batch(seed)
-    return made if name.startswith("anchored") else without(made, "anchor_logprobs")
+    return made if name.startswith("anchored") else without(made, "proximal_logprobs")
 
 
 def count(inputs: LossInputs) -> Denominators:
@@ -68,16 +68,16 @@ def in_loops(inputs: LossInputs, options: LossOptions) -> float:
                 continue
             at = {name: column[b][t] for name, column in columns.items()}
             now, old, advantage = at["logprobs"], at["old_logprobs"], at["advantages"]
-            if "anchor_logprobs" in at:
-                origin = exp(at["anchor_logprobs"] - old)
-                r, weight = exp(now - at["anchor_logprobs"]), min(origin, options.cap or inf)
-            elif options.cap is not None:
+            if "proximal_logprobs" in at:
+                origin = exp(at["proximal_logprobs"] - old)
+                r, weight = exp(now - at["proximal_logprobs"]), min(origin, options.is_clip or inf)
+            elif options.is_clip is not None:
                 origin = exp(now - old)
-                r, weight = 1.0, min(origin, options.cap)
+                r, weight = 1.0, min(origin, options.is_clip)
             else:
                 origin = r = exp(now - old)
                 weight = 1.0
-            if options.keep is not None and not options.keep[0] <= origin <= options.keep[1]:
+            if options.is_mask is not None and not options.is_mask[0] <= origin <= options.is_mask[1]:
                 weight = 0.0
             low = -inf if options.clip_low is None else 1 - options.clip_low
             high = inf if options.clip_high is None else 1 + options.clip_high
@@ -186,7 +186,7 @@ def test_packing(name: str, seed: int) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_a_sequence_may_lie_in_several_rows(seed: int) -> None:
-    inputs = without(batch(seed, rows=2), "anchor_logprobs")
+    inputs = without(batch(seed, rows=2), "proximal_logprobs")
     one = mapped(inputs, lambda tensor, _: tensor.reshape(1, -1))
     several = replace(inputs, lengths=inputs.mask.sum().expand_as(inputs.mask))
     options = LossOptions(aggregate="sequence")
@@ -198,7 +198,7 @@ def test_a_sequence_may_lie_in_several_rows(seed: int) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_masks_of_any_type(seed: int) -> None:
-    inputs = without(batch(seed), "anchor_logprobs")
+    inputs = without(batch(seed), "proximal_logprobs")
     for dtype in (torch.float32, torch.float64, torch.int64):
         other = replace(inputs, mask=inputs.mask.to(dtype))
         assert count(other) == count(inputs)
@@ -208,7 +208,7 @@ def test_masks_of_any_type(seed: int) -> None:
 def test_on_policy_the_gradient_is_reinforce() -> None:
     """With p = p_old every form has the gradient of -A log p, clipped or not."""
     inputs = batch(3)
-    inputs = replace(without(inputs, "anchor_logprobs"), old_logprobs=inputs.logprobs.detach())
+    inputs = replace(without(inputs, "proximal_logprobs"), old_logprobs=inputs.logprobs.detach())
     wanted = -inputs.advantages.masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
     for name in ("ppo", "asymmetric", "free", "truncated", "kept"):
         (gradient,) = torch.autograd.grad(policy_loss(inputs, count(inputs), OPTIONS[name]).loss, inputs.logprobs)
@@ -219,14 +219,14 @@ def test_on_policy_the_gradient_is_reinforce() -> None:
 @given(seeds, st.floats(0.5, 3))
 def test_truncated_importance_weights(seed: int, cap: float) -> None:
     """The gradient is -min(p / p_old, cap) A, whatever the loss's value."""
-    inputs = without(batch(seed), "anchor_logprobs")
-    options = LossOptions(clip_low=None, clip_high=None, cap=cap)
+    inputs = without(batch(seed), "proximal_logprobs")
+    options = LossOptions(clip_low=None, clip_high=None, is_clip=cap)
     output = policy_loss(inputs, count(inputs), options)
     (gradient,) = torch.autograd.grad(output.loss, inputs.logprobs)
     weight = (inputs.logprobs - inputs.old_logprobs).exp().detach()
     wanted = -(weight.clamp(max=cap) * inputs.advantages).masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
     assert torch.allclose(gradient, wanted, atol=1e-12)
-    assert output.metrics["capped_fraction"].item() == pytest.approx(
+    assert output.metrics["is_clipped_fraction"].item() == pytest.approx(
         (weight[inputs.mask] > cap).double().mean().item(), abs=1e-12
     )
 
@@ -234,28 +234,30 @@ def test_truncated_importance_weights(seed: int, cap: float) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_stale_tokens_outside_the_window_teach_nothing(seed: int) -> None:
-    inputs = without(batch(seed), "anchor_logprobs")
-    output = policy_loss(inputs, count(inputs), LossOptions(keep=(0.8, 1.3)))
+    inputs = without(batch(seed), "proximal_logprobs")
+    output = policy_loss(inputs, count(inputs), LossOptions(is_mask=(0.8, 1.3)))
     (gradient,) = torch.autograd.grad(output.loss, inputs.logprobs)
     r = (inputs.logprobs - inputs.old_logprobs).exp().detach()
     out = ((r < 0.8) | (r > 1.3)) & inputs.mask
     assert (gradient[out] == 0).all()
-    assert output.metrics["dropped_fraction"].item() == pytest.approx((out.sum() / inputs.mask.sum()).item(), abs=1e-6)
+    assert output.metrics["is_masked_fraction"].item() == pytest.approx(
+        (out.sum() / inputs.mask.sum()).item(), abs=1e-6
+    )
 
 
 @settings(max_examples=25)
 @given(seeds)
 def test_an_anchor_of_the_same_policy_changes_nothing(seed: int) -> None:
     inputs = batch(seed)
-    same = replace(inputs, anchor_logprobs=inputs.old_logprobs)
-    bare = without(inputs, "anchor_logprobs")
+    same = replace(inputs, proximal_logprobs=inputs.old_logprobs)
+    bare = without(inputs, "proximal_logprobs")
     assert policy_loss(same, count(same)).loss.item() == pytest.approx(policy_loss(bare, count(bare)).loss.item())
 
 
 @settings(max_examples=25)
 @given(seeds)
 def test_metrics(seed: int) -> None:
-    inputs = without(batch(seed), "anchor_logprobs")
+    inputs = without(batch(seed), "proximal_logprobs")
     found = combine([policy_loss(inputs, count(inputs), LossOptions(clip_low=0.1, clip_high=0.2)).metrics])
     now, old = inputs.logprobs.detach()[inputs.mask], inputs.old_logprobs[inputs.mask]
     r, a = (now - old).exp(), inputs.advantages[inputs.mask]
@@ -267,7 +269,7 @@ def test_metrics(seed: int) -> None:
         "ratio_max": r.max(),
         "ratio_min": r.min(),
         "approx_kl": (r - 1 - (now - old)).mean(),
-        "surprise": -now.mean(),
+        "nll": -now.mean(),
         "entropy": inputs.entropy.detach()[inputs.mask].mean(),
     }
     for name, number in wanted.items():
@@ -297,9 +299,9 @@ def refuse(message: str, call: Any) -> None:
 
 def test_refusals() -> None:
     made = batch(0)
-    bare = without(made, "anchor_logprobs", "ref_logprobs", "entropy")
+    bare = without(made, "proximal_logprobs", "ref_logprobs", "entropy")
     counted = count(made)
-    refuse("cap and clip together need anchor_logprobs", lambda: policy_loss(bare, counted, LossOptions(cap=2.0)))
+    refuse("cap and clip together need proximal_logprobs", lambda: policy_loss(bare, counted, LossOptions(is_clip=2.0)))
     refuse("kl_coef needs ref_logprobs", lambda: policy_loss(bare, counted, LossOptions(kl_coef=0.1)))
     refuse("entropy_coef needs entropy", lambda: policy_loss(bare, counted, LossOptions(entropy_coef=0.1)))
     refuse("advantages has shape", lambda: replace(bare, advantages=made.advantages[:, :1]))
@@ -317,7 +319,7 @@ def test_refusals() -> None:
 
 def test_an_empty_micro_batch_adds_nothing() -> None:
     """A rank without work still takes part in the backward pass."""
-    made = without(batch(0), "anchor_logprobs")
+    made = without(batch(0), "proximal_logprobs")
     empty = replace(made, mask=torch.zeros_like(made.mask))
     output: LossOutput = policy_loss(empty, count(made))
     (gradient,) = torch.autograd.grad(output.loss, empty.logprobs)

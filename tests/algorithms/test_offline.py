@@ -115,8 +115,8 @@ def test_real_rollouts_are_credited() -> None:
     """Games played by the expert, from the collector to advantages: fewer turns left, more credit under a discount."""
     result = asyncio.run(collect(Solver(), "game:GuessTheNumber-v0-easy", episodes=12, group_size=3, seed=4))
     assert len(result.trajectories) == 12
-    batch = [Episode.of(played) for played in result.trajectories]
-    credit = ReBN(gamma=0.9).credit(batch)
+    batch = [Episode.from_trajectory(played) for played in result.trajectories]
+    credit = ReBN(gamma=0.9).advantages(batch)
     assert [len(row) for row in credit.advantages] == [len(t.turns) for t in result.trajectories]
     assert credit.signal
     for row in credit.advantages:

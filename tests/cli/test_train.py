@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from palestra.algorithms import algorithm_names, get_algorithm
+from palestra.algorithms.options import flat_name
 from palestra.cli import main
-from palestra.training.config import TrainConfig
+from palestra.training.config import SECTIONS
+from palestra.training.recipe import FLAT, from_mapping
 from palestra.training.reporting.metrics import read
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -44,12 +47,13 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         main(["train", "--help"])
     assert ended.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    for item in fields(TrainConfig):
-        assert f"--{item.name.replace('_', '-')}" in text
-        if type(item.default) in (int, float):
-            assert f"({item.default})" in text
-    for title in ("what is learned, by whom:", "sampling:", "learning:", "before RL:", "keeping and showing:"):
-        assert title in text
+    for kind in (*SECTIONS.values(), *(get_algorithm(name).config_class for name in algorithm_names())):
+        for item in fields(kind):  # type: ignore[arg-type]
+            assert f"--{flat_name(item).replace('_', '-')}" in text
+            if type(item.default) in (int, float):
+                assert f"default: {item.default}" in text
+    for section in (*SECTIONS, "algorithm"):
+        assert f"[{section}]:" in text
 
 
 @pytest.mark.parametrize(
@@ -57,21 +61,21 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
     [
         ([], "name at least one environment"),
         (["--env", "game:Sudokku-v0-easy"], "Did you mean game:Sudoku-v0-easy"),
-        (["--env", f"{GAME}=much"], "--env takes an id or id=weight"),
-        (["--env", GAME, "--algo", "grop"], "algo is one of reinforce"),
-        (["--env", GAME, "--horizon", "5,10"], "stages need the number of steps"),
+        (["--env", f"{GAME}=much"], "--env takes NAME or NAME=WEIGHT"),
+        (["--env", GAME, "--algo", "grop"], "no algorithm named 'grop'. Did you mean grpo?"),
+        (["--env", GAME, "--horizon", "5,10"], "needs the number of steps per stage"),
         (["--env", GAME, "--group-size", "7"], "multiple of group_size"),
-        (["none.toml"], "there is no recipe none.toml"),
-        (["misspelt.toml"], "no setting 'epissodes'. Did you mean episodes?"),
+        (["none.toml"], "the recipe none.toml does not exist"),
+        (["misspelt.toml"], "[sampling] has no setting 'epissodes'. Did you mean episodes?"),
         (["--env", GAME, "--resume"], "no run to resume in runs/GuessTheNumber-v0-easy-rebn-0"),
-        (["--resume"], "say which run: --out FOLDER"),
+        (["--resume"], "name the run with --out FOLDER"),
         (["--resume", "--out", "nothing"], "nothing holds no run"),
         (["--report", "--out", "nothing"], "nothing holds no run"),
-        (["--env", GAME, "--out", "letters", "--no-resume"], "letters holds something else than a run"),
+        (["--env", GAME, "--out", "letters", "--overwrite"], "letters does not hold a run"),
     ],
 )
 def test_a_mistake_gets_a_sentence(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("misspelt.toml").write_text(f'env = "{GAME}"\n[rollout]\nepissodes = 3\n')
+    Path("misspelt.toml").write_text(f'[env]\nname = "{GAME}"\n[sampling]\nepissodes = 3\n')
     Path("letters").mkdir()
     Path("letters/dear").touch()
     assert main(["train", *args]) == 2
@@ -112,7 +116,7 @@ def test_a_folder_that_cannot_be_written_is_named(out: str, capsys: pytest.Captu
     Path("a_file").touch()
     assert main(["train", *TINY, "--out", out]) == 3
     err = capsys.readouterr().err
-    assert f"the folder {out} cannot be written" in err
+    assert f"cannot write to the folder {out}" in err
     assert "Choose another --out" in err
 
 
@@ -141,7 +145,7 @@ def test_a_model_that_cannot_be_had_is_one_clear_line_and_leaves_the_folder_free
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for model, words in (
-        ("Qwen/Qwen3-1.7B", "`palestra init-model` makes a model that needs no download"),
+        ("Qwen/Qwen3-1.7B", "`palestra init-model` creates a model that needs no download"),
         ("./nowhere", "there is no folder './nowhere'"),
         ("default:7M", "no model size '7M'"),
     ):
@@ -156,10 +160,12 @@ def test_a_model_that_cannot_be_had_is_one_clear_line_and_leaves_the_folder_free
 def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.CaptureFixture[str]) -> None:
     pairs = dict(zip(TINY[::2], TINY[1::2], strict=True))
     settings = {k.removeprefix("--").replace("-", "_"): int(v) if v.isdigit() else v for k, v in pairs.items()}
-    Path("r.toml").write_text(
-        "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-        + '[learning]\nlr = 0.5\n[run]\nout = "runs/r"\ntensorboard = true\n'
-    )
+    tables: dict[str, str] = {}
+    for name, value in {**settings, "lr": 0.5, "out": "runs/r"}.items():
+        section, key = FLAT[name]
+        tables[section] = tables.get(section, "") + f"{key} = {json.dumps(value)}\n"
+    tables["run"] += "tensorboard = true\n"
+    Path("r.toml").write_text("".join(f"[{section}]\n{lines}" for section, lines in tables.items()))
     assert main(["train", "r.toml", "--steps", "1", "--lr", "1e-3"]) == 0
     shown = capsys.readouterr()
     assert "Writing model shards" not in shown.out + shown.err
@@ -167,23 +173,23 @@ def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.Capture
     lines = shown.out.splitlines()
     assert [line.split(",")[0].split(" ")[0] for line in lines] == [
         "warm",
-        "at",
+        "before",
         "step",
         "report:",
         "curve:",
         "runs/r:",
     ]
-    assert json.loads(Path("runs/r/run.json").read_text())["config"]["lr"] == 1e-3
+    assert json.loads(Path("runs/r/run.json").read_text())["config"]["optimizer"]["lr"] == 1e-3
     for name in ("report.html", "curve.png", "last/config.json", "tensorboard"):
         assert (Path("runs/r") / name).exists()
 
     # The same command has nothing to do; other settings are not mixed in.
     before = curve("runs/r")
     assert main(["train", "r.toml", "--steps", "1", "--lr", "1e-3", "--no-tensorboard"]) == 0
-    assert "It was finished before" in capsys.readouterr().out
+    assert "The run was already finished" in capsys.readouterr().out
     assert curve("runs/r") == before
     assert main(["train", "r.toml", "--steps", "1"]) == 2
-    assert "other settings (lr)" in capsys.readouterr().err
+    assert "other settings (optimizer.lr)" in capsys.readouterr().err
 
     # Without the recipe, for a machine.
     assert main(["train", "--out", "runs/r", "--resume", "--steps", "2", "--json"]) == 0
@@ -202,9 +208,12 @@ def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.Capture
     assert main(["train", "--out", "runs/r", "--report"]) == 0
     assert page.read_bytes() == text
     capsys.readouterr()
-    assert main(["train", "--env", GAME, *TINY[2:], "--out", "runs/r", "--steps", "1", "--no-resume", "--quiet"]) == 0
+    assert main(["train", "--env", GAME, *TINY[2:], "--out", "runs/r", "--steps", "1", "--overwrite", "--quiet"]) == 0
     assert [row["step"] for row in curve("runs/r")] == [-1, 0]
-    assert json.loads(Path("runs/r/run.json").read_text())["config"]["lr"] == TrainConfig(env=(GAME,)).lr
+    assert (
+        json.loads(Path("runs/r/run.json").read_text())["config"]["optimizer"]["lr"]
+        == from_mapping({"env": GAME}).optimizer.lr
+    )
 
 
 def test_a_full_disk_is_named_and_what_was_kept_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,7 +226,7 @@ def test_a_full_disk_is_named_and_what_was_kept_is_whole(capsys: pytest.CaptureF
     command = [*TINY, "--steps", "1", "--out", "run"]
     done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert done.stderr.startswith("palestra: store failed: the checkpoint run/checkpoints/step-0 could not be written")
+    assert done.stderr.startswith("palestra: store failed: cannot write the checkpoint run/checkpoints/step-0")
     assert done.stderr.count("\n") == 1
     assert main(["train", *command, "--json"]) == 0
     assert [row["step"] for row in curve("run")] == [-1, 0]
@@ -248,7 +257,7 @@ def test_a_stopped_run_goes_on_with_the_same_command(number: signal.Signals, who
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert "Traceback" not in errors
     if number == signal.SIGINT:
-        assert "the same command goes on" in errors
+        assert "the same command continues" in errors
         assert Path("run/report.html").exists()
     assert len(curve("run")) < len(whole)
     assert main(["train", *LONG, "--quiet"]) == 0

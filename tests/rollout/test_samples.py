@@ -1,4 +1,4 @@
-"""Trajectory to token samples: nothing sampled is lost, nothing read is trained on, every reward has its token."""
+"""Trajectory to token samples: no sampled token is lost, and no token that was read is trained on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.engines import ByteTokenizer, ScriptedEngine
 from palestra.errors import BadValue
 from palestra.registry import make
 from palestra.rollout.episode import run_episode
-from palestra.rollout.samples import Sample, to_samples
+from palestra.rollout.samples import TrainingSample, to_samples
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
 from palestra.types import Action, Call
 
@@ -53,19 +53,18 @@ def test_turns_merge_while_prompts_go_on_and_part_where_they_do_not() -> None:
         )
     )
     assert samples == [
-        Sample(
+        TrainingSample(
             ids=[1, 2, 3, 4, 5, 6, 7, 8, 9],
             mask=[0, 0, 1, 1, 0, 1, 0, 1, 1],
             logprobs=[0, 0, -3.5, -4.5, 0, -6.5, 0, -8.5, -9.5],
             turn_index=[-1, -1, 0, 0, -1, 1, -1, 1, 1],
-            rewards=[0, 0, 0, 0.25, 0, 0, 0, 0, 0.5],
         ),
-        Sample(
+        TrainingSample(
             ids=[1, 5, 9, 10],
             mask=[0, 0, 0, 1],
             logprobs=[0, 0, 0, -10.5],
             turn_index=[-1, -1, -1, 2],
-            rewards=[0, 0, 0, 1.0],
+            offset=5,
         ),
     ]
 
@@ -78,7 +77,7 @@ def test_a_prompt_that_is_shorter_than_what_was_read_begins_a_new_sample() -> No
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (trajectory(turn(1.0)), "no model was asked in turn 0"),
+        (trajectory(turn(1.0)), "turn 0 has no model call"),
         (trajectory(turn(1.0, call([], []))), "no token ids"),
         (trajectory(turn(0.0, call([1], [2])), turn(1.0, call([1, 2], []))), "turn 1.*no token ids"),
         (trajectory(turn(1.0, replace(call([1], [2, 3]), logprobs=[0.0]))), "2 tokens came with 1 log-prob"),
@@ -87,7 +86,7 @@ def test_a_prompt_that_is_shorter_than_what_was_read_begins_a_new_sample() -> No
                 trajectory(turn(1.0, call([1], [2]))),
                 failure=Failure(boundary="env", kind="EnvFailed", message="broke"),
             ),
-            "failed .EnvFailed.; failures are kept out",
+            "failed .EnvFailed.; leave failures out",
         ),
     ],
 )
@@ -125,7 +124,7 @@ def test_laws(played: Trajectory) -> None:
     cells = [
         cell
         for sample in samples
-        for cell in zip(sample.ids, sample.mask, sample.logprobs, sample.turn_index, sample.rewards, strict=True)
+        for cell in zip(sample.ids, sample.mask, sample.logprobs, sample.turn_index, strict=True)
     ]
     sampled = [cell for cell in cells if cell[1]]
     assert [cell[0] for cell in sampled] == [token for call in calls for token in call.ids]
@@ -133,12 +132,10 @@ def test_laws(played: Trajectory) -> None:
     assert [cell[3] for cell in sampled] == [
         index for index, turn in enumerate(played.turns) for call in turn.action.calls for _ in call.ids
     ]
-    assert all(cell[2:] == (0.0, -1, 0.0) for cell in cells if not cell[1])
-    assert sum(cell[4] for cell in cells) == played.total_reward
-    for index, turn in enumerate(played.turns):
-        of_turn = [cell[4] for cell in sampled if cell[3] == index]
-        assert of_turn[-1] == turn.reward
-        assert not any(of_turn[:-1])
+    assert all(cell[2:] == (0.0, -1) for cell in cells if not cell[1])
+    assert [sample.offset for sample in samples] == [
+        sum(earlier.sampled for earlier in samples[:i]) for i in range(len(samples))
+    ]
     # Each call is read in one sample, right behind its prompt.
     place = [(n, i) for n, sample in enumerate(samples) for i in range(len(sample)) if sample.mask[i]]
     done = 0
@@ -167,7 +164,6 @@ def test_a_played_episode_is_one_sample() -> None:
     (sample,) = to_samples(played)
     said = bytes(token for token, on in zip(sample.ids, sample.mask, strict=True) if on and token < 256).decode()
     assert said == "".join(turn.action.text for turn in played.turns)
-    assert sum(sample.rewards) == played.total_reward
     assert tokenizer.decode(sample.ids).startswith("<|im_start|>system\nPlay.<|im_end|>\n<|im_start|>user\n")
 
 
@@ -181,10 +177,9 @@ def test_cuts_and_reflections_are_all_there() -> None:
     assert played.failure is None
     samples = to_samples(played)
     assert len(samples) == 1 + sum(played.splits.values()) > 1
-    assert sum(map(sum, (sample.rewards for sample in samples))) == played.total_reward
     assert sum(map(sum, (sample.mask for sample in samples))) == played.sampled_tokens
 
 
 def test_players_without_a_model_leave_no_samples() -> None:
-    with pytest.raises(BadValue, match="no model was asked"):
+    with pytest.raises(BadValue, match="has no model call"):
         to_samples(asyncio.run(_play(ExpertAgent())))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from palestra.training.config import from_mapping
-from palestra.training.sync_trainer import train
+from palestra.training import train
+from palestra.training.recipe import from_mapping
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ import palestra
 from palestra.rollout import read
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
-from palestra.training.config import from_mapping
+from palestra.training import async_trainer, train
 from palestra.training.learner import Learner
-from palestra.training.sync_trainer import train
+from palestra.training.recipe import from_mapping
+from palestra.training.step import reinforcement_step
 
 ENV = "test:SlowGuess-v0"
 
@@ -59,8 +60,8 @@ def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
 ) -> None:
     rows = _run(tmp_path, staleness=staleness, concurrency=concurrency)
     assert [row["step"] for row in rows] == list(range(5))
-    assert all(row["stale_max"] <= staleness for row in rows)
-    assert any(row["stale_max"] for row in rows) == bool(staleness)  # where it may run ahead, it does
+    assert all(row["staleness_max"] <= staleness for row in rows)
+    assert any(row["staleness_max"] for row in rows) == bool(staleness)  # where it may run ahead, it does
     steps = [_learned_from(tmp_path, step) for step in range(5)]
     assert [len(episodes) for episodes in steps] == [16] * 5
     seen = [(t.meta["step"], t.group, t.member) for episodes in steps for t in episodes]
@@ -75,27 +76,26 @@ def test_nobody_waits_for_a_slow_episode_before_it_would_be_too_old(tmp_path: Pa
     sign = tmp_path / "trajectories" / "step-000002.jsonl.gz"
     rows = _run(tmp_path, staleness=3, env_kwargs=json.dumps({"late": seed, "until": str(sign)}))
     assert [step for step in range(5) if any(t.seed == seed for t in _learned_from(tmp_path, step))] == [3]
-    assert rows[3]["stale_max"] == 3
+    assert rows[3]["staleness_max"] == 3
 
 
 def test_what_is_sampled_from_stays_while_the_learner_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is what was learned, in the next step."""
     seen: list[tuple[bool, bool]] = []
     moved = 0
-    learn = Learner.learn
 
-    def watched(self: Learner, *args: Any, **more: Any) -> dict[str, float]:
+    def watched(learner: Learner, *args: Any, **options: Any) -> dict[str, float]:
         nonlocal moved
-        sampler, model = self.policy.sampler, self.policy.model
+        sampler, model = learner.policy.sampler, learner.policy.model
         before = [p.clone() for p in sampler.parameters()]
         learned = all(map(torch.equal, before, model.parameters()))
-        found = learn(self, *args, **more)
+        metrics = reinforcement_step(learner, *args, **options)
         stayed = all(map(torch.equal, before, sampler.parameters()))
         moved += not all(map(torch.equal, before, model.parameters()))
         seen.append((learned, stayed))
-        return found
+        return metrics
 
-    monkeypatch.setattr(Learner, "learn", watched)
+    monkeypatch.setattr(async_trainer, "reinforcement_step", watched)
     enough = {"warm_start": 600, "warm_batch": 8, "warm_epochs": 1}  # for games that differ, so that there is a signal
     _run(tmp_path, steps=3, episodes=64, concurrency=128, save_every=1000, **enough)
     assert seen == [(True, True)] * 3
@@ -103,7 +103,7 @@ def test_what_is_sampled_from_stays_while_the_learner_learns(tmp_path: Path, mon
 
 
 def test_groups_stay_whole(tmp_path: Path) -> None:
-    _run(tmp_path, algo="grpo", group_size=4, staleness=1, steps=3)
+    _run(tmp_path, algorithm="grpo", group_size=4, staleness=1, steps=3)
     for step in range(3):
         members: dict[tuple[int, int], list[int]] = {}
         for episode in read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"):

@@ -1,68 +1,162 @@
+"""Config sections, recipes and their error messages."""
+
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from palestra.algorithms import GRPO, GRPOConfig, algorithm_names, get_algorithm, register
+from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
-from palestra.training.config import TrainConfig, from_mapping, read_recipe
+from palestra.training.config import SECTIONS, EnvConfig, TrainConfig, parse_weight
+from palestra.training.recipe import FLAT, from_mapping, merge, read_recipe
 
 GAME = "game:GuessTheNumber-v0-easy"
+URL = "http://host:8100/game:Wordle-v0-easy"
 
 
-def test_a_recipe_is_flat_settings_under_any_headings(tmp_path: Path) -> None:
+def test_a_recipe_has_one_table_per_section(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
-    path.write_text(f'env = "{GAME}"\n[rollout]\nepisodes = 64\n[learning]\nlr = 1\nalgo = "grpo"\n')
+    path.write_text(
+        f'[env]\nname = "{GAME}"\ntools = ["python"]\n[env.kwargs]\nmax_turns = 3\n'
+        '[sampling]\nepisodes = 64\n[algorithm]\nname = "grpo"\nnormalize = "none"\n[optimizer]\nlr = 1\n'
+    )
     config = from_mapping(read_recipe(path))
-    assert (config.env, config.episodes, config.lr, config.algo) == ((GAME,), 64, 1.0, "grpo")
+    assert config.env.name == (GAME,)
+    assert config.env_kwargs == {"max_turns": 3, "tools": ["python"]}
+    assert (config.sampling.episodes, config.sampling.group_size, config.optimizer.lr) == (64, 8, 1.0)
+    assert config.algorithm == GRPO(normalize="none", entropy=0.003)
+    assert from_mapping(merge(read_recipe(path), {"lr": 0.5, "gamma": 0.9})).algorithm.config.gamma == 0.9
+    assert from_mapping(merge(read_recipe(path), {"algorithm": "ppo"})).algorithm.name == "ppo"
 
 
-def test_what_is_saved_is_read_back() -> None:
-    config = from_mapping({"env": [GAME, "game:Sudoku-v0-easy=3"], "steps": 7})
-    assert from_mapping(json.loads(json.dumps(config.to_dict()))) == config
-    assert config.envs == {GAME: 1.0, "game:Sudoku-v0-easy": 3.0}
+def test_a_saved_config_is_read_back() -> None:
+    for settings in (
+        {"env": [GAME, "game:Sudoku-v0-easy=3"], "steps": 7},
+        {"algorithm": "dpo", "data": "runs/a", "dpo_beta": 0.3},
+        {"env": GAME, "algorithm": "agentevol", "wrappers": ["Horizon(turns=5)"]},
+    ):
+        config = from_mapping(settings)
+        assert from_mapping(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_the_algorithm_may_be_a_name_a_class_or_a_config() -> None:
+    given = (
+        {"algorithm": "grpo", "gamma": 0.5},
+        {"algorithm": GRPO, "gamma": 0.5},
+        {"algorithm": GRPOConfig(gamma=0.5)},
+        {"algorithm": GRPO(gamma=0.5)},
+    )
+    assert {from_mapping({"env": GAME, **settings}).algorithm for settings in given} == {GRPO(gamma=0.5, entropy=0.003)}
+
+
+def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
+    untrained, trained = (from_mapping({"env": GAME, "model": model}) for model in ("default:1M", "Qwen/Qwen3-1.7B"))
+    assert (untrained.optimizer.name, untrained.optimizer.lr) == ("muon", 5e-3)
+    assert (trained.optimizer.name, trained.optimizer.lr) == ("adamw", 1e-6)
+    assert (untrained.algorithm.config.entropy, trained.algorithm.config.entropy) == (0.003, 0.0)
+    assert from_mapping({"env": GAME, "algorithm": "rloo"}).sampling.group_size == 8
+    sft = from_mapping({"algorithm": "sft", "data": "x"})
+    assert (sft.run.steps, sft.optimizer.epochs, sft.optimizer.lr, sft.optimizer.name) == (0, 2, 1e-3, "adamw")
+    assert from_mapping({"algorithm": "sft", "data": "x", "model": "Qwen/Qwen3-1.7B"}).optimizer.lr == 1e-5
+    assert TrainConfig(env=EnvConfig(name=(GAME,))) == from_mapping({"env": GAME})
 
 
 def test_the_folder_is_named_after_the_run() -> None:
     assert from_mapping({"env": GAME, "seed": 3}).folder == Path("runs/GuessTheNumber-v0-easy-rebn-3")
     assert from_mapping({"env": GAME, "out": "x/y"}).folder == Path("x/y")
+    assert "/" not in from_mapping({"env": f"{URL}?max_turns=5"}).folder.name
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
-        ({"env": GAME, "epissodes": 3}, "Did you mean episodes"),
+        ({"env": GAME, "epissodes": 3}, "no setting named 'epissodes'. Did you mean episodes"),
+        ({"env": {"nam": GAME}}, r"\[env\] has no setting 'nam'. Did you mean name"),
+        ({"env": GAME, "sampling": {"episode": 3}}, r"\[sampling\] has no setting 'episode'. Did you mean episodes"),
+        ({"env": GAME, "algorithm": {"name": "grpo", "gama": 1}}, "grpo has no option 'gama'. Did you mean gamma"),
+        ({"env": GAME, "lam": 0.9}, "rebn has no option 'lam'; it is an option of ppo, ppo_token"),
+        ({"env": GAME, "data": "x"}, "it is an option of agentevol, sft, dpo"),
         ({}, "name at least one environment"),
-        ({"env": GAME, "algo": "grop"}, "algo is one of reinforce"),
-        ({"env": GAME, "steps": 0}, "steps is at least 1"),
-        ({"env": GAME, "steps": "5"}, "steps is a int"),
-        ({"env": GAME, "steps": True}, "steps is a int"),
+        ({"algorithm": "sft"}, "sft learns from stored trajectories"),
+        ({"env": GAME, "algorithm": "grop"}, "no algorithm named 'grop'. Did you mean grpo"),
+        ({"env": GAME, "steps": 0}, "steps must be at least 1"),
+        ({"env": GAME, "steps": "5"}, "steps must be of type int"),
+        ({"env": GAME, "steps": True}, "steps must be of type int"),
         ({"env": GAME, "episodes": 10, "group_size": 4}, "multiple of group_size"),
-        ({"env": GAME, "gamma": 1.5}, r"lie in \[0, 1\]"),
-        ({"env": GAME, "algo": "rloo", "group_size": 1}, "group_size is at least 2"),
-        ({"env": GAME, "horizon": "5,10"}, "stages need"),
+        ({"env": GAME, "gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
+        ({"env": GAME, "algorithm": "rloo", "group_size": 1}, "group_size must be at least 2"),
+        ({"env": GAME, "horizon": "5,10"}, "needs the number of steps per stage"),
+        ({"env": GAME, "env_backend": "threads"}, "env_backend must be one of inline, thread, process, ray"),
+        ({"env": GAME, "env_kwargs": "[1]"}, "env_kwargs must be a JSON object|kwargs must be a JSON object"),
+        ({"env": GAME, "max_tool_calls": 3}, "max_tool_calls needs tools"),
+        ({"env": GAME, "algorithm": "agentevol", "asynchronous": True}, "no asynchronous trainer"),
     ],
 )
-def test_mistakes_are_named(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadValue, match=words):
+def test_mistakes_are_reported(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         from_mapping(values)
 
 
-@pytest.mark.parametrize("text", [f"{GAME}=x", f"{GAME}=0"])
-def test_weights(text: str) -> None:
-    with pytest.raises(BadValue):
-        TrainConfig(env=(text,)).envs  # noqa: B018
+@pytest.mark.parametrize(
+    ("text", "name", "weight"),
+    [
+        (GAME, GAME, 1.0),
+        (f"{GAME}=2.5", GAME, 2.5),
+        (URL, URL, 1.0),
+        (f"{URL}=3", URL, 3.0),
+        (f"{URL}?max_turns=5", f"{URL}?max_turns=5", 1.0),
+        (f"{URL}?a=x&max_turns=5", f"{URL}?a=x&max_turns=5", 1.0),
+        (f"{URL}?max_turns=5=2", f"{URL}?max_turns=5", 2.0),
+    ],
+)
+def test_weights(text: str, name: str, weight: float) -> None:
+    assert parse_weight(text) == (name, weight)
+    assert from_mapping({"env": text}).env.weights == {name: weight}
+
+
+@pytest.mark.parametrize("text", [f"{GAME}=x", f"{GAME}=0", f"{GAME}=-1"])
+def test_wrong_weights(text: str) -> None:
+    with pytest.raises(BadValue, match="weight"):
+        from_mapping({"env": text})
+
+
+def test_a_mapping_gives_weights() -> None:
+    assert from_mapping({"env": {GAME: 2, URL: 1}}).env.weights == {GAME: 2.0, URL: 1.0}
+
+
+def test_every_option_has_a_help_sentence_and_one_meaning() -> None:
+    helps: dict[str, str] = {}
+    kinds = [*SECTIONS.values(), *(get_algorithm(name).config_class for name in algorithm_names())]
+    for kind in kinds:
+        for item in fields(kind):  # type: ignore[arg-type]
+            text = item.metadata["help"]
+            assert text[0].isupper(), text
+            assert text.endswith("."), text
+            assert len(text.split()) > 2, text
+            assert helps.setdefault(flat_name(item), text) == text, f"{flat_name(item)} has two meanings"
+    assert len(FLAT) == sum(len(fields(kind)) for kind in SECTIONS.values())
 
 
 def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match="there is no recipe"):
+    with pytest.raises(BadValue, match="does not exist"):
         read_recipe(tmp_path / "none.toml")
     path = tmp_path / "r.toml"
     path.write_text("env = ")
-    with pytest.raises(BadValue, match="is no TOML"):
+    with pytest.raises(BadValue, match="is not valid TOML"):
         read_recipe(path)
-    path.write_text("[a]\nsteps = 1\n[b]\nsteps = 2\n")
-    with pytest.raises(BadValue, match="sets steps twice"):
+    path.write_text("episodes = 1\n")
+    with pytest.raises(BadValue, match=r"'episodes' is outside of a table; write it as \[sampling\] episodes"):
         read_recipe(path)
+
+
+def test_an_algorithm_is_registered_once() -> None:
+    with pytest.raises(BadValue, match="exists already"):
+
+        @register
+        class Other(GRPO):
+            name = "grpo"

@@ -1,4 +1,4 @@
-"""What the terminal shows, as a function of the rows."""
+"""Terminal output of a training run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import BARS, sparkline
 
-CONFIG = {"env": ["game:GuessTheNumber-v0-easy"], "algo": "rebn", "model": "default:0.1M", "steps": 20}
+CONFIG = {
+    "env": {"name": ["game:GuessTheNumber-v0-easy"]},
+    "algorithm": {"name": "rebn"},
+    "model": {"name": "default:0.1M"},
+    "run": {"steps": 20},
+}
 
 
 def row(step: int, **more: Any) -> dict[str, Any]:
@@ -49,7 +54,7 @@ ROWS = [
 
 
 def test_the_block_tells_what_matters() -> None:
-    text = "\n".join(console.block(ROWS, CONFIG, 110))
+    text = "\n".join(console.format_block(ROWS, CONFIG, 110))
     assert "game:GuessTheNumber-v0-easy  rebn  default:0.1M" in text
     assert "step 10/20 ━━━━━━──────" in text
     assert re.search(r"training +50\.0% \[40\.0, 60\.0\] +▅{10}", text)
@@ -64,23 +69,23 @@ def test_the_block_tells_what_matters() -> None:
 
 def test_trouble_is_shown() -> None:
     rows = [row(0, signal=0.0, horizon=5, failures=3, failures_env=2, failures_engine=1)]
-    text = "\n".join(console.block(rows, CONFIG, 110))
+    text = "\n".join(console.format_block(rows, CONFIG, 110))
     assert "no learning signal in 1 of the last 1 steps" in text
     assert "3 episodes failed in the last 1 steps (engine 1, env 2)" in text
     assert "horizon 5" in text
-    plain = console.line(rows[0], 20)
+    plain = console.format_row(rows[0], 20)
     assert "no learning signal" in plain
     assert "3 episodes failed" in plain
 
 
 @given(st.integers(1, len(ROWS)), st.integers(1, 140))
 def test_the_block_fits_the_terminal(count: int, width: int) -> None:
-    assert all(len(text) <= width for text in console.block(ROWS[:count], CONFIG, width))
+    assert all(len(text) <= width for text in console.format_block(ROWS[:count], CONFIG, width))
 
 
 def test_lines() -> None:
-    assert console.line(ROWS[0], 20) == "at the start: success 30.0% [20.0, 40.0] on held-out seeds"
-    assert console.line(ROWS[5], 20, left=65) == (
+    assert console.format_row(ROWS[0], 20) == "before training: success 30.0% [20.0, 40.0] on held-out seeds"
+    assert console.format_row(ROWS[5], 20, left=65) == (
         "step 5/20, success 50.0% [40.0, 60.0], return 0.250, turns 3.0, entropy 0.70, "
         "held out 60.0% [50.0, 70.0], 1.0+3.0+2.0 s, about 1:05 left"
     )
@@ -89,7 +94,7 @@ def test_lines() -> None:
 def test_the_end_is_not_known_before_the_first_step_and_is_nothing_after_the_last() -> None:
     assert console.seconds_left(ROWS[:1], 20) is None
     assert console.seconds_left(ROWS, 10) == 0
-    assert "done" in console.block(ROWS, {**CONFIG, "steps": 10}, 110)[-1]
+    assert "done" in console.format_block(ROWS, {**CONFIG, "run": {"steps": 10}}, 110)[-1]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
@@ -127,7 +132,13 @@ def test_the_live_view_redraws_in_place_and_keeps_notes_above() -> None:
     view.note("report: here")
     shown = screen(out.getvalue())
     width = shutil.get_terminal_size().columns - 1
-    assert shown == ["warm start: done", "a word in between", *console.block(ROWS, CONFIG, width), "report: here", ""]
+    assert shown == [
+        "warm start: done",
+        "a word in between",
+        *console.format_block(ROWS, CONFIG, width),
+        "report: here",
+        "",
+    ]
 
 
 def test_views_for_pipes_and_machines() -> None:
@@ -161,9 +172,14 @@ def test_a_sparkline_of_many_values_keeps_its_shape() -> None:
 
 def test_cloning_has_a_loss_and_no_episodes() -> None:
     rows: list[dict[str, Any]] = [{"step": -1}, {"step": 0, "loss": 0.5, "lr": 1e-3, "seconds_learning": 2.0}]
-    config = {"env": [], "algo": "sft", "model": "runs/a", "steps": 0}
-    text = console.block(rows, config, 100)
+    config: dict[str, Any] = {
+        "env": {"name": []},
+        "algorithm": {"name": "sft"},
+        "model": {"name": "runs/a"},
+        "run": {"steps": 0},
+    }
+    text = console.format_block(rows, config, 100)
     assert text[0].split() == ["stored", "trajectories", "sft", "runs/a", "step", "1"]
     assert text[1:] == ["learning  loss 0.5000   lr 1.0e-03", "time      0:02   learning 100%"]
-    assert console.line(rows[0], 0) == "at the start: not evaluated"
-    assert console.line(rows[1], 0) == "step 1, loss 0.5000, 2.0 s"
+    assert console.format_row(rows[0], 0) == "before training: not evaluated"
+    assert console.format_row(rows[1], 0) == "step 1, loss 0.5000, 2.0 s"

@@ -16,11 +16,10 @@ from transformers import AutoModelForCausalLM
 from palestra.agents import ExpertAgent, RandomAgent
 from palestra.errors import BadValue
 from palestra.rollout import read
-from palestra.training.config import from_mapping
-from palestra.training.distributed import World, connect
-from palestra.training.gather import light
-from palestra.training.sync_trainer import train
-from tests.training.made import batch
+from palestra.training import train
+from palestra.training.distributed import DistributedContext, connect, without_tokens
+from palestra.training.recipe import from_mapping
+from tests.training.helpers import batch
 from tests.training.test_offline import played, write
 from tests.training.test_offline import tiny as offline
 
@@ -38,19 +37,19 @@ COMMON: dict[str, Any] = {
     "max_tokens": 8,
     "steps": 3,
     "warm_start": 0,
-    "kl_stop": 0.0,
+    "target_kl": 0.0,
     "epochs": 1,
     "minibatches": 1,
     "threads": 1,
 }
 KINDS: dict[str, dict[str, Any]] = {
-    "ppo": {"algo": "ppo", "optimiser": "muon", "minibatches": 2, "kl": 0.01, "horizon": "3", "temperature": 0.9},
-    "grpo": {"algo": "grpo", "optimiser": "adamw", "lora_rank": 4, "packing": True, "aggregate": "sequence"},
+    "ppo": {"algorithm": "ppo", "optimizer": "muon", "minibatches": 2, "kl": 0.01, "horizon": "3", "temperature": 0.9},
+    "grpo": {"algorithm": "grpo", "optimizer": "adamw", "lora_rank": 4, "packing": True, "aggregate": "sequence"},
 }
 SCRIPT = """
 import json, sys
-from palestra.training.config import from_mapping
-from palestra.training.sync_trainer import train
+from palestra.training.recipe import from_mapping
+from palestra.training import train
 for values in json.loads(sys.argv[1]):
     train(from_mapping(values))
 """
@@ -77,7 +76,7 @@ def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
     for player in (ExpertAgent(), RandomAgent()):
         write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))
     configs = {name: {**COMMON, **kind, "model": taught, "out": str(folder / name)} for name, kind in KINDS.items()}
-    preferring = offline(folder / "dpo", algo="dpo", data=str(folder / "stores"), steps=2, threads=1)
+    preferring = offline(folder / "dpo", algorithm="dpo", data=str(folder / "stores"), steps=2, threads=1)
     configs["dpo"] = preferring.to_dict()
     torchrun(list(configs.values()), folder / "run.py")
     return configs
@@ -115,14 +114,14 @@ def test_two_processes_prefer_what_one_does(two: dict[str, dict[str, Any]], tmp_
         assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-4)
 
 
-def test_one_process_is_a_world() -> None:
-    world = connect()
-    assert (world.rank, world.size, world.first) == (0, 1, True)
-    assert world.gather(3) == [3]
-    assert world.total([1.0, 2.0]) == [1.0, 2.0]
-    assert world.once(lambda: 7) == 7
+def test_one_process_is_a_context() -> None:
+    context = connect()
+    assert (context.rank, context.size, context.is_main) == (0, 1, True)
+    assert context.gather(3) == [3]
+    assert context.sum([1.0, 2.0]) == [1.0, 2.0]
+    assert context.on_main(lambda: 7) == 7
     with pytest.raises(BadValue, match="no"):
-        world.once(_refuse)
+        context.on_main(_refuse)
 
 
 def _refuse() -> None:
@@ -131,14 +130,14 @@ def _refuse() -> None:
 
 def test_shares_are_everything_in_order() -> None:
     for count in range(9):
-        shares = [World(rank=rank, size=3).share(range(count)) for rank in range(3)]
+        shares = [DistributedContext(rank=rank, size=3).shard(range(count)) for rank in range(3)]
         assert [item for share in shares for item in share] == list(range(count))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_what_is_gathered_carries_numbers_only() -> None:
     for t in batch(1, truncated=True):
-        bare = light(t)
+        bare = without_tokens(t)
         assert (bare.rewards, bare.sampled_tokens, bare.truncated) == (t.rewards, t.sampled_tokens, t.truncated)
         assert not bare.final_prompt
         assert not any(turn.observation or turn.action.text or turn.action.prompt_ids for turn in bare.turns)

@@ -14,10 +14,10 @@ from palestra.agents import RandomAgent
 from palestra.algorithms.agentevol import successes
 from palestra.errors import BadValue
 from palestra.rollout import Trajectory, Writer, collect, read
-from palestra.training import evolve
-from palestra.training.config import TrainConfig, from_mapping
-from palestra.training.supervised import clone
-from palestra.training.sync_trainer import train
+from palestra.training import evolve, train
+from palestra.training.config import TrainConfig
+from palestra.training.recipe import from_mapping
+from palestra.training.step import cloning_step
 
 torch.set_num_threads(1)
 GAME = "game:GuessTheNumber-v0-easy"
@@ -30,7 +30,7 @@ class Killed(Exception):
 def tiny(out: Path, **values: Any) -> TrainConfig:
     settings: dict[str, Any] = {
         "env": GAME,
-        "algo": "agentevol",
+        "algorithm": "agentevol",
         "model": "default:0.1M",
         "out": str(out),
         "steps": 3,
@@ -56,12 +56,12 @@ class Cloned:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[list[Trajectory], list[list[float]], list[torch.Tensor]]] = []
-        monkeypatch.setattr(evolve, "clone", self._clone)
+        monkeypatch.setattr(evolve, "cloning_step", self._clone)
 
     def _clone(self, learner: Any, trajectories: Any, weights: Any, lr: float, **options: Any) -> dict[str, float]:
         before = [p.detach().clone() for p in learner.policy.model.parameters()]
         self.seen.append((list(trajectories), [list(w) for w in weights], before))
-        return clone(learner, trajectories, weights, lr, **options)
+        return cloning_step(learner, trajectories, weights, lr, **options)
 
 
 @pytest.mark.parametrize("source", ["start", "current"])
@@ -75,7 +75,7 @@ def test_only_successes_are_cloned_from_the_model_asked_for(
     for step, (trajectories, weights, _) in enumerate(cloned.seen):
         explored = list(read(run.folder / "trajectories" / f"step-{step:06d}.jsonl.gz"))
         assert len(explored) == 32
-        assert rows[step]["kept"] == len(trajectories) == len(successes(explored)) > 0
+        assert rows[step]["successes"] == len(trajectories) == len(successes(explored)) > 0
         assert all(t.success for t in trajectories)
         assert all(set(w) == {t.total_reward} for w, t in zip(weights, trajectories, strict=True))
     (_, _, first), (_, _, second) = cloned.seen
@@ -88,7 +88,7 @@ def test_only_successes_are_cloned_from_the_model_asked_for(
 def test_successes_of_earlier_rounds_may_be_kept(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloned = Cloned(monkeypatch)
     run = train(tiny(tmp_path / "run", model=taught, evolve_rounds=0, evolve_weight="equal", batch=1000))
-    kept = [row["kept"] for row in run.rows if row["step"] >= 0]
+    kept = [row["successes"] for row in run.rows if row["step"] >= 0]
     assert kept == sorted(set(kept)), "the set grows"
     assert [len(trajectories) for trajectories, _, _ in cloned.seen] == kept
     assert all(set(w) == {1.0} for _, weights, _ in cloned.seen for w in weights)
@@ -107,11 +107,11 @@ def test_the_base_set_is_cloned_first_and_in_every_round(
     config = tiny(
         tmp_path / "run", model=taught, data=str(tmp_path / "base.jsonl"), evolve_base=0.5, batch=1000, steps=1
     )
-    run = train(config, say=said.append)
+    run = train(config, log=said.append)
     (first, weights, _), (second, mixed, _) = cloned.seen
     assert sorted(t.seed for t in first) == sorted(t.seed for t in base)
     assert all(set(w) == {1.0} for w in weights)
-    kept = run.rows[-1]["kept"]
+    kept = run.rows[-1]["successes"]
     assert len(second) == len(base) + kept == run.rows[-1]["examples"]
     assert sorted({w for ws in mixed for w in ws}) == [0.5, 1.0]
     assert any(line.startswith(f"cloned the base set: {len(base)} trajectories") for line in said)
@@ -126,7 +126,7 @@ def test_a_killed_run_goes_on_bit_for_bit(taught: str, tmp_path: Path) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        train(tiny(tmp_path / "cut", **options), say=die)
+        train(tiny(tmp_path / "cut", **options), log=die)
     resumed = train(tiny(tmp_path / "cut", **options))
     assert curve(resumed.rows) == curve(whole.rows)
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
@@ -135,7 +135,7 @@ def test_a_killed_run_goes_on_bit_for_bit(taught: str, tmp_path: Path) -> None:
 
 def test_a_round_without_success_changes_nothing_and_says_so(tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", warm_start=0, steps=1))  # an untrained model writes noise
-    assert run.rows[-1]["kept"] == 0
+    assert run.rows[-1]["successes"] == 0
     assert run.rows[-1]["signal"] == 0.0
     start, last = (
         AutoModelForCausalLM.from_pretrained(folder).state_dict()
@@ -148,9 +148,9 @@ def test_a_round_without_success_changes_nothing_and_says_so(tmp_path: Path) -> 
     ("values", "words"),
     [
         ({"env": ()}, "name at least one environment"),
-        ({"evolve_from": "end"}, "evolve_from is one of start, current"),
-        ({"evolve_base": -1.0}, "evolve_base is 0 or more"),
-        ({"evolve_rounds": 0, "store": False}, "leave store on"),
+        ({"evolve_from": "end"}, "evolve_from must be one of start, current"),
+        ({"evolve_base": -1.0}, "evolve_base must be at least 0"),
+        ({"evolve_rounds": 0, "store": False}, "leave --store on"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Laws of an update: how samples are cut, padded, packed or shared is nobody's business but the memory's."""
+"""Updates do not depend on how samples are split, padded, packed or shared; corrections follow their formulas."""
 
 from __future__ import annotations
 
@@ -11,30 +11,33 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palestra.algorithms import turn_gae
+from palestra.algorithms import Episode, turn_gae
 from palestra.errors import BadValue
+from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
 from palestra.training import policy as model_module
-from palestra.training.batch import micro_batches, rows_of
-from palestra.training.by_env import by_env
-from palestra.training.learner import Learner, algorithm_of
-from tests.training.made import batch, config_of, gradient, learner_of, trajectory
+from palestra.training.batch import MicroBatch, micro_batches
+from palestra.training.learner import Learner
+from palestra.training.precompute import final_values, precompute, to_episodes
+from palestra.training.step import reinforcement_step
+from palestra.training.trainer import metrics_by_env
+from tests.training.helpers import batch, config_of, gradient, learner_of, trajectory
 
 torch.set_num_threads(1)
 
 ALGORITHMS: list[dict[str, Any]] = [
-    {"algo": "rebn", "gamma": 0.9},
-    {"algo": "grpo", "aggregate": "sequence", "entropy": 0.01},
-    {"algo": "rloo", "aggregate": "constant", "kl": 0.1},
-    {"algo": "reinforce_pp", "kl": 0.1, "kl_in": "reward"},
-    {"algo": "ppo", "temperature": 0.8},
-    {"algo": "ppo_token", "gamma": 0.9},
+    {"algorithm": "rebn", "gamma": 0.9},
+    {"algorithm": "grpo", "aggregate": "sequence", "entropy": 0.01},
+    {"algorithm": "rloo", "aggregate": "constant", "kl": 0.1},
+    {"algorithm": "reinforce_pp", "kl": 0.1, "kl_in": "reward"},
+    {"algorithm": "ppo", "temperature": 0.8},
+    {"algorithm": "ppo_token", "gamma": 0.9},
 ]
 
 
 def learned(trajectories: list[Trajectory], **values: Any) -> tuple[dict[str, float], torch.Tensor, Learner]:
     learner = learner_of(reference=bool(values.get("kl")), **values)
-    metrics = learner.learn(trajectories, 0)
+    metrics = reinforcement_step(learner, trajectories, 0)
     return metrics, gradient(learner), learner
 
 
@@ -49,7 +52,7 @@ def same(one: tuple[dict[str, float], torch.Tensor, Any], other: tuple[dict[str,
 @given(seed=st.integers(0, 10_000), options=st.sampled_from(ALGORITHMS), prompt=st.sampled_from([0, 70]))
 def test_no_way_of_cutting_a_batch_changes_loss_or_gradient(seed: int, options: dict[str, Any], prompt: int) -> None:
     trajectories = batch(seed, prompt=prompt, split_at=2, truncated=bool(seed % 2))
-    longest = max(len(row.ids) for row in rows_of(trajectories)) + 8  # and what would have been read after a cut
+    longest = max(len(row.ids) for row in to_batch(trajectories)) + 8  # and what would have been read after a cut
     plain = learned(trajectories, **options)
     for how in (
         {"token_budget": longest},  # one row at a time, so nothing is padded or shared
@@ -63,23 +66,23 @@ def test_no_way_of_cutting_a_batch_changes_loss_or_gradient(seed: int, options: 
 
 def test_sharing_and_packing_really_happen() -> None:
     learner = learner_of(packing=True)
-    rows = rows_of(batch(1, 8, prompt=70))
-    (packed,) = learner.micros(rows)
+    rows = to_batch(batch(1, 8, prompt=70))
+    (packed,) = learner.micro_batches(rows)
     assert packed.shared >= 70
-    assert len(packed.lines) < len(rows) == len(packed.rows)
-    padded = micro_batches(rows, 16384, torch.device("cpu"), share=True)
+    assert len(packed.rows) < len(rows) == len(packed.samples)
+    padded = micro_batches(rows, 16384, torch.device("cpu"), share_prefix=True)
     assert padded[0].shared >= 70
     assert micro_batches(rows, 16384, torch.device("cpu"))[0].shared == 0
 
 
 def test_logits_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     trajectories = batch(5)
-    plain = learned(trajectories, algo="rebn", entropy=0.1)
-    monkeypatch.setattr(model_module, "CHUNK", 1)  # a token a block
-    same(plain, learned(trajectories, algo="rebn", entropy=0.1))
+    plain = learned(trajectories, algorithm="rebn", entropy=0.1)
+    monkeypatch.setattr(model_module, "LOGITS_BLOCK", 1)  # one token per block
+    same(plain, learned(trajectories, algorithm="rebn", entropy=0.1))
 
 
-@pytest.mark.parametrize("options", [*ALGORITHMS[:4]], ids=lambda options: options["algo"])
+@pytest.mark.parametrize("options", [*ALGORITHMS[:4]], ids=lambda options: options["algorithm"])
 def test_the_gradient_is_that_of_finite_differences(options: dict[str, Any]) -> None:
     trajectories = batch(11)
     # Old log-probabilities near the model's own, so that no ratio sits on a clip's corner.
@@ -93,7 +96,7 @@ def test_the_gradient_is_that_of_finite_differences(options: dict[str, Any]) -> 
             for p in at.policy.parameters():
                 p.add_(direction[place : place + p.numel()].view_as(p), alpha=sign * 0.01)
                 place += p.numel()
-        found.append(at.learn(trajectories, 0)["loss"])
+        found.append(reinforcement_step(at, trajectories, 0)["loss"])
     assert (found[0] - found[1]) / 0.02 == pytest.approx(float(slope @ direction), rel=0.03)
     assert metrics["loss"] == pytest.approx(sum(found) / 2, abs=0.05)
 
@@ -104,21 +107,22 @@ def test_a_reward_reaches_its_own_turn_and_earlier_ones_only(seed: int, turn: in
     """With a reward at one turn alone, what comes after might as well not have been said."""
     whole = trajectory(Random(seed), turns=3, rewards=[float(i == turn) for i in range(3)])
     cut = replace(whole, turns=whole.turns[: turn + 1])
-    one, other = (learned([t], algo="reinforce")[1] * t.sampled_tokens for t in (whole, cut))
+    one, other = (learned([t], algorithm="reinforce")[1] * t.sampled_tokens for t in (whole, cut))
     assert (one - other).norm() <= 1e-4 * other.norm()
 
 
 def test_token_values_and_the_value_after_a_cut_are_the_critics() -> None:
     for algo in ("ppo", "ppo_token"):
-        learner = learner_of(algo=algo)
+        learner = learner_of(algorithm=algo)
         trajectories = batch(2, 3, truncated=True, split_at=1) + batch(3, 3)
-        rows = rows_of(trajectories)
-        with torch.no_grad():
-            before = learner._before(rows, trajectories, anchor=False)
+        samples = to_batch(trajectories)
+        precompute(learner, samples, stale=False)
+        last_values = final_values(learner, trajectories)
+        episodes = to_episodes(trajectories, samples, last_values, learner.policy_gradient.level)
         policy = learner.policy
         assert policy.critic is not None
         for i, t in enumerate(trajectories):
-            episode = before.episode(i, t)
+            episode = episodes[i]
             calls = [call for turn in t.turns for call in turn.action.calls]
             with torch.no_grad():
                 said = [_value(policy, call.prompt_ids + call.ids[:k]) for call in calls for k in range(len(call.ids))]
@@ -130,13 +134,18 @@ def test_token_values_and_the_value_after_a_cut_are_the_critics() -> None:
             assert episode.last_value == pytest.approx(after, abs=1e-4)
             assert episode.truncated is (i < 3)
         if algo == "ppo":
-            episodes = [before.episode(i, t) for i, t in enumerate(trajectories)]
-            credit = learner.algorithm.credit(episodes)
+            advantages = learner.policy_gradient.advantages(episodes)
             cut = episodes[0]
             assert cut.values is not None
             want = turn_gae(cut.rewards, cut.values, gamma=1.0, lam=0.95, last_value=cut.last_value)
-            assert credit.returns is not None
-            assert credit.returns[0] == pytest.approx([a + v for a, v in zip(want, cut.values, strict=True)])
+            assert advantages.returns is not None
+            assert advantages.returns[0] == pytest.approx([a + v for a, v in zip(want, cut.values, strict=True)])
+
+
+def _sampled(micro: MicroBatch) -> torch.Tensor:
+    logprobs = micro.column("logprobs")
+    assert logprobs is not None
+    return logprobs
 
 
 def _value(policy: Any, ids: list[int]) -> float:
@@ -146,57 +155,55 @@ def _value(policy: Any, ids: list[int]) -> float:
 
 def test_the_critic_learns_what_it_is_asked() -> None:
     for algo in ("ppo", "ppo_token"):
-        learner = learner_of(algo=algo, value_lr=1e-2, lr=0.0, value_clip=0.0, gamma=0.9)
+        learner = learner_of(algorithm=algo, value_lr=1e-2, lr=0.0, value_clip=0.0, gamma=0.9)
         trajectories = batch(4, 8)
-        losses = [learner.learn(trajectories, 0)["value_loss"] for _ in range(30)]
+        losses = [reinforcement_step(learner, trajectories, 0)["value_loss"] for _ in range(30)]
         assert losses[-1] < 0.5 * losses[0]
 
 
 def test_one_of_a_group_that_is_left_alone_teaches_nothing() -> None:
     for algo in ("grpo", "rloo"):
-        learner = learner_of(algo=algo)
+        learner = learner_of(algorithm=algo)
         rng = Random(1)
         pair = [trajectory(rng, group=0), trajectory(rng, group=0)]
         alone = trajectory(rng, group=1)
-        metrics = learner.learn([*pair, alone], 0)
-        assert metrics["credit_lone"] == 0.5
+        metrics = reinforcement_step(learner, [*pair, alone], 0)
+        assert metrics["singleton"] == 0.5
         assert metrics["signal"]
-        assert learner.learn([alone], 0)["signal"] == 0.0
+        assert reinforcement_step(learner, [alone], 0)["signal"] == 0.0
 
 
 def test_stale_samples_are_corrected_as_the_formula_says() -> None:
     trajectories = batch(7, version=3)
-    fresh = learner_of(algo="rebn").learn(trajectories, 0, version=3)
-    assert (fresh["stale_mean"], fresh["stale_max"]) == (0.0, 0)
-    assert "importance_mean" not in fresh
+    fresh = reinforcement_step(learner_of(algorithm="rebn"), trajectories, 0, version=3)
+    assert (fresh["staleness_mean"], fresh["staleness_max"]) == (0.0, 0)
+    assert "is_weight_mean" not in fresh
 
-    learner = learner_of(algo="rebn", lr=0.0, stale_cap=1.1)
-    metrics = learner.learn(trajectories, 0, version=5)
-    assert (metrics["stale_mean"], metrics["stale_max"]) == (2.0, 2)
-    # By hand: the weights did not move, so p is the anchor and the ratio is 1.
-    (micro,) = learner.micros(rows_of(trajectories))
+    learner = learner_of(algorithm="rebn", lr=0.0, is_clip=1.1)
+    metrics = reinforcement_step(learner, trajectories, 0, version=5)
+    assert (metrics["staleness_mean"], metrics["staleness_max"]) == (2.0, 2)
+    # The weights did not move, so p is the proximal policy and the ratio is 1.
+    (micro,) = learner.micro_batches(to_batch(trajectories))
     with torch.no_grad():
         now = learner.policy.score(micro).logprobs
-    weight = (now - micro.old_logprobs).exp()[micro.mask]
-    assert metrics["importance_mean"] == pytest.approx(float(weight.mean()), rel=1e-4)
-    assert metrics["importance_max"] == pytest.approx(float(weight.max()), rel=1e-4)
-    assert metrics["capped_fraction"] == pytest.approx(float((weight > 1.1).float().mean()), rel=1e-4)
+    weight = (now - _sampled(micro)).exp()[micro.mask]
+    assert metrics["is_weight_mean"] == pytest.approx(float(weight.mean()), rel=1e-4)
+    assert metrics["is_weight_max"] == pytest.approx(float(weight.max()), rel=1e-4)
+    assert metrics["is_clipped_fraction"] == pytest.approx(float((weight > 1.1).float().mean()), rel=1e-4)
     assert metrics["ratio_mean"] == pytest.approx(1.0, abs=1e-4)
-    credit = algorithm_of(learner.config).credit(
-        [learner._before([], [], anchor=False).episode(i, t) for i, t in enumerate(trajectories)]
-    )
-    advantages = micro.from_turns(credit.advantages)[micro.mask]
+    rows = learner.policy_gradient.advantages([Episode.from_trajectory(t) for t in trajectories]).advantages
+    advantages = micro.from_turns(rows)[micro.mask]
     assert metrics["policy_loss"] == pytest.approx(float(-(weight.clamp(max=1.1) * advantages).mean()), rel=1e-3)
 
-    masked = learner_of(algo="rebn", lr=0.0, stale_cap=0.0, stale_keep_low=0.8, stale_keep_high=1.25)
-    metrics = masked.learn(trajectories, 0, version=4)
+    masked = learner_of(algorithm="rebn", lr=0.0, is_clip=0.0, is_mask_low=0.8, is_mask_high=1.25)
+    metrics = reinforcement_step(masked, trajectories, 0, version=4)
     kept = (weight >= 0.8) & (weight <= 1.25)
     assert 0 < kept.float().mean() < 1
-    assert metrics["dropped_fraction"] == pytest.approx(float((~kept).float().mean()), rel=1e-4)
+    assert metrics["is_masked_fraction"] == pytest.approx(float((~kept).float().mean()), rel=1e-4)
     assert metrics["policy_loss"] == pytest.approx(float(-(weight * kept * advantages).mean()), rel=1e-3)
 
     with pytest.raises(BadValue, match="temperature 1"):
-        learner_of(algo="rebn", temperature=0.7).learn(trajectories, 0, version=4)
+        reinforcement_step(learner_of(algorithm="rebn", temperature=0.7), trajectories, 0, version=4)
 
 
 def test_one_environment_does_not_drown_the_other() -> None:
@@ -204,12 +211,12 @@ def test_one_environment_does_not_drown_the_other() -> None:
     small = [trajectory(rng, turns=1, rewards=[r], env_id="game:small", group=i) for i, r in enumerate((0.0, 1.0))]
     large = [trajectory(rng, turns=1, rewards=[r], env_id="game:large", group=i) for i, r in enumerate((0.0, 100.0))]
     for algo in ("rebn", "reinforce_pp", "ppo", "ppo_token"):
-        assert algorithm_of(config_of(algo=algo)).per_env is True  # type: ignore[attr-defined]
-        assert algorithm_of(config_of(algo=algo, normalise_per_env=False)).per_env is False  # type: ignore[attr-defined]
-    episodes = [learner_of()._before([], [], anchor=False).episode(i, t) for i, t in enumerate(small + large)]
-    apart = algorithm_of(config_of()).credit(episodes).advantages
+        assert config_of(algorithm=algo).algorithm.config.normalize_per_env is True
+        assert config_of(algorithm=algo, normalize_per_env=False).algorithm.config.normalize_per_env is False
+    episodes = [Episode.from_trajectory(t) for t in small + large]
+    apart = learner_of().policy_gradient.advantages(episodes).advantages
     assert apart[1] == pytest.approx(apart[3])
-    together = algorithm_of(config_of(normalise_per_env=False)).credit(episodes).advantages
+    together = learner_of(normalize_per_env=False).policy_gradient.advantages(episodes).advantages
     assert together[1][0] < 0 < together[3][0]
 
 
@@ -218,7 +225,7 @@ def test_figures_of_each_environment() -> None:
     one = replace(trajectory(rng, turns=2, rewards=[0.0, 1.0], env_id="game:A"), success=True)
     two = trajectory(rng, turns=4, rewards=[0.0] * 4, env_id="game:A")
     three = trajectory(rng, turns=1, rewards=[0.5], env_id="game:B")
-    assert by_env([one, two, three]) == {
+    assert metrics_by_env([one, two, three]) == {
         "episodes/game:A": 2.0,
         "success/game:A": 0.5,
         "return/game:A": 0.5,
@@ -232,7 +239,7 @@ def test_figures_of_each_environment() -> None:
 
 def moved(learner: Learner, trajectories: list[Trajectory]) -> float:
     """KL from the model as learners of these tests begin to the one of now, over the sampled tokens."""
-    (micro,) = learner.micros(rows_of(trajectories))
+    (micro,) = learner.micro_batches(to_batch(trajectories))
     with torch.no_grad():
         now = learner.policy.score(micro).logprobs[micro.mask]
         then = learner_of(temperature=0.8).policy.score(micro).logprobs[micro.mask]
@@ -244,31 +251,30 @@ def test_an_update_that_goes_too_far_is_made_smaller() -> None:
     trajectories = batch(5, 8)
     far = {"lr": 2e-3, "temperature": 0.8}  # other than 1: then the policy itself says what it thought before
     metrics, _, free = learned(trajectories, **far)
-    assert "held_back" not in metrics
+    assert "backtracked" not in metrics
     limit = moved(free, trajectories) / 4
-    metrics, _, held = learned(trajectories, kl_back=limit, **far)
-    assert metrics["held_back"] == 1
+    metrics, _, held = learned(trajectories, kl_backtrack=limit, **far)
+    assert metrics["backtracked"] == 1
     assert 0 < moved(held, trajectories) <= limit
-    metrics, _, stuck = learned(trajectories, kl_back=1e-30, **far)
-    assert metrics["held_back"] == 1
+    metrics, _, stuck = learned(trajectories, kl_backtrack=1e-30, **far)
+    assert metrics["backtracked"] == 1
     begin = learner_of(temperature=0.8).policy.model
     assert all(torch.equal(p, q) for p, q in zip(stuck.policy.model.parameters(), begin.parameters(), strict=True))
-    metrics, _, near = learned(trajectories, kl_back=limit, lr=1e-6, temperature=0.8)
-    assert "held_back" not in metrics
+    metrics, _, near = learned(trajectories, kl_backtrack=limit, lr=1e-6, temperature=0.8)
+    assert "backtracked" not in metrics
     assert moved(near, trajectories) > 0
 
 
 def test_what_is_sampled_from_changes_only_when_published() -> None:
     """With a copy for sampling the learner may write while the engine reads."""
     learner = learner_of(lr=1e-2)
-    learner.policy.split()
-    twin = learner.policy.sampler
-    assert twin is not learner.policy.model
-    before = {name: p.clone() for name, p in twin.named_parameters()}
-    learner.publishes = False
-    learner.learn(batch(1), 0)
-    assert all(torch.equal(p, before[name]) for name, p in twin.named_parameters())
-    learner.policy.publish()
+    learner.policy.separate_sampler()
+    sampler = learner.policy.sampler
+    assert sampler is not learner.policy.model
+    before = {name: p.clone() for name, p in sampler.named_parameters()}
+    reinforcement_step(learner, batch(1), 0)
+    assert all(torch.equal(p, before[name]) for name, p in sampler.named_parameters())
+    learner.policy.update_sampler()
     now = dict(learner.policy.model.named_parameters())
-    assert all(torch.equal(p, now[name]) for name, p in twin.named_parameters())
-    assert not all(torch.equal(p, before[name]) for name, p in twin.named_parameters())
+    assert all(torch.equal(p, now[name]) for name, p in sampler.named_parameters())
+    assert not all(torch.equal(p, before[name]) for name, p in sampler.named_parameters())

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from palestra.agents import Agent, ExpertAgent, RandomAgent
-from palestra.algorithms.dpo import Pair, make_pairs
+from palestra.algorithms.dpo import DPO, Pair, make_pairs
 from palestra.engines.default_model import default_model
 from palestra.errors import BadValue
 from palestra.rollout import Failure, Trajectory, Writer, collect, to_samples
-from palestra.training import data
-from palestra.training.config import TrainConfig, from_mapping
+from palestra.training import data, train
+from palestra.training.config import TrainConfig
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
-from palestra.training.supervised import clone, prefer
-from palestra.training.sync_trainer import train
+from palestra.training.recipe import from_mapping
+from palestra.training.step import cloning_step, preference_step
 from palestra.training.transcripts import Transcriber
-from palestra.training.warmstart import Demonstrator
+from palestra.training.warm_start import Demonstrator
 
 torch.set_num_threads(1)
 GAME = "game:GuessTheNumber-v0-easy"
@@ -101,7 +101,7 @@ def test_places_are_files_folders_runs_and_globs(stores: Path, tmp_path: Path) -
     (run / "metrics.jsonl").write_text("{}\n")
     write(run / "trajectories" / "step-000000.jsonl.gz", [])
     assert [path.name for path in data.find([str(run)])] == ["step-000000.jsonl.gz"], "not the metrics"
-    with pytest.raises(BadValue, match="there are no trajectories"):
+    with pytest.raises(BadValue, match="no trajectories found"):
         data.find([str(tmp_path / "nothing")])
 
 
@@ -110,23 +110,23 @@ def test_failures_are_left_out_and_counted(tmp_path: Path, expert: list[Trajecto
     unplayed = replace(expert[0], turns=())
     stored = data.load([write(tmp_path / "a.jsonl", [broken, unplayed, *expert[:3]])])
     assert len(stored.trajectories) == 3
-    assert stored.left_out == "1 failed, 1 without a turn"
+    assert stored.skipped == "1 failed, 1 without a turn"
 
 
 def test_what_cannot_be_learned_from_says_what_would_help(sloppy: list[Trajectory], tmp_path: Path) -> None:
     lost = [t for t in sloppy if not t.success]
     path = write(tmp_path / "lost.jsonl", lost)
-    with pytest.raises(BadValue, match="none is a success.*--data-keep all"):
-        train(tiny(tmp_path / "run", algo="sft", data=path))
-    with pytest.raises(BadValue, match="no pairs.*--group-size 2 or more"):
-        train(tiny(tmp_path / "run", algo="dpo", data=path))
+    with pytest.raises(BadValue, match="is a success.*--data-keep all"):
+        train(tiny(tmp_path / "run", algorithm="sft", data=path))
+    with pytest.raises(BadValue, match="no preference pairs.*--group-size 2 or more"):
+        train(tiny(tmp_path / "run", algorithm="dpo", data=path))
     assert not (tmp_path / "run").exists(), "nothing is made for data that will not do"
 
 
 @settings(deadline=None)
 @given(count=st.integers(1, 40), batch=st.integers(1, 12), passes=st.integers(1, 3), seed=st.integers(0, 9))
 def test_a_pass_sees_every_example_once(count: int, batch: int, passes: int, seed: int) -> None:
-    updates = data.updates_a_pass(count, batch)
+    updates = data.updates_per_pass(count, batch)
     for number in range(passes):
         steps = range(number * updates, (number + 1) * updates)
         seen = [i for step in steps for i in data.batch_at(step, count=count, batch=batch, seed=seed)]
@@ -141,7 +141,7 @@ def test_a_pass_sees_every_example_once(count: int, batch: int, passes: int, see
 
 def test_a_player_without_a_model_is_rendered_as_the_demonstrator_renders_it(expert: list[Trajectory]) -> None:
     _, tokenizer = default_model("0.1M")
-    readied = asyncio.run(Transcriber(tokenizer, system="Play well.").ready(expert))
+    readied = asyncio.run(Transcriber(tokenizer, system="Play well.").tokenize(expert))
     shown = played(Demonstrator(tokenizer, "expert", max_tokens=64, system="Play well."))
     assert readied.rendered == len(expert)
     for mine, theirs in zip(readied.trajectories, shown, strict=True):
@@ -155,7 +155,7 @@ def test_own_tokens_are_kept_and_those_of_another_vocabulary_are_not() -> None:
     [own, *_] = played(Demonstrator(tokenizer, "random", max_tokens=64), episodes=1)
     foreign = _shifted(own)
     bare = replace(own, turns=tuple(_bare(turn) for turn in own.turns))
-    readied = asyncio.run(Transcriber(tokenizer).ready([own, foreign, bare]))
+    readied = asyncio.run(Transcriber(tokenizer).tokenize([own, foreign, bare]))
     assert readied.rendered == 1
     first, second, third = readied.trajectories
     assert first == own
@@ -185,10 +185,10 @@ def _bare(turn: Any) -> Any:
 
 def test_what_does_not_fit_the_window_is_left_out(expert: list[Trajectory]) -> None:
     _, tokenizer = default_model("0.1M")
-    whole = asyncio.run(Transcriber(tokenizer).ready(expert)).trajectories
+    whole = asyncio.run(Transcriber(tokenizer).tokenize(expert)).trajectories
     lengths = [max(map(len, to_samples(t))) for t in whole if t is not None]
     window = sorted(lengths)[len(lengths) // 2]
-    readied = asyncio.run(Transcriber(tokenizer, window=window).ready(expert))
+    readied = asyncio.run(Transcriber(tokenizer, window=window).tokenize(expert))
     assert [t is None for t in readied.trajectories] == [length > window for length in lengths]
     assert readied.too_long == sum(length > window for length in lengths) > 0
 
@@ -197,7 +197,7 @@ def test_what_does_not_fit_the_window_is_left_out(expert: list[Trajectory]) -> N
 
 
 def learner(**values: Any) -> Learner:
-    config = tiny(Path("nowhere"), algo="sft", data="nowhere", max_grad_norm=1e9, **values)
+    config = tiny(Path("nowhere"), algorithm="sft", data="nowhere", max_grad_norm=1e9, **values)
     policy = load_policy(config)
     return Learner(policy, config, policy.frozen())
 
@@ -238,7 +238,7 @@ def test_sft_is_the_weighted_mean_over_what_the_player_wrote(token_budget: int) 
     expected = total / sum(w * t.sampled_tokens for w, t in zip(weights, shown, strict=True))
     expected.backward()  # type: ignore[no-untyped-call]
     theirs = gradients(it.policy)
-    found = clone(it, shown, [[w] * len(t.turns) for w, t in zip(weights, shown, strict=True)], 0.0)
+    found = cloning_step(it, shown, [[w] * len(t.turns) for w, t in zip(weights, shown, strict=True)], 0.0)
     assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
     for mine, their in zip(gradients(it.policy), theirs, strict=True):
         assert torch.allclose(mine, their, atol=1e-6)
@@ -248,11 +248,11 @@ def test_turns_of_weight_zero_are_not_learned() -> None:
     [shown] = [t for t in demonstrated() if len(t.turns) > 2][:1]
     rest = [0.0] * (len(shown.turns) - 1)
     it = learner()
-    assert clone(it, [shown], [[0.0, *rest]], 0.1) == {"signal": 0.0}
+    assert cloning_step(it, [shown], [[0.0, *rest]], 0.1) == {"signal": 0.0}
     assert not gradients(it.policy)
-    clone(it, [shown], [[1.0, *rest]], 0.0)
+    cloning_step(it, [shown], [[1.0, *rest]], 0.0)
     only_first = gradients(it.policy)
-    clone(it, [replace(shown, turns=shown.turns[:1])], [[1.0]], 0.0)
+    cloning_step(it, [replace(shown, turns=shown.turns[:1])], [[1.0]], 0.0)
     assert any(g.abs().max() > 1e-3 for g in only_first)
     for one, other in zip(only_first, gradients(it.policy), strict=True):
         assert torch.allclose(one, other, atol=1e-6), "what follows changes nothing"
@@ -272,7 +272,7 @@ def test_dpo_is_its_definition_whatever_the_split(token_budget: int) -> None:
         loss = loss - torch.nn.functional.logsigmoid(0.3 * (won - lost)) / len(pairs)
     loss.backward()  # type: ignore[no-untyped-call]
     theirs = gradients(it.policy)
-    found = prefer(it, pairs, 0.0, beta=0.3)
+    found = preference_step(it, pairs, 0.0, DPO(beta=0.3).loss)
     assert found["loss"] == pytest.approx(loss.item(), rel=1e-4)
     for mine, their in zip(gradients(it.policy), theirs, strict=True):
         assert torch.allclose(mine, their, atol=1e-5)
@@ -281,16 +281,16 @@ def test_dpo_is_its_definition_whatever_the_split(token_budget: int) -> None:
 def test_dpo_starts_at_no_preference_and_learns_one() -> None:
     pairs = some_pairs(3)
     it = learner()
-    first = prefer(it, pairs, 3e-3, beta=0.1)
+    first = preference_step(it, pairs, 3e-3, DPO(beta=0.1).loss)
     assert first["loss"] == pytest.approx(math.log(2))
     for _ in range(5):
-        last = prefer(it, pairs, 3e-3, beta=0.1)
+        last = preference_step(it, pairs, 3e-3, DPO(beta=0.1).loss)
     assert last["loss"] < 0.6
     assert last["accuracy"] == 1.0
     assert last["chosen_reward"] > last["rejected_reward"]
     it.reference = None
     with pytest.raises(BadValue, match="reference"):
-        prefer(it, pairs, 0.1, beta=0.1)
+        preference_step(it, pairs, 0.1, DPO(beta=0.1).loss)
 
 
 # Runs
@@ -300,21 +300,21 @@ def test_sft_learns_and_leaves_a_run(stores: Path, tmp_path: Path) -> None:
     said: list[str] = []
     rare = {"eval_every": 0, "save_every": 100}
     expert = str(stores / "expert.jsonl.gz")
-    config = tiny(tmp_path / "run", algo="sft", data=expert, env=GAME, epochs=4, lr=1e-2, **rare)
-    run = train(config, say=said.append)
+    config = tiny(tmp_path / "run", algorithm="sft", data=expert, env=GAME, epochs=4, lr=1e-2, **rare)
+    run = train(config, log=said.append)
     assert [row["step"] for row in run.rows] == list(range(-1, 12)), "24 trajectories, 8 an update, 4 passes"
     assert run.rows[-1]["epoch"] == 4.0
     assert run.rows[-1]["loss"] < 0.7 * run.rows[1]["loss"]
     assert "eval_success" in run.rows[0]
     assert "eval_success" in run.rows[-1]
-    assert any("24 of 24 trajectories hold no tokens" in line for line in said)
+    assert any("24 of 24 trajectories have no tokens" in line for line in said)
     AutoModelForCausalLM.from_pretrained(run.folder / "last")
-    assert data.planned(config, 24).steps == 12
+    assert data.with_planned_steps(config, 24).run.steps == 12
 
 
-@pytest.mark.parametrize("algo", ["sft", "dpo"])
-def test_a_killed_run_goes_on_bit_for_bit(algo: str, stores: Path, tmp_path: Path) -> None:
-    options = {"algo": algo, "data": str(stores), "epochs": 2, "batch": 4 if algo == "dpo" else 16}
+@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+def test_a_killed_run_goes_on_bit_for_bit(algorithm: str, stores: Path, tmp_path: Path) -> None:
+    options = {"algorithm": algorithm, "data": str(stores), "epochs": 2, "batch": 4 if algorithm == "dpo" else 16}
     whole = train(tiny(tmp_path / "whole", **options))
 
     def die(line: str) -> None:
@@ -322,7 +322,7 @@ def test_a_killed_run_goes_on_bit_for_bit(algo: str, stores: Path, tmp_path: Pat
             raise Killed
 
     with pytest.raises(Killed):
-        train(tiny(tmp_path / "cut", **options), say=die)
+        train(tiny(tmp_path / "cut", **options), log=die)
     resumed = train(tiny(tmp_path / "cut", **options))
     assert len(whole.rows) > 4
     assert curve(resumed.rows) == curve(whole.rows)
@@ -333,16 +333,16 @@ def test_a_killed_run_goes_on_bit_for_bit(algo: str, stores: Path, tmp_path: Pat
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, expert: list[Trajectory]) -> None:
     path = write(tmp_path / "a.jsonl", expert[:8])
-    train(tiny(tmp_path / "run", algo="sft", data=path, steps=1))
+    train(tiny(tmp_path / "run", algorithm="sft", data=path, steps=1))
     write(tmp_path / "a.jsonl", expert[8:9])
-    with pytest.raises(BadValue, match="not those the run in .* began with"):
-        train(tiny(tmp_path / "run", algo="sft", data=path, steps=2))
+    with pytest.raises(BadValue, match="have changed since the run in"):
+        train(tiny(tmp_path / "run", algorithm="sft", data=path, steps=2))
 
 
 def test_pairs_come_from_players_of_the_same_seeds(stores: Path, tmp_path: Path, sloppy: list[Trajectory]) -> None:
     said: list[str] = []
-    run = train(tiny(tmp_path / "run", algo="dpo", data=str(stores), lr=1e-3), say=said.append)
-    pairs = data.to_compare(data.load([str(stores)]), margin=1e-6, per_task=1)
+    run = train(tiny(tmp_path / "run", algorithm="dpo", data=str(stores), lr=1e-3), log=said.append)
+    pairs = DPO().select(data.load([str(stores)]).trajectories)
     assert len(pairs) == sum(t.total_reward < 1 for t in sloppy)
     assert all(isinstance(pair, Pair) and pair.chosen.success and not pair.rejected.success for pair in pairs)
     assert said[0] == f"{len(pairs)} pairs to learn from"
@@ -355,14 +355,14 @@ def test_pairs_come_from_players_of_the_same_seeds(stores: Path, tmp_path: Path,
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"algo": "sft"}, "sft learns from stored trajectories: --data"),
-        ({"algo": "dpo"}, "dpo learns from stored trajectories: --data"),
-        ({"env": GAME, "data": "x"}, "rebn plays its own episodes"),
-        ({"algo": "dpo", "data": "x", "dpo_beta": 0.0}, "dpo_beta and dpo_margin are above 0"),
-        ({"algo": "dpo", "data": "x", "dpo_smoothing": 0.5}, "dpo_smoothing lies in"),
-        ({"algo": "sft", "data": "x", "data_keep": "some"}, "data_keep is one of success, all"),
-        ({"algo": "sft", "data": "x", "batch": 0}, "batch is at least 1"),
-        ({"algo": "sft", "data": "x", "asynchronous": True}, "asynchronous is for RL"),
+        ({"algorithm": "sft"}, "sft learns from stored trajectories: --data"),
+        ({"algorithm": "dpo"}, "dpo learns from stored trajectories: --data"),
+        ({"env": GAME, "data": "x"}, "rebn has no option 'data'; it is an option of agentevol, sft, dpo"),
+        ({"algorithm": "dpo", "data": "x", "dpo_beta": 0.0}, "dpo_beta must be greater than 0"),
+        ({"algorithm": "dpo", "data": "x", "dpo_smoothing": 0.5}, "dpo_smoothing must be less than 0.5"),
+        ({"algorithm": "sft", "data": "x", "data_keep": "some"}, "data_keep must be one of success, all"),
+        ({"algorithm": "sft", "data": "x", "batch": 0}, "batch must be at least 1"),
+        ({"algorithm": "sft", "data": "x", "asynchronous": True}, "sft has no asynchronous trainer"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], words: str) -> None:

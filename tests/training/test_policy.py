@@ -1,4 +1,4 @@
-"""What the learner computes is what the engine sampled from: plain, with LoRA, in bfloat16; and memory's own rules."""
+"""The learner scores what the engine samples (plain, LoRA, bfloat16); gradient checkpointing; checkpoints."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from palestra.engines import Sampling
 from palestra.engines.default_model import default_model
 from palestra.engines.local.engine import LocalEngine
 from palestra.errors import BadValue, StoreFailed
+from palestra.rollout.samples import TrainingSample
 from palestra.training import checkpoint, memory
-from palestra.training.batch import Row
 from palestra.training.learner import Learner
-from palestra.training.optim import Optimiser
+from palestra.training.optim import Optimizer
 from palestra.training.policy import Policy, load_policy
-from tests.training.made import batch, config_of, learner_of
+from palestra.training.step import reinforcement_step
+from tests.training.helpers import batch, config_of, learner_of
 
 torch.set_num_threads(1)
 
@@ -31,7 +32,8 @@ def lora_learner(**values: Any) -> Learner:
     """One whose additions are no longer zero."""
     config = config_of(**{**LORA, **values})
     learner = Learner(load_policy(config), config)
-    learner.learn(batch(1), 0)
+    reinforcement_step(learner, batch(1), 0)
+    learner.policy.update_sampler()
     return learner
 
 
@@ -44,15 +46,14 @@ def sampled_and_scored(policy: Policy) -> tuple[list[float], list[float], str]:
     completion, decoder = asyncio.run(sample())
     ids = [*completion.prompt_ids, *completion.ids]
     count = len(completion.ids)
-    row = Row(
-        episode=0,
+    scored_sample = TrainingSample(
         ids=ids,
         mask=[0] * (len(ids) - count) + [1] * count,
         logprobs=[0.0] * len(ids),
         turn_index=[-1] * (len(ids) - count) + [0] * count,
     )
     config = config_of()
-    (micro,) = Learner(policy, config).micros([row])
+    (micro,) = Learner(policy, config).micro_batches([scored_sample])
     with torch.no_grad():
         scored = policy.score(micro).logprobs[0, -count:].tolist()
     return completion.logprobs, scored, decoder
@@ -95,7 +96,7 @@ def test_a_lora_checkpoint_is_a_model_and_goes_on(tmp_path: Path) -> None:
     config = learner.config
     again = Learner(load_policy(config, str(tmp_path / "step-1")), config)
     assert checkpoint.load_state(again, tmp_path / "step-1") == {"step": 1}
-    one, other = (which.learn(batch(2), 1) for which in (learner, again))
+    one, other = (reinforcement_step(which, batch(2), 1) for which in (learner, again))
     assert one == other
     for (name, p), (_, q) in zip(learner.policy.named_parameters(), again.policy.named_parameters(), strict=True):
         assert torch.equal(p, q), name
@@ -112,40 +113,40 @@ def test_small_steps_add_up_in_bfloat16() -> None:
     layer = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
     with torch.no_grad():
         layer.weight.fill_(0.5)
-    optimiser = Optimiser("adamw", layer, None, weight_decay=0.0)
-    optimiser.rates(1e-4, 0.0)
+    optimizer = Optimizer("adamw", layer, None, weight_decay=0.0)
+    optimizer.set_lr(1e-4, 0.0)
     for _ in range(200):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         for _ in range(3):  # micro-batches
             layer(torch.ones(2, 4, dtype=torch.bfloat16)).sum().backward()
-            optimiser.collect()
-        optimiser.step()
+            optimizer.accumulate()
+        optimizer.step()
     assert layer.weight.dtype == torch.bfloat16
     assert layer.weight.float().mean().item() == pytest.approx(0.5 - 200 * 1e-4, rel=0.01)
-    again = Optimiser("adamw", layer, None, weight_decay=0.0)
-    again.load_state_dict(optimiser.state_dict())
-    assert torch.equal(again.parameters[0], optimiser.parameters[0])
+    again = Optimizer("adamw", layer, None, weight_decay=0.0)
+    again.load_state_dict(optimizer.state_dict())
+    assert torch.equal(again.parameters[0], optimizer.parameters[0])
 
 
 def test_bfloat16_is_trained_with_float32_beside() -> None:
     config = config_of(model="default:0.1M", dtype="bfloat16", lr=1e-3)
     learner = Learner(load_policy(config), config)
     assert learner.policy.model.dtype == torch.bfloat16
-    assert all(p.dtype == torch.float32 for p in learner.optimiser.parameters)
-    metrics = learner.learn(batch(1, 3), 0)
+    assert all(p.dtype == torch.float32 for p in learner.optimizer.parameters)
+    metrics = reinforcement_step(learner, batch(1, 3), 0)
     assert metrics["grad_norm"] > 0
-    pairs = list(zip(learner.policy.model.parameters(), learner.optimiser.model_parameters, strict=True))
+    pairs = list(zip(learner.policy.model.parameters(), learner.optimizer.model_parameters, strict=True))
     assert all(torch.equal(p, master.to(torch.bfloat16)) for p, master in pairs)
 
 
 def test_recomputing_keeps_less_and_is_chosen_by_size() -> None:
     small, _ = default_model("0.1M")
-    assert not memory.is_too_much(small, 16384)
-    assert memory.is_too_much(small, 1 << 22)
+    assert not memory.should_recompute(small, 16384)
+    assert memory.should_recompute(small, 1 << 22)
 
     def kept(recompute: str) -> int:
         learner = learner_of(gradient_checkpointing=recompute)
-        (micro,) = learner.micros([Row.prompt([1] * 500, 0)])
+        (micro,) = learner.micro_batches([TrainingSample.of_prompt([1] * 500)])
         total = 0
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -165,7 +166,7 @@ def test_a_copy_recomputes_its_own_layers() -> None:
     """The reference is a copy; its layers must not call those of the model that is trained."""
     learner = learner_of(gradient_checkpointing="on")
     reference = learner.policy.frozen()
-    (micro,) = learner.micros([Row.prompt([5] * 20, 0)])
+    (micro,) = learner.micro_batches([TrainingSample.of_prompt([5] * 20)])
     before = reference._hidden(micro).clone()
     with torch.no_grad():
         for p in learner.policy.parameters():
@@ -178,11 +179,11 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     folder = tmp_path / "last"
     checkpoint.save(learner, folder, {"step": 1})
     weights = (folder / "model.safetensors").read_bytes()
-    learner.learn(batch(1), 0)
+    reinforcement_step(learner, batch(1), 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # no file may grow larger, as on a full disk
     try:
-        with pytest.raises(StoreFailed, match="The one before it is whole"):
+        with pytest.raises(StoreFailed, match="The previous checkpoint is intact"):
             checkpoint.save(learner, folder, {"step": 2})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -191,22 +192,22 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     assert checkpoint.load_state(learner, folder) == {"step": 1}
 
 
-def test_a_kill_between_the_two_renames_is_mended(tmp_path: Path) -> None:
+def test_a_kill_between_the_two_renames_is_repaired(tmp_path: Path) -> None:
     learner = learner_of()
     checkpoint.save_model(learner, tmp_path / "best")
     (tmp_path / "best").rename(tmp_path / ".best.old")
-    checkpoint.mend(tmp_path / "best")
+    checkpoint.recover(tmp_path / "best")
     assert (tmp_path / "best" / "config.json").exists()
     assert not (tmp_path / ".best.old").exists()
 
 
 def test_the_critic_and_its_averages_are_kept(tmp_path: Path) -> None:
-    one, other = learner_of(algo="ppo_token"), learner_of(algo="ppo_token")
-    one.learn(batch(1), 0)
+    one, other = learner_of(algorithm="ppo_token"), learner_of(algorithm="ppo_token")
+    reinforcement_step(one, batch(1), 0)
     checkpoint.save(one, tmp_path / "step-1", {"step": 1})
     other.policy.model.load_state_dict(one.policy.model.state_dict())
     checkpoint.load_state(other, tmp_path / "step-1")
-    assert one.learn(batch(2), 1) == other.learn(batch(2), 1)
+    assert reinforcement_step(one, batch(2), 1) == reinforcement_step(other, batch(2), 1)
     pairs = zip(one.policy.parameters(), other.policy.parameters(), strict=True)
     assert all(torch.equal(p, q) for p, q in pairs)
 

@@ -20,7 +20,7 @@ from palestra.errors import BadValue, MissingExtra, StoreFailed
 from palestra.reports.svg import Chart, Point, Series, draw, thinned, ticks
 from palestra.rollout import Writer
 from palestra.rollout.types import Trajectory, Turn
-from palestra.training.config import from_mapping
+from palestra.training.recipe import from_mapping
 from palestra.training.reporting.report import learning_curve, page, picture, small_charts, write_curve, write_page
 from palestra.training.reporting.run_folder import RunRecord, last_checkpoint, read_run, sample_episodes
 from palestra.types import Action
@@ -140,7 +140,7 @@ def test_the_page_stands_alone_and_tells_the_run(tmp_path: Path) -> None:
     assert "<script" not in text, "what an agent wrote is text"
     assert "<script>alert(1)</script>" in seen.text
     assert "Guess <a> number & win." in seen.text
-    for words in ("12 of 12 steps, finished", "at the start", "30.0%", "after 12 steps", "85.0%", "80.0% to 90.0%"):
+    for words in ("12 of 12 steps, finished", "before training", "30.0%", "after 12 steps", "85.0%", "80.0% to 90.0%"):
         assert words in seen.text
     assert "1 steps" in seen.text, "without learning signal"
     assert "5 turns" in seen.text
@@ -173,7 +173,7 @@ def test_a_run_ends_early_where_its_target_is_reached(tmp_path: Path) -> None:
 
 
 def test_cloning_shows_its_loss_instead_of_success(tmp_path: Path) -> None:
-    config = json.loads(json.dumps(from_mapping({"algo": "sft", "data": "some/trajectories"}).to_dict()))
+    config = json.loads(json.dumps(from_mapping({"algorithm": "sft", "data": "some/trajectories"}).to_dict()))
     trained: list[dict[str, Any]] = [{"step": -1}]
     trained += [{"step": step, "loss": 1 / (step + 1), "seconds_learning": 1.0} for step in range(4)]
     run = RunRecord(folder=tmp_path, config=config, rows=trained)
@@ -236,11 +236,11 @@ def test_the_picture_shows_the_data(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match=r"holds no run: run\.json is missing"):
+    with pytest.raises(BadValue, match=r"holds no run \(run\.json is missing\)"):
         write_page(tmp_path)
     for text in ("", "[]", '{"config": {}}'):
         (tmp_path / "run.json").write_text(text)
-        with pytest.raises(BadValue, match="is not what a run writes"):
+        with pytest.raises(BadValue, match="is not a valid run file"):
             read_run(tmp_path)
     save(record(tmp_path))
     (tmp_path / ".report.html.part").mkdir()

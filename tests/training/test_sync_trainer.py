@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM
 
 from palestra.errors import BadValue
 from palestra.rollout import read
-from palestra.training.config import TrainConfig, from_mapping
-from palestra.training.sync_trainer import train
+from palestra.training import train
+from palestra.training.config import TrainConfig
+from palestra.training.recipe import from_mapping
 
 torch.set_num_threads(1)
 
@@ -45,16 +46,16 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"algo": "reinforce"},
-        {"algo": "rebn", "gamma": 0.9, "horizon": "2,4@2"},
-        {"algo": "grpo", "kl": 0.01, "minibatches": 2, "epochs": 2},
-        {"algo": "rloo", "aggregate": "sequence"},
-        {"algo": "reinforce_pp", "kl": 0.01, "kl_in": "reward"},
-        {"algo": "ppo", "entropy": 0.01, "temperature": 0.8},
-        {"algo": "ppo_token", "horizon": "2", "packing": True, "gradient_checkpointing": "on"},
-        {"algo": "rebn", "lora_rank": 4, "kl": 0.01},
+        {"algorithm": "reinforce"},
+        {"algorithm": "rebn", "gamma": 0.9, "horizon": "2,4@2"},
+        {"algorithm": "grpo", "kl": 0.01, "minibatches": 2, "epochs": 2},
+        {"algorithm": "rloo", "aggregate": "sequence"},
+        {"algorithm": "reinforce_pp", "kl": 0.01, "kl_in": "reward"},
+        {"algorithm": "ppo", "entropy": 0.01, "temperature": 0.8},
+        {"algorithm": "ppo_token", "horizon": "2", "packing": True, "gradient_checkpointing": "on"},
+        {"algorithm": "rebn", "lora_rank": 4, "kl": 0.01},
     ],
-    ids=lambda options: options["algo"],
+    ids=lambda options: options["algorithm"],
 )
 def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", steps=2, model=taught, **options))
@@ -62,7 +63,7 @@ def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taug
     last = run.rows[-1]
     assert {"success", "return", "turns_per_episode", "eval_success", "lr"} <= set(last)
     assert any("grad_norm" in row for row in run.rows)
-    if options["algo"].startswith("ppo"):
+    if options["algorithm"].startswith("ppo"):
         assert any("explained_variance" in row for row in run.rows)
     if options.get("kl"):
         assert any("kl" in row for row in run.rows)
@@ -71,7 +72,7 @@ def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taug
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"algo": "ppo_token", "lora_rank": 4, "kl": 0.01, "packing": True}], ids=["plain", "lora"]
+    "options", [{}, {"algorithm": "ppo_token", "lora_rank": 4, "kl": 0.01, "packing": True}], ids=["plain", "lora"]
 )
 def test_a_killed_run_goes_on_bit_for_bit(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
     whole = train(tiny(tmp_path / "whole", model=taught, **options))
@@ -81,7 +82,7 @@ def test_a_killed_run_goes_on_bit_for_bit(options: dict[str, Any], taught: str, 
             raise Killed
 
     with pytest.raises(Killed):
-        train(tiny(tmp_path / "cut", model=taught, **options), say=die)
+        train(tiny(tmp_path / "cut", model=taught, **options), log=die)
     resumed = train(tiny(tmp_path / "cut", model=taught, **options))
     assert curve(resumed.rows) == curve(whole.rows)
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
@@ -90,7 +91,7 @@ def test_a_killed_run_goes_on_bit_for_bit(options: dict[str, Any], taught: str, 
 
 def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path) -> None:
     train(tiny(tmp_path / "run", steps=1, model=taught))
-    with pytest.raises(BadValue, match=r"other settings \(lr\)"):
+    with pytest.raises(BadValue, match=r"other settings \(optimizer.lr\)"):
         train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught))
     assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), resume=False).rows
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from palestra.errors import BadValue
 from palestra.rollout import Task
 from palestra.rollout.types import Trajectory
-from palestra.training.config import TrainConfig, from_mapping
+from palestra.training.config import TrainConfig
+from palestra.training.recipe import from_mapping
 from palestra.training.tasks import Curriculum, held_out_tasks, training_tasks
 
 EASY, HARD = "game:GuessTheNumber-v0-easy", "game:GuessTheNumber-v0-hard"
@@ -48,7 +49,11 @@ def test_a_data_set_is_gone_through_row_by_row() -> None:
     """Steps follow each other without a gap, so that an epoch over n rows is n groups."""
     config = _config(env=EASY)
     curriculum = Curriculum.of(config)
-    seeds = [task.seed for step in range(5) for task in training_tasks(config, step, curriculum)[:: config.group_size]]
+    seeds = [
+        task.seed
+        for step in range(5)
+        for task in training_tasks(config, step, curriculum)[:: config.sampling.group_size]
+    ]
     assert seeds == list(range(seeds[0], seeds[0] + 5 * 16))
 
 
@@ -61,9 +66,9 @@ def test_evaluation_may_have_environments_of_its_own() -> None:
         mine = [task.seed for task in tasks if task.env_id == env_id]
         assert mine == list(range(mine[0], mine[0] + 128))
     assert {task.env_id for task in training_tasks(config, 0, Curriculum.of(config))} == {EASY}
-    with pytest.raises(BadValue, match="goes with eval_env"):
+    with pytest.raises(BadValue, match="eval_env_kwargs needs eval_env"):
         _config(eval_env_kwargs='{"max_turns": 5}')
-    with pytest.raises(BadValue, match="eval_env_kwargs is a JSON object"):
+    with pytest.raises(BadValue, match="must be a JSON object"):
         _config(eval_env=[HARD], eval_env_kwargs="[1]")
 
 
@@ -95,5 +100,5 @@ def test_levels_open_when_the_one_before_is_mastered() -> None:
 
 
 def test_a_curriculum_needs_levels() -> None:
-    with pytest.raises(BadValue, match="several --env"):
+    with pytest.raises(BadValue, match="give --env several times"):
         Curriculum.of(from_mapping({"env": EASY, "curriculum": 0.5}))

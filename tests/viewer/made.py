@@ -25,19 +25,12 @@ TOKENIZER = Path(palestra.engines.__file__).parent / "data" / "tokenizer.json"
 NASTY = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 GUESS = "game:GuessTheNumber-v0-easy"
 CONFIG = {
-    "env": [GUESS],
-    "model": "default:0.1M",
-    "algo": "rebn",
-    "gamma": 0.5,
-    "kl": 0.0,
-    "kl_in": "loss",
-    "normalise": "std",
-    "normalise_per_env": True,
-    "lam": 0.95,
-    "steps": 6,
-    "episodes": 8,
-    "seed": 1,
-    "target": 0.0,
+    "env": {"name": [GUESS]},
+    "model": {"name": "default:0.1M"},
+    "sampling": {"episodes": 8},
+    "algorithm": {"name": "rebn", "gamma": 0.5, "kl": 0.0, "kl_in": "loss", "normalize_per_env": True},
+    "eval": {"target": 0.0},
+    "run": {"steps": 6, "seed": 1},
 }
 
 
@@ -152,7 +145,7 @@ def nasty_episode() -> Trajectory:
 def everything(folder: Path) -> Path:
     """Write a folder with runs of every kind."""
     training_run(folder / "trained")
-    training_run(folder / "deeper" / "other", steps=2, algo="grpo")
+    training_run(folder / "deeper" / "other", steps=2, algorithm={"name": "grpo"})
     games = ["game:Sokoban-v0-easy", "game:Sudoku-v0-easy"]
     store(folder / "expert" / "episodes.jsonl", [t for env in games for t in played(ExpertAgent(), env, 4)])
     store(folder / "random" / "episodes.jsonl", [t for env in games for t in played(RandomAgent(), env, 4)])

@@ -26,7 +26,7 @@ def test_every_kind_of_run_is_listed(server: Server) -> None:
     cards = {card["name"]: card for card in server.get("runs")["runs"]}
     assert set(cards) == {"trained", "deeper/other", "expert", "random", "failing", "nasty", "loose.jsonl.gz"}
     trained = cards["trained"]
-    assert (trained["kind"], trained["done"], trained["planned"], trained["algo"]) == ("train", 4, 6, "rebn")
+    assert (trained["kind"], trained["done"], trained["planned"], trained["algorithm"]) == ("train", 4, 6, "rebn")
     assert trained["success"] == pytest.approx(0.5)  # the last evaluation's
     assert cards["nasty"]["kind"] == "eval"
     assert cards["nasty"]["envs"] == [NASTY.partition("=")[0]]

@@ -1,4 +1,4 @@
-"""Metrics of a run so far -> what its terminal shows: a block that is redrawn, or a line a step. No torch here."""
+"""Show the metrics of a run in the terminal: a block that is redrawn, or one line per step. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
+from palestra.training.config import parse_weight
 from palestra.training.reporting.metrics import sparkline
 
 Row = Mapping[str, Any]
-RECENT = 20  # steps that say how long the rest will take
-SPARK = 24
+RECENT = 20  # steps used to estimate the remaining time
+SPARK = 24  # maximum width of a sparkline
 
 
 class View(Protocol):
-    """What `palestra train` shows while it runs."""
+    """Output of `palestra train` while it runs."""
 
     def note(self, text: str) -> None:
-        """Something that is said once."""
+        """Show a message."""
 
     def rows(self, rows: Sequence[Row]) -> None:
-        """All rows so far; the last one is new."""
+        """Show the rows so far; the last one is new."""
 
     def end(self) -> None:
-        """No more rows will come; what is said from now on stands below them."""
+        """Finish the block; later messages appear below it."""
 
 
 class Lines:
-    """A line a step, for pipes and log files."""
+    """One line per step, for pipes and log files."""
 
     def __init__(self, out: TextIO, steps: int) -> None:
         self._out = out
@@ -39,7 +40,7 @@ class Lines:
         self._print(text)
 
     def rows(self, rows: Sequence[Row]) -> None:
-        self._print(line(rows[-1], self._steps, left=seconds_left(rows, self._steps)))
+        self._print(format_row(rows[-1], self._steps, left=seconds_left(rows, self._steps)))
 
     def end(self) -> None: ...
 
@@ -49,7 +50,7 @@ class Lines:
 
 
 class JsonLines:
-    """A row a line for machines; what is said beside goes to `err`."""
+    """One JSON object per row on `out`; messages go to `err`."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
@@ -67,7 +68,7 @@ class JsonLines:
 
 
 class Silent:
-    """Nothing."""
+    """No output."""
 
     def note(self, text: str) -> None: ...
     def rows(self, rows: Sequence[Row]) -> None: ...
@@ -75,7 +76,7 @@ class Silent:
 
 
 class Live:
-    """One block at the end of the terminal, redrawn in place; notes stay above it."""
+    """One block at the end of the terminal, redrawn in place; messages stay above it."""
 
     def __init__(self, out: TextIO, config: Mapping[str, Any]) -> None:
         self._out = out
@@ -95,18 +96,20 @@ class Live:
 
     def _draw(self, above: str) -> None:
         size = shutil.get_terminal_size()
-        shown = block(self._rows, self._config, size.columns - 1)[: max(1, size.lines - 1)] if self._rows else []
+        lines = format_block(self._rows, self._config, size.columns - 1)[: max(1, size.lines - 1)] if self._rows else []
         erase = f"\x1b[{self._height}F\x1b[J" if self._height else ""
-        self._out.write(erase + above + "".join(text + "\n" for text in shown))
+        self._out.write(erase + above + "".join(text + "\n" for text in lines))
         self._out.flush()
-        self._height = len(shown)
+        self._height = len(lines)
 
 
-def line(row: Row, steps: int, *, left: float | None = None) -> str:
-    """One row in one line."""
+def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
+    """Return a row of metrics as one line."""
     if row["step"] < 0:
-        known = f"success {_rate(row, 'eval_success')} on held-out seeds" if "eval_success" in row else "not evaluated"
-        return f"at the start: {known}"
+        success = (
+            f"success {_rate(row, 'eval_success')} on held-out seeds" if "eval_success" in row else "not evaluated"
+        )
+        return f"before training: {success}"
     parts = [f"step {_of(row['step'] + 1, steps)}"]
     if "success" in row:
         parts.append(f"success {_rate(row, 'success')}")
@@ -127,37 +130,37 @@ def line(row: Row, steps: int, *, left: float | None = None) -> str:
         parts.append("no learning signal")
     if row.get("failures"):
         parts.append(f"{row['failures']} episodes failed")
-    spent = "+".join(f"{row[name]:.1f}" for name in _phases([row]))
-    if spent:
-        parts.append(f"{spent} s")
+    times = "+".join(f"{row[name]:.1f}" for name in _phases([row]))
+    if times:
+        parts.append(f"{times} s")
     if left:
         parts.append(f"about {clock(left)} left")
     return ", ".join(parts)
 
 
-def block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80) -> list[str]:
-    """All rows so far in a few lines of at most `width` characters."""
-    steps = int(config["steps"])
+def format_block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80) -> list[str]:
+    """Return the rows so far as a few lines of at most `width` characters."""
+    steps = int(config["run"]["steps"])
     trained = [row for row in rows if row["step"] >= 0]
-    judged = [row for row in rows if "eval_success" in row]
-    found = [_headline(rows, config, steps, width)]
+    evaluations = [row for row in rows if "eval_success" in row]
+    lines = [_headline(rows, config, steps, width)]
     played = [row for row in trained if "success" in row]
     if played:
         curve = sparkline([row["success"] for row in played], SPARK)
-        found.append(f"training  {_rate(played[-1], 'success'):<21} {curve}")
-    if judged:
-        found.append(_held_out(judged))
+        lines.append(f"training  {_rate(played[-1], 'success'):<21} {curve}")
+    if evaluations:
+        lines.append(_held_out(evaluations))
     if trained:
         last = trained[-1]
-        found += [f"episodes  {_figures(last, _EPISODES)}"] if played else []
-        found.append(f"learning  {_figures(last, _LEARNING if played else (_LOSS, *_LEARNING))}")
-    found += _time(rows, steps)
-    found += _warnings(trained)
-    return [text[:width].rstrip() for text in found]
+        lines += [f"episodes  {_figures(last, _EPISODES)}"] if played else []
+        lines.append(f"learning  {_figures(last, _LEARNING if played else (_LOSS, *_LEARNING))}")
+    lines += _time(rows, steps)
+    lines += _warnings(trained)
+    return [text[:width].rstrip() for text in lines]
 
 
 def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
-    """What the recent steps, and the evaluations so far, say about the rest; None before the first step."""
+    """Estimate the remaining time from recent steps and the evaluations so far; None before the first step."""
     trained = [row for row in rows if row["step"] >= 0]
     if not trained or not steps:
         return None
@@ -165,20 +168,20 @@ def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
     recent: list[float] = [
         sum(row[n] for n in _phases([row]) if n != "seconds_evaluating") for row in trained[-RECENT:]
     ]
-    judged: list[float] = [row["seconds_evaluating"] for row in trained if "seconds_evaluating" in row]
-    share = len(judged) / len(trained)
-    evaluating = share * sum(judged) / len(judged) if judged else 0.0
+    evaluations: list[float] = [row["seconds_evaluating"] for row in trained if "seconds_evaluating" in row]
+    share = len(evaluations) / len(trained)
+    evaluating = share * sum(evaluations) / len(evaluations) if evaluations else 0.0
     return rest * (sum(recent) / len(recent) + evaluating)
 
 
 def clock(seconds: float) -> str:
-    """1:05, or 2:03:04 from an hour up."""
+    """Format seconds as 1:05, or as 2:03:04 from one hour on."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
-# name, key, how it is written
+# label, metric, format
 _EPISODES = (
     ("turns", "turns_per_episode", "{:.1f}"),
     ("return", "return", "{:.3f}"),
@@ -203,9 +206,9 @@ def _figures(row: Row, wanted: Sequence[tuple[str, str, str]]) -> str:
 
 
 def _headline(rows: Sequence[Row], config: Mapping[str, Any], steps: int, width: int) -> str:
-    envs = [str(env).partition("=")[0] for env in config["env"]]
+    envs = [parse_weight(str(name))[0] for name in config["env"]["name"]]
     name = (envs[0] + (f" and {len(envs) - 1} more" if len(envs) > 1 else "")) if envs else "stored trajectories"
-    left = f"{name}  {config['algo']}  {config['model']}"
+    left = f"{name}  {config['algorithm']['name']}  {config['model']['name']}"
     done = rows[-1]["step"] + 1 if rows else 0
     right = f"step {_of(done, steps)}" + (f" {_bar(done / steps, 12)}" if steps else "")
     room = max(0, width - len(right) - 2)
@@ -213,7 +216,7 @@ def _headline(rows: Sequence[Row], config: Mapping[str, Any], steps: int, width:
 
 
 def _of(done: int, steps: int) -> str:
-    return f"{done}/{steps}" if steps else str(done)  # 0: as many as the data asks for
+    return f"{done}/{steps}" if steps else str(done)  # 0: the number follows from the data
 
 
 def _bar(share: float, width: int) -> str:
@@ -221,13 +224,12 @@ def _bar(share: float, width: int) -> str:
     return "━" * full + "─" * (width - full)
 
 
-def _held_out(judged: Sequence[Row]) -> str:
-    curve = sparkline([row["eval_success"] for row in judged], SPARK)
-    text = f"held out  {_rate(judged[-1], 'eval_success'):<21} {curve}"
-    if len(judged) > 1:
-        best = max(judged, key=lambda row: float(row["eval_success"]))
-        start = f"{judged[0]['eval_success']:.1%} at first" if judged[0]["step"] >= 0 else ""
-        start = start or f"{judged[0]['eval_success']:.1%} before"
+def _held_out(evaluations: Sequence[Row]) -> str:
+    curve = sparkline([row["eval_success"] for row in evaluations], SPARK)
+    text = f"held out  {_rate(evaluations[-1], 'eval_success'):<21} {curve}"
+    if len(evaluations) > 1:
+        best = max(evaluations, key=lambda row: float(row["eval_success"]))
+        start = f"{evaluations[0]['eval_success']:.1%} " + ("before" if evaluations[0]["step"] < 0 else "at first")
         text += f"  {start}, best {best['eval_success']:.1%}"
     return text
 
@@ -247,8 +249,10 @@ def _time(rows: Sequence[Row], steps: int) -> list[str]:
 
 def _warnings(trained: Sequence[Row]) -> list[str]:
     recent = trained[-10:]
-    flat = sum(not row.get("signal", 1.0) for row in recent)
-    found = [f"warning   no learning signal in {flat} of the last {len(recent)} steps"] if flat else []
+    no_signal = sum(not row.get("signal", 1.0) for row in recent)
+    warnings = []
+    if no_signal:
+        warnings.append(f"warning   no learning signal in {no_signal} of the last {len(recent)} steps")
     failed = sum(row.get("failures", 0) for row in recent)
     if failed:
         by: dict[str, int] = {}
@@ -257,12 +261,14 @@ def _warnings(trained: Sequence[Row]) -> list[str]:
                 if key.startswith("failures_"):
                     by[key.removeprefix("failures_")] = by.get(key.removeprefix("failures_"), 0) + row[key]
         where = ", ".join(f"{name} {count}" for name, count in sorted(by.items()))
-        found.append(f"warning   {failed} episodes failed in the last {len(recent)} steps" + (f" ({where})" * bool(by)))
-    return found
+        warnings.append(
+            f"warning   {failed} episodes failed in the last {len(recent)} steps" + (f" ({where})" * bool(by))
+        )
+    return warnings
 
 
 def _phases(rows: Sequence[Row]) -> list[str]:
-    """Names of the times that rows tell, in order of appearance."""
+    """Return the names of the timings in the rows, in order of appearance."""
     return list(dict.fromkeys(key for row in rows for key in row if key.startswith("seconds_")))
 
 

@@ -1,7 +1,7 @@
-"""What a run says about itself: a JSON line a step, and the same figures to TensorBoard and Weights & Biases.
+"""Write the metrics of a run: `metrics.jsonl`, and optionally TensorBoard and Weights & Biases.
 
-`metrics.jsonl` is the record; the others follow from it. On resume the lines of steps that will be played again are
-dropped, TensorBoard's events are written anew from what is left, and Weights & Biases is sent only what it has not had.
+`metrics.jsonl` is authoritative. When a run is resumed, rows of steps that will be repeated are dropped, TensorBoard
+events are rewritten from the remaining rows, and Weights & Biases receives only steps it does not have yet.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Sink(Protocol):
-    """Takes the figures of a step to somewhere else."""
+    """Receives the metrics of each step."""
 
     def add(self, row: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
 
 
 class Metrics:
-    """Appends to `metrics.jsonl` of a run, and to what else was asked for; only rows before `from_step` are kept."""
+    """Appends to `metrics.jsonl` of a run and to its sinks. Rows from `from_step` on are dropped first."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Metrics:
             part.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
             part.replace(self.path)
         except OSError as err:
-            raise StoreFailed(f"{self.path} could not be written: {err}") from err
+            raise StoreFailed(f"cannot write {self.path}: {err}") from err
         self._sinks: list[Sink] = []
         if tensorboard:
             self._sinks.append(TensorBoard(folder / "tensorboard", self.rows))
@@ -57,7 +57,7 @@ class Metrics:
             self._sinks.append(WandB(folder, self.rows, config or {}))
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """One step's figures."""
+        """Add the metrics of a step."""
         self.rows.append(dict(row))
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -65,18 +65,18 @@ class Metrics:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as err:
-            raise StoreFailed(f"{self.path} could not be written: {err}") from err
+            raise StoreFailed(f"cannot write {self.path}: {err}") from err
         for sink in self._sinks:
             sink.add(row)
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the sinks. Idempotent."""
         while self._sinks:
             self._sinks.pop().close()
 
 
 class TensorBoard:
-    """Events in `folder`, written anew from `rows`; the x axis counts steps made."""
+    """TensorBoard events in `folder`, rewritten from `rows`; the x axis is the number of finished steps."""
 
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]] = ()) -> None:
         writer = require("tensorboard.summary.writer.event_file_writer", extra="train").EventFileWriter
@@ -84,13 +84,13 @@ class TensorBoard:
             require("tensorboard.compat.proto.event_pb2", extra="train").Event,
             require("tensorboard.compat.proto.summary_pb2", extra="train").Summary,
         )
-        shutil.rmtree(folder, ignore_errors=True)  # a killed process leaves events that are cut or will come again
+        shutil.rmtree(folder, ignore_errors=True)  # a killed process leaves truncated or repeated events
         try:
             self._writer: Any = writer(str(folder))
             for row in rows:
                 self.add(row)
         except OSError as err:
-            raise StoreFailed(f"{folder} could not be written: {err}") from err
+            raise StoreFailed(f"cannot write {folder}: {err}") from err
 
     def add(self, row: Mapping[str, Any]) -> None:
         event, summary = self._protos
@@ -103,12 +103,12 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases: online for who is logged in, else offline in `folder/wandb` for `wandb sync`."""
+    """A Weights & Biases run: online if you are logged in, else offline in `folder/wandb` for `wandb sync`."""
 
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
         wandb = require("wandb", extra="wandb")
-        self._mark = folder / "wandb.json"  # which run, and the last step it was told of
-        state = _json(self._mark) or {"id": secrets.token_hex(4), "sent": -2}
+        self._state_file = folder / "wandb.json"  # id of the run and the last step it received
+        state = _json(self._state_file) or {"id": secrets.token_hex(4), "sent": -2}
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         self._id: str = state["id"]
         self._sent: int = state["sent"]
@@ -124,7 +124,7 @@ class WandB:
                 settings=wandb.Settings(silent=True, console="off", disable_git=True),
             )
         except wandb.errors.Error as err:
-            raise BadValue(f"Weights & Biases did not start: {err}. WANDB_MODE=offline needs no network") from err
+            raise BadValue(f"cannot start Weights & Biases: {err}. WANDB_MODE=offline needs no network") from err
         self._run.define_metric("steps")
         self._run.define_metric("*", step_metric="steps")
         for row in rows:
@@ -132,28 +132,28 @@ class WandB:
 
     def add(self, row: Mapping[str, Any]) -> None:
         if row["step"] <= self._sent:
-            return  # it had this step before the run was stopped
+            return  # received before the run was stopped
         self._run.log({"steps": row["step"] + 1, **numbers(row)})
         self._sent = row["step"]
-        part = self._mark.with_suffix(".part")
+        part = self._state_file.with_suffix(".part")
         try:
             part.write_text(json.dumps({"id": self._id, "sent": self._sent}) + "\n", encoding="utf-8")
-            part.replace(self._mark)
+            part.replace(self._state_file)
         except OSError as err:
-            raise StoreFailed(f"{self._mark} could not be written: {err}") from err
+            raise StoreFailed(f"{self._state_file} cannot be written: {err}") from err
 
     def close(self) -> None:
         self._run.finish()
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """What of a row can be drawn over steps."""
+    """Return the finite numbers of a row."""
     plain = {k: v for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool) and k != "step"}
     return {name: value for name, value in plain.items() if math.isfinite(value)}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The full lines of a metrics file; none where there is no file."""
+    """Return the complete rows of a metrics file; empty if there is no file."""
     if not path.exists():
         return []
     rows = []
@@ -161,18 +161,18 @@ def read(path: Path) -> list[dict[str, Any]]:
         try:
             rows.append(json.loads(line))
         except ValueError:
-            break  # the half line of a crash
+            break  # a partial line, left by a crash
     return rows
 
 
 def sparkline(values: Sequence[float], width: int = 30) -> str:
-    """Values between 0 and 1 as a row of at most `width` bars; where there are more, a bar is the mean of several."""
-    shown = [sum(part) / len(part) for part in _parts(values, width)]
-    return "".join(BARS[min(len(BARS) - 1, int(max(0.0, value) * len(BARS)))] for value in shown)
+    """Draw values between 0 and 1 as at most `width` bars; with more values, each bar is the mean of several."""
+    means = [sum(part) / len(part) for part in _parts(values, width)]
+    return "".join(BARS[min(len(BARS) - 1, int(max(0.0, value) * len(BARS)))] for value in means)
 
 
 def _parts(values: Sequence[float], count: int) -> list[Sequence[float]]:
-    """`values` in at most `count` runs of about equal length, none empty."""
+    """Split `values` into at most `count` nonempty parts of about equal length."""
     count = min(count, len(values))
     bounds = [len(values) * i // count for i in range(count + 1)] if count else [0]
     return [values[start:end] for start, end in pairwise(bounds)]
@@ -184,7 +184,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        state = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"id", "sent"} <= set(found) else None
+    return state if isinstance(state, dict) and {"id", "sent"} <= set(state) else None

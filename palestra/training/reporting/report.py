@@ -1,22 +1,25 @@
-"""The folder of a run -> `report.html`, one page that needs nothing else, and `curve.png`. No torch here.
+"""Write `report.html`, a self-contained page, and `curve.png` of a run. Imports no torch.
 
-Both follow from `run.json`, `metrics.jsonl` and the stored trajectories alone, so they can be made again at any time.
+Both depend only on `run.json`, `metrics.jsonl` and the stored trajectories, so they can be rebuilt at any time.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import fields
 from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palestra.algorithms.options import flat_name
+from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.optional import require
 from palestra.reports import html
 from palestra.reports.svg import Chart, Point, Series, draw, thinned
-from palestra.training.config import TrainConfig, auto
+from palestra.training.config import SECTIONS, auto_value
+from palestra.training.recipe import DEFAULT_ALGORITHM
 from palestra.training.reporting.console import clock
 from palestra.training.reporting.run_folder import Row, RunRecord, read_run, sample_episodes
 
@@ -27,35 +30,35 @@ PAGE, CURVE = "report.html", "curve.png"
 
 
 def write_page(folder: str | Path) -> Path:
-    """Make `report.html` from what the run has left so far."""
+    """Write `report.html` of a run, finished or not."""
     record = read_run(folder)
     return html.replace_file(record.folder / PAGE, page(record, sample_episodes(record.folder)).encode())
 
 
 def write_curve(folder: str | Path) -> Path:
-    """Make `curve.png`; MissingExtra without matplotlib."""
+    """Write `curve.png`; raise MissingExtra without matplotlib."""
     record = read_run(folder)
     return html.replace_file(record.folder / CURVE, picture(record))
 
 
 def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     sections = [
         _head(record),
         _tiles(record),
         html.section("Learning curve", draw(learning_curve(record))),
-        html.section("What else moved", "".join(_small(chart) for chart in small_charts(record)), "several"),
+        html.section("Other metrics", "".join(_small(chart) for chart in small_charts(record)), "several"),
         html.section("Evaluations on held-out seeds", _evaluations(record)),
         html.section("Episodes of the last stored step", "".join(html.episode(t) for t in episodes)),
         html.section("Settings", _settings(record.config)),
-        html.section("Made with", _made_with(record)),
+        html.section("Versions and command", _provenance(record)),
     ]
-    return html.whole_page(f"{record.title} - {record.config['algo']}", sections)
+    return html.whole_page(f"{record.title} - {record.algorithm}", sections)
 
 
 def learning_curve(record: RunRecord) -> Chart:
-    """Success over the steps made, in training and on held-out seeds."""
-    # A step's episodes are sampled before it learns, its evaluation comes after.
+    """Return the chart of success over steps, in training and on held-out seeds."""
+    # Episodes of a step are sampled before its updates, its evaluation comes after them.
     training = [_point(row, "success", row["step"]) for row in record.steps if "success" in row]
     held_out = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]
     stages = record.stages
@@ -78,40 +81,37 @@ def _percent(value: float) -> str:
 
 _SMALL: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("Level", "level", "{:g}".format),
-    ("Turns an episode", "turns_per_episode", "{:g}".format),
+    ("Turns per episode", "turns_per_episode", "{:g}".format),
     ("Return", "return", "{:g}".format),
-    ("Tokens an episode", "tokens_per_episode", "{:g}".format),
+    ("Tokens per episode", "tokens_per_episode", "{:g}".format),
     ("Entropy", "entropy", "{:g}".format),
-    ("KL to the start", "kl", "{:g}".format),
+    ("KL to the reference", "kl", "{:g}".format),
     ("Gradient norm", "grad_norm", "{:g}".format),
     ("Clipped tokens", "clip_fraction", _percent),
     ("Explained variance", "explained_variance", "{:g}".format),
     ("Truncated episodes", "truncated", _percent),
     ("Invalid actions", "invalid_actions", _percent),
     ("Failed episodes", "failures", "{:g}".format),
-    ("Tokens a second", "tokens_per_second", "{:g}".format),
+    ("Tokens per second", "tokens_per_second", "{:g}".format),
     ("Loss", "loss", "{:g}".format),
-    ("Loss (sft)", "sft_loss", "{:g}".format),
-    ("Loss (dpo)", "dpo_loss", "{:g}".format),
-    ("Pairs the right way round", "accuracy", _percent),
+    ("Preference accuracy", "accuracy", _percent),
 )
-_OF_LOSSES = ("loss", "sft_loss", "dpo_loss")
 
 
 def small_charts(record: RunRecord) -> list[Chart]:
-    """A chart for each figure that was recorded and is not zero throughout; success by environment where several."""
-    found = []
+    """Return a chart of each metric that is not zero throughout, and success by environment if there are several."""
+    charts = []
     for title, key, form in _SMALL:
         points = [Point(x=row["step"], y=row[key]) for row in record.steps if row.get(key) is not None]
-        if key in _OF_LOSSES and any("success" in row for row in record.steps):
-            continue  # in RL the loss says nothing
+        if key == "loss" and any("success" in row for row in record.steps):
+            continue  # the loss of policy gradients is not informative
         if any(p.y for p in points):
-            found.append(_small_chart(title, points, form))
-    apart = sorted({key for row in record.rows for key in row if key.startswith("eval_success/")})
-    for key in apart:
+            charts.append(_small_chart(title, points, form))
+    by_env = sorted({key for row in record.rows for key in row if key.startswith("eval_success/")})
+    for key in by_env:
         points = [Point(x=row["step"] + 1, y=row[key]) for row in record.evaluations if key in row]
-        found.append(_small_chart(key.partition("/")[2], points, _percent, span=(0.0, 1.0), style="two"))
-    return found
+        charts.append(_small_chart(key.partition("/")[2], points, _percent, span=(0.0, 1.0), style="two"))
+    return charts
 
 
 def _small_chart(
@@ -127,25 +127,25 @@ def _small_chart(
 
 
 def picture(record: RunRecord) -> bytes:
-    """The learning curve as PNG, light, so that it can be read on any page."""
+    """Return the learning curve as PNG with a light background."""
     figure = require("matplotlib.figure", extra="train").Figure(figsize=(8, 4), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     chart = learning_curve(record)
-    for series, colour in zip(chart.series, ("#8a94a6", "#1f6feb"), strict=True):
+    for series, color in zip(chart.series, ("#8a94a6", "#1f6feb"), strict=True):
         points = list(series.points) if series.dots else thinned(series.points)
         if not points:
             continue
         xs = [p.x for p in points]
-        axes.plot(xs, [p.y for p in points], color=colour, lw=2 if series.dots else 1.2, label=series.name, zorder=3)
+        axes.plot(xs, [p.y for p in points], color=color, lw=2 if series.dots else 1.2, label=series.name, zorder=3)
         if series.dots:
-            axes.plot(xs, [p.y for p in points], "o", color=colour, ms=4, zorder=4)
+            axes.plot(xs, [p.y for p in points], "o", color=color, ms=4, zorder=4)
         banded = [p for p in points if p.low is not None and p.high is not None]
         lows, highs = [p.low for p in banded], [p.high for p in banded]
-        axes.fill_between([p.x for p in banded], lows, highs, color=colour, alpha=0.16, lw=0)
+        axes.fill_between([p.x for p in banded], lows, highs, color=color, alpha=0.16, lw=0)
     for x, word in chart.marks:
         axes.axvline(x, color="#9aa4b2", lw=0.8, ls=(0, (4, 3)))
         axes.annotate(word, (x, 1), xytext=(3, -10), textcoords="offset points", fontsize=8, color="#57606a")
-    axes.set(ylim=(0, 1), xlabel="steps", ylabel="success", title=f"{record.title}, {record.config['algo']}")
+    axes.set(ylim=(0, 1), xlabel="steps", ylabel="success", title=f"{record.title}, {record.algorithm}")
     axes.yaxis.set_major_formatter(require("matplotlib.ticker", extra="train").PercentFormatter(1.0))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color="#d8dee4", lw=0.6)
@@ -153,7 +153,7 @@ def picture(record: RunRecord) -> bytes:
     if any(series.points for series in chart.series):
         axes.legend(frameon=False, loc="best")
     out = BytesIO()
-    figure.savefig(out, format="png", metadata={"Software": None})  # the same run, the same bytes
+    figure.savefig(out, format="png", metadata={"Software": None})  # reproducible bytes
     return out.getvalue()
 
 
@@ -161,42 +161,41 @@ def picture(record: RunRecord) -> bytes:
 
 
 def _head(record: RunRecord) -> str:
-    config = record.config
     many = f"{record.done} of {record.planned} steps" if record.planned else f"{record.done} steps"
     state = "finished" if record.finished else "not finished"
     return (
-        f"<header><h1>{escape(record.title)}</h1><p>{escape(str(config['algo']))} on {escape(str(config['model']))}, "
-        f"seed {config.get('seed', 0)}, {many}, {state}</p></header>"
+        f"<header><h1>{escape(record.title)}</h1><p>{escape(record.algorithm)} on {escape(record.model)}, "
+        f"seed {record.config['run'].get('seed', 0)}, {many}, {state}</p></header>"
     )
 
 
 def _tiles(record: RunRecord) -> str:
-    found: list[tuple[str, str, str]] = []
-    judged = record.evaluations
-    if judged:
-        first, last = judged[0], judged[-1]
-        best = max(judged, key=lambda row: float(row["eval_success"]))
-        found.append(("at the start" if first["step"] < 0 else "first evaluation", *_rate(first)))
-        found.append((f"after {last['step'] + 1} steps", *_rate(last)))
-        found.append((f"best, after {best['step'] + 1} steps", *_rate(best)))
-        found.append(_change("turns an episode", judged, "eval_turns_per_episode"))
+    tiles: list[tuple[str, str, str]] = []
+    evaluations = record.evaluations
+    if evaluations:
+        first, last = evaluations[0], evaluations[-1]
+        best = max(evaluations, key=lambda row: float(row["eval_success"]))
+        tiles.append(("before training" if first["step"] < 0 else "first evaluation", *_rate(first)))
+        tiles.append((f"after {last['step'] + 1} steps", *_rate(last)))
+        tiles.append((f"best, after {best['step'] + 1} steps", *_rate(best)))
+        tiles.append(_change("turns per episode", evaluations, "eval_turns_per_episode"))
     spent = _spent(record.rows)
     if spent:
         total = sum(spent.values())
         shares = ", ".join(f"{name} {part / total:.0%}" for name, part in spent.items()) if total else ""
-        found.append(("time", clock(total), shares))
-    flat = sum(not row.get("signal", 1.0) for row in record.steps)
-    if flat:
-        found.append(("without learning signal", f"{flat} steps", f"of {len(record.steps)}"))
+        tiles.append(("time", clock(total), shares))
+    no_signal = sum(not row.get("signal", 1.0) for row in record.steps)
+    if no_signal:
+        tiles.append(("without learning signal", f"{no_signal} steps", f"of {len(record.steps)}"))
     failed = sum(row.get("failures", 0) for row in record.steps)
     if failed:
-        found.append(("failed episodes", str(failed), "kept out of every figure"))
-    return html.tiles(found)
+        tiles.append(("failed episodes", str(failed), "excluded from all metrics"))
+    return html.tiles(tiles)
 
 
 def _change(name: str, rows: Sequence[Row], key: str) -> tuple[str, str, str]:
-    known = [row[key] for row in rows if key in row]
-    return (name, f"{known[-1]:.2f}", f"{known[0]:.2f} at first") if known else (name, "", "")
+    values = [row[key] for row in rows if key in row]
+    return (name, f"{values[-1]:.2f}", f"{values[0]:.2f} at first") if values else (name, "", "")
 
 
 def _rate(row: Row) -> tuple[str, str]:
@@ -205,13 +204,13 @@ def _rate(row: Row) -> tuple[str, str]:
 
 
 def _spent(rows: Sequence[Row]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for row in rows:
         for key, value in row.items():
             if key.startswith("seconds_"):
                 name = key.removeprefix("seconds_")
-                found[name] = found.get(name, 0.0) + value
-    return found
+                seconds[name] = seconds.get(name, 0.0) + value
+    return seconds
 
 
 def _small(chart: Chart) -> str:
@@ -222,14 +221,14 @@ def _evaluations(record: RunRecord) -> str:
     rows = record.evaluations
     if not rows:
         return ""
-    apart = sorted({key for row in rows for key in row if key.startswith("eval_success/")})
+    by_env = sorted({key for row in rows for key in row if key.startswith("eval_success/")})
     columns: list[tuple[str, str, str]] = [
         ("return", "eval_return", "{:.3f}"),
         ("turns", "eval_turns_per_episode", "{:.2f}"),
         ("tokens", "eval_tokens_per_episode", "{:.1f}"),
         ("invalid", "eval_invalid_actions", "{:.1%}"),
         ("failed", "eval_failures", "{}"),
-        *((key.partition("/")[2], key, "{:.1%}") for key in apart),
+        *((key.partition("/")[2], key, "{:.1%}") for key in by_env),
     ]
     columns = [column for column in columns if any(column[1] in row for row in rows)]
     head = ("steps", "success", "95% interval", *(column[0] for column in columns))
@@ -245,27 +244,33 @@ def _evaluations(record: RunRecord) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> str:
-    """Every setting; those that differ from the default stand out."""
-    known = {item.name: item for item in fields(TrainConfig)}
-    found = []
-    for name, value in config.items():
-        item = known.get(name)
-        text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        usual = _default(item, config) if item is not None else None
-        same = item is not None and (value == usual or (not value and not usual))
-        hint = escape(item.metadata["help"]) if item is not None else ""
-        style = "" if same else ' class="changed"'
-        found.append(f'<div{style} title="{hint}"><dt>{escape(name)}</dt><dd>{escape(text) or "-"}</dd></div>')
-    return f'<dl class="settings">{"".join(found)}</dl>'
+    """List every setting by section; those that differ from the default are highlighted."""
+    trained = not str(config["model"].get("name", "")).startswith("default:")
+    name = config["algorithm"]["name"]
+    algorithm = get_algorithm(name) if name in algorithm_names() else None
+    parts = []
+    for section, table in config.items():
+        kind = (algorithm.config_class if algorithm else None) if section == "algorithm" else SECTIONS.get(section)
+        options = {item.name: item for item in fields(kind)} if kind is not None else {}
+        for key, value in table.items():
+            item = options.get(key)
+            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            default = None
+            if item is not None:
+                defaults = algorithm.defaults if algorithm else {}
+                pair = item.metadata.get("auto") or (item.default, item.default)
+                default = auto_value(pair, flat_name(item), defaults, trained=trained)
+            if (section, key) == ("algorithm", "name"):
+                default = DEFAULT_ALGORITHM
+            same = value == default or (item is not None and not value and not default)
+            hint = escape(item.metadata["help"]) if item is not None else ""
+            style = "" if same else ' class="changed"'
+            label = f"{section}.{key}"
+            parts.append(f'<div{style} title="{hint}"><dt>{escape(label)}</dt><dd>{escape(text) or "-"}</dd></div>')
+    return f'<dl class="settings">{"".join(parts)}</dl>'
 
 
-def _default(item: Field[Any], config: Mapping[str, Any]) -> Any:
-    if not item.metadata.get("auto"):
-        return item.default
-    return auto(item.name, config["algo"], trained=not str(config["model"]).startswith("default:"))
-
-
-def _made_with(record: RunRecord) -> str:
+def _provenance(record: RunRecord) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     command = f"<pre>{escape(shlex.join(record.command))}</pre>" if record.command else ""
     return (f"<p>{escape(versions)}</p>" if versions else "") + command

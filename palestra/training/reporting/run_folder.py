@@ -1,4 +1,4 @@
-"""The folder of a run -> what is known of it: settings, versions, metrics, sample episodes. No torch here."""
+"""Read the folder of a run: settings, versions, metrics and sample episodes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.errors import BadValue, ParsingFailed
 from palestra.reports.html import mixed
+from palestra.training.config import parse_weight
 from palestra.training.reporting import metrics
 
 if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
 
 SETTINGS = "run.json"
-LOOKED_AT = 64  # episodes of a file, which may be large, for the few that are shown
+MAX_READ = 64  # episodes read from a file, which may be large, to choose the few that are shown
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run as its folder tells it, finished or not."""
+    """The contents of a run folder; the run may be unfinished."""
 
     folder: Path
-    config: Mapping[str, Any]
+    config: Mapping[str, Any]  # one table per section
     versions: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()
-    rows: Sequence[Row] = ()  # metrics; step -1 is the evaluation at the start
+    rows: Sequence[Row] = ()  # metrics; step -1 is the evaluation before training
 
     @property
     def steps(self) -> list[Row]:
@@ -43,42 +44,51 @@ class RunRecord:
 
     @property
     def done(self) -> int:
-        """Training steps that were made."""
+        """Number of finished training steps."""
         return self.rows[-1]["step"] + 1 if self.rows else 0
 
     @property
     def planned(self) -> int:
-        return int(self.config["steps"])
+        """Number of steps in the config; 0 if it follows from the data."""
+        return int(self.config["run"]["steps"])
 
     @property
     def finished(self) -> bool:
-        """All steps were made, or the success that was asked for was reached."""
-        target = self.config.get("target") or 2.0
+        """Whether all steps are done or the target success rate was reached."""
+        target = self.config.get("eval", {}).get("target") or 2.0
         reached = any(row["eval_success"] >= target for row in self.evaluations)
-        return reached or self.done >= self.planned > 0 or (self.planned == 0 and self._kept_to_the_end())
+        return reached or self.done >= self.planned > 0 or (self.planned == 0 and self._saved_at_the_end())
 
-    def _kept_to_the_end(self) -> bool:
+    def _saved_at_the_end(self) -> bool:
         return self.done > 0 and last_checkpoint(self.folder) == self.done
 
     @property
     def title(self) -> str:
-        """What it was trained on: environments, or data."""
-        envs = [str(env).partition("=")[0] for env in self.config["env"]]
-        return " + ".join(envs or map(str, self.config.get("data", ()))) or self.folder.name
+        """Environments, or data, the model was trained on."""
+        envs = [parse_weight(str(name))[0] for name in self.config["env"]["name"]]
+        return " + ".join(envs or map(str, self.config["algorithm"].get("data", ()))) or self.folder.name
+
+    @property
+    def algorithm(self) -> str:
+        return str(self.config["algorithm"]["name"])
+
+    @property
+    def model(self) -> str:
+        return str(self.config["model"]["name"])
 
     @property
     def stages(self) -> list[tuple[int, int]]:
-        """(first step, turns) of every horizon that was in force, in order."""
-        found: list[tuple[int, int]] = []
+        """(first step, maximum turns) of every stage of the horizon, in order."""
+        stages: list[tuple[int, int]] = []
         for row in self.steps:
             turns = row.get("horizon")
-            if turns is not None and (not found or found[-1][1] != turns):
-                found.append((row["step"], turns))
-        return found
+            if turns is not None and (not stages or stages[-1][1] != turns):
+                stages.append((row["step"], turns))
+        return stages
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """What `folder` holds; BadValue where that is no run."""
+    """Read a run folder; raise BadValue if it holds no run."""
     folder = Path(folder)
     try:
         saved = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
@@ -90,11 +100,11 @@ def read_run(folder: str | Path) -> RunRecord:
             command=list(saved.get("command", ())),
             rows=metrics.read(folder / metrics.FILE),
         )
-        _ = record.planned, record.title
+        _ = record.planned, record.title, record.algorithm, record.model
     except (FileNotFoundError, NotADirectoryError) as err:
-        raise BadValue(f"{folder} holds no run: {SETTINGS} is missing") from err
+        raise BadValue(f"{folder} holds no run ({SETTINGS} is missing)") from err
     except (ValueError, KeyError, TypeError) as err:
-        raise BadValue(f"{folder / SETTINGS} is not what a run writes: {err!r}") from err
+        raise BadValue(f"{folder / SETTINGS} is not a valid run file: {err!r}") from err
     return record
 
 
@@ -103,19 +113,21 @@ def holds_run(folder: Path) -> bool:
 
 
 def last_checkpoint(folder: Path) -> int | None:
-    """The step of the newest whole checkpoint."""
-    whole = [path.parent.name for path in (folder / "checkpoints").glob("step-*/trainer.pt")]
-    return max((int(name.removeprefix("step-")) for name in whole), default=None)
+    """Return the step of the newest complete checkpoint, or None."""
+    complete = [path.parent.name for path in (folder / "checkpoints").glob("step-*/trainer.pt")]
+    return max((int(name.removeprefix("step-")) for name in complete), default=None)
 
 
 def sample_episodes(folder: Path, count: int = 4) -> list[Trajectory]:
-    """A few episodes of the last stored step, solved and unsolved by turns; none where nothing was stored."""
-    from palestra.rollout.store import read as read_trajectories  # the command's help does without
+    """Return a few episodes of the last stored step, alternating successes and failures; empty if none is stored."""
+    from palestra.rollout.store import (
+        read as read_trajectories,  # imported here, as `palestra train --help` does not need it
+    )
 
     files = sorted((folder / "trajectories").glob("step-*.jsonl*"))
-    for path in reversed(files[-2:]):  # the newest may be empty: it is being written
+    for path in reversed(files[-2:]):  # the newest may be empty while it is written
         try:
-            played = [t for t in islice(read_trajectories(path), LOOKED_AT) if t.failure is None and t.turns]
+            played = [t for t in islice(read_trajectories(path), MAX_READ) if t.failure is None and t.turns]
         except ParsingFailed:
             continue
         if played:

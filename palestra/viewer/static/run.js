@@ -66,7 +66,7 @@ export async function show(page, params) {
 }
 
 function header(run) {
-  const how = [run.algo, run.model && `on ${run.model}`, run.seed && `seed ${run.seed}`].filter(Boolean).join(", ");
+  const how = [run.algorithm, run.model && `on ${run.model}`, run.seed && `seed ${run.seed}`].filter(Boolean).join(", ");
   const open = link("episodes", { run: run.name }, `Episodes`);
   open.className = "button main";
   const over = link("curves", { run: run.name }, "Curves");

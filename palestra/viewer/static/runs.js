@@ -22,7 +22,7 @@ export async function show(page, params) {
   function draw() {
     const words = wanted.text.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = (run) => {
-      const all = [run.name, run.kind, run.algo, run.model, ...run.envs].join(" ").toLowerCase();
+      const all = [run.name, run.kind, run.algorithm, run.model, ...run.envs].join(" ").toLowerCase();
       return (!wanted.kind || run.kind === wanted.kind) && words.every((word) => all.includes(word));
     };
     const found = data.runs.filter(fits).sort((a, b) => b.live - a.live || b.updated - a.updated);
@@ -138,7 +138,7 @@ function row(run, tell) {
     },
   });
   const envs = run.envs.map(shortEnv);
-  const how = [run.algo, run.model].filter(Boolean).join(" · ");
+  const how = [run.algorithm, run.model].filter(Boolean).join(" · ");
   const interval = run.low === undefined || run.low === null ? "" : `${percent(run.low)} to ${percent(run.high)}`;
   const title = run.training
     ? "of the last training step"

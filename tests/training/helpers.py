@@ -1,4 +1,4 @@
-"""Small models and made-up trajectories for the tests of this room."""
+"""Small models and synthetic trajectories for the training tests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from palestra.algorithms import options_of
 from palestra.engines.default_model import default_model
 from palestra.rollout.types import Trajectory, Turn
-from palestra.training.config import TrainConfig, from_mapping
+from palestra.training.config import TrainConfig
 from palestra.training.learner import Learner
-from palestra.training.policy import CRITICS, Policy
+from palestra.training.policy import Policy
+from palestra.training.recipe import FLAT, from_mapping
 from palestra.types import Action, Call
 
 VOCABULARY = 300
@@ -26,33 +28,35 @@ def _model() -> tuple[Any, Any]:
 
 
 def config_of(**values: Any) -> TrainConfig:
-    """One plain update a step, whatever the defaults of a run are."""
-    given = {
+    """Return a config with one plain update per step. Options that its algorithm does not have are left out."""
+    settings = {
         "env": "game:A-v0",
         "device": "cpu",
-        "optimiser": "adamw",
+        "optimizer": "adamw",
         "epochs": 1,
         "minibatches": 1,
         "entropy": 0.0,
         "gamma": 1.0,
         "lr_warmup": 0,
         "max_grad_norm": 1e9,
-        "kl_stop": 0.0,
+        "target_kl": 0.0,
     }
-    return from_mapping({**given, **values})
+    options = options_of(str(values.get("algorithm", "rebn")))
+    settings = {name: value for name, value in settings.items() if name in FLAT or name in options}
+    return from_mapping({**settings, **values})
 
 
 def learner_of(reference: bool = False, **values: Any) -> Learner:
-    """A learner of a fresh copy of the same small model."""
+    """Return a learner with a fresh copy of the same small model."""
     config = config_of(**values)
     model, tokenizer = _model()
     torch.manual_seed(0)
     policy = Policy(
         copy.deepcopy(model),
         tokenizer,
-        critic=config.algo in CRITICS,
-        temperature=config.temperature,
-        recompute=config.gradient_checkpointing,
+        critic=config.algorithm.needs_critic,
+        temperature=config.sampling.temperature,
+        recompute=config.model.gradient_checkpointing,
     )
     if policy.critic is not None:
         for p in policy.critic.parameters():
@@ -78,24 +82,24 @@ def trajectory(
     truncated: bool = False,
     version: int = 0,
 ) -> Trajectory:
-    """An episode whose every prompt goes on from what was said, but for turn `split_at`."""
+    """Return an episode in which every prompt extends the previous tokens, except at turn `split_at`."""
     seen = list(prompt) or _ids(rng, 1, 8)
-    found = []
+    played = []
     for i in range(turns):
         if i == split_at:
             seen = _ids(rng, 2, 5)
         seen = seen + _ids(rng, 1, 5)
-        said = _ids(rng, 1, 4)
+        reply = _ids(rng, 1, 4)
         call = Call(
             prompt_ids=seen,
-            ids=said,
-            logprobs=[-rng.uniform(4.5, 6.5) for _ in said],
+            ids=reply,
+            logprobs=[-rng.uniform(4.5, 6.5) for _ in reply],
             finish="stop",
             version=version,
         )
         reward = rng.uniform(-1, 1) if rewards is None else rewards[i]
         last = i == turns - 1
-        found.append(
+        played.append(
             Turn(
                 observation="",
                 action=Action(text="", calls=(call,)),
@@ -107,14 +111,14 @@ def trajectory(
                 env_seconds=0.0,
             )
         )
-        seen = seen + said
+        seen = seen + reply
     return Trajectory(
         env_id=env_id,
         kwargs={},
         seed=group,
         group=group,
         member=0,
-        turns=tuple(found),
+        turns=tuple(played),
         final_observation="",
         success=False,
         final_prompt=tuple(seen + _ids(rng, 1, 3)) if truncated else (),
@@ -122,14 +126,14 @@ def trajectory(
 
 
 def batch(seed: int, count: int = 6, *, prompt: int = 0, **options: Any) -> list[Trajectory]:
-    """Ragged episodes, two of each task; with `prompt`, all begin with that many of the same tokens."""
+    """Return episodes of different lengths, two per task; with `prompt`, all share that many first tokens."""
     rng = Random(seed)
     start = _ids(rng, prompt, prompt) if prompt else ()
     return [trajectory(rng, turns=rng.randint(1, 4), prompt=start, group=i // 2, **options) for i in range(count)]
 
 
 def gradient(learner: Learner) -> torch.Tensor:
-    """Of the last update, as one vector."""
+    """Return the gradient of the last update as one vector."""
     return torch.cat(
         [torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in learner.policy.parameters()]
     )

@@ -15,13 +15,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from palestra.algorithms import (
-    ALGORITHMS,
     GRPO,
     PPO,
     RLOO,
-    Algorithm,
-    Credit,
+    Advantages,
     Episode,
+    PolicyGradient,
     ReBN,
     Reinforce,
     ReinforcePP,
@@ -36,7 +35,7 @@ from palestra.algorithms import (
     turn_gae,
 )
 from palestra.errors import BadValue
-from tests.algorithms.batches import close, episodes, numbers, trajectory, units
+from tests.algorithms.batches import POLICY_GRADIENTS, close, episodes, numbers, policy_gradient, trajectory, units
 
 Rows = list[list[float]]
 
@@ -84,10 +83,12 @@ def test_return_to_go(rewards: list[float], gamma: float) -> None:
 @given(episodes(), units, units)
 def test_reinforce(batch: list[Episode], gamma: float, beta: float) -> None:
     returns = defined_returns(batch, gamma, beta)
-    assert close(Reinforce(gamma=gamma, beta=beta).credit(batch).advantages, returns)
+    assert close(Reinforce(gamma=gamma, kl=beta, kl_in="reward").advantages(batch).advantages, returns)
     for per_env, keys in ((True, envs(batch)), (False, [0] * len(batch))):
         if clear_cut(returns, keys):
-            found = Reinforce(gamma=gamma, beta=beta, baseline=True, per_env=per_env).credit(batch)
+            found = Reinforce(
+                gamma=gamma, kl=beta, kl_in="reward", baseline=True, normalize_per_env=per_env
+            ).advantages(batch)
             assert close(found.advantages, defined_standard(returns, keys, scale=False), 1e-7)
 
 
@@ -98,25 +99,23 @@ def test_rebn_and_reinforce_pp(batch: list[Episode], gamma: float, beta: float) 
         assume(clear_cut(returns, keys))
         wanted = defined_standard(returns, keys)
         for kind in (ReBN, ReinforcePP):
-            found = kind(gamma=gamma, beta=beta, per_env=per_env).credit(batch)
+            found = kind(gamma=gamma, kl=beta, kl_in="reward", normalize_per_env=per_env).advantages(batch)
             assert close(found.advantages, wanted, 1e-6)
             assert found.returns is None
-    assert ReBN().per_env
-    assert not ReinforcePP().per_env
 
 
 @given(episodes(envs=3))
 def test_rebn_has_mean_zero_and_deviation_one_in_every_environment(batch: list[Episode]) -> None:
     assume(clear_cut(defined_returns(batch, 1.0, 0.0), envs(batch)))
-    credit = ReBN().credit(batch)
+    result = ReBN().advantages(batch)
     flat = 0
     for env_id in set(envs(batch)):
-        pool = [a for row, e in zip(credit.advantages, batch, strict=True) if e.env_id == env_id for a in row]
+        pool = [a for row, e in zip(result.advantages, batch, strict=True) if e.env_id == env_id for a in row]
         flat += not any(pool)
         assert abs(mean(pool)) < 1e-6
         if any(pool):
             assert stdev(pool) == pytest.approx(1, abs=1e-6)
-    assert credit.metrics["flat"] == pytest.approx(flat / len(set(envs(batch))))
+    assert result.metrics["zero_variance"] == pytest.approx(flat / len(set(envs(batch))))
 
 
 @given(episodes(envs=2), units)
@@ -127,7 +126,7 @@ def test_rebn_turn_by_turn(batch: list[Episode], gamma: float) -> None:
         names = envs(batch) if per_env else [""] * len(batch)
         keys = [(name, turn) for name, row in zip(names, returns, strict=True) for turn in range(len(row))]
         assume(clear_cut(apart, keys))
-        found = ReBN(gamma=gamma, per_env=per_env, per_turn=True).credit(batch).advantages
+        found = ReBN(gamma=gamma, normalize_per_env=per_env, normalize_per_turn=True).advantages(batch).advantages
         assert [len(row) for row in found] == [len(row) for row in returns]
         assert close([[a] for row in found for a in row], defined_standard(apart, keys), 1e-6)
 
@@ -138,21 +137,25 @@ def test_grpo_and_rloo(batch: list[Episode], gamma: float, beta: float) -> None:
     groups = [(e.env_id, e.group) for e in batch]
     assume(clear_cut(totals, groups))
     lengths = [len(e.rewards) for e in batch]
-    for normalise in ("std", "none"):
-        wanted = defined_standard(totals, groups, scale=normalise == "std")
-        found = make_algorithm("grpo", normalise=normalise, gamma=gamma, beta=beta).credit(batch).advantages
+    for normalize in ("std", "none"):
+        wanted = defined_standard(totals, groups, scale=normalize == "std")
+        found = (
+            policy_gradient("grpo", normalize=normalize, gamma=gamma, kl=beta, kl_in="reward")
+            .advantages(batch)
+            .advantages
+        )
         assert close(found, [row * n for row, n in zip(wanted, lengths, strict=True)], 1e-6)
     wanted = []
     for i, own in enumerate(totals):
         others = [totals[j][0] for j in range(len(batch)) if j != i and groups[j] == groups[i]]
         wanted.append([own[0] - sum(others) / len(others)] * lengths[i])
-    assert close(RLOO(gamma=gamma, beta=beta).credit(batch).advantages, wanted, 1e-7)
+    assert close(RLOO(gamma=gamma, kl=beta, kl_in="reward").advantages(batch).advantages, wanted, 1e-7)
 
 
 @given(episodes(groups=True))
 def test_group_advantages_are_centred(batch: list[Episode]) -> None:
-    for algorithm in (GRPO(), GRPO(normalise="none"), RLOO()):
-        advantages = algorithm.credit(batch).advantages
+    for algorithm in (GRPO(), GRPO(normalize="none"), RLOO()):
+        advantages = algorithm.advantages(batch).advantages
         for group in {e.group for e in batch}:
             assert abs(sum(row[0] for row, e in zip(advantages, batch, strict=True) if e.group == group)) < 1e-6
         assert all(len(set(row)) == 1 for row in advantages), "every turn of an episode has the same advantage"
@@ -174,7 +177,7 @@ def defined_gae(rewards: Sequence[float], values: Sequence[float], gamma: float,
 
 @given(episodes(), units, units, units)
 def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> None:
-    credit = PPO(gamma=gamma, lam=lam, beta=beta, normalise=False).credit(batch)
+    result = PPO(gamma=gamma, lam=lam, kl=beta, kl_in="reward", whiten=False).advantages(batch)
     wanted = []
     for episode in batch:
         assert episode.values is not None
@@ -182,16 +185,16 @@ def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> Non
         rewards = [r - beta * kl for r, kl in zip(episode.rewards, episode.kl, strict=True)]
         end = episode.last_value if episode.truncated else 0.0
         wanted.append(defined_gae(rewards, episode.values, gamma, lam, end))
-    assert close(credit.advantages, wanted, 1e-7)
+    assert close(result.advantages, wanted, 1e-7)
     values = [e.values or [] for e in batch]
     targets = [[a + v for a, v in zip(row, said, strict=True)] for row, said in zip(wanted, values, strict=True)]
-    assert credit.returns is not None
-    assert close(credit.returns, targets, 1e-7)
+    assert result.returns is not None
+    assert close(result.returns, targets, 1e-7)
     for per_env, keys in ((True, envs(batch)), (False, [0] * len(batch))):
         if clear_cut(wanted, keys):
-            normal = PPO(gamma=gamma, lam=lam, beta=beta, per_env=per_env).credit(batch)
+            normal = PPO(gamma=gamma, lam=lam, kl=beta, kl_in="reward", normalize_per_env=per_env).advantages(batch)
             assert close(normal.advantages, defined_standard(wanted, keys), 1e-5)
-            assert normal.returns == credit.returns, "what the critic learns is not normalised"
+            assert normal.returns == result.returns, "what the critic learns is not normalised"
 
 
 @given(episodes(), units)
@@ -211,7 +214,7 @@ def test_gae_between_its_two_ends(batch: list[Episode], gamma: float) -> None:
 @given(episodes(), units, units)
 def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None:
     """By the recursion's sum: A_i = sum_{j>=i} (product of the discounts between) lam^{j-i} d_j."""
-    credit = TokenPPO(gamma=gamma, lam=lam, normalise=False).credit(batch)
+    result = TokenPPO(gamma=gamma, lam=lam, whiten=False).advantages(batch)
     wanted, targets = [], []
     for episode in batch:
         turns, values = episode.token_turns, episode.token_values
@@ -232,9 +235,9 @@ def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None
             row.append(total)
         wanted.append(row)
         targets.append([a + v for a, v in zip(row, values, strict=True)])
-    assert close(credit.advantages, wanted, 1e-7)
-    assert credit.returns is not None
-    assert close(credit.returns, targets, 1e-7)
+    assert close(result.advantages, wanted, 1e-7)
+    assert result.returns is not None
+    assert close(result.returns, targets, 1e-7)
 
 
 @given(episodes(), units, units, st.data())
@@ -270,16 +273,16 @@ def test_token_gae_steps_over_what_was_not_sampled(
 
 CAUSAL = [
     Reinforce(gamma=0.9),
-    PPO(gamma=0.9, normalise=False),
-    TokenPPO(gamma=0.9, normalise=False),
-    Reinforce(gamma=0.9, beta=0.5),
+    PPO(gamma=0.9, whiten=False),
+    TokenPPO(gamma=0.9, whiten=False),
+    Reinforce(gamma=0.9, kl=0.5, kl_in="reward"),
 ]
 
 
-@pytest.mark.parametrize("algorithm", CAUSAL, ids=lambda a: f"{a.name}-{a.beta}")
+@pytest.mark.parametrize("algorithm", CAUSAL, ids=lambda a: f"{a.name}-{a.config.kl}")
 @given(batch=episodes(), data=st.data())
 def test_a_reward_reaches_its_own_turn_and_earlier_ones_alone(
-    algorithm: Algorithm, batch: list[Episode], data: st.DataObject
+    algorithm: PolicyGradient[Any], batch: list[Episode], data: st.DataObject
 ) -> None:
     which = data.draw(st.integers(0, len(batch) - 1))
     episode = batch[which]
@@ -287,7 +290,7 @@ def test_a_reward_reaches_its_own_turn_and_earlier_ones_alone(
     rewards = list(episode.rewards)
     rewards[turn] += 1.0
     changed = [*batch[:which], replace(episode, rewards=rewards), *batch[which + 1 :]]
-    before, after = algorithm.credit(batch).advantages, algorithm.credit(changed).advantages
+    before, after = algorithm.advantages(batch).advantages, algorithm.advantages(changed).advantages
     for i, (old, new) in enumerate(zip(before, after, strict=True)):
         owners = episode.token_turns if algorithm.level == "token" else range(len(rewards))
         reached = [j for j, (x, y) in enumerate(zip(old, new, strict=True)) if abs(x - y) > 1e-9]
@@ -303,76 +306,76 @@ def test_a_reward_reaches_its_own_turn_and_earlier_ones_alone(
 def test_only_a_truncated_episode_has_a_future(last: float) -> None:
     ended = Episode(rewards=[0, 1], values=[0.5, 0.25], last_value=last)
     cut = replace(ended, truncated=True)
-    plain = PPO(gamma=0.5, lam=1.0, normalise=False)
-    assert plain.credit([ended]).advantages == [[0.5 - 0.5, 1 - 0.25]]
-    assert plain.credit([cut]).advantages == [[0.5 + 0.25 * last - 0.5, 1 + 0.5 * last - 0.25]]
+    plain = PPO(gamma=0.5, lam=1.0, whiten=False)
+    assert plain.advantages([ended]).advantages == [[0.5 - 0.5, 1 - 0.25]]
+    assert plain.advantages([cut]).advantages == [[0.5 + 0.25 * last - 0.5, 1 + 0.5 * last - 0.25]]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", POLICY_GRADIENTS)
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1 + 0.2, 1e9 / 3])
 def test_a_batch_without_spread_teaches_nothing_and_says_so(name: str, reward: float) -> None:
     kl = [0.25]
     one = Episode(
         rewards=[reward], seed=1, env_id="a", kl=kl, values=[0.1], token_turns=[0, 0], token_values=[reward, reward]
     )
-    credit = make_algorithm(name, beta=0.0).credit([one, one, one])
+    result = policy_gradient(name).advantages([one, one, one])
     if name == "reinforce" and reward:
-        assert credit.signal, "without a baseline a reward is a signal even where all are alike"
-        credit = Reinforce(baseline=True).credit([one, one, one])
-    assert credit.advantages == [[0.0] * len(row) for row in credit.advantages]
-    assert not credit.signal
-    if credit.metrics:
-        assert credit.metrics["flat"] == 1.0
+        assert result.signal, "without a baseline a reward is a signal even where all are alike"
+        result = Reinforce(baseline=True).advantages([one, one, one])
+    assert result.advantages == [[0.0] * len(row) for row in result.advantages]
+    assert not result.signal
+    if result.metrics:
+        assert result.metrics["zero_variance"] == 1.0
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e9])
 def test_rounding_is_no_spread(scale: float) -> None:
     batch = [Episode(rewards=[scale * x], seed=0) for x in (0.3, 0.1 + 0.2, 0.3)]
     assert batch[0].rewards != batch[1].rewards
-    for algorithm in (ReBN(), GRPO(), GRPO(normalise="none"), RLOO(), Reinforce(baseline=True)):
-        assert not algorithm.credit(batch).signal
+    for algorithm in (ReBN(), GRPO(), GRPO(normalize="none"), RLOO(), Reinforce(baseline=True)):
+        assert not algorithm.advantages(batch).signal
 
 
 def test_small_rewards_are_a_signal() -> None:
     batch = [Episode(rewards=[x], seed=0) for x in (0.0, 1e-6)]
-    assert GRPO().credit(batch).advantages == [[pytest.approx(-sqrt(0.5))], [pytest.approx(sqrt(0.5))]]
+    assert GRPO().advantages(batch).advantages == [[pytest.approx(-sqrt(0.5))], [pytest.approx(sqrt(0.5))]]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", POLICY_GRADIENTS)
 def test_an_empty_batch_is_an_empty_credit(name: str) -> None:
-    credit = make_algorithm(name).credit([])
-    assert credit.advantages == []
-    assert not credit.signal
+    result = policy_gradient(name).advantages([])
+    assert result.advantages == []
+    assert not result.signal
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", POLICY_GRADIENTS)
 @given(batch=episodes(groups=True))
 def test_credit_has_the_shape_of_the_batch_and_is_finite(name: str, batch: list[Episode]) -> None:
-    algorithm = make_algorithm(name)
-    credit = algorithm.credit(batch)
+    algorithm = policy_gradient(name)
+    result = algorithm.advantages(batch)
     wanted = [len((e.token_turns or ()) if algorithm.level == "token" else e.rewards) for e in batch]
-    assert [len(row) for row in credit.advantages] == wanted
-    assert all(isfinite(a) for row in credit.advantages for a in row)
-    assert (credit.returns is not None) == algorithm.needs_critic
-    assert credit == algorithm.credit(batch)
+    assert [len(row) for row in result.advantages] == wanted
+    assert all(isfinite(a) for row in result.advantages for a in row)
+    assert (result.returns is not None) == algorithm.needs_critic
+    assert result == algorithm.advantages(batch)
 
 
 @pytest.mark.parametrize("kind", [GRPO, RLOO])
 def test_groups_of_one(kind: Any) -> None:
     pair = [Episode(rewards=[0.0], seed=7), Episode(rewards=[1.0, 0.0], seed=7)]
     lone = Episode(rewards=[5.0], group=1, seed=8, env_id="game:Sudoku-v0")
-    with pytest.raises(BadValue, match=r"game:Sudoku-v0 \(group 1, seed 8\) is alone.*lone='zero'"):
-        kind().credit([*pair, lone])
-    credit = kind(lone="zero").credit([*pair, lone])
-    assert credit.advantages[2] == [0.0]
-    assert credit.advantages[:2] == kind().credit(pair).advantages
-    assert credit.metrics["lone"] == 0.5
+    with pytest.raises(BadValue, match=r"Sudoku-v0 \(group 1, seed 8\) is the only one.*singleton='zero'"):
+        kind(singleton="error").advantages([*pair, lone])
+    result = kind(singleton="zero").advantages([*pair, lone])
+    assert result.advantages[2] == [0.0]
+    assert result.advantages[:2] == kind().advantages(pair).advantages
+    assert result.metrics["singleton"] == 0.5
     assert kind.needs_groups
 
 
 def test_two_collections_that_both_count_from_zero_stay_apart() -> None:
     batch = [Episode(rewards=[r], group=0, seed=s) for s, r in ((1, 0.0), (2, 10.0), (1, 1.0), (2, 11.0))]
-    assert RLOO().credit(batch).advantages == [[-1.0], [-1.0], [1.0], [1.0]]
+    assert RLOO().advantages(batch).advantages == [[-1.0], [-1.0], [1.0], [1.0]]
 
 
 @given(episodes())
@@ -393,29 +396,29 @@ def test_turns_and_tokens() -> None:
     index = [-1, 0, 0, -1, 1, -1]
     assert to_tokens([2.0, -3.0], index) == [0, 2, 2, 0, -3, 0]
     assert to_turns([nan, 1, 2, nan, 4, nan], index, 3) == [3, 4, 0]
-    with pytest.raises(BadValue, match="turn 1 of an episode with 1 turns"):
+    with pytest.raises(BadValue, match="turn 1, but the episode has 1 turns"):
         to_tokens([2.0], index)
 
 
 def test_an_episode_of_a_trajectory() -> None:
     played = trajectory([0.0, 1.0], seed=5, truncated=True, success=False)
-    episode = Episode.of(played, values=[0.1, 0.2], last_value=0.3, kl=[0.0, 0.5], token_values=[0.0] * 6)
+    episode = Episode.from_trajectory(played, values=[0.1, 0.2], last_value=0.3, kl=[0.0, 0.5], token_values=[0.0] * 6)
     assert (episode.rewards, episode.seed, episode.group, episode.truncated) == ([0.0, 1.0], 5, 5, True)
     assert episode.token_turns == [0, 0, 0, 1, 1, 1]
-    assert not Episode.of(trajectory([1.0])).truncated
-    with pytest.raises(BadValue, match=r"failed at the engine \(EngineFailed\).*leave the trajectory out"):
-        Episode.of(trajectory([0.0], failed=True))
+    assert not Episode.from_trajectory(trajectory([1.0])).truncated
+    with pytest.raises(BadValue, match=r"failed at the engine boundary \(EngineFailed\).*leave failed traject"):
+        Episode.from_trajectory(trajectory([0.0], failed=True))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rewards": []}, "no turn was played"),
+        ({"rewards": []}, "has no turns"),
         ({"rewards": [1.0, nan]}, r"rewards\[1\] is nan"),
-        ({"values": [1.0]}, "values has 1 numbers where 2 are needed"),
+        ({"values": [1.0]}, "values has 1 numbers, expected 2"),
         ({"kl": [1.0, 2.0, 3.0]}, "kl has 3"),
         ({"last_value": float("inf")}, "last_value"),
-        ({"token_turns": [0, 0]}, "none without a token"),
+        ({"token_turns": [0, 0]}, "at least one token each"),
         ({"token_turns": [1, 0]}, "in order"),
         ({"token_turns": [0, 1], "token_values": [0.0]}, "token_values has 1"),
     ],
@@ -428,17 +431,17 @@ def test_an_unsound_episode_is_refused(changes: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("rebm", {}, "no algorithm 'rebm'. Did you mean rebn"),
+        ("rebm", {}, "no algorithm named 'rebm'. Did you mean rebn"),
         ("reinforce++", {}, "Did you mean reinforce_pp"),
         ("GRPO", {}, "Did you mean grpo"),
-        ("zzz", {}, "There are: reinforce, rebn, grpo"),
+        ("zzz", {}, "Available: reinforce, rebn, grpo"),
         ("rebn", {"gama": 0.9}, "rebn has no option 'gama'. Did you mean gamma"),
         ("grpo", {"lam": 0.9}, "grpo has no option 'lam'"),
-        ("rebn", {"gamma": 1.5}, r"gamma lies in \[0, 1\], got 1.5"),
-        ("ppo", {"lam": nan}, "lam lies in"),
-        ("rebn", {"beta": -1.0}, "beta is 0 or more"),
-        ("grpo", {"normalise": "var"}, "normalise is one of std, none"),
-        ("rloo", {"lone": "drop"}, "lone is one of"),
+        ("rebn", {"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
+        ("ppo", {"lam": nan}, "lam must be in"),
+        ("rebn", {"kl": -1.0}, "kl must be at least 0"),
+        ("grpo", {"normalize": "var"}, "normalize must be one of std, none"),
+        ("rloo", {"singleton": "drop"}, "singleton must be one of"),
     ],
 )
 def test_make_algorithm_refuses(name: str, options: dict[str, Any], message: str) -> None:
@@ -446,27 +449,28 @@ def test_make_algorithm_refuses(name: str, options: dict[str, Any], message: str
         make_algorithm(name, **options)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", POLICY_GRADIENTS)
 def test_make_algorithm(name: str) -> None:
     algorithm = make_algorithm(name, gamma=0.5)
-    assert (algorithm.name, algorithm.gamma) == (name, 0.5)
+    assert (algorithm.name, algorithm.config.gamma) == (name, 0.5)
     assert type(algorithm).__doc__
-    assert set(options_of(name)) == {f.name for f in fields(algorithm)} >= {"gamma", "beta"}
-    assert algorithm.needs_reference == (algorithm.beta > 0) == (name == "reinforce_pp")
+    assert set(options_of(name)) == {f.name for f in fields(algorithm.config)} >= {"gamma", "kl"}
+    assert not algorithm.needs_reference
+    assert make_algorithm(name, kl=0.1).needs_reference
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", POLICY_GRADIENTS)
 def test_what_is_needed_and_missing_is_named(name: str) -> None:
     bare = [Episode(rewards=[0.0], seed=0), Episode(rewards=[1.0], seed=0)]
-    with pytest.raises(BadValue, match="give kl="):
-        make_algorithm(name, beta=0.1).credit(
+    with pytest.raises(BadValue, match="`kl` is required"):
+        policy_gradient(name, kl=0.1, kl_in="reward").advantages(
             [replace(e, values=[0.0], token_turns=[0], token_values=[0.0]) for e in bare]
         )
-    if make_algorithm(name).needs_critic:
-        with pytest.raises(BadValue, match="needs (token_)?values="):
-            make_algorithm(name).credit(bare)
+    if policy_gradient(name).needs_critic:
+        with pytest.raises(BadValue, match="needs `(token_)?values`"):
+            policy_gradient(name).advantages(bare)
     else:
-        assert isinstance(make_algorithm(name, beta=0.0).credit(bare), Credit)
+        assert isinstance(policy_gradient(name).advantages(bare), Advantages)
 
 
 def test_torch_stays_out() -> None:

@@ -1,0 +1,154 @@
+"""Inputs and outputs of advantage estimators: episodes as plain numbers, returns, advantages per turn or per token."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Self
+
+from palestra.errors import BadValue
+from palestra.rollout.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """The numbers of one trajectory that an advantage estimator reads."""
+
+    rewards: Sequence[float]  # one per turn
+    group: int = 0
+    env_id: str = ""
+    seed: int | None = None
+    truncated: bool = False  # cut off from outside (horizon, context window), so the last state has a value
+    values: Sequence[float] | None = None  # critic value at the end of the observation of each turn
+    last_value: float = 0.0  # critic value of the state after the last turn; used only if truncated
+    kl: Sequence[float] | None = None  # KL to the reference model, summed over the sampled tokens of each turn
+    token_turns: Sequence[int] | None = None  # turn of each sampled token, in order; for token-level critics
+    token_values: Sequence[float] | None = None  # critic value before each sampled token
+
+    def __post_init__(self) -> None:
+        turns = len(self.rewards)
+        if turns == 0:
+            raise BadValue(f"{self.label} has no turns, so it has no advantages; leave it out of the batch")
+        _check(self.label, "rewards", self.rewards, turns)
+        _check(self.label, "values", self.values, turns)
+        _check(self.label, "kl", self.kl, turns)
+        _check(self.label, "last_value", [self.last_value], 1)
+        tokens = self.token_turns
+        if tokens is not None and (list(tokens) != sorted(tokens) or set(tokens) != set(range(turns))):
+            raise BadValue(
+                f"{self.label}: token_turns must list turns 0 to {turns - 1} in order, with at least one token each"
+            )
+        _check(self.label, "token_values", self.token_values, len(tokens or ()))
+
+    @classmethod
+    def from_trajectory(
+        cls,
+        trajectory: Trajectory,
+        *,
+        values: Sequence[float] | None = None,
+        last_value: float = 0.0,
+        kl: Sequence[float] | None = None,
+        token_values: Sequence[float] | None = None,
+    ) -> Self:
+        """Return the numbers of a finished trajectory; raise BadValue for a failed one."""
+        if trajectory.failure is not None:
+            raise BadValue(
+                f"the episode of {trajectory.env_id} with seed {trajectory.seed} failed at the "
+                f"{trajectory.failure.boundary} boundary ({trajectory.failure.kind}); leave failed trajectories out"
+            )
+        token_turns = None
+        if token_values is not None:
+            token_turns = [i for i, turn in enumerate(trajectory.turns) for call in turn.action.calls for _ in call.ids]
+        return cls(
+            rewards=trajectory.rewards,
+            group=trajectory.group,
+            env_id=trajectory.env_id,
+            seed=trajectory.seed,
+            truncated=trajectory.truncated and not trajectory.turns[-1].terminated,
+            values=values,
+            last_value=last_value,
+            kl=kl,
+            token_turns=token_turns,
+            token_values=token_values,
+        )
+
+    @property
+    def label(self) -> str:
+        """Name of the episode in error messages."""
+        return f"{self.env_id or 'an episode'} (group {self.group}, seed {self.seed})"
+
+    @property
+    def task(self) -> Hashable:
+        """Key of the episodes that may be compared. It includes the seed, as every collection numbers groups from 0."""
+        return self.env_id, self.group, self.seed
+
+    def penalized_rewards(self, kl_coef: float) -> list[float]:
+        """Return the reward minus `kl_coef` times the KL, for each turn."""
+        if kl_coef == 0.0:
+            return list(self.rewards)
+        if self.kl is None:
+            raise BadValue(f"{self.label}: the KL is part of the reward, so `kl` is required (one number per turn)")
+        return [reward - kl_coef * kl for reward, kl in zip(self.rewards, self.kl, strict=True)]
+
+
+def _check(label: str, name: str, numbers: Sequence[float] | None, count: int) -> None:
+    if numbers is None:
+        return
+    if len(numbers) != count:
+        raise BadValue(f"{label}: {name} has {len(numbers)} numbers, expected {count}")
+    if not all(map(isfinite, numbers)):
+        bad = next(i for i, number in enumerate(numbers) if not isfinite(number))
+        raise BadValue(f"{label}: {name}[{bad}] is {numbers[bad]}, which would make the whole batch non-finite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advantages:
+    """Advantages of a batch: one row per episode, one number per turn or sampled token (`level` of the algorithm)."""
+
+    advantages: list[list[float]]
+    returns: list[list[float]] | None = None  # regression targets of the critic
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def signal(self) -> bool:
+        """Whether any advantage is nonzero, so that there is something to learn from."""
+        return any(advantage != 0.0 for row in self.advantages for advantage in row)
+
+
+def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
+    """Return G_t = r_t + gamma G_{t+1} for every turn t."""
+    if not 0 <= gamma <= 1:
+        raise BadValue(f"gamma must be in [0, 1], got {gamma}")
+    returns: list[float] = []
+    following = 0.0
+    for reward in reversed(rewards):
+        following = reward + gamma * following
+        returns.append(following)
+    return returns[::-1]
+
+
+def turn_returns(episodes: Sequence[Episode], *, gamma: float, kl_coef: float = 0.0) -> list[list[float]]:
+    """Return the return-to-go of every turn of a batch, after the KL penalty."""
+    return [returns_to_go(episode.penalized_rewards(kl_coef), gamma) for episode in episodes]
+
+
+def to_tokens(per_turn: Sequence[float], turn_index: Sequence[int]) -> list[float]:
+    """Give each token the number of its turn. Tokens the policy did not sample (index below 0) get 0."""
+    _check_turns(turn_index, len(per_turn))
+    return [per_turn[turn] if turn >= 0 else 0.0 for turn in turn_index]
+
+
+def to_turns(per_token: Sequence[float], turn_index: Sequence[int], turns: int) -> list[float]:
+    """Sum the numbers of each turn's tokens. Tokens the policy did not sample (index below 0) are ignored."""
+    _check_turns(turn_index, turns)
+    sums = [0.0] * turns
+    for number, turn in zip(per_token, turn_index, strict=True):
+        if turn >= 0:
+            sums[turn] += number
+    return sums
+
+
+def _check_turns(turn_index: Sequence[int], turns: int) -> None:
+    if max(turn_index, default=-1) >= turns:
+        raise BadValue(f"turn_index refers to turn {max(turn_index)}, but the episode has {turns} turns (0-based)")

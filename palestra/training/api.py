@@ -1,0 +1,160 @@
+"""`palestra.train`: train an agent from Python. torch is imported when training starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from palestra.algorithms.base import Algorithm, AlgorithmConfig
+from palestra.concurrency import run_sync
+from palestra.core import Env
+from palestra.errors import BadValue
+from palestra.optional import require
+from palestra.registry import EnvFactory, list_envs, register, unregister
+from palestra.training.config import TrainConfig, qualified_name
+from palestra.training.recipe import from_mapping
+from palestra.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from palestra.training.trainer import Log, OnMetrics, Trainer
+
+EnvSource = str | EnvFactory | Callable[..., Env]
+
+
+def train(
+    config: TrainConfig | None = None,
+    *,
+    env: EnvSource | Sequence[EnvSource] | Mapping[str, float] | None = None,
+    algorithm: str | AlgorithmConfig | Algorithm[Any] | type[Algorithm[Any]] | None = None,
+    resume: bool = True,
+    log: Log | None = None,
+    on_metrics: OnMetrics | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainingRun:
+    """Train a model on environments and return the finished run.
+
+    ```
+    run = palestra.train(env="game:GuessTheNumber-v0-easy", algorithm="rebn", steps=20, out="runs/guess")
+    ```
+
+    Give either a `config` or settings. `env` is an id, module:Class, URL, Env class, function or EnvFactory, or a
+    sequence of them; a mapping gives weights. `algorithm` is a name, an Algorithm class, or its config. All other
+    settings are the flags of `palestra train` with underscores (`lr`, `episodes`, `model`, ...); `wrappers` may hold
+    callables, for example a custom reward.
+
+    If the folder has a checkpoint of the same config, training continues from it; `resume=False` starts over. `log`
+    receives one line per step and other messages, `on_metrics` all rows of metrics after each step. A progress bar is
+    shown if neither is given, or with `progress=True`. Also works inside a running event loop, as in a notebook.
+    """
+    if config is not None:
+        if env is not None or algorithm is not None or settings:
+            raise BadValue("give train() either a config or settings, not both")
+    else:
+        if env is not None:
+            settings |= _env_settings(env, settings)
+        if algorithm is not None:
+            settings["algorithm"] = algorithm
+        config = from_mapping(settings)
+    for module in ("torch", "transformers"):
+        require(module, extra="train")
+    trainer = trainer_class(config)
+    if progress is None:
+        progress = log is None and on_metrics is None
+    with _progress_bar(config.run.steps, enabled=progress) as show:
+
+        def report(rows: Sequence[Mapping[str, Any]]) -> None:
+            show(rows)
+            if on_metrics is not None:
+                on_metrics(rows)
+
+        watch = report if progress or on_metrics is not None else None
+        return run_sync(_run(trainer, config, resume=resume, log=log or (lambda _: None), on_metrics=watch))
+
+
+async def _run(trainer: type[Trainer], config: TrainConfig, **options: Any) -> TrainingRun:
+    return await trainer(config, **options).run()
+
+
+def trainer_class(config: TrainConfig) -> type[Trainer]:
+    """Return the trainer of the config's algorithm."""
+    kind = config.algorithm.trainer
+    if kind == "online":
+        if config.sampling.asynchronous:
+            from palestra.training.async_trainer import AsyncTrainer
+
+            return AsyncTrainer
+        from palestra.training.sync_trainer import SyncTrainer
+
+        return SyncTrainer
+    if kind == "evolution":
+        from palestra.training.evolve import EvolutionTrainer
+
+        return EvolutionTrainer
+    from palestra.training.offline import CloningTrainer, PreferenceTrainer
+
+    return CloningTrainer if kind == "cloning" else PreferenceTrainer
+
+
+def _env_settings(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of environments that are given as names, classes, functions or factories."""
+    if isinstance(env, Mapping):
+        return {"env": env}
+    sources = list(env) if isinstance(env, (list, tuple)) else [env]
+    options: dict[str, Any] = {}
+    names = []
+    for source in sources:
+        if isinstance(source, EnvFactory):
+            if len(sources) > 1 and (source.kwargs or source.tools or source.wrappers):
+                raise BadValue("an EnvFactory with kwargs, tools or wrappers cannot be mixed with other environments")
+            if source.builder is not None:
+                names.append(_env_name(source.builder))
+            else:
+                names.append(source.name)
+            given = {
+                "env_kwargs": dict(source.kwargs),
+                "tools": tuple(source.tools),
+                "max_tool_calls": source.max_tool_calls,
+                "wrappers": tuple(source.wrappers),
+            }
+            options |= {key: value for key, value in given.items() if value and key not in settings}
+        else:
+            names.append(source if isinstance(source, str) else _env_name(source))
+    return {**options, "env": tuple(names)}
+
+
+def _env_name(source: Callable[..., Env]) -> str:
+    """Return a name for an Env class or function: module:name if it can be imported, else a registered id."""
+    if not callable(source):
+        raise BadValue(
+            f"env must be a name, an Env class, a function that returns an Env or an EnvFactory; got {source!r}"
+        )
+    name = qualified_name(source)
+    if re.fullmatch(r"[\w.]+:\w+", name) and not name.startswith("__main__:"):
+        return name
+    label = re.sub(r"\W", "", getattr(source, "__name__", type(source).__name__)) or "Env"
+    env_id = f"custom:{label}-v0"
+    if env_id in list_envs():
+        unregister(env_id)  # a class that was defined again, as in a notebook
+    register(env_id, source)
+    return env_id
+
+
+@contextmanager
+def _progress_bar(steps: int, *, enabled: bool) -> Iterator[Callable[[Sequence[Mapping[str, Any]]], None]]:
+    """Show training steps in a progress bar, also in notebooks."""
+    if not enabled:
+        yield lambda _: None
+        return
+    tqdm = require("tqdm.auto", extra="train").tqdm
+    with tqdm(total=steps or None, unit="step", desc="training") as bar:
+
+        def update(rows: Sequence[Mapping[str, Any]]) -> None:
+            row = rows[-1]
+            bar.update(row["step"] + 1 - bar.n)
+            shown = {name: f"{row[name]:.3f}" for name in ("success", "eval_success", "loss") if name in row}
+            bar.set_postfix(shown)
+
+        yield update

@@ -1,0 +1,173 @@
+"""Build a training config from keywords, flags or a TOML recipe. Imports no torch.
+
+Settings come from the defaults, then the recipe, then flags or keywords. Sections may be given as tables
+(`{"sampling": {"episodes": 64}}`) or flat by flag name (`{"episodes": 64}`). An unknown key raises BadValue with the
+nearest known key.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from palestra.algorithms.base import Algorithm, AlgorithmConfig
+from palestra.algorithms.options import flat_name, kind_of
+from palestra.algorithms.registry import algorithm_names, get_algorithm, make_config, options_of, register
+from palestra.errors import BadValue
+from palestra.training.config import SECTIONS, TrainConfig, auto_value
+
+DEFAULT_ALGORITHM = "rebn"
+
+# (section, field) of every flat name outside of [algorithm]
+FLAT = {flat_name(item): (section, item.name) for section, kind in SECTIONS.items() for item in fields(kind)}
+
+
+def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
+    """Return the config of plain settings: flat names, section tables, or both."""
+    tables, flat = _split(values)
+    imports = tables.get("env", {}).get("imports", flat.get("import", ()))
+    if imports:
+        from palestra.plugins import import_modules
+
+        import_modules([imports] if isinstance(imports, str) else imports)
+    options = dict(tables.pop("algorithm", {}))
+    kind, given = resolve_algorithm(flat.pop("algorithm", options.pop("name", DEFAULT_ALGORITHM)))
+    for key, value in flat.items():
+        if key in FLAT:
+            section, name = FLAT[key]
+            tables.setdefault(section, {})[name] = value
+        elif key in options_of(kind):
+            options[key] = value
+        else:
+            raise BadValue(_unknown(key, kind))
+    trained = not str(tables.get("model", {}).get("name", "default:")).startswith("default:")
+    for key, default in kind.defaults.items():
+        section, name = FLAT[key]
+        tables.setdefault(section, {}).setdefault(name, auto_value(default, key, {}, trained=trained))
+    if given is not None and options:
+        raise BadValue(f"the config of {kind.name} and its options ({', '.join(options)}) cannot be given together")
+    sections = {name: _section(name, table) for name, table in tables.items()}
+    config = given if given is not None else make_config(kind, _coerced(kind.config_class, options))
+    return TrainConfig(algorithm=kind(config), **sections)
+
+
+def resolve_algorithm(value: Any) -> tuple[type[Algorithm[Any]], AlgorithmConfig | None]:
+    """Return the class, and the config if one was given, of an algorithm by name, class, config or instance."""
+    if isinstance(value, str):
+        return get_algorithm(value), None
+    if isinstance(value, Algorithm):
+        return type(value), value.config
+    if isinstance(value, type) and issubclass(value, Algorithm):
+        if value.name not in algorithm_names():
+            register(value)
+        return value, None
+    if isinstance(value, AlgorithmConfig):
+        kinds = [get_algorithm(name) for name in algorithm_names()]
+        kind = next((kind for kind in kinds if kind.config_class is type(value)), None)
+        if kind is None:
+            raise BadValue(f"no registered algorithm has the config class {type(value).__name__}; register it first")
+        return kind, value
+    raise BadValue(f"algorithm must be a name, an Algorithm class or a config, got {value!r}")
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """Return the tables of a TOML recipe."""
+    path = Path(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as err:
+        raise BadValue(f"the recipe {path} does not exist") from err
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise BadValue(f"{path} is not valid TOML: {err}") from err
+    tables, flat = _split(data)
+    if flat:
+        known = [*SECTIONS, "algorithm"]
+        key = next(iter(flat))
+        place = f"[{FLAT[key][0]}] {FLAT[key][1]}" if key in FLAT else f"a table: {', '.join(known)}"
+        raise BadValue(f"{path}: {key!r} is outside of a table; write it as {place}")
+    return {name: dict(table) for name, table in tables.items()}
+
+
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of `base` with flat settings on top. Options of another algorithm in `base` are dropped."""
+    merged: dict[str, Any] = {name: dict(table) for name, table in base.items()}
+    algorithm = override.get("algorithm")
+    if algorithm is not None and merged.get("algorithm", {}).get("name") != algorithm:
+        merged["algorithm"] = {"name": algorithm}
+    for key, value in override.items():
+        if key == "algorithm":
+            continue
+        if key in FLAT:
+            section, name = FLAT[key]
+            merged.setdefault(section, {})[name] = value
+        else:
+            kind, _ = resolve_algorithm(merged.get("algorithm", {}).get("name", DEFAULT_ALGORITHM))
+            names = {flat_name(item): item.name for item in fields(kind.config_class)}
+            merged.setdefault("algorithm", {})[names.get(key, key)] = value
+    return merged
+
+
+def _split(values: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Separate section tables from flat settings."""
+    tables: dict[str, dict[str, Any]] = {}
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        is_table = isinstance(value, Mapping) and (key in SECTIONS or key == "algorithm")
+        if is_table and not (key == "env" and any(":" in name for name in value)):  # {"game:A": weight}
+            tables[key] = dict(value)
+        else:
+            flat[key] = value
+    return tables, flat
+
+
+def _section(name: str, table: Mapping[str, Any]) -> Any:
+    kind = SECTIONS[name]
+    known = {key: item.name for item in fields(kind) for key in (item.name, flat_name(item))}
+    for key in table:
+        if key not in known:
+            close = get_close_matches(key, known, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise BadValue(
+                f"[{name}] has no setting {key!r}.{hint} Its settings: {', '.join(dict.fromkeys(known.values()))}."
+            )
+    return kind(**_coerced(kind, {known[key]: value for key, value in table.items()}))
+
+
+def _coerced(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert what TOML, JSON and the command line cannot express directly."""
+    names = {key: item.name for item in fields(kind) for key in (item.name, flat_name(item))}
+    coerced = dict(values)
+    for key, value in values.items():
+        expected = kind_of(kind, names[key]) if key in names else object
+        if expected is dict and isinstance(value, str):
+            coerced[key] = _json_object(key, value)
+        elif expected is tuple and isinstance(value, Mapping):
+            coerced[key] = tuple(f"{name}={weight}" for name, weight in value.items())
+        elif names.get(key) == "horizon" and type(value) is int:
+            coerced[key] = str(value)
+    return coerced
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise BadValue(f'{name} must be a JSON object such as {{"max_turns": 12}}, got {text!r}')
+    return value
+
+
+def _unknown(key: str, kind: type[Algorithm[Any]]) -> str:
+    owners = [name for name in algorithm_names() if key in options_of(name)]
+    if owners:
+        return f"{kind.name} has no option {key!r}; it is an option of {', '.join(owners)}"
+    known = [*FLAT, *options_of(kind), "algorithm"]
+    close = get_close_matches(key, known, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"no setting named {key!r}.{hint} `palestra train --help` lists all settings."

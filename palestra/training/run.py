@@ -1,0 +1,108 @@
+"""The result of a training run, with its metrics and its model. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palestra.rollout import RolloutResult
+    from palestra.training.config import TrainConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainingRun:
+    """A finished training run; a notebook shows it as a table with its learning curve."""
+
+    folder: Path
+    rows: list[dict[str, Any]] = field(
+        repr=False
+    )  # metrics, one row per step; step -1 is the evaluation before training
+    config: TrainConfig = field(repr=False)
+
+    @property
+    def evaluations(self) -> list[float]:
+        """Success rates on held-out seeds, in order."""
+        return [row["eval_success"] for row in self.rows if "eval_success" in row]
+
+    @property
+    def first_success(self) -> float | None:
+        """Success rate on held-out seeds before training; None without an evaluation."""
+        return next(iter(self.evaluations), None)
+
+    @property
+    def last_success(self) -> float | None:
+        """Success rate on held-out seeds after training; None without an evaluation."""
+        return next(reversed(self.evaluations), None)
+
+    @property
+    def model_dir(self) -> Path:
+        """Folder of the best model by held-out success, or of the last one, in Hugging Face format."""
+        best = self.folder / "best"
+        return best if best.exists() else self.folder / "last"
+
+    def evaluate(self, *, env: str | None = None, episodes: int = 256, seed: int = 800_000) -> RolloutResult:
+        """Play episodes with the best model, with the sampling settings of the run, and return the result.
+
+        `env` is the environment to play (by default the first one of the run); its tasks depend on `seed`.
+        """
+        from palestra.agents import ChatAgent
+        from palestra.concurrency import run_sync
+        from palestra.engines import LocalEngine
+        from palestra.rollout import collect
+        from palestra.wrappers.factory import resolve_wrappers
+
+        config = self.config
+        sampling = config.sampling
+
+        async def play() -> RolloutResult:
+            async with LocalEngine(str(self.model_dir), device=config.run.device) as engine:
+                agent = ChatAgent(
+                    engine,
+                    temperature=sampling.temperature,
+                    max_tokens=sampling.max_tokens,
+                    system=sampling.system or None,
+                )
+                return await collect(
+                    agent,
+                    env or config.eval_envs[0],
+                    episodes=episodes,
+                    seed=seed,
+                    concurrency=sampling.concurrency,
+                    kwargs=config.eval_kwargs,
+                    wrappers=resolve_wrappers(config.env.wrappers),
+                )
+
+        return run_sync(play())
+
+    def _repr_html_(self) -> str:
+        config = self.config
+        steps = sum(row["step"] >= 0 for row in self.rows)
+        facts = {
+            "environments": ", ".join(config.env.weights) or "none",
+            "algorithm": config.algorithm.name,
+            "model": config.model.name,
+            "steps": str(steps),
+            "success before": _percent(self.first_success),
+            "success after": _percent(self.last_success),
+            "folder": str(self.folder),
+        }
+        table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+        return f"<table>{table}</table>{_curve(self.evaluations)}"
+
+
+def _percent(rate: float | None) -> str:
+    return "not evaluated" if rate is None else f"{rate:.1%}"
+
+
+def _curve(rates: list[float], width: int = 320, height: int = 80) -> str:
+    """Return an SVG line of success rates; empty with fewer than two."""
+    if len(rates) < 2:
+        return ""
+    points = " ".join(f"{i * width / (len(rates) - 1):.1f},{height * (1 - rate):.1f}" for i, rate in enumerate(rates))
+    return (
+        f'<svg width="{width}" height="{height}" role="img" aria-label="success on held-out seeds">'
+        f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
+    )

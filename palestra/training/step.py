@@ -1,0 +1,247 @@
+"""One training step on one screen: samples, advantages, minibatches, loss, update.
+
+Synchronous and asynchronous trainers call `reinforcement_step`; offline training and AgentEvol call `cloning_step` and
+`preference_step`. With several processes, every process calls each function. `reinforcement_step` takes the process's
+own trajectories, the others take all examples and use their shard. Metrics are those of all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import torch
+from torch import Tensor
+
+from palestra.algorithms.dpo import Pair
+from palestra.algorithms.losses import LossInputs, LossOutput, sequence_logprobs, sft_loss
+from palestra.errors import BadValue, TrainingDiverged
+from palestra.rollout.samples import TrainingSample, to_batch
+from palestra.rollout.types import Trajectory
+from palestra.seeding import child_seed
+from palestra.training.batch import MicroBatch, minibatches, staleness, with_observations
+from palestra.training.learner import Learner, learning_rate
+from palestra.training.policy import Policy
+from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
+
+KL_SAMPLES = 64  # number of samples that estimate the size of an update for `kl_backtrack`
+
+
+def reinforcement_step(
+    learner: Learner, trajectories: Sequence[Trajectory], step: int, *, version: int | None = None
+) -> dict[str, float]:
+    """Learn from the trajectories of one step: advantages, then `epochs` times `minibatches` updates.
+
+    `version` is the version of the current weights; samples of older versions are corrected by importance weights.
+    """
+    algorithm, config = learner.policy_gradient, learner.config
+    samples = to_batch(trajectories)
+    metrics = _staleness_metrics(learner, trajectories, version)
+    stale = metrics.get("staleness_max", 0) > 0
+
+    columns = precompute(learner, samples, stale=stale)
+    episodes = to_episodes(trajectories, samples, final_values(learner, trajectories), algorithm.level)
+    shards = learner.distributed.gather(episodes)
+    advantages = algorithm.advantages([episode for shard in shards for episode in shard])
+    metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learning_rate(config, step)}
+    if not advantages.signal:
+        return metrics  # all advantages are zero: the weights stay as they are
+    first, count = sum(map(len, shards[: learner.distributed.rank])), sum(map(len, shards))
+    assign_advantages(samples, advantages, first, algorithm.level)
+
+    learner.optimizer.set_lr(metrics["lr"], algorithm.value_lr)
+    rng = Random(child_seed(config.run.seed, "minibatches", step))
+    updates: list[dict[str, float]] = []
+    for chosen in _passes(config.optimizer.epochs, lambda: minibatches(count, config.optimizer.minibatches, rng)):
+        minibatch = [sample for sample in samples if first + sample.episode in chosen]
+        before = learner.optimizer.copy_parameters() if algorithm.config.kl_backtrack else None
+        updates.append(policy_update(learner, minibatch, columns, stale=stale))
+        if before is not None and _backtracked(learner, before, minibatch, columns):
+            metrics["backtracked"] = 1.0
+            break  # continue with new samples
+        if updates[-1]["step_kl"] > algorithm.config.target_kl > 0:
+            break  # the remaining minibatches would be off-policy
+
+    metrics["updates"] = len(updates)
+    metrics |= {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
+    if metrics["approx_kl"] > algorithm.config.max_kl > 0:
+        raise TrainingDiverged(
+            f"the KL from the policy that sampled is {metrics['approx_kl']:.3g}, above max_kl="
+            f"{algorithm.config.max_kl:g}. Lower --lr or raise --minibatches; the last checkpoint is intact"
+        )
+    return metrics
+
+
+def policy_update(
+    learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str], *, stale: bool = False
+) -> dict[str, float]:
+    """Update the weights once on a minibatch: micro-batches, loss, backward, optimizer."""
+    algorithm = learner.policy_gradient
+    critic = learner.policy.critic is not None
+    columns = columns | {"advantages", "returns"} if critic else columns | {"advantages"}
+    batches = learner.micro_batches(samples, columns)
+    denominators = learner.denominators(batches, length=float(learner.config.sampling.max_tokens))
+    positions = [learner.value_positions(batch) if critic else None for batch in batches]
+    values = learner.distributed.sum([float(sum(int(p.sum()) for p in positions if p is not None))])[0]
+    learner.optimizer.zero_grad()
+    parts: list[dict[str, Tensor]] = []
+    for batch, value_mask in zip(batches, positions, strict=True):
+        scores = learner.policy.score(
+            batch, entropy=True, entropy_gradient=(algorithm.config.entropy or 0) > 0, values=value_mask
+        )
+        inputs = LossInputs(
+            logprobs=scores.logprobs,
+            old_logprobs=_required(batch, "old_logprobs"),
+            advantages=_required(batch, "advantages"),
+            mask=batch.mask,
+            proximal_logprobs=batch.column("proximal_logprobs"),
+            ref_logprobs=batch.column("ref_logprobs"),
+            entropy=scores.entropy,
+            lengths=batch.lengths,
+        )
+        output: LossOutput = algorithm.loss(inputs, denominators, stale=stale)
+        loss = output.loss
+        if value_mask is not None and scores.values is not None:
+            critic_output = algorithm.critic_loss(
+                scores.values,
+                _required(batch, "returns"),
+                value_mask,
+                denominator=values,
+                old_values=batch.column("values"),
+            )
+            loss = loss + critic_output.loss
+            output.metrics.update(critic_output.metrics)
+        learner.backward(loss)
+        parts.append(output.metrics)
+    return {**learner.combine(parts), "grad_norm": learner.apply()}
+
+
+def cloning_step(
+    learner: Learner,
+    trajectories: Sequence[Trajectory],
+    weights: Sequence[Sequence[float]],
+    lr: float,
+    *,
+    observations: bool = False,
+) -> dict[str, float]:
+    """Update the weights once to make the actions more likely, each turn by its weight.
+
+    With `observations`, the tokens of observations are learned too, with weight 1.
+    """
+    samples = to_batch(trajectories)
+    if observations:
+        samples = with_observations(samples)
+    batches = learner.micro_batches(learner.distributed.shard(samples))
+    token_weights = [batch.from_turns(weights, 1.0 if observations else 0.0) for batch in batches]
+    denominators = learner.denominators(batches, weights=token_weights)
+    if not denominators.tokens > 0:
+        return {"signal": 0.0}  # every weight is zero
+    learner.optimizer.set_lr(lr, 0.0)
+    learner.optimizer.zero_grad()
+    total = 0.0
+    for batch, weight in zip(batches, token_weights, strict=True):
+        loss = sft_loss(learner.policy.score(batch).logprobs, weight, batch.mask, denominators).loss
+        learner.backward(loss)
+        total += loss.item()
+    return {"loss": learner.distributed.sum([total])[0], "grad_norm": learner.apply()}
+
+
+def preference_step(
+    learner: Learner, pairs: Sequence[Pair], lr: float, loss: Callable[[Tensor, Tensor, Tensor, Tensor], LossOutput]
+) -> dict[str, float]:
+    """Update the weights once on preference pairs, relative to the learner's reference model.
+
+    `loss` takes the log-probs of whole trajectories (chosen, rejected, and both under the reference model). They are
+    computed first without gradient; the gradient of the loss with respect to them then weights the tokens, so that the
+    trajectories of a pair need not fit into one micro-batch.
+    """
+    if learner.reference is None:
+        raise BadValue("a preference loss needs a reference model: Learner(policy, config, reference)")
+    trajectories = [t for pair in pairs for t in (pair.chosen, pair.rejected)]
+    batches = learner.micro_batches(learner.distributed.shard(to_batch(trajectories)))
+    logprobs = _trajectory_logprobs(learner, learner.policy, batches, trajectories).requires_grad_()
+    reference = _trajectory_logprobs(learner, learner.reference, batches, trajectories)
+    output = loss(logprobs[0::2], logprobs[1::2], reference[0::2], reference[1::2])
+    (slopes,) = torch.autograd.grad(output.loss, logprobs)
+    weights = [[slope] * len(t.turns) for slope, t in zip(slopes.tolist(), trajectories, strict=True)]
+    learner.optimizer.set_lr(lr, 0.0)
+    learner.optimizer.zero_grad()
+    for batch in batches:
+        weighted = learner.policy.score(batch).logprobs * batch.from_turns(weights)
+        learner.backward(weighted.masked_fill(~batch.mask, 0.0).sum())
+    metrics = {name: value.item() for name, value in output.metrics.items() if not name.endswith("_loss")}
+    metrics["loss"] = output.loss.item()
+    return metrics | {"grad_norm": learner.apply()}
+
+
+def score_at_temperature_one(learner: Learner) -> None:
+    """Score trajectories of other players at temperature 1, whatever the sampling temperature is."""
+    for policy in (learner.policy, learner.reference):
+        if policy is not None:
+            policy.temperature = 1.0
+
+
+def _passes(epochs: int, split: Callable[[], list[list[int]]]) -> list[set[int]]:
+    """Return the minibatches of all epochs as sets of episode indices."""
+    return [set(part) for _ in range(epochs) for part in split()]
+
+
+def _staleness_metrics(learner: Learner, trajectories: Sequence[Trajectory], version: int | None) -> dict[str, float]:
+    """Return the age of the samples in weight versions; check that stale samples can be corrected."""
+    if version is None:
+        return {}
+    ages = learner.distributed.gather(staleness(trajectories, version))
+    mean = sum(total for total, _, _ in ages) / max(1, sum(count for _, count, _ in ages))
+    oldest = max(age for _, _, age in ages)
+    sampling = learner.config.sampling
+    if oldest and (sampling.temperature != 1.0 or sampling.top_p != 1.0):
+        raise BadValue("samples of older weights can be corrected only with temperature 1 and top_p 1")
+    return {"staleness_mean": mean, "staleness_max": oldest}
+
+
+def _backtracked(
+    learner: Learner, before: list[Tensor], samples: Sequence[TrainingSample], columns: frozenset[str]
+) -> bool:
+    """Scale back the update since `before` until its KL is at most `kl_backtrack`; return whether it was scaled.
+
+    Tries a quarter of the update, a sixteenth, and then undoes it.
+    """
+    fractions = [0.75, 0.75, 1.0]
+    limit = learner.policy_gradient.config.kl_backtrack
+    while fractions and not _step_kl(learner, samples, columns) <= limit:  # NaN is too large as well
+        learner.optimizer.undo(before, fractions.pop(0))
+    return len(fractions) < 3
+
+
+@torch.no_grad()
+def _step_kl(learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str]) -> float:
+    """Estimate the KL from the policy at the start of the step to the current one on some of the samples."""
+    total, count = 0.0, 0.0
+    for batch in learner.micro_batches(samples[:: max(1, len(samples) // KL_SAMPLES)], columns):
+        start = batch.column("proximal_logprobs")
+        start = _required(batch, "old_logprobs") if start is None else start
+        log_ratio = (learner.policy.score(batch).logprobs - start).double().masked_fill(~batch.mask, 0.0)
+        total += float((torch.expm1(log_ratio) - log_ratio).sum())
+        count += float(batch.mask.sum())
+    total, count = learner.distributed.sum([total, count])
+    return total / max(1.0, count)
+
+
+@torch.no_grad()
+def _trajectory_logprobs(
+    learner: Learner, policy: Policy, batches: Sequence[MicroBatch], trajectories: Sequence[Trajectory]
+) -> Tensor:
+    """Return log p of each trajectory: the sum over its sampled tokens in the micro-batches of all processes."""
+    total = torch.zeros(len(trajectories), dtype=torch.float64)
+    indices = [[float(i)] * len(t.turns) for i, t in enumerate(trajectories)]
+    for batch in batches:
+        owner = batch.from_turns(indices).long()
+        total += sequence_logprobs(policy.score(batch).logprobs, batch.mask, owner, len(trajectories)).cpu()
+    return torch.tensor(learner.distributed.sum(total.tolist()), dtype=torch.float64)
+
+
+def _required(batch: MicroBatch, name: str) -> Tensor:
+    column = batch.column(name)
+    if column is None:
+        raise ValueError(f"the samples have no column {name!r}; call precompute first")
+    return column

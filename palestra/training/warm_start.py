@@ -1,0 +1,96 @@
+"""Warm start: clone the episodes of a scripted player before RL, so that an untrained model knows the action format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from palestra.agents import ChatAgent
+from palestra.agents.base import Agent, AgentSession
+from palestra.conformance.rates import Player, next_action
+from palestra.core import Env
+from palestra.engines.scripted import ScriptedEngine
+from palestra.errors import BadValue
+from palestra.rollout import Task, collect
+from palestra.seeding import child_seed
+from palestra.training.config import TrainConfig
+from palestra.training.learner import Learner
+from palestra.training.step import cloning_step
+from palestra.types import Action, Observation
+
+
+class Demonstrator(Agent):
+    """Plays the actions of a scripted player, rendered and tokenized as replies of a model with `tokenizer`."""
+
+    def __init__(self, tokenizer: Any, player: Player, *, max_tokens: int, system: str | None = None) -> None:
+        self.player = player
+        self._scripts: dict[Any, Callable[[Any], str]] = {}  # by conversation
+        engine = ScriptedEngine(self._scripts, tokenizer=tokenizer, blind=True)
+        self._chat = ChatAgent(engine, max_tokens=max(64, max_tokens), system=system)
+
+    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
+        inner = self._chat.start(env, seed=seed)
+        self._scripts[inner] = lambda _: next_action(env, self.player)
+        return _Demonstration(inner, self._scripts)
+
+
+class _Demonstration(AgentSession):
+    def __init__(self, inner: AgentSession, scripts: dict[Any, Callable[[Any], str]]) -> None:
+        self._inner = inner
+        self._scripts = scripts
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
+        return await self._inner.act(observation, info)
+
+    def close(self) -> None:
+        self._scripts.pop(self._inner, None)
+        self._inner.close()
+
+
+async def warm_start(
+    learner: Learner, config: TrainConfig, log: Callable[[str], None] = lambda _: None, **rollout_options: Any
+) -> None:
+    """Clone the episodes of a scripted player; the random player teaches the format, not a strategy."""
+    options = config.warm_start
+    count = options.episodes
+    if count < 0:
+        count = 0 if config.model.trained else 3000
+    if count == 0:
+        return
+    player = Demonstrator(
+        learner.policy.tokenizer,
+        "expert" if options.player == "expert" else "random",
+        max_tokens=config.sampling.max_tokens,
+        system=config.sampling.system or None,
+    )
+    names, weights = list(config.env.weights), list(config.env.weights.values())
+    rng = Random(child_seed(config.run.seed, "warm"))
+    tasks = [
+        Task(
+            env_id=rng.choices(names, weights)[0],
+            kwargs=config.env_kwargs,
+            seed=child_seed(config.run.seed, "warm", i),
+            group=i,
+        )
+        for i in range(count)
+    ]
+    result = await collect(player, tasks, concurrency=64, **rollout_options)
+    if not result.trajectories:
+        raise BadValue(
+            f"the {options.player} player finished no episode, so there is nothing to clone; use --warm-start 0"
+        )
+    loss = 0.0
+    total = options.epochs * -(-len(result.trajectories) // options.batch)
+    done = 0
+    for _ in range(options.epochs):
+        order = list(range(len(result.trajectories)))
+        rng.shuffle(order)
+        for start in range(0, len(order), options.batch):
+            part = [result.trajectories[i] for i in order[start : start + options.batch]]
+            lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
+            turn_weights = [[1.0] * len(trajectory.turns) for trajectory in part]
+            loss = cloning_step(learner, part, turn_weights, lr, observations=options.observations)["loss"]
+            done += 1
+    learner.optimizer.reset_state()  # RL starts without the momentum of the warm start
+    log(f"warm start: cloned {len(result.trajectories)} episodes of the {options.player} player, loss {loss:.3f}")
