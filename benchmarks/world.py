@@ -1,10 +1,10 @@
-"""The generated world: pages a second, memory, whether bytes are the same, whether its questions can be answered.
+"""Measure the generated world: pages per second, memory, reproducibility, and whether its questions can be answered.
 
     python benchmarks/world.py [--pages N] [--questions K] [--json]
 
-`palestra world` is timed as a process of its own, twice with different hash seeds: wall, CPU, and the most memory it
-held; both files must be the same. Then `palestra search-index` over the file, and K questions of every kind, which
-the reference solver answers through the search tool alone, each from scratch. Exits 1 where a bar is missed.
+Runs `palestra world` twice as a separate process with different hash seeds and records wall time, CPU time and peak
+memory; both files must be identical. Then runs `palestra search-index` on the file and lets the reference solver answer
+K questions of every kind through the search tool, each from scratch. Exits with 1 if a requirement is not met.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from palestra.envs.world import QUESTIONS, Solver, World, ask
+from palestra.envs.world import QUESTIONS, Solver, World, draw_question
 from palestra.tools.search import SearchTool
 
-BARS = {"wall_s": 60.0, "memory_gb": 2.0}  # at 100,000 pages; at most
+LIMITS = {"wall_s": 60.0, "memory_gb": 2.0}  # for 100,000 pages
 SEED = 1
 
 
 def timed(*command: str, hash_seed: int) -> dict[str, float]:
-    """Run `palestra COMMAND` and say what it took."""
-    begun = time.perf_counter()
+    """Run `palestra COMMAND` and return its wall time, CPU time and peak memory."""
+    start = time.perf_counter()
     child = os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", "palestra", *command],
@@ -39,12 +39,12 @@ def timed(*command: str, hash_seed: int) -> dict[str, float]:
     _, status, used = os.wait4(child, 0)
     if status:
         raise SystemExit(f"palestra {' '.join(command)} failed with status {status}")
-    wall = time.perf_counter() - begun
+    wall = time.perf_counter() - start
     return {"wall_s": wall, "cpu_s": used.ru_utime + used.ru_stime, "memory_gb": used.ru_maxrss * 1024 / 1e9}
 
 
-def written(folder: Path, pages: int) -> dict[str, Any]:
-    """Two runs of `palestra world`, and whether they wrote the same."""
+def measure_generation(folder: Path, pages: int) -> dict[str, Any]:
+    """Run `palestra world` twice and compare the files."""
     runs, digests = [], []
     for hash_seed in (1, 4242):
         target = folder / f"world-{hash_seed}.jsonl"
@@ -61,68 +61,72 @@ def written(folder: Path, pages: int) -> dict[str, Any]:
     }
 
 
-def answered(index: Path, pages: int, questions: int) -> dict[str, Any]:
-    """By kind: how many questions the solver got right, after how many searches, in how many milliseconds."""
+def measure_solver(index: Path, pages: int, questions: int) -> dict[str, Any]:
+    """Return, by kind, the number of correct answers and the searches and milliseconds per question."""
     tool, world = SearchTool(index), World(SEED, pages)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for kind in QUESTIONS:
-        rng, right, searches = Random(f"benchmark {kind}"), 0, 0
-        asked = [ask(world, rng, kind) for _ in range(questions)]
-        begun = time.perf_counter()
-        for question in asked:
+        rng, correct, searches = Random(f"benchmark {kind}"), 0, 0
+        drawn = [draw_question(world, rng, kind) for _ in range(questions)]
+        start = time.perf_counter()
+        for question in drawn:
             solver = Solver(lambda query: str(tool.call(query).text))
-            right += solver.answer(question.text) == question.answer
+            correct += solver.answer(question.text) == question.answer
             searches += solver.searches
-        spent = time.perf_counter() - begun
-        found[kind] = {
-            "right": right,
-            "asked": questions,
+        elapsed = time.perf_counter() - start
+        results[kind] = {
+            "correct": correct,
+            "questions": questions,
             "searches": searches / questions,
-            "ms": spent / questions * 1e3,
+            "ms": elapsed / questions * 1e3,
         }
-    return found
+    return results
 
 
-def missed(report: dict[str, Any]) -> list[str]:
-    """The bars that are not reached, in words."""
-    written = report["written"]
-    bad = [f"{name} is {written[name]:.2f}, at most {most:g}" for name, most in BARS.items() if written[name] > most]
-    if not written["identical"]:
+def failures(report: dict[str, Any]) -> list[str]:
+    """Describe the requirements that are not met."""
+    generation = report["generation"]
+    bad = [
+        f"{name} is {generation[name]:.2f}, the limit is {limit:g}"
+        for name, limit in LIMITS.items()
+        if generation[name] > limit
+    ]
+    if not generation["identical"]:
         bad.append("two processes wrote different bytes")
-    for kind, figures in report["answered"].items():
-        if figures["right"] < figures["asked"]:
-            bad.append(f"{kind}: the solver answers {figures['right']} of {figures['asked']}")
+    for kind, figures in report["solver"].items():
+        if figures["correct"] < figures["questions"]:
+            bad.append(f"{kind}: the solver answered {figures['correct']} of {figures['questions']} correctly")
     return bad
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--pages", type=int, default=100_000, help="of the world (100000)")
-    parser.add_argument("--questions", type=int, default=300, help="of every kind (300)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--pages", type=int, default=100_000, help="Number of pages (default: 100000).")
+    parser.add_argument("--questions", type=int, default=300, help="Number of questions of every kind (default: 300).")
+    parser.add_argument("--json", action="store_true", help="Print the report as JSON.")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        report: dict[str, Any] = {"pages": args.pages, "written": written(folder, args.pages)}
+        report: dict[str, Any] = {"pages": args.pages, "generation": measure_generation(folder, args.pages)}
         index = folder / "world.index"
         source = str(folder / "world-1.jsonl")
         report["index"] = timed("search-index", source, f"--out={index}", hash_seed=1)
-        report["answered"] = answered(index, args.pages, args.questions)
-    report["missed"] = missed(report)
+        report["solver"] = measure_solver(index, args.pages, args.questions)
+    report["failures"] = failures(report)
     if args.json:
         print(json.dumps(report, indent=1))
-        return bool(report["missed"])
-    made = report["written"]
+        return bool(report["failures"])
+    generation = report["generation"]
     print(
-        f"{args.pages:,} pages: {made['wall_s']:.1f} s, {made['cpu_s']:.1f} of them on the CPU, "
-        f"{made['memory_gb']:.2f} GB of memory, {made['megabytes']:.0f} MB, "
-        f"{'the same' if made['identical'] else 'OTHER'} bytes twice"
+        f"{args.pages:,} pages: {generation['wall_s']:.1f} s, {generation['cpu_s']:.1f} s CPU, "
+        f"{generation['memory_gb']:.2f} GB of memory, {generation['megabytes']:.0f} MB, "
+        f"{'identical' if generation['identical'] else 'DIFFERENT'} files"
     )
     print(f"index: {report['index']['wall_s']:.1f} s, {report['index']['memory_gb']:.2f} GB of memory")
-    for kind, row in report["answered"].items():
-        print(f"{kind:14}{row['right']:5} of {row['asked']}{row['searches']:7.1f} searches{row['ms']:8.1f} ms")
-    print("\n".join(["missed:", *report["missed"]]) if report["missed"] else "every bar is met")
-    return bool(report["missed"])
+    for kind, row in report["solver"].items():
+        print(f"{kind:14}{row['correct']:5} of {row['questions']}{row['searches']:7.1f} searches{row['ms']:8.1f} ms")
+    print("\n".join(["failed:", *report["failures"]]) if report["failures"] else "all requirements are met")
+    return bool(report["failures"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""benchmarks/sciworld.py runs, alone and through a rollout, and leaves no Java process behind."""
+"""benchmarks/sciworld.py runs alone and through a rollout, and leaves no Java process behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCIWORLD = Path(__file__).parents[2] / "benchmarks" / "sciworld.py"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["--alone", "--collect"])
-def test_a_few_episodes_are_measured(how: str) -> None:
+def test_the_sciworld_benchmark_runs(how: str) -> None:
     command = [sys.executable, str(SCIWORLD), "--episodes", "3", "--id", "sciworld:Find-v0", how]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

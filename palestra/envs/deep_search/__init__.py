@@ -1,1 +1,1 @@
-"""Deep search: a question, a collection of pages, and a budget of searches."""
+"""Deep search: answer a question by searching and reading pages within a budget of searches."""

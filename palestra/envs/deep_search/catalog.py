@@ -1,7 +1,7 @@
-"""The registered deep searches: the generated world, and AgentGym-RL's seven sets of questions. Data only.
+"""Specs of the deep search environments: the generated world, and AgentGym-RL's seven question sets.
 
-The world's budgets: a page takes its solver one search and one turn to open. A question of h hops leads over h pages, a
-comparison over four at most, a count over 14 (in a world of 2,000 pages); the rest is slack for those who search worse.
+Budgets of the world: the solver needs one search and one open per page. A question of h hops needs h pages, a
+comparison at most four, a count at most 14 (in a world of 2,000 pages); the rest is slack for weaker searchers.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def _set(name: str, split: str, summary: str) -> EnvSpec:
 
 
 SPECS = [
-    _world("1hop", "search for what one page tells", max_searches=4, max_turns=10, random=0.0),
-    _world("2hop", "search for what two pages lead to", max_searches=5, max_turns=12, random=0.0),
-    _world("3hop", "search for what three pages lead to", max_searches=6, max_turns=15, random=0.0),
-    _world("4hop", "search for what four pages lead to", max_searches=8, max_turns=18, random=0.0),
-    _world("compare", "search for which of two has more or less", max_searches=6, max_turns=14, random=0.5),
-    _world("count", "search for how many there are", max_searches=14, max_turns=30, random=0.23),
-    _world("unanswerable", "half of them no page answers", max_searches=8, max_turns=18, random=0.26),
-    _world("mixed", "search for answers of all kinds", max_searches=14, max_turns=30, random=0.09),
-    _set("NQ", "nq", "what people asked a search engine, searched for"),
-    _set("TriviaQA", "tq", "questions of trivia enthusiasts, searched for"),
-    _set("PopQA", "popqa", "things few people know, searched for"),
-    _set("HotpotQA", "hotpotqa", "questions over two articles, searched for"),
-    _set("2Wiki", "2wiki", "questions over two articles and more, searched for"),
-    _set("Musique", "musique", "questions over two to four articles, searched for"),
-    _set("Bamboogle", "bamboogle", "two-step questions a search engine answers wrongly, searched for"),
-    _data("File-v0", "questions of your own, searched for in texts of your own"),
+    _world("1hop", "questions answered by one page", max_searches=4, max_turns=10, random=0.0),
+    _world("2hop", "questions that need two pages", max_searches=5, max_turns=12, random=0.0),
+    _world("3hop", "questions that need three pages", max_searches=6, max_turns=15, random=0.0),
+    _world("4hop", "questions that need four pages", max_searches=8, max_turns=18, random=0.0),
+    _world("compare", "questions that compare two entities", max_searches=6, max_turns=14, random=0.5),
+    _world("count", "counting questions", max_searches=14, max_turns=30, random=0.23),
+    _world("unanswerable", "questions, half of which no page answers", max_searches=8, max_turns=18, random=0.26),
+    _world("mixed", "questions of all kinds", max_searches=14, max_turns=30, random=0.09),
+    _set("NQ", "nq", "Natural Questions, answered by searching"),
+    _set("TriviaQA", "tq", "trivia questions, answered by searching"),
+    _set("PopQA", "popqa", "questions about long-tail entities, answered by searching"),
+    _set("HotpotQA", "hotpotqa", "two-article questions, answered by searching"),
+    _set("2Wiki", "2wiki", "questions about two or more articles, answered by searching"),
+    _set("Musique", "musique", "questions about two to four articles, answered by searching"),
+    _set("Bamboogle", "bamboogle", "two-step questions that search engines get wrong, answered by searching"),
+    _data("File-v0", "your own questions, answered by searching your own texts"),
 ]

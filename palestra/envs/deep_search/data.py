@@ -1,4 +1,4 @@
-"""Deep search over data sets: rows with questions and golds, and an index or a server of the user's to search."""
+"""Deep search over data sets: rows with questions and answers, and the user's index or server to search."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from palestra.envs.deep_search.env import DeepSearch, SearchOptions
 from palestra.envs.qa.questions import Questions
 from palestra.errors import DataMissing
 
-INDEX = "PALESTRA_SEARCH"  # the environment variable that stands in for `index`
+INDEX = "PALESTRA_SEARCH"  # environment variable used if `index` is not given
 
 
 class DataSearch(DeepSearch):
     """A question of a data set, to be answered from the texts of `index`.
 
-    Rows come from the hub (`dataset`), a file or a folder (`path`), or a `mirror`, in the order of all data-backed
-    tasks; `question` and `answer` name the columns, and `threshold` is an F1 from which an answer counts as correct.
-    `index`, or else the environment variable PALESTRA_SEARCH, is an index's folder or a server's address. The expert
-    knows the answer and gives it at once.
+    Rows come from the hub (`dataset`), a file or a folder (`path`), or a `mirror`, in the shuffled order of all
+    data-backed tasks. `question` and `answer` are the column names, and `threshold` is the F1 from which an answer
+    counts as correct. `index`, or else the environment variable PALESTRA_SEARCH, is the folder of an index or the
+    address of a server. The expert knows the answer and gives it at once.
     """
 
     questions: Questions
@@ -43,8 +43,8 @@ class DataSearch(DeepSearch):
             options["index"] = os.environ.get(INDEX, "")
         if options["index"] == "":
             raise DataMissing(
-                "there is nothing to search in: give index= the folder of an index (`palestra search-index TEXTS --out "
-                f"FOLDER` makes one) or a search server's address, or set {INDEX}"
+                "there is nothing to search: pass as `index` the folder of an index (`palestra search-index TEXTS "
+                f"--out FOLDER` builds one) or the address of a search server, or set {INDEX}"
             )
         questions = Questions(
             dataset=dataset,
@@ -61,5 +61,5 @@ class DataSearch(DeepSearch):
         )
         super().__init__(questions, None, **options)
 
-    def asked(self) -> str:
-        return f"Question: {super().asked()}"
+    def question_text(self) -> str:
+        return f"Question: {super().question_text()}"

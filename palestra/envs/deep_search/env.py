@@ -1,7 +1,7 @@
-"""DeepSearch: a question is answered by searching and reading, turn by turn, within a budget of searches.
+"""DeepSearch: answer a question by searching and reading pages, within a budget of searches.
 
-Where questions come from is a task of its own (`palestra.envs.tasks`): it draws them, knows the answers and grades.
-What is searched is a search tool's affair (`palestra.tools.search`): a local index, or a server. This joins the two.
+A single-turn task (`palestra.envs.tasks`) draws the questions, knows the answers and grades. A search tool
+(`palestra.tools.search`) searches a local index or a server. This module combines the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from palestra.core import Reset
-from palestra.envs.deep_search.actions import ANSWER, OPEN, SEARCH, Move, read_action, written
+from palestra.envs.deep_search.actions import ANSWER, OPEN, SEARCH, SearchAction, format_action, read_action
 from palestra.envs.tasks.base import TaskEnv
 from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue, InfrastructureError, ToolFailed
@@ -27,50 +27,55 @@ from palestra.types import Step, text_of
 if TYPE_CHECKING:
     from palestra.tools.search.corpus import Corpus
 
-Pays = Literal["exact", "f1"]
-QUERY = 1_000  # characters of a query that count
-PART = 6_000  # characters of a page that are shown at once
-LISTED = 12  # titles named where another one was asked for
+RewardRule = Literal["exact", "f1"]
+MAX_QUERY_CHARS = 1_000  # longer queries are cut
+PART_CHARS = 6_000  # longer pages are shown in parts of this length
+MAX_LISTED = 12  # titles named in the feedback for an unknown title
 _PART_OF = re.compile(r"(.*?)\s*#\s*([0-9]{1,4})", re.S)
-_EXAMPLE = written(SEARCH, "lighthouse on the northern coast", "First I need the page about it.")
+_EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need its page first.")
 
 
 class SearchOptions(WorldOptions, total=False):
-    """Keywords every deep search takes besides its own."""
+    """Keyword arguments common to all deep search environments."""
 
-    index: str | Path | Index | SearchTool | None  # a folder, or the address of a server
+    index: str | Path | Index | SearchTool | None  # a path is a folder, a string also the address of a server
     max_searches: int
     max_turns: int
     topk: int
     mode: str
     snippet_words: int | None
-    pays: Pays
+    reward_rule: RewardRule
     timeout: float
 
 
 class DeepSearch(WorldEnv):
-    """Base of the deep searches.
+    """Base of the deep search environments.
 
-    A turn is a `<search>`, an `<open>` or the one `<answer>`, which ends the episode. A search shows the `topk` best
-    passages, each cut to `snippet_words` (None: whole); `<open>` shows the whole page of a title that a search has
-    found, a long one in parts. There are at most `max_searches`; a further one is refused and costs its turn, as does
-    whatever cannot be read. An exact match earns 1; `pays="f1"` pays the F1 of any other answer. A search that fails
-    on our side is an InfrastructureError and costs the agent nothing.
+    A turn is a `<search>`, an `<open>` or an `<answer>`, which ends the episode. A search shows the `topk` best
+    passages, each cut to `snippet_words` words (None: not cut); `<open>` shows the whole page of a title that a search
+    has found, a long one in parts. After `max_searches` searches, further ones are rejected and use a turn, as do
+    replies that cannot be parsed. An exact match earns 1; with `reward_rule="f1"` any other answer earns its F1. A
+    failure of the search itself is an InfrastructureError and uses no turn.
 
-    `index` is an index's folder, an opened Index, a server's address or a SearchTool; `mode` and `timeout` are the
-    search tool's.
+    `index` is the folder of an index, an opened Index, the address of a server or a SearchTool; `mode` and `timeout`
+    are passed to the search tool.
     """
 
     inline = False  # a search may wait for a server, and the first one may build an index
-    shared = WorldEnv.shared | {"tool", "_about", "_found", "_read"}  # the last two are replaced, never changed
+    shared = WorldEnv.shared | {
+        "tool",
+        "_task_info",
+        "_hits",
+        "_pages_read",
+    }  # the last two are replaced, never mutated
 
     questions: TaskEnv
-    searches: int  # done
+    searches: int  # number of searches so far
     opens: int
-    _about: Mapping[str, Any]  # what the task says of its item
-    _found: Mapping[str, Hit]  # by title, what searches have shown so far
-    _read: Mapping[str, str]  # by title, what `open` has shown
-    _asked: list[str]  # queries
+    _task_info: Mapping[str, Any]  # the task's info about its item
+    _hits: Mapping[str, Hit]  # hits shown so far, by title
+    _pages_read: Mapping[str, str]  # pages opened so far, by title
+    _queries: list[str]
 
     def __init__(
         self,
@@ -84,229 +89,229 @@ class DeepSearch(WorldEnv):
         topk: int = 5,
         mode: str = "bm25",
         snippet_words: int | None = None,
-        pays: Pays = "exact",
+        reward_rule: RewardRule = "exact",
         timeout: float = 30.0,
         **options: Unpack[WorldOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         if isinstance(max_searches, bool) or not isinstance(max_searches, int) or max_searches < 0:
-            raise BadValue(f"max_searches is a whole number from 0 up, got {max_searches!r}")
+            raise BadValue(f"`max_searches` must be an integer of at least 0, got {max_searches!r}")
         if snippet_words is not None and (not isinstance(snippet_words, int) or snippet_words < 1):
-            raise BadValue(f"snippet_words is a whole number from 1 up, or None, got {snippet_words!r}")
-        if pays not in get_args(Pays):
-            raise BadValue(f"pays is one of {', '.join(get_args(Pays))}, got {pays!r}")
+            raise BadValue(f"`snippet_words` must be an integer of at least 1, or None; got {snippet_words!r}")
+        if reward_rule not in get_args(RewardRule):
+            raise BadValue(f"`reward_rule` must be one of {', '.join(get_args(RewardRule))}; got {reward_rule!r}")
         self.questions = questions
         self.max_searches = max_searches
         self.snippet_words = snippet_words
-        self.pays = pays
+        self.reward_rule = reward_rule
         if isinstance(index, SearchTool):
             self.tool = index
         else:
             source = index if index is not None else corpus if corpus is not None else ""
             self.tool = SearchTool(source, topk=topk, mode=mode, timeout=timeout)
 
-    # The episode
+    # Episode
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        self.questions._first_seed = self._first_seed  # as `make` set it
+        self.questions._first_seed = self._first_seed  # set by `make`
         _, info = self.questions.reset(seed, options)
-        self._about = {name: info[name] for name in ("item", "index", "epoch") if name in info}
+        self._task_info = {name: info[name] for name in ("item", "index", "epoch") if name in info}
         return super().reset(info["seed"])
 
-    def begin(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # the task has taken them
+    def begin(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # the task handles them
         self.searches = self.opens = 0
-        self._found = {}
-        self._read = {}
-        self._asked = []
+        self._hits = {}
+        self._pages_read = {}
+        self._queries = []
 
     def told(self) -> dict[str, Any]:
-        return {"max_searches": self.max_searches, **self._about}
+        return {"max_searches": self.max_searches, **self._task_info}
 
     def prompt(self) -> str:
-        shown = "the beginnings of the pages" if self.snippet_words else "the passages"
-        error = "ends the episode" if self.stop_when_error else "costs its turn"
-        partly = " One that is partly right earns its F1." if self.pays == "f1" else ""
+        shown = "the first words of the pages" if self.snippet_words else "the passages"
+        cost = "ends the episode" if self.stop_when_error else "uses a turn"
+        partial = " A partly correct answer earns its F1." if self.reward_rule == "f1" else ""
         return (
-            f"{self.asked()}\n\n"
-            "Find the answer by searching. In every turn do one of these:\n"
-            f"- {written(SEARCH, 'words')}: shows {shown} that fit these words best, with their titles, at most "
-            f"{self.tool.topk};\n"
-            f"- {written(OPEN, 'title')}: shows the whole page of a title that a search has found;\n"
-            f"- {written(ANSWER, 'the answer')}: ends the episode. Give the bare answer, without a sentence around it; "
-            f"case, articles and punctuation do not matter.{partly} There is one attempt.\n"
-            "What is found stands between <information> and </information>. You may think first, inside "
-            f"<think></think>; the first action behind it counts. For example: {_EXAMPLE}\n"
-            f"You have {_count(self.max_turns, 'turn', 'turns')} in all, the answer included, and at most "
-            f"{_count(self.max_searches, 'search', 'searches')} among them: a further search is refused and {error}, "
-            "as does what cannot be read. Without an answer in time you earn nothing."
+            f"{self.question_text()}\n\n"
+            "Find the answer by searching. In every turn take one of these actions:\n"
+            f"- {format_action(SEARCH, 'words')}: show {shown} that match the words best, with their titles, at most "
+            f"{self.tool.topk}\n"
+            f"- {format_action(OPEN, 'title')}: show the whole page of a title that a search has found\n"
+            f"- {format_action(ANSWER, 'the answer')}: end the episode. Give only the answer, not a sentence; case, "
+            f"articles and punctuation do not matter.{partial} You have one attempt.\n"
+            "Results appear between <information> and </information>. You may think first, inside "
+            f"<think></think>; the first action after it counts. For example: {_EXAMPLE}\n"
+            f"You have {_count(self.max_turns, 'turn', 'turns')}, including the answer, and at most "
+            f"{_count(self.max_searches, 'search', 'searches')}. A further search is rejected and {cost}, and so does "
+            "a reply without a valid action. Without an answer within the budget the reward is 0."
         )
 
-    def asked(self) -> str:
-        """The question, for the prompt."""
+    def question_text(self) -> str:
+        """Return the question for the prompt."""
         return text_of(self.questions.item.question)
 
     # Actions
 
     def act(self, action: str) -> Outcome:
-        move, ready = self._weighed(action)
-        if ready is not None:
-            return ready
+        parsed, outcome = self._parse(action)
+        if outcome is not None:
+            return outcome
         with _boundary():
-            found = self._look(move)
-        return self._shown(move, found)
+            results = self._look_up(parsed)
+        return self._show(parsed, results)
 
     async def astep(self, action: str) -> Step:
         self._admit(action)
-        move, ready = self._weighed(action)
-        if ready is None:
+        parsed, outcome = self._parse(action)
+        if outcome is None:
             with _boundary():
-                found = await self._alook(move)
-            ready = self._shown(move, found)
-        return self._taken(ready)
+                results = await self._alook_up(parsed)
+            outcome = self._show(parsed, results)
+        return self._taken(outcome)
 
-    def _weighed(self, action: str) -> tuple[Move, Outcome | None]:
-        """The action with its text cleaned; an outcome, unless something has to be looked up."""
-        read = read_action(action)
-        if read is None:
+    def _parse(self, action: str) -> tuple[SearchAction, Outcome | None]:
+        """Return the action with cleaned text, and its outcome unless something has to be looked up."""
+        parsed = read_action(action)
+        if parsed is None:
             text = (
-                f"No action could be read. Write {written(SEARCH, 'words')}, {written(OPEN, 'title')} or "
-                f"{written(ANSWER, 'the answer')}, for example {_EXAMPLE}"
+                f"No action found. Write {format_action(SEARCH, 'words')}, {format_action(OPEN, 'title')} or "
+                f"{format_action(ANSWER, 'the answer')}, for example: {_EXAMPLE}"
             )
-            return Move("", ""), self._outcome("", text, invalid="format")
-        kind, text, _ = read
+            return SearchAction("", ""), self._outcome("", text, invalid="format")
+        kind, text, _ = parsed
         if not text:
-            return read, self._outcome(kind, f"There is nothing between <{kind}> and </{kind}>.", invalid="rule")
+            return parsed, self._outcome(kind, f"There is no text between <{kind}> and </{kind}>.", invalid="rule")
         if kind == ANSWER:
-            return read, self._answered(text)
-        # What cannot be written as UTF-8 no passage holds, and no server could be asked for.
-        text = text[:QUERY].encode("utf-8", "replace").decode()
+            return parsed, self._grade_answer(text)
+        # Lone surrogates cannot be encoded as UTF-8, so no passage contains them and no server accepts them.
+        text = text[:MAX_QUERY_CHARS].encode("utf-8", "replace").decode()
         if kind == SEARCH and self.searches >= self.max_searches:
-            said = f"No search is left of {self.max_searches}. Open what was found, or answer."
-            return read, self._outcome(kind, said, invalid="rule")
+            feedback = f"All {self.max_searches} searches are used. Open a page that was found, or answer."
+            return parsed, self._outcome(kind, feedback, invalid="rule")
         if kind == OPEN:
-            title, part = self._named(text)
+            title, part = self._find_title(text)
             if title is None:
-                said = f"No search has found a page {clip(text, 80)!r}. {self._titles()}"
-                return read, self._outcome(kind, said, invalid="rule")
-            return Move(kind, title, part), None
-        return Move(kind, text), None
+                feedback = f"No search has found a page titled {clip(text, 80)!r}. {self._found_titles()}"
+                return parsed, self._outcome(kind, feedback, invalid="rule")
+            return SearchAction(kind, title, part), None
+        return SearchAction(kind, text), None
 
-    def _named(self, text: str) -> tuple[str | None, int]:
-        """The title found so far that is meant, and which part of its page."""
-        by_key = {_key(title): title for title in reversed(list(self._found))}
+    def _find_title(self, text: str) -> tuple[str | None, int]:
+        """Return the matching title among those found so far, and the requested part of its page."""
+        by_key = {_key(title): title for title in reversed(list(self._hits))}
         whole = by_key.get(_key(text))
         if whole is not None:
             return whole, 1
         match = _PART_OF.fullmatch(text)
         return (by_key.get(_key(match[1])), max(1, int(match[2]))) if match else (None, 1)
 
-    def _titles(self) -> str:
-        if not self._found:
-            return "Search first: its title is shown then."
-        names = list(self._found)
-        return f"Found so far: {'; '.join(names[-LISTED:])}{' and others' if len(names) > LISTED else ''}."
+    def _found_titles(self) -> str:
+        if not self._hits:
+            return "Search first; results show their titles."
+        names = list(self._hits)
+        return f"Found so far: {'; '.join(names[-MAX_LISTED:])}{' and others' if len(names) > MAX_LISTED else ''}."
 
-    def _look(self, move: Move) -> list[Hit] | list[Passage]:
-        if move.kind == SEARCH:
-            return self.tool.hits(move.text)
-        return self.tool.page(self._found[move.text])
+    def _look_up(self, action: SearchAction) -> list[Hit] | list[Passage]:
+        if action.kind == SEARCH:
+            return self.tool.hits(action.text)
+        return self.tool.page(self._hits[action.text])
 
-    async def _alook(self, move: Move) -> list[Hit] | list[Passage]:
-        if move.kind == SEARCH:
-            return await self.tool.ahits(move.text)
-        return await self.tool.apage(self._found[move.text])
+    async def _alook_up(self, action: SearchAction) -> list[Hit] | list[Passage]:
+        if action.kind == SEARCH:
+            return await self.tool.ahits(action.text)
+        return await self.tool.apage(self._hits[action.text])
 
-    def _shown(self, move: Move, looked_up: list[Any]) -> Outcome:
-        return self._listed(move.text, looked_up) if move.kind == SEARCH else self._opened(move, looked_up)
+    def _show(self, action: SearchAction, results: list[Any]) -> Outcome:
+        return self._show_hits(action.text, results) if action.kind == SEARCH else self._show_page(action, results)
 
-    def _listed(self, query: str, hits: list[Hit]) -> Outcome:
+    def _show_hits(self, query: str, hits: list[Hit]) -> Outcome:
         self.searches += 1
-        self._asked.append(query)
-        found = dict(self._found)
+        self._queries.append(query)
+        by_title = dict(self._hits)
         for hit in hits:
-            found.setdefault(_title(hit.passage), hit)
-        self._found = found
-        return self._outcome(SEARCH, format_hits([self._cut(hit) for hit in hits]))
+            by_title.setdefault(_title(hit.passage), hit)
+        self._hits = by_title
+        return self._outcome(SEARCH, format_hits([self._snippet(hit) for hit in hits]))
 
-    def _opened(self, move: Move, passages: list[Passage]) -> Outcome:
+    def _show_page(self, action: SearchAction, passages: list[Passage]) -> Outcome:
         self.opens += 1
         text = "\n".join(passage.text for passage in passages)
-        parts = max(1, -(-len(text) // PART))
-        part = min(move.part, parts)
-        text = text[(part - 1) * PART : part * PART]
-        self._read = {**self._read, move.text: text}
+        parts = max(1, -(-len(text) // PART_CHARS))
+        part = min(action.part, parts)
+        text = text[(part - 1) * PART_CHARS : part * PART_CHARS]
+        self._pages_read = {**self._pages_read, action.text: text}
         if parts > 1:
-            more = f"; {written(OPEN, f'{move.text}#{part + 1}')} shows the next" if part < parts else ""
+            more = f"; {format_action(OPEN, f'{action.text}#{part + 1}')} shows the next" if part < parts else ""
             text += f"\n[part {part} of {parts}{more}]"
-        return self._outcome(OPEN, f"{move.text}\n{text}")
+        return self._outcome(OPEN, f"{action.text}\n{text}")
 
-    def _cut(self, hit: Hit) -> Hit:
+    def _snippet(self, hit: Hit) -> Hit:
         passage = hit.passage
         words = passage.text.split() if self.snippet_words else []
         if self.snippet_words and len(words) > self.snippet_words:
             passage = replace(passage, text=f"{' '.join(words[: self.snippet_words])} ...")
         return replace(hit, passage=replace(passage, title=_title(passage)))
 
-    def _answered(self, answer: str) -> Outcome:
+    def _grade_answer(self, answer: str) -> Outcome:
         item = self.questions.item
-        graded = self.questions.grade(answer)
+        grade = self.questions.grade(answer)
         exact = grade_qa(answer, item.gold or item.answer)
-        reward = 1.0 if graded.correct else exact.score if self.pays == "f1" else 0.0
+        reward = 1.0 if grade.correct else exact.score if self.reward_rule == "f1" else 0.0
         info = {
-            **self._used(ANSWER),
+            **self._counters(ANSWER),
             "exact_match": exact.correct,
             "f1": exact.score,
             "score": exact.score,
-            "why": graded.why,
+            "why": grade.why,
             "answer": item.answer,
         }
-        said = "That answer is correct." if graded.correct else "That answer is not correct."
-        return Outcome(said, reward, "solved" if graded.correct else "wrong", info=info)
+        feedback = "The answer is correct." if grade.correct else "The answer is not correct."
+        return Outcome(feedback, reward, "solved" if grade.correct else "wrong", info=info)
 
     def _outcome(self, kind: str, text: str, *, invalid: str | None = None) -> Outcome:
         left = self.max_turns - self.turn - 1
         searches = _count(self.max_searches - self.searches, "search", "searches")
-        goes_on = left and not (invalid and self.stop_when_error)
-        note = f"\nYou have {_count(left, 'turn', 'turns')} and {searches} left." if goes_on else ""
-        return Outcome(f"<information>\n{text}\n</information>{note}", invalid=invalid, info=self._used(kind))
+        continues = left and not (invalid and self.stop_when_error)
+        note = f"\nYou have {_count(left, 'turn', 'turns')} and {searches} left." if continues else ""
+        return Outcome(f"<information>\n{text}\n</information>{note}", invalid=invalid, info=self._counters(kind))
 
-    def _used(self, kind: str) -> dict[str, Any]:
+    def _counters(self, kind: str) -> dict[str, Any]:
         return {"action": kind, "searches": self.searches, "opens": self.opens}
 
     def render(self, mode: str = "text") -> str | None:
-        """The question, and what has been asked, found and read."""
+        """Return the question, the queries, the pages found and the pages read."""
         if mode != "text" or self.ending == "reset":
             return None
         lines = [
-            self.asked(),
-            f"Searches ({self.searches} of {self.max_searches}): {'; '.join(self._asked) or 'none'}",
-            f"Pages found: {'; '.join(self._found) or 'none'}",
-            f"Pages read: {'; '.join(self._read) or 'none'}",
+            self.question_text(),
+            f"Searches ({self.searches} of {self.max_searches}): {'; '.join(self._queries) or 'none'}",
+            f"Pages found: {'; '.join(self._hits) or 'none'}",
+            f"Pages read: {'; '.join(self._pages_read) or 'none'}",
             f"Turns: {self.turn} of {self.max_turns}{f' ({self.ending})' if self.ending else ''}",
         ]
         return "\n".join(lines)
 
-    # The players
+    # Players
 
     def example_action(self) -> str:
         return _EXAMPLE
 
     def sample_random_action(self) -> str:
-        """Some words of the question, a page that was found, or a guess."""
+        """Search for some words of the question, open a found page, or guess an answer."""
         rng = self.player_rng
-        drawn = rng.random()
-        if drawn < 0.4 and self.turn + 1 < self.max_turns and self.searches < self.max_searches:
-            words = re.findall(r"\w+", self.asked())
+        choice = rng.random()
+        if choice < 0.4 and self.turn + 1 < self.max_turns and self.searches < self.max_searches:
+            words = re.findall(r"\w+", self.question_text())
             first = rng.randrange(max(1, len(words) - 2))
-            return written(SEARCH, " ".join(words[first : first + 3]))
-        if drawn < 0.7 and self.turn + 1 < self.max_turns and self._found:
-            return written(OPEN, rng.choice(list(self._found)))
-        self.questions._player_rng = rng  # one player, one line of chance
-        return written(ANSWER, self.questions.random_answer())
+            return format_action(SEARCH, " ".join(words[first : first + 3]))
+        if choice < 0.7 and self.turn + 1 < self.max_turns and self._hits:
+            return format_action(OPEN, rng.choice(list(self._hits)))
+        self.questions._player_rng = rng  # use one generator for both
+        return format_action(ANSWER, self.questions.random_answer())
 
     def expert_action(self) -> str | None:
-        """The answer of the data: what the pages hold of it, nobody here knows."""
-        return written(ANSWER, self.questions.item.answer)
+        """Give the answer of the data set at once; whether the pages contain it is unknown."""
+        return format_action(ANSWER, self.questions.item.answer)
 
 
 def _count(number: int, one: str, many: str) -> str:
@@ -318,13 +323,13 @@ def _key(title: str) -> str:
 
 
 def _title(passage: Passage) -> str:
-    """What a page is opened by."""
+    """Return the title that opens a page."""
     return passage.title.strip() or passage.id
 
 
 @contextmanager
 def _boundary() -> Iterator[None]:
-    """What goes wrong in searching is not the agent's doing: an index was fine when the environment was made."""
+    """Turn failures of the search into ToolFailed: the index was valid when the environment was created."""
     try:
         yield
     except InfrastructureError:

@@ -1,25 +1,31 @@
-"""Deep search in the generated world: questions that no model remembers, pages that are searched and read."""
+"""Deep search in the generated world: questions about invented facts, answered by searching and reading its pages."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Unpack
 
-from palestra.envs.deep_search.actions import written
+from palestra.envs.deep_search.actions import ANSWER, OPEN, SEARCH, SearchAction, format_action
 from palestra.envs.deep_search.env import DeepSearch, SearchOptions
-from palestra.envs.deep_search.expert import next_move
 from palestra.envs.qa.world import PAGES, WorldQuestions
+from palestra.envs.world.phrases import UNKNOWN
 from palestra.envs.world.questions import Question
+from palestra.envs.world.reader import Reading, read
+from palestra.envs.world.solver import Solver, queries
 
-SNIPPET = 20  # words of a page that a search shows
+SNIPPET_WORDS = 20  # words of a page that a search shows
+
+_reading = lru_cache(maxsize=10_000)(read)  # pages are parsed again every turn, and by many environments
 
 
 class WorldSearch(DeepSearch):
     """A question of `qa:World-v0`, to be answered from the pages of its world.
 
-    `kind`, `pages` and `world_seed` are that task's, and `reset(options={"index": i})` asks its i-th question. A search
-    shows titles and the first words of pages; most of what they tell stands further down. Their index is built when
-    first needed and kept in the cache folder, and all environments of a process share it. The expert reads the question
-    as the world words it, searches for the page it names, opens it, and follows.
+    `kind`, `pages` and `world_seed` are those of that task; `reset(options={"index": i})` selects its i-th question. A
+    search shows titles and the first words of pages; most facts are further down. The index is built when first
+    needed, stored in the cache folder, and shared by all environments of a process. The expert parses the question,
+    searches for the page it names, opens it, and follows the links.
     """
 
     questions: WorldQuestions
@@ -28,21 +34,48 @@ class WorldSearch(DeepSearch):
         self, *, kind: str = "mixed", pages: int = PAGES, world_seed: int = 0, **options: Unpack[SearchOptions]
     ) -> None:
         questions = WorldQuestions(kind=kind, pages=pages, world_seed=world_seed)
-        options.setdefault("snippet_words", SNIPPET)
+        options.setdefault("snippet_words", SNIPPET_WORDS)
         super().__init__(questions, questions.corpus, **options)
 
     @property
     def question(self) -> Question:
-        """The running question, with its proof."""
+        """The current question, with its proof."""
         return self.questions.question
 
     def expert_action(self) -> str | None:
-        move = next_move(
-            self.question.text,
-            found=self._found,
-            opened=self._read,
-            asked=self._asked,
-            searches_left=self.max_searches - self.searches,
-            turns_left=self.max_turns - self.turn,
-        )
-        return written(move.kind, move.text)
+        solver = _StepSolver(self._hits, self._pages_read, self._queries, self.max_searches - self.searches)
+        try:
+            action = SearchAction(ANSWER, solver.answer(self.question.text))
+        except _PageNeeded as needed:
+            last_turn = self.max_turns - self.turn <= 1
+            action = SearchAction(ANSWER, UNKNOWN) if last_turn else needed.action
+        return format_action(action.kind, action.text)
+
+
+class _PageNeeded(Exception):
+    """Raised with the action that finds or opens the page the solver needs next."""
+
+    def __init__(self, action: SearchAction) -> None:
+        super().__init__(action)
+        self.action = action
+
+
+class _StepSolver(Solver):
+    """The world's solver over the pages shown so far, run again every turn; raises `_PageNeeded` for the next page."""
+
+    def __init__(
+        self, found: Collection[str], opened: Mapping[str, str], past_queries: Collection[str], searches_left: int
+    ) -> None:
+        super().__init__(lambda _: "")
+        self._found, self._opened = found, opened
+        self._past_queries, self._searches_left = past_queries, searches_left
+
+    def lookup(self, title: str) -> Reading | None:
+        if title in self._opened:
+            return _reading(title, self._opened[title])
+        if title in self._found:
+            raise _PageNeeded(SearchAction(OPEN, title))
+        query = next((query for query in queries(title) if query not in self._past_queries), None)
+        if query is None or self._searches_left < 1:
+            return None  # there is no such page, or it can no longer be found
+        raise _PageNeeded(SearchAction(SEARCH, query))

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
 from palestra.envs.world.corpus import WorldCorpus
-from palestra.envs.world.questions import QUESTIONS, Question, ask
+from palestra.envs.world.questions import QUESTIONS, Question, draw_question
 from palestra.envs.world.world import World
 from palestra.errors import BadValue
 from palestra.grading.base import Grade
@@ -51,7 +51,7 @@ class WorldQuestions(TaskEnv):
             if isinstance(index, bool) or not isinstance(index, int) or index < 0:
                 raise BadValue(f"index must be a non-negative whole number, got {index!r}")
             rng = Random(child_seed(self.world.seed, "question", self.kind, index))
-        question = self.question = ask(self.world, rng, self._draw_kind(rng))
+        question = self.question = draw_question(self.world, rng, self._draw_kind(rng))
         text = (
             f"This is a question about an encyclopedia of {self.world.pages:,} pages on fictional people, places, "
             "works, organizations and events.\n\n"
@@ -75,7 +75,7 @@ class WorldQuestions(TaskEnv):
         """Return one of the options in the question, or the answer to another question of this kind."""
         if self.question.options:
             return self.player_rng.choice(self.question.options)
-        return ask(self.world, self.player_rng, self._draw_kind(self.player_rng)).answer
+        return draw_question(self.world, self.player_rng, self._draw_kind(self.player_rng)).answer
 
     def example_answer(self) -> str:
         return "3 May 1712"

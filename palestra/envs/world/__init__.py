@@ -1,16 +1,16 @@
-"""The world: an encyclopaedia that never was, made from a seed, with questions whose answers it proves.
+"""A fictional encyclopedia generated from a seed, with questions, answers and proofs.
 
-from palestra.envs.world import World, article_of, ask
+from palestra.envs.world import World, article_of, draw_question
 
-world = World(seed=1, pages=100_000)       # costs nothing: pages are told when they are asked for
+world = World(seed=1, pages=100_000)       # instant: pages are generated on demand
 article_of(world, 17).text
-ask(world, Random(0), "3hop").answer
+draw_question(world, Random(0), "3hop").answer
 """
 
 from palestra.envs.world.articles import Article, article_of
 from palestra.envs.world.corpus import WorldCorpus, articles, write_jsonl, write_questions
 from palestra.envs.world.facts import facts_of
-from palestra.envs.world.questions import QUESTIONS, Proof, Question, ask
+from palestra.envs.world.questions import QUESTIONS, Proof, Question, draw_question
 from palestra.envs.world.reader import Reading, read
 from palestra.envs.world.solver import Solver
 from palestra.envs.world.world import World
@@ -26,7 +26,7 @@ __all__ = [
     "WorldCorpus",
     "article_of",
     "articles",
-    "ask",
+    "draw_question",
     "facts_of",
     "read",
     "write_jsonl",

@@ -1,4 +1,4 @@
-"""A page -> its article: sentences that tell its facts, with links to the pages they name."""
+"""Generate the article of a page: sentences that state its facts, with links to the pages they name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from palestra.envs.world.facts import Dated, Facts, Ref, facts_of
-from palestra.envs.world.prose import FILLERS, GROUPS, LEADS, Group
+from palestra.envs.world.fillers import FILLERS
+from palestra.envs.world.prose import GROUPS, LEADS, Group
 from palestra.envs.world.world import Date, World
 
 MONTHS = (
@@ -19,113 +20,114 @@ _LINK = re.compile(r"\[\[(.*?)\]\]")
 _SLOT = re.compile(r"\{(\w+)\}")
 _HE = {"he": "he", "He": "He", "his": "his", "His": "His", "him": "him"}
 _SHE = {"he": "she", "He": "She", "his": "her", "His": "Her", "him": "her"}
-# What every page can fill in; a tier is told by the slots beyond these.
+# Slots every page can fill; whether a tier applies depends on its other slots.
 _ALWAYS = frozenset({"name", "surname", *_HE})
-YEARS = frozenset({"founded_year", "year", "first_climbed"})  # numbers written without a comma
+YEARS = frozenset({"founded_year", "year", "first_climbed"})  # numbers formatted without thousands separators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Article:
-    """One page, as it reads."""
+    """The article of one page."""
 
     page: int
     title: str
     kind: str
-    marked: str  # the text with its links as [[Title]]
+    markup: str  # the text with links as [[Title]]
 
     @property
     def text(self) -> str:
-        """For reading and searching."""
-        return self.marked.replace("[[", "").replace("]]", "")
+        """The text without link markup."""
+        return self.markup.replace("[[", "").replace("]]", "")
 
     @property
     def links(self) -> tuple[str, ...]:
-        """The titles of the pages it leads to, each once, in order."""
-        return tuple(dict.fromkeys(_LINK.findall(self.marked)))
+        """Titles of the linked pages, each once, in order."""
+        return tuple(dict.fromkeys(_LINK.findall(self.markup)))
 
 
 def article_of(world: World, page: int) -> Article:
-    """What the encyclopaedia says on that page."""
+    """Generate the article of a page."""
     kind = world.kind(page)
     facts = facts_of(world, page)
-    drawn = world.drawn("wording", page)
+    drawn = world.random_bytes("wording", page)
     title = world.title(page)
-    filled = _filled(world, facts, title)
-    lead, *rest = _sentences(kind, filled, drawn)
-    rest.append(_said(FILLERS[kind][drawn[60] % len(FILLERS[kind])], filled))
+    slots = _slot_values(world, facts, title)
+    lead, *rest = _sentences(kind, slots, drawn)
+    rest.append(_fill(FILLERS[kind][drawn[60] % len(FILLERS[kind])], slots))
     if drawn[61] & 1:
-        other = _said(FILLERS[kind][(drawn[60] + 1 + drawn[62] % 2) % len(FILLERS[kind])], filled)
+        other = _fill(FILLERS[kind][(drawn[60] + 1 + drawn[62] % 2) % len(FILLERS[kind])], slots)
         rest.append(other)
-    if len(rest) > 1:  # the order is drawn, too
-        turn = drawn[63] % len(rest)
-        rest = rest[turn:] + rest[:turn]
+    if len(rest) > 1:  # the order is random, too
+        shift = drawn[63] % len(rest)
+        rest = rest[shift:] + rest[:shift]
         if drawn[59] & 1:
             rest.reverse()
-    return Article(page=page, title=title, kind=kind, marked=" ".join([lead, *rest]))
+    return Article(page=page, title=title, kind=kind, markup=" ".join([lead, *rest]))
 
 
-def _sentences(kind: str, filled: Mapping[str, str], drawn: bytes) -> Iterator[str]:
-    for place, group in enumerate((LEADS[kind], *GROUPS[kind])):
-        tier = _tier(group, filled)
+def _sentences(kind: str, slots: Mapping[str, str], drawn: bytes) -> Iterator[str]:
+    for index, group in enumerate((LEADS[kind], *GROUPS[kind])):
+        tier = _tier(group, slots)
         if tier is not None:
-            yield _said(tier[drawn[place] % len(tier)], filled)
+            yield _fill(tier[drawn[index] % len(tier)], slots)
 
 
-def _said(sentence: str, filled: Mapping[str, str]) -> str:
-    said = sentence.format_map(filled)
-    return said[0].upper() + said[1:]
+def _fill(sentence: str, slots: Mapping[str, str]) -> str:
+    text = sentence.format_map(slots)
+    return text[0].upper() + text[1:]
 
 
-def _tier(group: Group, filled: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The first that can be filled."""
+def _tier(group: Group, slots: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the first tier whose slots can be filled."""
     for tier in group:
-        if _needs(tier[0]) <= filled.keys():
+        if _needs(tier[0]) <= slots.keys():
             return tier
     return None
 
 
-_known_needs: dict[str, frozenset[str]] = {}
+_needs_cache: dict[str, frozenset[str]] = {}
 
 
 def _needs(sentence: str) -> frozenset[str]:
-    found = _known_needs.get(sentence)
-    if found is None:
-        found = _known_needs[sentence] = frozenset(_SLOT.findall(sentence)) - _ALWAYS
-    return found
+    """Return the slots of a sentence that not every page can fill."""
+    needs = _needs_cache.get(sentence)
+    if needs is None:
+        needs = _needs_cache[sentence] = frozenset(_SLOT.findall(sentence)) - _ALWAYS
+    return needs
 
 
-def _filled(world: World, facts: Facts, title: str) -> dict[str, str]:
-    filled = {name: written(world, name, value, link=True) for name, value in facts.items()}
-    filled["name"] = title
+def _slot_values(world: World, facts: Facts, title: str) -> dict[str, str]:
+    slots = {name: format_value(world, name, value, link=True) for name, value in facts.items()}
+    slots["name"] = title
     for name in ("type", "occupation"):
-        if name in filled:
-            filled[f"a_{name}"] = with_article(filled[name])
+        if name in slots:
+            slots[f"a_{name}"] = with_article(slots[name])
     if "woman" in facts:
-        filled |= _SHE if facts["woman"] else _HE
-    return filled
+        slots |= _SHE if facts["woman"] else _HE
+    return slots
 
 
 def with_article(word: str) -> str:
-    """ "a novel", "an atlas"; what is spoken with a leading consonant keeps its "a"."""
+    """Prefix a word with its indefinite article: "a novel", "an atlas", "a university"."""
     return f"{'an' if word[0] in 'aeio' or word == 'uprising' else 'a'} {word}"
 
 
-def written(world: World, name: str, value: Any, *, link: bool = False) -> str:
-    """A fact's value as articles and answers write it."""
+def format_value(world: World, name: str, value: Any, *, link: bool = False) -> str:
+    """Format a fact's value as in articles and answers."""
     if isinstance(value, str):
         return value
     if isinstance(value, Ref):
         return f"[[{world.title(value.page)}]]" if link else world.title(value.page)
     if isinstance(value, Dated):
-        return f"{written(world, name, Ref(value.page), link=link)} ({value.year})"
+        return f"{format_value(world, name, Ref(value.page), link=link)} ({value.year})"
     if isinstance(value, Date):
         return f"{value.day} {MONTHS[value.month - 1]} {value.year}"
     if isinstance(value, tuple):
-        return listed(written(world, name, one, link=link) for one in value)
+        return join_list(format_value(world, name, item, link=link) for item in value)
     return str(value) if name in YEARS else f"{value:,}"
 
 
-def listed(items: Iterable[str]) -> str:
-    """ "a, b and c" """
+def join_list(items: Iterable[str]) -> str:
+    """Join items as "a, b and c"."""
     *most, last = items
     return f"{', '.join(most)} and {last}" if most else last

@@ -1,4 +1,4 @@
-"""A world -> rows of JSONL and passages for the search tool, one at a time, the same bytes in any process."""
+"""Write a world as JSONL, or yield its pages as passages for the search tool; the same bytes in every process."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from random import Random
 from typing import Any
 
 from palestra.envs.world.articles import Article, article_of
-from palestra.envs.world.questions import QUESTIONS, Question, ask
+from palestra.envs.world.questions import QUESTIONS, Question, draw_question
 from palestra.envs.world.world import World
 from palestra.seeding import child_seed
 
-_WRITERS = (
+_WORDING_MODULES = (
     "shuffle",
     "names",
     "kinds",
     "world",
     "facts",
     "prose",
+    "fillers",
     "articles",
-)  # the modules that decide what pages say
+)  # the modules that determine the text of pages
 
 
 def articles(world: World) -> Iterator[Article]:
-    """Every page, in order."""
+    """Generate every article, in order."""
     return (article_of(world, page) for page in range(world.pages))
 
 
 def row(article: Article) -> dict[str, Any]:
-    """What stands in a line of the corpus."""
+    """Return the JSON row of an article."""
     return {
         "id": str(article.page),
         "title": article.title,
@@ -47,25 +48,25 @@ def row(article: Article) -> dict[str, Any]:
 
 
 def write_jsonl(world: World, path: str | Path, *, progress: Callable[[int], None] | None = None) -> int:
-    """Write the whole corpus; the file appears when it is complete. How many bytes it has.
+    """Write all pages to a JSONL file, which appears when it is complete, and return its size in bytes.
 
-    `progress` is told how many pages are written, every thousand.
+    `progress` is called with the number of pages written, every thousand pages.
     """
-    return _written((row(article) for article in articles(world)), Path(path), progress)
+    return _write_rows((row(article) for article in articles(world)), Path(path), progress)
 
 
 def write_questions(world: World, path: str | Path, *, each: int, seed: int = 0) -> int:
-    """Write `each` questions of every kind with their answers and proofs, as `write_jsonl` does the pages."""
+    """Write `each` questions of every kind with answers and proofs to a JSONL file and return its size in bytes."""
     rows = (
-        question_row(ask(world, Random(child_seed(seed, "questions", kind, number)), kind))
+        question_row(draw_question(world, Random(child_seed(seed, "questions", kind, number)), kind))
         for kind in QUESTIONS
         for number in range(each)
     )
-    return _written(rows, Path(path), None)
+    return _write_rows(rows, Path(path), None)
 
 
 def question_row(question: Question) -> dict[str, Any]:
-    """A question as a line of JSON."""
+    """Return the JSON row of a question."""
     return {
         "question": question.text,
         "answer": question.answer,
@@ -76,9 +77,9 @@ def question_row(question: Question) -> dict[str, Any]:
     }
 
 
-def _written(rows: Iterable[dict[str, Any]], target: Path, progress: Callable[[int], None] | None) -> int:
+def _write_rows(rows: Iterable[dict[str, Any]], target: Path, progress: Callable[[int], None] | None) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, half = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(rows, 1):
@@ -90,34 +91,34 @@ def _written(rows: Iterable[dict[str, Any]], target: Path, progress: Callable[[i
             os.fsync(file.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        Path(half).chmod(0o666 & ~mask)  # mkstemp's is for its owner alone
-        Path(half).replace(target)
+        Path(temporary).chmod(0o666 & ~mask)  # mkstemp restricts access to the owner
+        Path(temporary).replace(target)
     except BaseException:
-        Path(half).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
     return target.stat().st_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldCorpus:
-    """The pages of a world as something to search in: an environment's `corpus`."""
+    """The pages of a world as a corpus to search: the `corpus` of an environment."""
 
     seed: int
     pages: int
 
     @property
     def key(self) -> str:
-        """Names the corpus among all others: what an index of it is kept under."""
+        """Unique name of the corpus, under which its index is cached."""
         return f"world-{self.pages}-{self.seed}-{_wording()}"
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
-        """Id, title and text of every page."""
+        """Yield id, title and text of every page."""
         for article in articles(World(self.seed, self.pages)):
             yield str(article.page), article.title, article.text
 
 
 @cache
 def _wording() -> str:
-    """Changes with the code that words the pages, so that no index of older ones is taken for theirs."""
-    sources = [get_data(__package__, f"{name}.py") or b"" for name in _WRITERS]
+    """Return a digest of the code that generates the text, so that indexes of older texts are not reused."""
+    sources = [get_data(__package__, f"{name}.py") or b"" for name in _WORDING_MODULES]
     return blake2b(b"".join(sources), digest_size=5).hexdigest()

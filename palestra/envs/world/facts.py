@@ -1,6 +1,6 @@
-"""A page -> what is true of its subject: relation -> value, in the names that articles, questions and readers share.
+"""Compute the facts of a page: values by relation name, shared by articles, questions and the reader.
 
-A value that is a page is a `Ref`; dates are `Date`; lists are tuples. What is not known is left out.
+A value that is a page is a `Ref`; dates are `Date`; lists are tuples. Unknown facts are omitted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Facts = Mapping[str, Any]
 
 
 class Ref(NamedTuple):
-    """A page of the world as a value."""
+    """A page as a value."""
 
     page: int
 
 
 class Dated(NamedTuple):
-    """A page with its year, as lists of works tell it."""
+    """A page with its year, as in lists of works."""
 
     page: int
     year: int
@@ -31,7 +31,7 @@ GOVERNMENTS = ("kingdom", "republic", "federation", "grand duchy", "principality
 CURRENCIES = (
     "crown", "florin", "thaler", "ducat", "mark", "shilling", "guilder", "denar", "talent", "livre", "penny", "real",
 )  # fmt: skip
-TONGUES = ("ish", "ese", "an", "ic")
+LANGUAGE_ENDINGS = ("ish", "ese", "an", "ic")
 GOODS = (
     "amber", "apples", "barley", "beer", "bricks", "cheese", "copper", "cork", "flax", "glass", "granite", "honey",
     "hops", "iron", "lace", "leather", "linen", "marble", "oats", "paper", "pearls", "porcelain", "rye", "saffron",
@@ -40,17 +40,18 @@ GOODS = (
 
 
 def facts_of(world: World, page: int) -> Facts:
-    """What the article on that page tells."""
+    """Return the facts that the article of a page states."""
     kind, number = world.place(page)
     return _KINDS[kind](world, number)
 
 
-def _word(drawn: bytes, at: int, count: int) -> int:
+def _number(drawn: bytes, at: int, count: int) -> int:
+    """Turn four of the random bytes into a number below `count`."""
     return int.from_bytes(drawn[at : at + 4], "big") % count
 
 
 def _country(world: World, country: int) -> Facts:
-    drawn = world.drawn("country facts", country)
+    drawn = world.random_bytes("country facts", country)
     provinces = world.provinces_of.of(country)
     rivers, mountains = world.rivers_of.of(country), world.mountains_of.of(country)
     count = world.counts["country"]
@@ -58,29 +59,31 @@ def _country(world: World, country: int) -> Facts:
     facts: dict[str, Any] = {
         "government": GOVERNMENTS[drawn[0] % len(GOVERNMENTS)],
         "capital": Ref(world.page("city", world.capital(country))),
-        "founded_year": 1000 + _word(drawn, 1, 450),
-        "language": stem + TONGUES[drawn[5] % len(TONGUES)],
+        "founded_year": 1000 + _number(drawn, 1, 450),
+        "language": stem + LANGUAGE_ENDINGS[drawn[5] % len(LANGUAGE_ENDINGS)],
         "currency": CURRENCIES[drawn[6] % len(CURRENCIES)],
         "area": sum(province_area(world, province) for province in provinces),
         "provinces": tuple(Ref(world.page("province", province)) for province in provinces),
     }
-    if count > 2:  # countries lie in a ring
-        beside = ((country - 1) % count, (country + 1) % count)
-        facts["neighbours"] = tuple(Ref(world.page("country", other)) for other in beside)
+    if count > 2:  # countries form a ring
+        adjacent = ((country - 1) % count, (country + 1) % count)
+        facts["neighbours"] = tuple(Ref(world.page("country", other)) for other in adjacent)
     if rivers:
-        facts["longest_river"] = Ref(world.page("river", max(rivers, key=lambda one: (river_length(world, one), -one))))
+        facts["longest_river"] = Ref(
+            world.page("river", max(rivers, key=lambda river: (river_length(world, river), -river)))
+        )
     if mountains:
-        highest = max(mountains, key=lambda one: (mountain_height(world, one), -one))
+        highest = max(mountains, key=lambda peak: (mountain_height(world, peak), -peak))
         facts["highest_mountain"] = Ref(world.page("mountain", highest))
     return facts
 
 
 def province_area(world: World, province: int) -> int:
-    return 900 + _word(world.drawn("province facts", province), 0, 60_000)
+    return 900 + _number(world.random_bytes("province facts", province), 0, 60_000)
 
 
 def _province(world: World, province: int) -> Facts:
-    drawn = world.drawn("province facts", province)
+    drawn = world.random_bytes("province facts", province)
     return {
         "country": Ref(world.page("country", world.provinces_of.parent(province))),
         "capital": Ref(world.page("city", world.province_capital(province))),
@@ -91,12 +94,12 @@ def _province(world: World, province: int) -> Facts:
 
 
 def _city(world: World, city: int) -> Facts:
-    drawn = world.drawn("city facts", city)
+    drawn = world.random_bytes("city facts", city)
     facts: dict[str, Any] = {
         "province": Ref(world.page("province", world.cities_of.parent(city))),
-        "founded_year": 850 + _word(drawn, 0, 600),
-        "population": 3_000 + _word(drawn, 4, 40_000) * (1 + drawn[8] % 12),
-        "elevation": 2 + _word(drawn, 9, 900),
+        "founded_year": 850 + _number(drawn, 0, 600),
+        "population": 3_000 + _number(drawn, 4, 40_000) * (1 + drawn[8] % 12),
+        "elevation": 2 + _number(drawn, 9, 900),
         "trade": GOODS[drawn[13] % len(GOODS)],
     }
     river, twin, event = world.river_of(city), world.twin(city), world.event_in(city)
@@ -111,16 +114,16 @@ def _city(world: World, city: int) -> Facts:
         facts["natives"] = tuple(Ref(world.page("person", person)) for person in natives)
     seats = world.seats_of.of(city)
     if seats:
-        facts["organisations"] = tuple(Ref(world.page("organisation", one)) for one in seats)
+        facts["organisations"] = tuple(Ref(world.page("organisation", organisation)) for organisation in seats)
     return facts
 
 
 def river_length(world: World, river: int) -> int:
-    return 40 + _word(world.drawn("river facts", river), 0, 2_400)
+    return 40 + _number(world.random_bytes("river facts", river), 0, 2_400)
 
 
 def _river(world: World, river: int) -> Facts:
-    drawn = world.drawn("river facts", river)
+    drawn = world.random_bytes("river facts", river)
     country = world.rivers_of.parent(river)
     mountains = world.mountains_of.of(country)
     facts: dict[str, Any] = {
@@ -136,11 +139,11 @@ def _river(world: World, river: int) -> Facts:
 
 
 def mountain_height(world: World, mountain: int) -> int:
-    return 700 + _word(world.drawn("mountain facts", mountain), 0, 6_200)
+    return 700 + _number(world.random_bytes("mountain facts", mountain), 0, 6_200)
 
 
 def _mountain(world: World, mountain: int) -> Facts:
-    drawn = world.drawn("mountain facts", mountain)
+    drawn = world.random_bytes("mountain facts", mountain)
     climber = world.climber(mountain)
     return {
         "country": Ref(world.page("country", world.mountains_of.parent(mountain))),
@@ -151,27 +154,27 @@ def _mountain(world: World, mountain: int) -> Facts:
 
 
 def _organisation(world: World, organisation: int) -> Facts:
-    drawn = world.drawn("organisation facts", organisation)
+    drawn = world.random_bytes("organisation facts", organisation)
     return {
         "type": ORGANISATIONS[world.organisation_type(organisation)][1],
         "founded_year": world.founded(organisation),
         "founder": Ref(world.page("person", world.founder(organisation))),
         "seat": Ref(world.page("city", world.seat(organisation))),
-        "members": 20 + _word(drawn, 0, 4_000),
+        "members": 20 + _number(drawn, 0, 4_000),
     }
 
 
 def _event(world: World, event: int) -> Facts:
-    drawn = world.drawn("event facts", event)
-    year = 1540 + _word(drawn, 0, 440)
+    drawn = world.random_bytes("event facts", event)
+    year = 1540 + _number(drawn, 0, 440)
     facts: dict[str, Any] = {
         "type": EVENTS[world.event_type(event)][1],
         "date": Date(year, 1 + drawn[4] % 12, 1 + drawn[5] % 28),
         "place": Ref(world.page("city", world.event_city(event))),
-        "days": 1 + _word(drawn, 6, 90),
+        "days": 1 + _number(drawn, 6, 90),
     }
     for at in range(10, 34, 4):
-        leader = world.of_about(year - 42, _word(drawn, at, 1 << 30))
+        leader = world.person_born_around(year - 42, _number(drawn, at, 1 << 30))
         if 25 <= year - world.born(leader).year <= 50:
             facts["leader"] = Ref(world.page("person", leader))
             break
@@ -179,21 +182,21 @@ def _event(world: World, event: int) -> Facts:
 
 
 def _work(world: World, work: int) -> Facts:
-    drawn = world.drawn("work facts", work)
-    maker, year = world.maker(work), world.work_year(work)
+    drawn = world.random_bytes("work facts", work)
+    creator, year = world.creator(work), world.work_year(work)
     facts: dict[str, Any] = {
         "type": world.work_type(work),
-        "creator": Ref(world.page("person", maker)),
+        "creator": Ref(world.page("person", creator)),
         "year": year,
     }
     if drawn[0] < 170:
-        facts["setting"] = Ref(world.page("city", _word(drawn, 1, world.counts["city"])))
-    teacher = _teacher(world, maker)
-    honoured = (world.spouse(maker), teacher)[drawn[5] % 2]
+        facts["setting"] = Ref(world.page("city", _number(drawn, 1, world.counts["city"])))
+    teacher = _teacher(world, creator)
+    honoured = (world.spouse(creator), teacher)[drawn[5] % 2]
     if honoured is not None and drawn[6] < 150:
         facts["dedicatee"] = Ref(world.page("person", honoured))
     for at in range(8, 28, 4):
-        patron = _word(drawn, at, world.counts["organisation"])
+        patron = _number(drawn, at, world.counts["organisation"])
         if world.founded(patron) < year:
             facts["patron"] = Ref(world.page("organisation", patron))
             break
@@ -201,23 +204,23 @@ def _work(world: World, work: int) -> Facts:
 
 
 def _teacher(world: World, person: int) -> int | None:
-    """Somebody of a generation before, alive and grown while the person was young."""
-    drawn = world.drawn("teacher", person)
+    """Return an adult of the previous generation, or None."""
+    drawn = world.random_bytes("teacher", person)
     if drawn[0] < 90:
         return None
     born = world.born(person).year
     for at in range(1, 17, 4):
-        teacher = world.of_about(born - 40, _word(drawn, at, 1 << 30))
+        teacher = world.person_born_around(born - 40, _number(drawn, at, 1 << 30))
         if 10 <= born - world.born(teacher).year <= 33 and teacher // FAMILY != person // FAMILY:
             return teacher
     return None
 
 
 def _university(world: World, person: int) -> int | None:
-    """One that was there when the person was seventeen."""
-    drawn = world.drawn("study", person)
+    """Return a university that existed when the person was seventeen, or None."""
+    drawn = world.random_bytes("study", person)
     born = world.born(person).year
-    cities = [world.home(person // FAMILY)] + [_word(drawn, at, world.counts["city"]) for at in range(1, 25, 4)]
+    cities = [world.home(person // FAMILY)] + [_number(drawn, at, world.counts["city"]) for at in range(1, 25, 4)]
     for city in cities:
         for organisation in world.seats_of.of(city):
             if world.organisation_type(organisation) == 0 and world.founded(organisation) <= born + 17:
@@ -226,7 +229,7 @@ def _university(world: World, person: int) -> int | None:
 
 
 def _person(world: World, person: int) -> Facts:
-    drawn = world.drawn("person facts", person)
+    drawn = world.random_bytes("person facts", person)
     facts: dict[str, Any] = {
         "birth_date": world.born(person),
         "occupation": world.occupation(person),
@@ -237,7 +240,7 @@ def _person(world: World, person: int) -> Facts:
     if died is not None:
         facts["death_date"] = died
         if drawn[0] >= 50:
-            city = world.home(person // FAMILY) if drawn[1] < 90 else _word(drawn, 2, world.counts["city"])
+            city = world.home(person // FAMILY) if drawn[1] < 90 else _number(drawn, 2, world.counts["city"])
             facts["death_city"] = Ref(world.page("city", city))
     pages = {"birth_city": ("city", world.birth_city(person)), "spouse": ("person", world.spouse(person))}
     parents = world.parents(person)

@@ -1,9 +1,9 @@
-"""What there is in the world: the kinds of pages, of organisations and events, the professions. Data only."""
+"""Kinds of pages, organisations and events, and the professions."""
 
 from __future__ import annotations
 
 KINDS = ("country", "province", "city", "river", "mountain", "organisation", "event", "work", "person")
-ORGANISATIONS = (  # title and what it is; a city has at most one of each
+ORGANISATIONS = (  # title and type; a city has at most one of each
     ("University of {}", "university"),
     ("{} Academy of Sciences", "learned society"),
     ("{} Museum of Art", "museum"),
@@ -24,7 +24,7 @@ EVENTS = (
     ("{} Exhibition", "exhibition"),
     ("{} Uprising", "uprising"),
 )
-MAKERS: tuple[tuple[str, tuple[str, ...]], ...] = (  # who makes what
+CREATORS: tuple[tuple[str, tuple[str, ...]], ...] = (  # profession and its types of works
     ("novelist", ("novel", "novella", "memoir")),
     ("poet", ("poem", "ballad", "elegy")),
     ("playwright", ("comedy", "tragedy", "farce")),
@@ -34,7 +34,7 @@ MAKERS: tuple[tuple[str, tuple[str, ...]], ...] = (  # who makes what
     ("sculptor", ("statue", "relief", "fountain")),
     ("philosopher", ("treatise", "dialogue", "essay")),
 )
-OTHERS = (
+OTHER_PROFESSIONS = (
     "astronomer", "botanist", "chemist", "engineer", "physician", "merchant", "general", "explorer", "lawyer",
     "cartographer", "politician", "banker", "architect", "mathematician", "navigator", "clockmaker",
 )  # fmt: skip

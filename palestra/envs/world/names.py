@@ -1,7 +1,7 @@
-"""Numbers -> names: invented places and families, given names, titles of works. Different numbers, different names.
+"""Map numbers to unique names: invented places and families, given names, titles of works.
 
-A stem is a fixed count of syllables, each some consonants and some vowels, and every ending begins with a consonant.
-So the first runs of letters of a name spell its number, and no two numbers share a name whatever their endings are.
+A stem has a fixed number of syllables, each of consonants followed by vowels, and every ending starts with a consonant.
+So a name determines its stem, and names with different numbers differ whatever their endings are.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ _FIGURES = (
     "Surgeon", "Tailor", "Teacher", "Thief", "Traveller", "Uncle", "Watchman", "Weaver", "Widow",
 )  # fmt: skip
 
-# A pair of words is used for short titles or for long ones, never for both: who looks for "The Cold Ballad" should not
-# find nothing but "The Keeper of the Cold Ballad" and its like.
+# A pair of words is used either for short titles or for long ones: a search for "The Cold Ballad" should not return
+# only titles such as "The Keeper of the Cold Ballad".
 _PAIRS = len(_ADJECTIVES) // 2 * len(_THINGS)
 PLAIN_TITLES = _PAIRS  # "The Silent Orchard"
 LONG_TITLES = _PAIRS * len(_FIGURES)  # "The Keeper of the Silent Orchard"
 
 
 def syllables_for(stems: int) -> int:
-    """How many syllables it takes to have that many stems, and as many again that stay unused."""
+    """Return the number of syllables needed for that many stems and as many unused ones."""
     count = 2
     while len(_SYLLABLES) ** count < 2 * stems:
         count += 1
@@ -96,31 +96,31 @@ def syllables_for(stems: int) -> int:
 
 
 def stems(syllables: int) -> int:
-    """How many there are."""
+    """Return the number of stems with that many syllables."""
     return int(len(_SYLLABLES) ** syllables)
 
 
 def stem(number: int, syllables: int) -> str:
-    """The stem of that number, with a capital letter."""
+    """Return the stem of a number, capitalized."""
     parts = []
     for _ in range(syllables):
-        number, place = divmod(number, len(_SYLLABLES))
-        parts.append(_SYLLABLES[place])
+        number, index = divmod(number, len(_SYLLABLES))
+        parts.append(_SYLLABLES[index])
     return "".join(parts).capitalize()
 
 
 def plain_title(number: int) -> str:
-    """A short title of a work, by its number below PLAIN_TITLES."""
+    """Return a short title of a work; `number` must be below PLAIN_TITLES."""
     return f"The {_pair(number, 0)}"
 
 
 def long_title(number: int) -> str:
-    """A long one, by its number below LONG_TITLES."""
+    """Return a long title of a work; `number` must be below LONG_TITLES."""
     figure, pair = divmod(number, _PAIRS)
     return f"The {_FIGURES[figure]} of the {_pair(pair, 1)}"
 
 
 def _pair(number: int, side: int) -> str:
-    """The squares of a chessboard of words: those of one colour for `side` 0, the others for 1."""
+    """Return a pair of adjective and noun; `side` 0 and 1 use disjoint pairs, like the colours of a chessboard."""
     thing, half = divmod(number, len(_ADJECTIVES) // 2)
     return f"{_ADJECTIVES[2 * half + (thing + side) % 2]} {_THINGS[thing]}"

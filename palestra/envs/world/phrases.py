@@ -1,6 +1,6 @@
-"""How questions are worded: a relation as a noun phrase and as a question, comparisons, counts. Data only.
+"""Wordings of questions: relations as questions and noun phrases, comparisons, counts.
 
-`questions` fills them, `solver` reads them. `{x}` is a title or a noun phrase.
+`questions` fills them in, `solver` parses them. `{x}` is a title or a noun phrase.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """What can be asked about a page of the `kinds` that tell it."""
+    """Wordings for a relation stated on pages of these `kinds`."""
 
     kinds: tuple[str, ...]
-    asks: tuple[str, ...]
-    nouns: tuple[str, ...] = ()  # where the value has a page of its own
+    questions: tuple[str, ...]
+    nouns: tuple[str, ...] = ()  # for relations whose value is a page
     unit: str = ""
 
 
@@ -23,149 +23,155 @@ RELATIONS: Mapping[str, Relation] = {
     # people
     "birth_city": Relation(
         kinds=("person",),
-        asks=("Where was {x} born?", "In which city was {x} born?", "What is the birthplace of {x}?"),
+        questions=("Where was {x} born?", "In which city was {x} born?", "What is the birthplace of {x}?"),
         nouns=("the birthplace of {x}", "the city where {x} was born"),
     ),
     "death_city": Relation(
         kinds=("person",),
-        asks=("Where did {x} die?", "In which city did {x} die?"),
+        questions=("Where did {x} die?", "In which city did {x} die?"),
         nouns=("the city where {x} died",),
     ),
     "father": Relation(
-        kinds=("person",), asks=("Who was the father of {x}?",), nouns=("the father of {x}",)
+        kinds=("person",), questions=("Who was the father of {x}?",), nouns=("the father of {x}",)
     ),
     "mother": Relation(
-        kinds=("person",), asks=("Who was the mother of {x}?",), nouns=("the mother of {x}",)
+        kinds=("person",), questions=("Who was the mother of {x}?",), nouns=("the mother of {x}",)
     ),
     "spouse": Relation(
         kinds=("person",),
-        asks=("Who was the spouse of {x}?", "To whom was {x} married?"),
+        questions=("Who was the spouse of {x}?", "To whom was {x} married?"),
         nouns=("the spouse of {x}", "the person married to {x}"),
     ),
     "teacher": Relation(
         kinds=("person",),
-        asks=("Who was the teacher of {x}?", "By whom was {x} taught?"),
+        questions=("Who was the teacher of {x}?", "By whom was {x} taught?"),
         nouns=("the teacher of {x}",),
     ),
     "university": Relation(
         kinds=("person",),
-        asks=("Where did {x} study?", "Which university did {x} attend?"),
+        questions=("Where did {x} study?", "Which university did {x} attend?"),
         nouns=("the university attended by {x}", "the university where {x} studied"),
     ),
     "organisation": Relation(
         kinds=("person",),
-        asks=("What did {x} found?", "Which organisation was founded by {x}?"),
+        questions=("What did {x} found?", "Which organisation was founded by {x}?"),
         nouns=("the organisation founded by {x}",),
     ),
-    "birth_date": Relation(kinds=("person",), asks=("When was {x} born?", "On which date was {x} born?")),
-    "death_date": Relation(kinds=("person",), asks=("When did {x} die?", "On which date did {x} die?")),
+    "birth_date": Relation(kinds=("person",), questions=("When was {x} born?", "On which date was {x} born?")),
+    "death_date": Relation(kinds=("person",), questions=("When did {x} die?", "On which date did {x} die?")),
     "occupation": Relation(
-        kinds=("person",), asks=("What was the profession of {x}?", "Which profession did {x} have?")
+        kinds=("person",), questions=("What was the profession of {x}?", "Which profession did {x} have?")
     ),
     # works
     "creator": Relation(
-        kinds=("work",), asks=("Who is the author of {x}?", "Who created {x}?"),
+        kinds=("work",), questions=("Who is the author of {x}?", "Who created {x}?"),
         nouns=("the author of {x}", "the person who created {x}"),
     ),
     "setting": Relation(
-        kinds=("work",), asks=("In which city is {x} set?", "Where is {x} set?"),
+        kinds=("work",), questions=("In which city is {x} set?", "Where is {x} set?"),
         nouns=("the city in which {x} is set", "the setting of {x}"),
     ),
     "patron": Relation(
-        kinds=("work",), asks=("Who commissioned {x}?", "By which organisation was {x} commissioned?"),
+        kinds=("work",), questions=("Who commissioned {x}?", "By which organisation was {x} commissioned?"),
         nouns=("the organisation that commissioned {x}",),
     ),
     "dedicatee": Relation(
-        kinds=("work",), asks=("To whom is {x} dedicated?",), nouns=("the person to whom {x} is dedicated",)
+        kinds=("work",), questions=("To whom is {x} dedicated?",), nouns=("the person to whom {x} is dedicated",)
     ),
-    "year": Relation(kinds=("work",), asks=("In which year was {x} completed?", "When was {x} completed?")),
-    "type": Relation(kinds=("work",), asks=("What type of work is {x}?",)),
+    "year": Relation(kinds=("work",), questions=("In which year was {x} completed?", "When was {x} completed?")),
+    "type": Relation(kinds=("work",), questions=("What type of work is {x}?",)),
     # organisations
     "founder": Relation(
-        kinds=("organisation",), asks=("Who founded {x}?", "By whom was {x} founded?"),
+        kinds=("organisation",), questions=("Who founded {x}?", "By whom was {x} founded?"),
         nouns=("the founder of {x}", "the person who founded {x}"),
     ),
     "seat": Relation(
-        kinds=("organisation",), asks=("In which city does {x} have its seat?",),
+        kinds=("organisation",), questions=("In which city does {x} have its seat?",),
         nouns=("the city that is home to {x}",),
     ),
     "founded_year": Relation(
-        kinds=("organisation", "city", "country"), asks=("When was {x} founded?", "In which year was {x} founded?")
+        kinds=("organisation", "city", "country"), questions=("When was {x} founded?", "In which year was {x} founded?")
     ),
-    "members": Relation(kinds=("organisation",), asks=("How many members does {x} have?",), unit="members"),
+    "members": Relation(kinds=("organisation",), questions=("How many members does {x} have?",), unit="members"),
     # events
     "leader": Relation(
-        kinds=("event",), asks=("Who led {x}?", "Who was the leading figure of {x}?"), nouns=("the leader of {x}",)
+        kinds=("event",), questions=("Who led {x}?", "Who was the leading figure of {x}?"), nouns=("the leader of {x}",)
     ),
     "place": Relation(
-        kinds=("event",), asks=("In which city did {x} take place?",), nouns=("the city where {x} took place",)
+        kinds=("event",), questions=("In which city did {x} take place?",), nouns=("the city where {x} took place",)
     ),
-    "date": Relation(kinds=("event",), asks=("When did {x} begin?", "On which date did {x} begin?")),
-    "days": Relation(kinds=("event",), asks=("How many days did {x} last?",), unit="days"),
+    "date": Relation(kinds=("event",), questions=("When did {x} begin?", "On which date did {x} begin?")),
+    "days": Relation(kinds=("event",), questions=("How many days did {x} last?",), unit="days"),
     # places
     "province": Relation(
-        kinds=("city",), asks=("In which province is {x}?", "To which province does {x} belong?"),
+        kinds=("city",), questions=("In which province is {x}?", "To which province does {x} belong?"),
         nouns=("the province to which {x} belongs", "the province that contains {x}"),
     ),
     "river": Relation(
-        kinds=("city",), asks=("On which river does {x} lie?",), nouns=("the river that flows through {x}",)
+        kinds=("city",), questions=("On which river does {x} lie?",), nouns=("the river that flows through {x}",)
     ),
     "twin": Relation(
-        kinds=("city",), asks=("What is the twin city of {x}?", "With which city is {x} twinned?"),
+        kinds=("city",), questions=("What is the twin city of {x}?", "With which city is {x} twinned?"),
         nouns=("the twin city of {x}", "the city twinned with {x}"),
     ),
     "event": Relation(
-        kinds=("city",), asks=("Which event took place in {x}?",), nouns=("the event that took place in {x}",)
+        kinds=("city",), questions=("Which event took place in {x}?",), nouns=("the event that took place in {x}",)
     ),
     "population": Relation(
-        kinds=("city",), asks=("How many inhabitants does {x} have?", "What is the population of {x}?"),
+        kinds=("city",), questions=("How many inhabitants does {x} have?", "What is the population of {x}?"),
         unit="inhabitants",
     ),
-    "elevation": Relation(kinds=("city",), asks=("How many metres above the sea is {x}?",), unit="metres"),
-    "trade": Relation(kinds=("city",), asks=("Which goods did {x} trade in?",)),
+    "elevation": Relation(kinds=("city",), questions=("How many metres above the sea is {x}?",), unit="metres"),
+    "trade": Relation(kinds=("city",), questions=("Which goods did {x} trade in?",)),
     "country": Relation(
-        kinds=("province", "river", "mountain"), asks=("In which country is {x}?", "Which country is {x} in?"),
+        kinds=("province", "river", "mountain"), questions=("In which country is {x}?", "Which country is {x} in?"),
         nouns=("the country of {x}", "the country in which {x} is found"),
     ),
     "capital": Relation(
-        kinds=("country", "province"), asks=("What is the capital of {x}?", "Which city is the capital of {x}?"),
+        kinds=("country", "province"), questions=("What is the capital of {x}?", "Which city is the capital of {x}?"),
         nouns=("the capital of {x}",),
     ),
     "area": Relation(
-        kinds=("country", "province"), asks=("How many square kilometres does {x} cover?", "What is the area of {x}?"),
+        kinds=("country", "province"),
+        questions=("How many square kilometres does {x} cover?", "What is the area of {x}?"),
         unit="square kilometres",
     ),
-    "product": Relation(kinds=("province",), asks=("Which product is {x} known for?",)),
-    "language": Relation(kinds=("country",), asks=("What is the language of {x}?", "Which language is spoken in {x}?")),
-    "currency": Relation(kinds=("country",), asks=("What is the currency of {x}?", "What do people pay with in {x}?")),
-    "government": Relation(kinds=("country",), asks=("What form of government does {x} have?",)),
+    "product": Relation(kinds=("province",), questions=("Which product is {x} known for?",)),
+    "language": Relation(
+        kinds=("country",), questions=("What is the language of {x}?", "Which language is spoken in {x}?")
+    ),
+    "currency": Relation(
+        kinds=("country",), questions=("What is the currency of {x}?", "What do people pay with in {x}?")
+    ),
+    "government": Relation(kinds=("country",), questions=("What form of government does {x} have?",)),
     "longest_river": Relation(
-        kinds=("country",), asks=("What is the longest river of {x}?",), nouns=("the longest river of {x}",)
+        kinds=("country",), questions=("What is the longest river of {x}?",), nouns=("the longest river of {x}",)
     ),
     "highest_mountain": Relation(
-        kinds=("country",), asks=("What is the highest mountain of {x}?",), nouns=("the highest mountain of {x}",)
+        kinds=("country",), questions=("What is the highest mountain of {x}?",), nouns=("the highest mountain of {x}",)
     ),
     "length": Relation(
-        kinds=("river",), asks=("How many kilometres long is {x}?", "What is the length of {x}?"), unit="kilometres"
+        kinds=("river",),
+        questions=("How many kilometres long is {x}?", "What is the length of {x}?"), unit="kilometres"
     ),
     "source": Relation(
-        kinds=("river",), asks=("On which mountain does {x} rise?", "Where is the source of {x}?"),
+        kinds=("river",), questions=("On which mountain does {x} rise?", "Where is the source of {x}?"),
         nouns=("the mountain on which {x} rises",),
     ),
     "height": Relation(
-        kinds=("mountain",), asks=("How many metres high is {x}?", "What is the height of {x}?"), unit="metres"
+        kinds=("mountain",), questions=("How many metres high is {x}?", "What is the height of {x}?"), unit="metres"
     ),
     "first_climber": Relation(
-        kinds=("mountain",), asks=("Who was the first to climb {x}?", "By whom was {x} first climbed?"),
+        kinds=("mountain",), questions=("Who was the first to climb {x}?", "By whom was {x} first climbed?"),
         nouns=("the first person to climb {x}",),
     ),
-    "first_climbed": Relation(kinds=("mountain",), asks=("In which year was {x} first climbed?",)),
+    "first_climbed": Relation(kinds=("mountain",), questions=("In which year was {x} first climbed?",)),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two pages of a kind, and which of them has more (or less) of something."""
+    """Wordings for comparing a relation of two pages of a kind."""
 
     kind: str
     relation: str
@@ -224,67 +230,67 @@ COMPARISONS: tuple[Comparison, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """How many of a list, or how many of those on it that something is true of."""
+    """Wording for counting the items of a list, or those that pass a test."""
 
     kind: str
-    items: str  # the list
-    ask: str
-    relation: str = ""  # of each item, where a test is put to it
-    test: str = ""  # "is" or "before", "over"; {y} of the question is what it is compared with
+    items: str  # name of the list
+    question: str
+    relation: str = ""  # relation of each item that is tested
+    test: str = ""  # "is", "before" or "over": compares the relation with {y} of the question
 
 
 COUNTS: tuple[Count, ...] = (
-    Count(kind="person", items="children", ask="How many children did {x} have?"),
-    Count(kind="person", items="works", ask="How many works did {x} leave?"),
-    Count(kind="river", items="cities", ask="How many cities does {x} pass?"),
-    Count(kind="province", items="cities", ask="How many cities are there in {x}?"),
-    Count(kind="country", items="provinces", ask="Into how many provinces is {x} divided?"),
+    Count(kind="person", items="children", question="How many children did {x} have?"),
+    Count(kind="person", items="works", question="How many works did {x} leave?"),
+    Count(kind="river", items="cities", question="How many cities does {x} pass?"),
+    Count(kind="province", items="cities", question="How many cities are there in {x}?"),
+    Count(kind="country", items="provinces", question="Into how many provinces is {x} divided?"),
     Count(
         kind="person",
         items="works",
         relation="year",
         test="before",
-        ask="How many works did {x} complete before {y}?",
+        question="How many works did {x} complete before {y}?",
     ),
     Count(
         kind="person",
         items="works",
         relation="type",
         test="is",
-        ask="How many of the works of {x} are of the type {y}?",
+        question="How many of the works of {x} are of the type {y}?",
     ),
     Count(
         kind="person",
         items="children",
         relation="birth_city",
         test="is",
-        ask="How many of the children of {x} were born in {y}?",
+        question="How many of the children of {x} were born in {y}?",
     ),
     Count(
         kind="person",
         items="children",
         relation="occupation",
         test="is",
-        ask="How many of the children of {x} had the profession of {y}?",
+        question="How many of the children of {x} had the profession of {y}?",
     ),
     Count(
         kind="province",
         items="cities",
         relation="population",
         test="over",
-        ask="How many of the cities of {x} have more than {y} inhabitants?",
+        question="How many of the cities of {x} have more than {y} inhabitants?",
     ),
     Count(
         kind="river",
         items="cities",
         relation="founded_year",
         test="before",
-        ask="How many of the cities passed by {x} were founded before {y}?",
+        question="How many of the cities passed by {x} were founded before {y}?",
     ),
 )
 
-# No page tells any of this, of anybody or anything.
-UNTOLD: Mapping[str, tuple[str, ...]] = {
+# No page states any of this.
+NEVER_STATED: Mapping[str, tuple[str, ...]] = {
     "person": (
         "What was the favourite dish of {x}?",
         "Which colour were the eyes of {x}?",
@@ -296,7 +302,7 @@ UNTOLD: Mapping[str, tuple[str, ...]] = {
     "organisation": ("What is the motto of {x}?", "Who is the treasurer of {x}?"),
     "river": ("How deep is {x} at its deepest point?",),
 }
-UNTOLD_WORDS = ("dish", "eyes", "shoes", "saint", "bridges", "anthem", "readers", "motto", "treasurer", "deep")
+NEVER_STATED_WORDS = ("dish", "eyes", "shoes", "saint", "bridges", "anthem", "readers", "motto", "treasurer", "deep")
 
 UNKNOWN = "unknown"
-WITH_THE = ("organisation", "event", "river")  # titles that take an article in a sentence
+WITH_THE = ("organisation", "event", "river")  # kinds whose titles take an article

@@ -1,9 +1,9 @@
-"""How articles are worded: sentences with slots, by kind of page. Data only: `articles` fills, `reader` reads them.
+"""Sentence templates of articles, by kind of page: `articles` fills them in, `reader` parses them.
 
-A page has a sentence from each group. A group is a row of tiers, from the one that tells most to the one that tells
-least; the first whose slots can all be filled is used, and one of its wordings is drawn. Slots are the names of facts;
-`name` is the title, `a_type` the type with its article, `he`, `his` and `surname` stand for a person. A sentence ends
-with the first full stop that a blank follows.
+A page has one sentence from each group. A group is a sequence of tiers, from the one with most facts to the one with
+fewest; the first whose slots can all be filled is used, and one of its wordings is drawn. Slots are names of facts;
+`name` is the title, `a_type` the type with its article, and `he`, `his` and `surname` refer to a person. A sentence
+ends with the first full stop that is followed by a space.
 """
 
 from __future__ import annotations
@@ -351,107 +351,5 @@ GROUPS: Mapping[str, tuple[Group, ...]] = {
                 "{surname} left behind {works}.",
             ),
         ),
-    ),
-}
-
-FILLERS: Mapping[str, Tier] = {  # these tell nothing that anybody asks
-    "country": (
-        "Summers are mild and winters long.",
-        "Most of its roads were laid in stone early on.",
-        "Its flag is flown at half mast on the last day of the year.",
-        "Travellers praise its inns.",
-        "Its parliament meets twice a year, in spring and in autumn.",
-        "Every village has its own way of baking bread.",
-        "The post was carried by riders until the railways came.",
-        "Its coins are collected all over the world.",
-    ),
-    "province": (
-        "Its low hills are crossed by old drove roads.",
-        "The dialect spoken there is hard for strangers to follow.",
-        "Storks nest on its barns in spring.",
-        "Windmills stand on almost every rise.",
-        "In winter the smaller roads are often closed.",
-        "Walkers know it for its long avenues of poplars.",
-        "Its people are said to be slow to speak and quick to help.",
-        "Old field walls part one farm from the next.",
-    ),
-    "city": (
-        "The old town is built of pale stone.",
-        "A fair is held below the walls every spring.",
-        "Its streets are narrow and mostly steep.",
-        "Lime trees line the main square.",
-        "The bells of its oldest church can be heard for miles.",
-        "Two gates are left of the walls.",
-        "Trams were introduced late and given up early.",
-        "Its covered market burnt down and was rebuilt in brick.",
-        "Visitors come for the carnival in the last week of winter.",
-        "A clock on the town hall shows the phases of the moon.",
-    ),
-    "river": (
-        "Barges have used it since early times.",
-        "Anglers value it for its trout.",
-        "In dry summers it can be waded.",
-        "Floods were frequent before its banks were raised.",
-        "Ferries cross it where the valley widens.",
-        "Its water turned many mills.",
-        "Herons nest in the reeds along its lower course.",
-        "It freezes in hard winters only.",
-    ),
-    "mountain": (
-        "Snow lies on it from late autumn on.",
-        "A hut below the ridge is open in summer.",
-        "Its western face is feared for falling rocks.",
-        "Herders drive their flocks to its meadows.",
-        "On clear days it can be seen from far away.",
-        "An old mule track leads to a pass on its shoulder.",
-        "Rock crystals are found in its clefts.",
-        "A cross of iron marks the top.",
-    ),
-    "organisation": (
-        "Its archive survived two floods.",
-        "Its seal shows a key and an open book.",
-        "An annual report has been printed ever since.",
-        "Its main building is open to visitors.",
-        "A statue of a reading child stands in front of its doors.",
-        "For many years it was housed in a former granary.",
-        "Its first rules filled a single page.",
-        "It moved twice before it found its present home.",
-        "Women were admitted from the beginning.",
-    ),
-    "event": (
-        "A column in the main square recalls it.",
-        "Eyewitnesses left several accounts, which differ in much.",
-        "It is still the subject of songs.",
-        "Historians disagree about its causes.",
-        "Schoolchildren learn its date by heart.",
-        "It rained for most of the time.",
-        "Letters written during those days are kept in the city's archive.",
-        "Its consequences were felt for a generation.",
-    ),
-    "work": (
-        "Critics received it coolly at first.",
-        "Several copies are known, none of them complete.",
-        "It is counted among the best of its time.",
-        "Early drafts differ much from what was made public.",
-        "It has been imitated often.",
-        "For a long time it was thought to be lost.",
-        "It took three winters to make.",
-        "A forgery of it fooled the experts for years.",
-        "Its ending has always been disputed.",
-        "The first version was destroyed in a fire.",
-    ),
-    "person": (
-        "Friends described {him} as patient and a little shy.",
-        "{His} letters have been edited twice.",
-        "{surname} was fond of long walks.",
-        "A street is named after {him}.",
-        "{He} kept a diary for most of {his} life.",
-        "Much of what is told of {him} is legend.",
-        "{surname} spoke four languages, none of them without an accent.",
-        "{He} rarely travelled, and never by sea.",
-        "A portrait of {him} hangs in the town hall.",
-        "{surname} was known for {his} careful handwriting.",
-        "In later years {he} suffered from poor health.",
-        "{He} gave much of {his} income away.",
     ),
 }

@@ -1,7 +1,7 @@
-"""A world and a generator of chance -> a question, its answer, and the proof: the facts it rests on, page by page.
+"""Draw questions about a world, with their answers and proofs: the facts they depend on, page by page.
 
-Every relation asked for has one value, so an answer is unique; what is asked without an answer (`answerable=False`)
-rests on a fact that the world does not have, so no page can tell it.
+Every relation has one value, so answers are unique. Unanswerable questions depend on a fact that the world does not
+have, so no page can state it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from palestra.envs.world.articles import MONTHS, written
+from palestra.envs.world.articles import MONTHS, format_value
 from palestra.envs.world.facts import Dated, Facts, Ref, facts_of
 from palestra.envs.world.kinds import KINDS
 from palestra.envs.world.names import MEN, WOMEN
-from palestra.envs.world.phrases import COMPARISONS, COUNTS, RELATIONS, UNKNOWN, UNTOLD, WITH_THE, Comparison, Count
+from palestra.envs.world.phrases import (
+    COMPARISONS,
+    COUNTS,
+    NEVER_STATED,
+    RELATIONS,
+    UNKNOWN,
+    WITH_THE,
+    Comparison,
+    Count,
+)
 from palestra.envs.world.world import Date, World
 from palestra.errors import BadValue
 
 QUESTIONS = ("1hop", "2hop", "3hop", "4hop", "compare", "count", "unanswerable")
-MOST_HOPS = 4
-_TRIES = 10_000  # draws before something must be wrong
+MAX_HOPS = 4
+_TRIES = 10_000  # draws before giving up
 _UNKNOWNS = ("not known", "not stated", "not told", "no answer", "unanswerable", "none", "nobody", "nothing", "no one")
 _SHORT_UNITS = {"kilometres": ("km",), "metres": ("m",), "square kilometres": ("km2", "km²", "sq km")}
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -29,9 +38,9 @@ _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One fact: on the page `title`, `relation` reads `value`; an empty value: the page does not tell it."""
+    """One fact: the page `title` states `value` for `relation`; an empty value means that it states none."""
 
-    page: int  # -1: there is no such page
+    page: int  # -1 if there is no such page
     title: str
     relation: str
     value: str
@@ -39,14 +48,14 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question about the world."""
+    """A question about a world."""
 
     text: str
     answer: str
     kind: str  # one of QUESTIONS
     proof: tuple[Proof, ...]
-    aliases: tuple[str, ...] = ()  # other ways to write the answer
-    options: tuple[str, ...] = ()  # what the question names to choose from
+    aliases: tuple[str, ...] = ()  # other accepted spellings of the answer
+    options: tuple[str, ...] = ()  # the choices that the question names
 
     @property
     def answerable(self) -> bool:
@@ -54,22 +63,22 @@ class Question:
 
     @property
     def golds(self) -> tuple[str, ...]:
-        """Everything that counts as the answer."""
+        """All accepted answers."""
         return (self.answer, *self.aliases)
 
 
-def ask(world: World, rng: Random, kind: str) -> Question:
-    """A question of that kind, one of QUESTIONS."""
-    if kind not in _ASKERS:
-        raise BadValue(f"a kind of question is one of {', '.join(QUESTIONS)}, got {kind!r}")
+def draw_question(world: World, rng: Random, kind: str) -> Question:
+    """Draw a question of a kind, one of QUESTIONS."""
+    if kind not in _GENERATORS:
+        raise BadValue(f"`kind` must be one of {', '.join(QUESTIONS)}; got {kind!r}")
     for _ in range(_TRIES):
-        found = _ASKERS[kind](world, rng)
-        if found is not None:
-            return found
+        question = _GENERATORS[kind](world, rng)
+        if question is not None:
+            return question
     raise AssertionError(f"{world} has no question of the kind {kind}")
 
 
-# Noun phrases: a page, reached by some relations from a page that is named
+# Noun phrases: a page reached through relations from a page that is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +86,14 @@ class _Reached:
     page: int
     phrase: str
     proof: tuple[Proof, ...]
-    passed: frozenset[int]
+    visited: frozenset[int]
 
 
 def _named(world: World, page: int) -> _Reached:
-    return _Reached(page, _said(world.title(page), world.kind(page)), (), frozenset([page]))
+    return _Reached(page, _with_the(world.title(page), world.kind(page)), (), frozenset([page]))
 
 
-def _said(title: str, kind: str) -> str:
+def _with_the(title: str, kind: str) -> str:
     return f"the {title}" if kind in WITH_THE else title
 
 
@@ -96,8 +105,8 @@ def _anywhere(world: World, rng: Random) -> _Reached:
     return _named(world, _of_kind(world, rng, rng.choice(KINDS)))
 
 
-def _told(kind: str, facts: Facts) -> list[str]:
-    """The relations a page of that kind tells, in a settled order."""
+def _stated(kind: str, facts: Facts) -> list[str]:
+    """Return the relations that a page states, in a fixed order."""
     return [name for name in _BY_KIND[kind] if name in facts]
 
 
@@ -107,55 +116,55 @@ _BY_KIND: Mapping[str, tuple[str, ...]] = {
 
 
 def _further(world: World, rng: Random, at: _Reached) -> _Reached | None:
-    """One relation on, to a page not passed before."""
+    """Follow one relation to a page not visited before."""
     kind, facts = world.kind(at.page), facts_of(world, at.page)
-    ways = [
+    relations = [
         name
-        for name in _told(kind, facts)
-        if RELATIONS[name].nouns and isinstance(facts[name], Ref) and facts[name].page not in at.passed
+        for name in _stated(kind, facts)
+        if RELATIONS[name].nouns and isinstance(facts[name], Ref) and facts[name].page not in at.visited
     ]
-    if not ways:
+    if not relations:
         return None
-    return _along(world, rng, at, rng.choice(ways), facts)
+    return _follow(world, rng, at, rng.choice(relations), facts)
 
 
-def _along(world: World, rng: Random, at: _Reached, name: str, facts: Facts) -> _Reached:
+def _follow(world: World, rng: Random, at: _Reached, name: str, facts: Facts) -> _Reached:
     page = facts[name].page
     phrase = rng.choice(RELATIONS[name].nouns).format(x=at.phrase)
-    return _Reached(page, phrase, (*at.proof, _proof(world, at.page, name, facts[name])), at.passed | {page})
+    return _Reached(page, phrase, (*at.proof, _proof(world, at.page, name, facts[name])), at.visited | {page})
 
 
 def _proof(world: World, page: int, name: str, value: Any = None) -> Proof:
-    shown = "" if value is None else written(world, name, value)
-    return Proof(page=page, title=world.title(page), relation=name, value=shown)
+    text = "" if value is None else format_value(world, name, value)
+    return Proof(page=page, title=world.title(page), relation=name, value=text)
 
 
-# The kinds of questions
+# Kinds of questions
 
 
 def _hops(count: int) -> Callable[[World, Random], Question | None]:
-    def asked(world: World, rng: Random) -> Question | None:
+    def generate(world: World, rng: Random) -> Question | None:
         at: _Reached | None = _anywhere(world, rng)
         for _ in range(count - 1):
             at = None if at is None else _further(world, rng, at)
         if at is None:
             return None
         kind, facts = world.kind(at.page), facts_of(world, at.page)
-        ways = _told(kind, facts)
-        if not ways:
+        relations = _stated(kind, facts)
+        if not relations:
             return None
-        name = rng.choice(ways)
+        name = rng.choice(relations)
         value = facts[name]
-        if isinstance(value, Ref) and value.page in at.passed:
+        if isinstance(value, Ref) and value.page in at.visited:
             return None
-        text = rng.choice(RELATIONS[name].asks).format(x=at.phrase)
+        text = rng.choice(RELATIONS[name].questions).format(x=at.phrase)
         answer, *aliases = spellings(world, name, value)
         if answer in text:
             return None  # "In which city is the University of Brakaton?"
         proof = (*at.proof, _proof(world, at.page, name, value))
         return Question(text=text, answer=answer, aliases=tuple(aliases), kind=f"{count}hop", proof=proof)
 
-    return asked
+    return generate
 
 
 def _compare(world: World, rng: Random) -> Question | None:
@@ -181,7 +190,7 @@ def _compare(world: World, rng: Random) -> Question | None:
 
 
 def _subject(world: World, rng: Random, comparison: Comparison) -> _Reached | None:
-    """A page to compare: named, or described by a page that leads to it."""
+    """Draw a page to compare: named directly, or described through a page that links to it."""
     if rng.random() < 0.5:
         return _named(world, _of_kind(world, rng, comparison.kind))
     at = _further(world, rng, _anywhere(world, rng))
@@ -197,20 +206,20 @@ def _count(world: World, rng: Random) -> Question | None:
     if at is None or world.kind(at.page) != count.kind:
         return None
     facts = facts_of(world, at.page)
-    listed = facts.get(count.items)
-    if listed is None:
+    items = facts.get(count.items)
+    if items is None:
         return None
-    proof = (*at.proof, _proof(world, at.page, count.items, listed))
+    proof = (*at.proof, _proof(world, at.page, count.items, items))
     if not count.test:
-        return _counted(count.ask.format(x=at.phrase), len(listed), proof)
-    pages = [item.page for item in listed]
-    values = [_value(world, item, count) for item in listed]
-    known = [value for value in values if value is not None]
-    if not known:
+        return _counted(count.question.format(x=at.phrase), len(items), proof)
+    pages = [item.page for item in items]
+    values = [_value(world, item, count) for item in items]
+    values_stated = [value for value in values if value is not None]
+    if not values_stated:
         return None
-    limit = _limit(rng, count, known)
-    text = count.ask.format(x=at.phrase, y=written(world, count.relation, limit))
-    number = sum(_passes(count, value, limit) for value in known)
+    limit = _limit(rng, count, values_stated)
+    text = count.question.format(x=at.phrase, y=format_value(world, count.relation, limit))
+    number = sum(_passes(count, value, limit) for value in values_stated)
     proof += tuple(_proof(world, page, count.relation, value) for page, value in zip(pages, values, strict=True))
     return _counted(text, number, proof)
 
@@ -219,9 +228,9 @@ def _value(world: World, item: Ref | Dated, count: Count) -> Any:
     return facts_of(world, item.page).get(count.relation)
 
 
-def _limit(rng: Random, count: Count, known: Sequence[Any]) -> Any:
-    """What the items are compared with: a value that one of them has, or one a little off."""
-    value = rng.choice(known)
+def _limit(rng: Random, count: Count, values: Sequence[Any]) -> Any:
+    """Draw the value the items are compared with: one that an item has, or a value close to it."""
+    value = rng.choice(values)
     if count.test == "is":
         return value
     return value + rng.randint(0, 5) if count.test == "before" else max(1000, value // 1000 * 1000)
@@ -239,11 +248,11 @@ def _counted(text: str, number: int, proof: tuple[Proof, ...]) -> Question:
 
 
 def _unanswerable(world: World, rng: Random) -> Question | None:
-    return rng.choice((_missing, _missing, _stranger, _untold))(world, rng)
+    return rng.choice((_missing_fact, _missing_fact, _missing_page, _never_stated))(world, rng)
 
 
-def _missing(world: World, rng: Random) -> Question | None:
-    """About a page that leaves something out."""
+def _missing_fact(world: World, rng: Random) -> Question | None:
+    """Ask for a fact that the page does not state."""
     at: _Reached | None = _anywhere(world, rng)
     for _ in range(rng.randrange(3)):
         at = None if at is None else _further(world, rng, at)
@@ -254,40 +263,40 @@ def _missing(world: World, rng: Random) -> Question | None:
     if not absent:
         return None
     name = rng.choice(absent)
-    text = rng.choice(RELATIONS[name].asks).format(x=at.phrase)
+    text = rng.choice(RELATIONS[name].questions).format(x=at.phrase)
     return _no_answer(text, (*at.proof, _proof(world, at.page, name)))
 
 
-def _stranger(world: World, rng: Random) -> Question | None:
-    """About somebody or something that has no page; the name is of the same making as those that do."""
+def _missing_page(world: World, rng: Random) -> Question | None:
+    """Ask about an entity that has no page, with a name generated like the others."""
     kind = rng.choice(("country", "province", "city", "river", "mountain", "person", "organisation", "event"))
     word = {"person": "family", "organisation": "city", "event": "city"}.get(kind, kind)
     name = world.unused_name(word, rng.randrange(world.stems_used))
     shapes = {"person": f"{rng.choice((*MEN, *WOMEN))} {name}", "organisation": f"University of {name}"}
     shapes |= {"event": f"Battle of {name}", "river": f"River {name}", "mountain": f"Mount {name}"}
     title = shapes.get(kind, name)
-    ways = [way for way in _BY_KIND[kind] if way not in ("seat", "place")]
-    text = rng.choice(RELATIONS[rng.choice(ways)].asks).format(x=_said(title, kind))
+    relations = [name for name in _BY_KIND[kind] if name not in ("seat", "place")]
+    text = rng.choice(RELATIONS[rng.choice(relations)].questions).format(x=_with_the(title, kind))
     return _no_answer(text, (Proof(page=-1, title=title, relation="", value=""),))
 
 
-def _untold(world: World, rng: Random) -> Question | None:
-    """About something the encyclopaedia does not tell of anybody."""
+def _never_stated(world: World, rng: Random) -> Question | None:
+    """Ask for something that the encyclopedia never states."""
     at: _Reached | None = _anywhere(world, rng)
     if rng.random() < 0.5:
         at = None if at is None else _further(world, rng, at)
-    if at is None or world.kind(at.page) not in UNTOLD:
+    if at is None or world.kind(at.page) not in NEVER_STATED:
         return None
-    text = rng.choice(UNTOLD[world.kind(at.page)]).format(x=at.phrase)
-    return _no_answer(text, (*at.proof, _proof(world, at.page, "untold")))
+    text = rng.choice(NEVER_STATED[world.kind(at.page)]).format(x=at.phrase)
+    return _no_answer(text, (*at.proof, _proof(world, at.page, "never_stated")))
 
 
 def _no_answer(text: str, proof: tuple[Proof, ...]) -> Question:
     return Question(text=text, answer=UNKNOWN, aliases=_UNKNOWNS, kind="unanswerable", proof=proof)
 
 
-_ASKERS: Mapping[str, Callable[[World, Random], Question | None]] = {
-    **{f"{count}hop": _hops(count) for count in range(1, MOST_HOPS + 1)},
+_GENERATORS: Mapping[str, Callable[[World, Random], Question | None]] = {
+    **{f"{count}hop": _hops(count) for count in range(1, MAX_HOPS + 1)},
     "compare": _compare,
     "count": _count,
     "unanswerable": _unanswerable,
@@ -295,17 +304,17 @@ _ASKERS: Mapping[str, Callable[[World, Random], Question | None]] = {
 
 
 def spellings(world: World, name: str, value: Any) -> list[str]:
-    """The answer, then other ways to write it; a grader forgives case, articles and punctuation by itself."""
-    shown = written(world, name, value)
+    """Return the answer and its other spellings; the grader already ignores case, articles and punctuation."""
+    shown = format_value(world, name, value)
     if isinstance(value, Ref):
         bare = shown.removeprefix("River ").removeprefix("Mount ")
         return [shown] if bare == shown else [shown, bare, f"{bare} River" if "River" in shown else f"{bare} mountain"]
     if isinstance(value, Date):
         year, month, day = value
         name, nth = MONTHS[month - 1], f"{day}{_nth(day)}"
-        spelt = [f"{name} {day} {year}", f"{day:02} {name} {year}", f"{name} {day:02} {year}"]
-        spelt += [f"{day} {name[:3]} {year}", f"{name[:3]} {day} {year}", f"{nth} {name} {year}"]
-        return [shown, *spelt, f"{name} {nth} {year}", f"{nth} of {name} {year}", f"{year}-{month:02}-{day:02}"]
+        spelled = [f"{name} {day} {year}", f"{day:02} {name} {year}", f"{name} {day:02} {year}"]
+        spelled += [f"{day} {name[:3]} {year}", f"{name[:3]} {day} {year}", f"{nth} {name} {year}"]
+        return [shown, *spelled, f"{name} {nth} {year}", f"{nth} of {name} {year}", f"{year}-{month:02}-{day:02}"]
     unit = RELATIONS[name].unit if name in RELATIONS else ""
     if unit:
         units = [unit, unit.replace("metres", "meters"), *_SHORT_UNITS.get(unit, ())]

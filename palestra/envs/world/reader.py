@@ -1,4 +1,4 @@
-"""An article's text -> the facts it tells, as strings, by nothing but the ways in which articles are worded."""
+"""Parse an article's text into facts, as strings, using only the sentence templates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATTERNS: Mapping[str, str] = {
     **dict.fromkeys(("birth_date", "death_date", "date"), _DATE),
     **dict.fromkeys(("type", "occupation", "government", "language", "currency", "product", "trade"), _WORDS),
 }
-_PLAIN: Mapping[str, str] = {  # slots that tell no fact
+_PLAIN: Mapping[str, str] = {  # slots without a fact
     "he": "s?he", "He": "S?he|He", "his": "his|her", "His": "His|Her", "him": "him|her", "surname": "[A-Z][a-z]+",
 }  # fmt: skip
 _LISTS = frozenset({"cities", "children", "natives", "organisations", "provinces", "neighbours"})
@@ -28,35 +28,35 @@ _SENTENCE_END = re.compile(r"(?<=\.) ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What was understood of an article."""
+    """Facts parsed from an article."""
 
     title: str
     kind: str
-    facts: Mapping[str, str] = field(default_factory=dict)  # single values, as written
+    facts: Mapping[str, str] = field(default_factory=dict)  # single values as strings
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    years: Mapping[str, str] = field(default_factory=dict)  # of the works in a list
+    years: Mapping[str, str] = field(default_factory=dict)  # years of the works in a list
 
 
 def read(title: str, text: str) -> Reading | None:
-    """What an article tells; None where it does not begin as articles do."""
+    """Parse an article; None if its first sentence matches no template."""
     first, *rest = _SENTENCE_END.split(text)
     for kind in LEADS:
         for pattern in _patterns(kind)[0]:
             match = pattern.fullmatch(first)
             if match is not None and match["name"] == title:
-                return _read_on(title, kind, [match.groupdict()], rest)
+                return _parse_rest(title, kind, [match.groupdict()], rest)
     return None
 
 
-def _read_on(title: str, kind: str, found: list[dict[str, str]], sentences: list[str]) -> Reading:
+def _parse_rest(title: str, kind: str, matches: list[dict[str, str]], sentences: list[str]) -> Reading:
     for sentence in sentences:
         for pattern in _patterns(kind)[1]:
             match = pattern.fullmatch(sentence)
             if match is not None:
-                found.append(match.groupdict())
+                matches.append(match.groupdict())
                 break
     facts: dict[str, str] = {}
-    for group in found:
+    for group in matches:
         facts |= group
     del facts["name"]
     lists = {name: split(facts.pop(name)) for name in _LISTS & facts.keys()}
@@ -68,13 +68,13 @@ def _read_on(title: str, kind: str, found: list[dict[str, str]], sentences: list
 
 
 def split(text: str) -> tuple[str, ...]:
-    """ "a, b and c" -> its parts."""
+    """Split "a, b and c" into its parts."""
     return tuple(re.split(", | and ", text))
 
 
 @cache
 def _patterns(kind: str) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]]:
-    """The ways an article of that kind begins, and how it goes on."""
+    """Return the patterns of the first sentence and of the other sentences of an article."""
     leads = [_pattern(sentence) for tier in LEADS[kind] for sentence in tier]
     return leads, [_pattern(sentence) for group in GROUPS[kind] for tier in group for sentence in tier]
 

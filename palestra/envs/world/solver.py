@@ -1,8 +1,8 @@
-"""A question -> its answer, by searching and reading alone: the reference that shows every question can be answered.
+"""Answer questions by searching and reading only: a reference that shows that every question can be answered.
 
-It knows the ways in which questions and articles are worded, and nothing of the world: `search` is a search tool's own
-text for a query, `Doc 1(Title: ...) ...`. It reads the question from the outside in, looks up the page that is named
-innermost, and follows what the pages tell. What no page tells is "unknown".
+The solver knows the wordings of questions and articles, but nothing about the world: `search` returns the search tool's
+text for a query, `Doc 1(Title: ...) ...`. It parses the question from the outside in, looks up the innermost page,
+and follows the facts on the pages. Without a fact the answer is "unknown".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DOC = re.compile(r"^Doc [0-9]+\(Title: (.*?)\) ", re.M)
 
 
 class Solver:
-    """Answers questions through one search tool; what it has read it remembers."""
+    """Answer questions through a search function, remembering the pages read."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -30,69 +30,69 @@ class Solver:
         self.searches = 0
 
     def answer(self, question: str) -> str:
-        """The answer, or "unknown"."""
+        """Return the answer, or "unknown"."""
         for comparison, most, pattern in _comparisons():
             match = pattern.fullmatch(question)
             if match is not None:
-                return self._compared(comparison, most, match["a"], match["b"]) or UNKNOWN
+                return self._compare(comparison, most, match["a"], match["b"]) or UNKNOWN
         for count, pattern in _counts():
             match = pattern.fullmatch(question)
             if match is not None:
-                number = self._counted(count, match.groupdict())
+                number = self._count(count, match.groupdict())
                 return UNKNOWN if number is None else str(number)
-        for names, pattern in _asks():
+        for names, pattern in _question_patterns():
             match = pattern.fullmatch(question)
             if match is not None:
-                found = self._told(match["x"], names)
-                if found is not None:
-                    return found
+                value = self._fact(match["x"], names)
+                if value is not None:
+                    return value
         return UNKNOWN
 
     # Reading
 
     def page(self, phrase: str) -> Reading | None:
-        """The page that a title or a noun phrase stands for."""
-        for names, pattern in _nouns():
+        """Return the page that a title or a noun phrase refers to."""
+        for names, pattern in _noun_patterns():
             match = pattern.fullmatch(phrase)
             if match is not None:
-                title = self._told(match["x"], names)
+                title = self._fact(match["x"], names)
                 if title is not None:
                     return self.lookup(title)
         title = phrase.removeprefix("the ")
         return self.lookup(title) if title[:1].isupper() else None
 
-    def _told(self, phrase: str, names: tuple[str, ...]) -> str | None:
-        """What the page that `phrase` stands for tells of the first of `names` that it tells anything of."""
+    def _fact(self, phrase: str, names: tuple[str, ...]) -> str | None:
+        """Return the first of the relations `names` that the page of `phrase` states."""
         page = self.page(phrase)
         if page is None:
             return None
         return next((page.facts[name] for name in names if name in page.facts), None)
 
     def lookup(self, title: str) -> Reading | None:
-        """The article of that title, searched for in several ways."""
+        """Return the article of that title, trying several queries."""
         if title not in self._read and title not in self._absent:
             for query in queries(title):
                 self.searches += 1
-                self._take(self._search(query))
+                self._parse_results(self._search(query))
                 if title in self._read:
                     break
             else:
                 self._absent.add(title)
         return self._read.get(title)
 
-    def _take(self, found: str) -> None:
-        """Read every article in a search result, also those not asked for."""
-        marks = list(_DOC.finditer(found))
-        for place, mark in enumerate(marks):
-            end = marks[place + 1].start() - 1 if place + 1 < len(marks) else len(found)
-            if mark[1] not in self._read:
-                reading = read(mark[1], found[mark.end() : end])
+    def _parse_results(self, results: str) -> None:
+        """Parse every article in the search results, also those not searched for."""
+        headings = list(_DOC.finditer(results))
+        for index, heading in enumerate(headings):
+            end = headings[index + 1].start() - 1 if index + 1 < len(headings) else len(results)
+            if heading[1] not in self._read:
+                reading = read(heading[1], results[heading.end() : end])
                 if reading is not None:
-                    self._read[mark[1]] = reading
+                    self._read[heading[1]] = reading
 
     # Comparing and counting
 
-    def _compared(self, comparison: Comparison, most: bool, *phrases: str) -> str | None:
+    def _compare(self, comparison: Comparison, most: bool, *phrases: str) -> str | None:
         pages = [self.page(phrase) for phrase in phrases]
         ranked = [
             (_key(page.facts[comparison.relation]), page.title)
@@ -103,8 +103,8 @@ class Solver:
             return None
         return (max(ranked) if most else min(ranked))[1]
 
-    def _counted(self, count: Count, said: dict[str, str]) -> int | None:
-        page = self.page(said["x"])
+    def _count(self, count: Count, slots: dict[str, str]) -> int | None:
+        page = self.page(slots["x"])
         if page is None or page.kind != count.kind:
             return None
         items = page.lists.get(count.items, ())
@@ -116,7 +116,7 @@ class Solver:
             if item is None:
                 return None
             value = item.facts.get(count.relation)
-            number += value is not None and _passes(count.test, value, said["y"])
+            number += value is not None and _passes(count.test, value, slots["y"])
         return number
 
 
@@ -127,15 +127,14 @@ def _passes(test: str, value: str, limit: str) -> bool:
 
 
 def _key(value: str) -> tuple[int, ...]:
-    """A number or a date as something to compare."""
+    """Convert a number or a date into a comparable key."""
     words = value.replace(",", "").split()
     if len(words) == 3:
         return int(words[2]), MONTHS.index(words[1]), int(words[0])
     return (int(words[0]),)
 
 
-# What articles of a kind have in common, whatever their wording: with a title, it finds the article among all
-# that only name it.
+# Words that all articles of a kind share: together with a title they find its article among those that only name it.
 _COMMON = (
     "capital provinces square kilometres mountain river",
     "city province inhabitants people metres above sea",
@@ -150,7 +149,7 @@ _COMMON = (
 
 
 def queries(title: str) -> list[str]:
-    """What finds the page of that title: its words; these with what each kind of article says; its longest word."""
+    """Return queries for a page: its title, the title with words of each kind of article, its longest word."""
     return [title, f"{title} {title}", *(f"{title} {title} {words}" for words in _COMMON), max(title.split(), key=len)]
 
 
@@ -159,17 +158,17 @@ def _pattern(sentence: str) -> re.Pattern[str]:
 
 
 @cache
-def _asks() -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
-    return _patterns({name: relation.asks for name, relation in RELATIONS.items()})
+def _question_patterns() -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
+    return _patterns({name: relation.questions for name, relation in RELATIONS.items()})
 
 
 @cache
-def _nouns() -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
+def _noun_patterns() -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
     return _patterns({name: relation.nouns for name, relation in RELATIONS.items()})
 
 
 def _patterns(wordings: dict[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
-    """Each wording once, with the relations it may stand for; the longest first, as it says most."""
+    """Return each wording with the relations it may express, the longest and most specific first."""
     by_words: dict[str, list[str]] = {}
     for name, sentences in wordings.items():
         for sentence in sentences:
@@ -188,4 +187,4 @@ def _comparisons() -> list[tuple[Comparison, bool, re.Pattern[str]]]:
 
 @cache
 def _counts() -> list[tuple[Count, re.Pattern[str]]]:
-    return [(count, _pattern(count.ask)) for count in COUNTS]
+    return [(count, _pattern(count.question)) for count in COUNTS]

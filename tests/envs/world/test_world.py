@@ -1,4 +1,4 @@
-"""Facts hang together, whatever the seed and the size; articles tell all of them and nothing else."""
+"""Facts are consistent for every seed and size; articles state all of them and nothing else."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.envs.world import Article, World, article_of, articles, facts_of, read, write_jsonl
-from palestra.envs.world.articles import written
+from palestra.envs.world.articles import format_value
 from palestra.envs.world.facts import Dated, Ref
 from palestra.envs.world.kinds import KINDS
-from palestra.envs.world.phrases import UNTOLD_WORDS
+from palestra.envs.world.phrases import NEVER_STATED_WORDS
 from palestra.envs.world.world import NOW, Date
 from palestra.errors import BadValue
 
@@ -46,7 +46,7 @@ def test_titles_are_unique_and_every_page_has_a_kind(world: World) -> None:
 
 @given(worlds)
 @settings(max_examples=12, deadline=None)
-def test_lives_are_in_order(world: World) -> None:
+def test_lives_are_consistent(world: World) -> None:
     for page, facts in of_kind(world, "person"):
         born, died = facts["birth_date"], facts.get("death_date")
         assert died is None or born.year + 50 <= died.year < NOW
@@ -84,7 +84,7 @@ def alive_and_grown(world: World, person: Ref, year: int) -> bool:
 
 @given(worlds)
 @settings(max_examples=12, deadline=None)
-def test_deeds_are_done_in_a_lifetime(world: World) -> None:
+def test_deeds_happen_within_a_lifetime(world: World) -> None:
     for page, facts in of_kind(world, "work"):
         assert alive_and_grown(world, facts["creator"], facts["year"])
         assert facts["year"] < NOW
@@ -104,7 +104,7 @@ def test_deeds_are_done_in_a_lifetime(world: World) -> None:
 
 @given(worlds)
 @settings(max_examples=12, deadline=None)
-def test_places_lie_within_each_other(world: World) -> None:
+def test_places_are_nested(world: World) -> None:
     for page, facts in of_kind(world, "country"):
         assert fact(world, fact(world, facts["capital"], "province"), "country") == Ref(page)
         assert facts["area"] == sum(fact(world, province, "area") for province in facts["provinces"])
@@ -134,21 +134,21 @@ def test_places_lie_within_each_other(world: World) -> None:
 
 @given(worlds)
 @settings(max_examples=8, deadline=None)
-def test_an_article_tells_every_fact_and_no_other(world: World) -> None:
+def test_an_article_states_exactly_the_facts(world: World) -> None:
     for article in articles(world):
         reading = read(article.title, article.text)
         assert reading is not None
         assert reading.kind == article.kind
         facts = dict(facts_of(world, article.page))
-        told = {**reading.facts, **reading.lists}
+        parsed = {**reading.facts, **reading.lists}
         for hidden in ("woman", "surname"):
             facts.pop(hidden, None)
-        assert told.keys() == facts.keys(), article.text
+        assert parsed.keys() == facts.keys(), article.text
         for name, value in facts.items():
             if isinstance(value, tuple) and not isinstance(value, Ref | Dated | Date):
-                assert told[name] == tuple(world.title(item.page) for item in value)
+                assert parsed[name] == tuple(world.title(item.page) for item in value)
             else:
-                assert told[name] == written(world, name, value)
+                assert parsed[name] == format_value(world, name, value)
         assert all(reading.years[world.title(work.page)] == str(work.year) for work in facts.get("works", ()))
 
 
@@ -160,7 +160,7 @@ def refs(value: Any) -> Iterator[int]:
             yield from refs(item)
 
 
-def test_links_lead_to_the_pages_that_are_named() -> None:
+def test_links_are_the_pages_named_by_facts() -> None:
     world = World(3, 400)
     every = {world.title(page) for page in range(world.pages)}
     for article in articles(world):
@@ -176,7 +176,7 @@ def test_articles_are_varied() -> None:
     people = [article_of(world, world.page("person", number)) for number in range(400)]
 
     def shape(article: Article) -> str:
-        text = re.sub(r"\[\[.*?\]\]", "_", article.marked)
+        text = re.sub(r"\[\[.*?\]\]", "_", article.markup)
         for name in sorted(article.title.split(), key=len):
             text = text.replace(name, "_")
         return re.sub(r"[0-9]+", "0", text)
@@ -184,24 +184,24 @@ def test_articles_are_varied() -> None:
     assert len({shape(article) for article in people}) > 390
 
 
-def test_no_article_tells_what_questions_call_untold() -> None:
+def test_no_article_states_what_is_never_stated() -> None:
     words = {word for article in articles(World(4, 3000)) for word in re.findall("[a-z]+", article.text.lower())}
-    assert not words & set(UNTOLD_WORDS)
+    assert not words & set(NEVER_STATED_WORDS)
 
 
-def test_seeds_and_sizes_give_other_worlds() -> None:
+def test_seeds_and_sizes_give_different_worlds() -> None:
     titles = {tuple(map(World(seed, pages).title, range(20))) for seed in range(5) for pages in (100, 101)}
     assert len(titles) == 10
 
 
-def test_a_page_is_the_same_alone_and_in_any_order() -> None:
-    forward = {article.page: article.marked for article in articles(World(8, 300))}
+def test_pages_do_not_depend_on_order() -> None:
+    forward = {article.page: article.markup for article in articles(World(8, 300))}
     world = World(8, 300)
-    assert all(article_of(world, page).marked == forward[page] for page in reversed(range(300)))
-    assert article_of(World(8, 300), 123).marked == forward[123]
+    assert all(article_of(world, page).markup == forward[page] for page in reversed(range(300)))
+    assert article_of(World(8, 300), 123).markup == forward[123]
 
 
-def test_a_million_pages_are_there_at_once() -> None:
+def test_a_page_of_a_million_is_generated_at_once() -> None:
     world = World(1, 1_000_000)
     reading = read(world.title(987_654), article_of(world, 987_654).text)
     assert reading is not None
@@ -209,12 +209,12 @@ def test_a_million_pages_are_there_at_once() -> None:
 
 
 @pytest.mark.parametrize("pages", [0, 99, 1_000_001, True, 1e3])
-def test_sizes_that_cannot_be(pages: Any) -> None:
+def test_invalid_sizes_raise(pages: Any) -> None:
     with pytest.raises(BadValue, match="100 to 1,000,000"):
         World(0, pages)
 
 
-def test_the_bytes_are_the_same_in_any_process(tmp_path: Path) -> None:
+def test_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     write_jsonl(World(6, 1500), tmp_path / "here.jsonl")
     code = "import sys; from palestra.envs.world import *; write_jsonl(World(6, 1500), sys.argv[1])"
     for hash_seed in ("0", "4242"):
@@ -223,14 +223,14 @@ def test_the_bytes_are_the_same_in_any_process(tmp_path: Path) -> None:
         assert there.read_bytes() == (tmp_path / "here.jsonl").read_bytes()
 
 
-def test_the_bytes_are_those_of_every_machine(tmp_path: Path) -> None:
-    """A change of this digest is a change of every world: indexes, questions and results with it."""
+def test_bytes_are_the_same_on_every_machine(tmp_path: Path) -> None:
+    """A change of this digest changes every world, and with it indexes, questions and results."""
     write_jsonl(World(1, 500), tmp_path / "world.jsonl")
     digest = sha256((tmp_path / "world.jsonl").read_bytes()).hexdigest()
     assert digest == "585a83b93677b5e2d801f6c82abc2fec877b208cd62bcbc0b49f036065149279"
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_files_are_written_atomically(tmp_path: Path) -> None:
     target = tmp_path / "world.jsonl"
     target.write_text("old")
 

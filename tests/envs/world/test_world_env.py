@@ -1,4 +1,4 @@
-"""`qa:World-v0-*`: the questions as environments, with the search tool over their own pages."""
+"""`qa:World-v0-*`: questions as environments, with the search tool over the world's pages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def question_of(env: Env) -> Question:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PALESTRA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(search_tool, "_opened", {})
+    monkeypatch.setattr(search_tool, "_indexes", {})
     return tmp_path / "cache"
 
 
 @pytest.mark.parametrize("kind", ["3hop", "mixed"])
-def test_the_solver_solves_it_through_the_tool_of_the_environment(kind: str) -> None:
+def test_the_solver_succeeds_with_the_environments_search_tool(kind: str) -> None:
     with palestra.make(f"qa:World-v0-{kind}", tools=["search"], pages=600) as env:
         for seed in range(15):
             env.reset(seed=seed)
@@ -44,22 +44,22 @@ def test_the_solver_solves_it_through_the_tool_of_the_environment(kind: str) -> 
             assert step.info["success"]
 
 
-def test_the_index_is_kept_for_other_processes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_cached_for_other_processes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def searched() -> str:
         with palestra.make("qa:World-v0-1hop", tools=["search"], pages=200) as env:
             env.reset(seed=1)
             return str(env.step("<search>university founded</search>").observation)
 
     first = searched()
-    kept = list((cache / "search").iterdir())
-    assert len(kept) == 1
-    monkeypatch.setattr(search_tool, "_opened", {})  # as a fresh process begins
-    stamp = (kept[0] / "palestra-search.json").stat().st_mtime_ns
+    indexes = list((cache / "search").iterdir())
+    assert len(indexes) == 1
+    monkeypatch.setattr(search_tool, "_indexes", {})  # as in a new process
+    stamp = (indexes[0] / "palestra-search.json").stat().st_mtime_ns
     assert searched() == first
-    assert (kept[0] / "palestra-search.json").stat().st_mtime_ns == stamp
+    assert (indexes[0] / "palestra-search.json").stat().st_mtime_ns == stamp
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PALESTRA_CACHE", str(tmp_path / "file"))
     with palestra.make("qa:World-v0-1hop", tools=["search"], pages=150) as env:
@@ -67,16 +67,16 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypa
         assert "Doc 1" in str(env.step("<search>river</search>").observation)
 
 
-def test_an_episode_with_its_search_moves_to_another_process() -> None:
+def test_an_episode_with_search_can_be_restored() -> None:
     with palestra.make("qa:World-v0-2hop", tools=["search"], pages=150) as env:
         env.reset(seed=1)
-        moved, twin = Env.restore(env.snapshot()), env.fork()
-        seen = [one.step("<search>river</search>").observation for one in (env, moved, twin)]
+        restored, fork = Env.restore(env.snapshot()), env.fork()
+        seen = [copy.step("<search>river</search>").observation for copy in (env, restored, fork)]
         assert seen[0] == seen[1] == seen[2]
-        assert moved.step(str(moved.expert_action())).info["success"]
+        assert restored.step(str(restored.expert_action())).info["success"]
 
 
-def test_other_worlds_have_other_pages() -> None:
+def test_different_worlds_have_different_pages() -> None:
     seen = set()
     for world_seed in (0, 1):
         with palestra.make("qa:World-v0-1hop", tools=["search"], pages=150, world_seed=world_seed) as env:
@@ -85,7 +85,7 @@ def test_other_worlds_have_other_pages() -> None:
     assert len(seen) == 2
 
 
-def test_a_source_of_ones_own_wins_over_the_corpus(tmp_path: Path) -> None:
+def test_an_explicit_index_replaces_the_corpus(tmp_path: Path) -> None:
     from palestra.tools.search import Index, Passage
 
     Index.build([Passage(id="1", title="Ants", text="Ants carry leaves.")], tmp_path / "ants.index")
@@ -94,18 +94,18 @@ def test_a_source_of_ones_own_wins_over_the_corpus(tmp_path: Path) -> None:
         assert "Ants carry leaves" in str(env.step("<search>ants</search>").observation)
 
 
-def test_without_tools_the_question_stands_alone() -> None:
+def test_without_tools_the_prompt_is_the_question_only() -> None:
     env = palestra.make("qa:World-v0-2hop")
     prompt = str(env.reset(seed=3)[0])
     assert question_of(env).text in prompt
     assert "unknown" in prompt
     assert "search" not in prompt
     assert question_of(env).answer not in prompt.replace("3 May 1712", "")
-    step = env.step(f"\\boxed{{ the {question_of(env).answer.upper()}. }}")  # as people write
+    step = env.step(f"\\boxed{{ the {question_of(env).answer.upper()}. }}")  # spelled differently
     assert step.info["success"]
 
 
-def test_an_index_asks_the_same_question_whatever_the_seed() -> None:
+def test_an_index_selects_a_question_for_any_seed() -> None:
     env = palestra.make("qa:World-v0-mixed")
     by_index = {}
     for index in range(12):
@@ -116,7 +116,7 @@ def test_an_index_asks_the_same_question_whatever_the_seed() -> None:
         env.reset(options={"index": -1})
 
 
-def test_saying_unknown_always_earns_half_of_the_unanswerable_ones() -> None:
+def test_always_answering_unknown_earns_half_of_the_unanswerable_questions() -> None:
     env = palestra.make("qa:World-v0-unanswerable")
     solved = 0
     for seed in range(200):
@@ -125,6 +125,6 @@ def test_saying_unknown_always_earns_half_of_the_unanswerable_ones() -> None:
     assert 70 <= solved <= 130
 
 
-def test_a_kind_that_is_not_there_is_refused() -> None:
+def test_an_unknown_kind_raises() -> None:
     with pytest.raises(BadValue, match="mixed"):
         palestra.make("qa:World-v0-1hop", kind="9hop")
