@@ -1,17 +1,18 @@
-"""Our environment server against AgentGym's TextCraft server, OpenEnv's echo and a bare ASGI application, in one run.
+"""Throughput of the environment server, compared with AgentGym's TextCraft server, OpenEnv's echo server and bare ASGI.
 
     python benchmarks/serve.py --agentgym PATH/TO/AgentGym [--quick] [--json]
+    python benchmarks/serve.py --alone --starlette        # the step route under Starlette, without peers
 
-64 clients, each with one step under way, ask for the same cheap thing: TextCraft's inventory of us and of AgentGym, an
-echo of OpenEnv. Over our socket they are 64 sessions on one connection, as all sessions of a process are, and what is
-ready together travels together; OpenEnv has a socket for each. Vectors have 256 environments: four of them at once are
-measured against the 64 clients of a peer, which keep it busy too, and one by itself against one client. OpenEnv is
-asked over its socket, which keeps an environment, and over its HTTP, which makes a new one for every request. Each
-server runs in a process of its own and the load in another (serve_load.py); the servers take turns, and a figure is the
-median over the turns. AgentGym's servers are on no index: without a checkout that side is left out.
+64 clients with one step in flight each request the same cheap step: the inventory of TextCraft from us and from
+AgentGym, an echo from OpenEnv. On our WebSocket they are 64 sessions on one connection, as all sessions of a process
+are, and responses that are ready together are sent together; OpenEnv has one WebSocket per client. Vectors have 256
+environments: four at once are compared with 64 clients of a peer, which load it fully too, and a single one with one
+client. OpenEnv is measured over its WebSocket, which keeps an environment, and over HTTP, which creates one each time.
+Each server has its own process and so has the load (serve_load.py). The servers take turns, and a figure is the median
+over the turns. AgentGym's servers are not on PyPI: without a checkout they are skipped.
 
-Bars: over HTTP 2 times the steps a second of the better peer, over our socket 4 times, in vectors 20 times; the p99 at
-64 clients lower than both; over HTTP half of what the bare application does. Exits 1 where one is missed.
+Bars: 2 times the steps per second of the better peer over HTTP, 4 times over the WebSocket, 20 times with vectors; a
+lower p99 at 64 clients than both peers; half of the bare application over HTTP. Exits 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from sides import installed
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = 64
-VECTORS, WIDTH = 4, 256  # clients that step whole vectors, and sessions of each
+VECTORS, WIDTH = 4, 256  # vector clients, and sessions of each
 ENV = "textcraft:Depth2-v0"
 CACHE = HERE.parent / ".cache"
 OPENENV_NEEDS = ("openenv-core==0.3.0", "uvicorn", "httptools", "uvloop", "websockets")
@@ -47,27 +48,27 @@ AGENTGYM_NEEDS = ("fastapi", "uvicorn", "gym", "gymnasium", "minigrid", "matplot
 
 
 class Server:
-    """A server in a process."""
+    """Server in a child process."""
 
     def __init__(self, command: list[str], port: int, cwd: Path | None = None) -> None:
         self.port = port
         self.process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(600):
             with suppress(OSError):
-                self.wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-                self.wire.connect()
+                self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                self.connection.connect()
                 return
             if self.process.poll() is not None:
-                raise SystemExit(f"{command[:4]} ended with {self.process.returncode}")
+                raise SystemExit(f"{command[:4]} exited with {self.process.returncode}")
             time.sleep(0.1)
-        raise SystemExit(f"{command[:4]} does not answer")
+        raise SystemExit(f"{command[:4]} does not respond")
 
-    def ask(self, path: str, body: Any) -> Any:
-        self.wire.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        answer = self.wire.getresponse()
-        data = answer.read()
-        if answer.status >= 300:
-            raise SystemExit(f"{path}: {answer.status} {data[:300]!r}")
+    def post(self, path: str, body: Any) -> Any:
+        self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = self.connection.getresponse()
+        data = response.read()
+        if response.status >= 300:
+            raise SystemExit(f"{path}: {response.status} {data[:300]!r}")
         return json.loads(data)
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ class Server:
         self.process.wait()
 
 
-def post(path: str, body: bytes) -> bytes:
+def http_request(path: str, body: bytes) -> bytes:
     return b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
         path.encode(),
         len(body),
@@ -84,7 +85,7 @@ def post(path: str, body: bytes) -> bytes:
 
 
 class Job:
-    """One way of asking one server."""
+    """One kind of load on one server; `worth` is the number of steps per response."""
 
     def __init__(self, name: str, port: int, clients: Callable[[], list[Any]], worth: int = 1) -> None:
         self.name, self.port, self.clients, self.worth = name, port, clients, worth
@@ -99,7 +100,7 @@ class Job:
 
 def ours(server: Server) -> list[Job]:
     sessions = [
-        server.ask("/v1/sessions", {"env": ENV, "kwargs": {"max_turns": 1_000_000_000}})["session"]
+        server.post("/v1/sessions", {"env": ENV, "kwargs": {"max_turns": 1_000_000_000}})["session"]
         for _ in range(CLIENTS + VECTORS * WIDTH)
     ]
     templates = []
@@ -108,7 +109,7 @@ def ours(server: Server) -> list[Job]:
         templates.append(b'{"id":"SEQ","steps":[%b]}' % b",".join(parts))
     numbers = dict.fromkeys(sessions, 0)
     for number, session in enumerate(sessions):
-        server.ask(f"/v1/sessions/{session}/reset", {"seed": number, "seq": 0})
+        server.post(f"/v1/sessions/{session}/reset", {"seed": number, "seq": 0})
         numbers[session] = 1
 
     def step(session: str) -> bytes:
@@ -118,9 +119,9 @@ def ours(server: Server) -> list[Job]:
 
     def over_http(client: int, _: int) -> bytes:
         session = sessions[client]
-        return post(f"/v1/sessions/{session}/step", b"{" + step(session))
+        return http_request(f"/v1/sessions/{session}/step", b"{" + step(session))
 
-    def over_socket(client: int, _: int) -> bytes:
+    def over_websocket(client: int, _: int) -> bytes:
         session = sessions[client]
         seq = numbers[session]
         numbers[session] = seq + 1
@@ -130,20 +131,20 @@ def ours(server: Server) -> list[Job]:
         first = CLIENTS + which * WIDTH
         seq = numbers[sessions[first]]
         numbers[sessions[first]] = seq + 1
-        return post("/v1/steps", templates[which].replace(b"SEQ", b"%d" % seq))
+        return http_request("/v1/steps", templates[which].replace(b"SEQ", b"%d" % seq))
 
     ids = re.compile(rb'\{"id":"(\d+)","(?:result|status)')
 
     def count(message: bytes) -> list[int]:
-        return [int(found) for found in ids.findall(message)]
+        return [int(client) for client in ids.findall(message)]
 
-    everyone = list(range(CLIENTS))
+    clients = list(range(CLIENTS))
     return [
-        Job("ours, HTTP", server.port, lambda: [partial(HttpClient, c, over_http) for c in everyone]),
+        Job("ours, HTTP", server.port, lambda: [partial(HttpClient, c, over_http) for c in clients]),
         Job(
-            "ours, socket",
+            "ours, WebSocket",
             server.port,
-            lambda: [lambda meter: SocketClient("/v1/ws", everyone, over_socket, meter, count)],
+            lambda: [lambda meter: SocketClient("/v1/ws", clients, over_websocket, meter, count)],
         ),
         Job("ours, one vector", server.port, lambda: [partial(HttpClient, 0, vector)], worth=WIDTH),
         Job(
@@ -153,12 +154,12 @@ def ours(server: Server) -> list[Job]:
 
 
 def agentgym(server: Server) -> list[Job]:
-    ids = [server.ask("/create", {})["id"] for _ in range(CLIENTS)]
+    ids = [server.post("/create", {})["id"] for _ in range(CLIENTS)]
     for number in ids:
-        server.ask("/reset", {"id": number, "data_idx": number})
+        server.post("/reset", {"id": number, "data_idx": number})
 
     def step(client: int, _: int) -> bytes:
-        return post("/step", b'{"id":%d,"action":"inventory"}' % ids[client])
+        return http_request("/step", b'{"id":%d,"action":"inventory"}' % ids[client])
 
     return [
         Job("AgentGym TextCraft, one", server.port, lambda: [partial(HttpClient, 0, step)]),
@@ -167,28 +168,28 @@ def agentgym(server: Server) -> list[Job]:
 
 
 def openenv(server: Server) -> list[Job]:
-    say = b'{"type":"step","data":{"message":"inventory"}}'
-    plain = post("/step", b'{"action":{"message":"inventory"}}')
+    message = b'{"type":"step","data":{"message":"inventory"}}'
+    plain = http_request("/step", b'{"action":{"message":"inventory"}}')
 
-    def always(_: int, __: int) -> bytes:
+    def http_step(_: int, __: int) -> bytes:
         return plain
 
     def socket(client: int) -> Callable[[Meter], Any]:
-        return lambda meter: SocketClient("/ws", [client], lambda _, __: say, meter, lambda _: [client])
+        return lambda meter: SocketClient("/ws", [client], lambda _, __: message, meter, lambda _: [client])
 
     return [
-        Job("OpenEnv echo, socket, one", server.port, lambda: [socket(0)]),
-        Job("OpenEnv echo, socket", server.port, lambda: [socket(c) for c in range(CLIENTS)]),
+        Job("OpenEnv echo, WebSocket, one", server.port, lambda: [socket(0)]),
+        Job("OpenEnv echo, WebSocket", server.port, lambda: [socket(c) for c in range(CLIENTS)]),
         Job(
             "OpenEnv echo, HTTP",
             server.port,
-            lambda: [partial(HttpClient, c, always) for c in range(CLIENTS)],
+            lambda: [partial(HttpClient, c, http_step) for c in range(CLIENTS)],
         ),
     ]
 
 
 def bare(server: Server) -> list[Job]:
-    body = post("/v1/sessions/abcdefghijklmnopqrstuv/step", b'{"id":"1234","seq":1234,"action":"inventory"}')
+    body = http_request("/v1/sessions/abcdefghijklmnopqrstuv/step", b'{"id":"1234","seq":1234,"action":"inventory"}')
     return [Job("bare ASGI", server.port, lambda: [partial(HttpClient, c, lambda _, __: body) for c in range(CLIENTS)])]
 
 
@@ -200,85 +201,98 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def started(stack: ExitStack, command: Callable[[int], list[str]], cwd: Path | None = None) -> Server:
+def start(stack: ExitStack, command: Callable[[int], list[str]], cwd: Path | None = None) -> Server:
     port = free_port()
     server = Server(command(port), port, cwd)
     stack.callback(server.close)
     return server
 
 
-def measured(args: argparse.Namespace) -> list[Job]:
+def measure(args: argparse.Namespace) -> list[Job]:
     with ExitStack() as stack:
         python = sys.executable
         serve = ["-m", "palestra", "serve", "textcraft:", "--log-level", "error"]
         if args.workers:
             serve += ["--workers", str(args.workers)]
-        jobs = ours(started(stack, lambda port: [python, *serve, "--port", str(port)]))
-        jobs += bare(started(stack, lambda port: [python, str(HERE / "serve_peers.py"), "bare", str(port)]))
+        jobs = ours(start(stack, lambda port: [python, *serve, "--port", str(port)]))
+        jobs += bare(start(stack, lambda port: [python, str(HERE / "serve_peers.py"), "bare", str(port)]))
+        if args.starlette:
+            server = start(stack, lambda port: [python, str(HERE / "serve_peers.py"), "starlette", str(port)])
+            job = ours(server)[0]
+            job.name = "Starlette, HTTP"
+            jobs.append(job)
         if not args.alone:
-            theirs = installed(CACHE / "openenv-venv", *OPENENV_NEEDS)
-            jobs += openenv(started(stack, lambda port: [theirs, str(HERE / "serve_peers.py"), "openenv", str(port)]))
+            openenv_python = installed(CACHE / "openenv-venv", *OPENENV_NEEDS)
+            jobs += openenv(
+                start(stack, lambda port: [openenv_python, str(HERE / "serve_peers.py"), "openenv", str(port)])
+            )
         if args.agentgym is not None and not args.alone:
-            peer = installed(CACHE / "agentgym-venv", *AGENTGYM_NEEDS)
+            agentgym_python = installed(CACHE / "agentgym-venv", *AGENTGYM_NEEDS)
             app = ["-m", "uvicorn", "agentenv_textcraft.server:app", "--log-level", "warning", "--port"]
             home = Path(args.agentgym) / "agentenv-textcraft"
-            jobs += agentgym(started(stack, lambda port: [peer, *app, str(port)], home))
+            jobs += agentgym(start(stack, lambda port: [agentgym_python, *app, str(port)], home))
         for _ in range(args.turns + 1):
             for job in jobs:
                 job.turn(args.seconds)
-        for job in jobs:  # the first turn warms up
+        for job in jobs:  # the first turn is a warm-up
             del job.rates[0], job.p99[0]
         return jobs
 
 
 def bars(jobs: dict[str, Job]) -> list[tuple[str, float, float]]:
-    """What is measured against what: name, ratio, at least."""
+    """Return (name, ratio, required ratio) of every comparison."""
     rate = {name: median(job.rates) for name, job in jobs.items()}
     p99 = {name: median(job.p99) for name, job in jobs.items()}
-    found = [("HTTP / bare ASGI", rate["ours, HTTP"] / rate["bare ASGI"], 0.5)]
-    others = [name for name in jobs if not name.startswith(("ours", "bare"))]
+    ratios = [("HTTP / bare ASGI", rate["ours, HTTP"] / rate["bare ASGI"], 0.5)]
+    others = [name for name in jobs if not name.startswith(("ours", "bare", "Starlette"))]
     peers = [name for name in others if not name.endswith("one")]
     if peers:
         best = max(rate[name] for name in peers)
         best_one = max(rate[name] for name in others if name.endswith("one"))
         lowest = min(p99[name] for name in peers)
-        found += [
+        ratios += [
             ("HTTP / the better peer", rate["ours, HTTP"] / best, 2.0),
-            ("socket / the better peer", rate["ours, socket"] / best, 4.0),
+            ("WebSocket / the better peer", rate["ours, WebSocket"] / best, 4.0),
             ("four vectors at once / the better peer", rate["ours, vectors"] / best, 20.0),
             ("one vector / one client of the better peer", rate["ours, one vector"] / best_one, 20.0),
             ("the lower p99 of the peers / ours, HTTP", lowest / p99["ours, HTTP"], 1.0),
-            ("the lower p99 of the peers / ours, socket", lowest / p99["ours, socket"], 1.0),
+            ("the lower p99 of the peers / ours, WebSocket", lowest / p99["ours, WebSocket"], 1.0),
         ]
-    return found
+    return ratios
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--agentgym", type=Path, default=os.environ.get("AGENTGYM"), help="a checkout of AgentGym")
-    parser.add_argument("--alone", action="store_true", help="without the peers; needs no network")
-    parser.add_argument("--workers", type=int, help="of our server (one a core, its default)")
-    parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each server in each turn (1)")
-    parser.add_argument("--quick", action="store_true", help="a few short turns")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--agentgym",
+        type=Path,
+        default=os.environ.get("AGENTGYM"),
+        help="Path of an AgentGym checkout; without it AgentGym is skipped.",
+    )
+    parser.add_argument("--alone", action="store_true", help="Skip the peers; needs no network.")
+    parser.add_argument("--starlette", action="store_true", help="Also measure our dispatcher behind Starlette.")
+    parser.add_argument("--workers", type=int, help="Worker processes of our server (default: one per core).")
+    parser.add_argument("--turns", type=int, default=7, help="Number of turns per server (default: 7).")
+    parser.add_argument("--seconds", type=float, default=1.0, help="Seconds per server and turn (default: 1).")
+    parser.add_argument("--quick", action="store_true", help="Run two short turns.")
+    parser.add_argument("--json", action="store_true", help="Print one JSON object.")
     args = parser.parse_args()
     if args.quick:
         args.turns, args.seconds = 2, 0.3
     if args.agentgym is None and not args.alone:
-        print("AgentGym's servers are on no index: give a checkout with --agentgym or AGENTGYM; it is left out")
-    jobs = {job.name: job for job in measured(args)}
-    found = bars(jobs)
-    missed = [name for name, ratio, least in found if ratio < least]
+        print("AgentGym is skipped: pass the path of a checkout with --agentgym or AGENTGYM")
+    jobs = {job.name: job for job in measure(args)}
+    ratios = bars(jobs)
+    missed = [name for name, ratio, least in ratios if ratio < least]
     if args.json:
         rates = {name: {"steps_per_s": median(job.rates), "p99_ms": median(job.p99)} for name, job in jobs.items()}
-        print(json.dumps({"servers": rates, "ratios": {name: ratio for name, ratio, _ in found}, "missed": missed}))
+        print(json.dumps({"servers": rates, "ratios": {name: ratio for name, ratio, _ in ratios}, "missed": missed}))
         return 1 if missed else 0
-    print(f"{'server':<26}{'steps a second':>16}{'p99 ms':>10}")
+    print(f"{'server':<26}{'steps per second':>16}{'p99 ms':>10}")
     for name, job in jobs.items():
         print(f"{name:<26}{median(job.rates):>16,.0f}{median(job.p99):>10.1f}")
     print()
-    for name, ratio, least in found:
+    for name, ratio, least in ratios:
         print(f"{name:<46}{ratio:>8.2f}   at least {least:g}{'   MISSED' if ratio < least else ''}")
     return 1 if missed else 0
 

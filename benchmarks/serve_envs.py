@@ -1,4 +1,4 @@
-"""What serve_soak.py plays: an environment that counts, so that a step too many or too few shows in what it says."""
+"""Environment of serve_soak.py: it counts its steps, so that a missing or repeated step is visible."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from palestra.core import Env, Reset
 from palestra.types import Step
 
 
-class Ledger(Env):
-    """Says how many steps it has taken. `crash` ends its process, `raise` raises."""
+class Counter(Env):
+    """Observe the number of steps taken. The action `crash` ends the process, `raise` raises."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:  # noqa: ARG002
         self.count = 0
@@ -21,9 +21,9 @@ class Ledger(Env):
         if action == "crash":
             os._exit(70)
         if action == "raise":
-            raise RuntimeError("told to")
+            raise RuntimeError("requested by the action")
         self.count += 1
         return Step(f"{self.count} {action}", 0.0, False, False, {})
 
 
-registry.register("soak:Ledger-v0", Ledger)
+registry.register("soak:Counter-v0", Counter)

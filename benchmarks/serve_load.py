@@ -1,7 +1,7 @@
-"""A light load for serve.py: so many clients, each with one request under way, over HTTP or WebSocket; times each.
+"""Load generator of serve.py: clients with one request in flight each, over HTTP or WebSocket.
 
-Protocols on bare asyncio transports, so that the client costs little beside the server; what it costs falls on every
-server alike.
+The clients are protocols on asyncio transports, so that they need little CPU time compared with the server. All servers
+get the same clients.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-Make = Callable[[int, int], bytes]  # client, number of its request -> the request
+MakeRequest = Callable[[int, int], bytes]  # (client, number of its request) -> request
 
 
 class Meter:
-    """Counts answers, and how long each took, until it is told to stop."""
+    """Latencies of all responses until `stopped`."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
         self.stopped = False
-        self.bad: bytes | None = None
+        self.error: bytes | None = None  # the first response that is not a success
 
 
 class HttpClient(asyncio.Protocol):
-    """One connection: a request, its answer, the next request."""
+    """One connection that sends the next request after each response."""
 
-    def __init__(self, client: int, make: Make, meter: Meter) -> None:
+    def __init__(self, client: int, make: MakeRequest, meter: Meter) -> None:
         self.client, self.make, self.meter = client, make, meter
         self.buffer = b""
         self.number = 0
@@ -40,7 +40,7 @@ class HttpClient(asyncio.Protocol):
         self.send()
 
     def send(self) -> None:
-        self.began = perf_counter()
+        self.sent_at = perf_counter()
         self.transport.write(self.make(self.client, self.number))
         self.number += 1
 
@@ -53,9 +53,9 @@ class HttpClient(asyncio.Protocol):
         if len(body) < int(rest.partition(b"\r\n")[0]):
             return
         if not head.startswith(b"HTTP/1.1 2"):
-            self.meter.bad = self.meter.bad or self.buffer[:500]
+            self.meter.error = self.meter.error or self.buffer[:500]
         self.buffer = b""
-        self.meter.times.append(perf_counter() - self.began)
+        self.meter.times.append(perf_counter() - self.sent_at)
         if self.meter.stopped:
             self.transport.close()
         else:
@@ -67,16 +67,16 @@ class HttpClient(asyncio.Protocol):
 
 
 class SocketClient(asyncio.Protocol):
-    """One WebSocket that carries `clients` clients; each message in may hold several answers."""
+    """One WebSocket for all `clients`; a received message may contain several responses, which `count` finds."""
 
     def __init__(
-        self, path: str, clients: list[int], make: Make, meter: Meter, count: Callable[[bytes], list[int]]
+        self, path: str, clients: list[int], make: MakeRequest, meter: Meter, count: Callable[[bytes], list[int]]
     ) -> None:
         self.path, self.clients, self.make, self.meter, self.count = path, clients, make, meter, count
         self.buffer = bytearray()
         self.open = False
         self.numbers = dict.fromkeys(clients, 0)
-        self.began = dict.fromkeys(clients, 0.0)
+        self.sent_at = dict.fromkeys(clients, 0.0)
         self.left = len(clients)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -103,7 +103,7 @@ class SocketClient(asyncio.Protocol):
             ready += self.count(message)
         if ready:
             now = perf_counter()
-            self.meter.times.extend(now - self.began[client] for client in ready)
+            self.meter.times.extend(now - self.sent_at[client] for client in ready)
             if self.meter.stopped:
                 self.left -= len(ready)
                 if self.left <= 0:
@@ -112,7 +112,7 @@ class SocketClient(asyncio.Protocol):
                 self.send(ready)
 
     def message(self) -> bytes | None:
-        """The next whole message; those in pieces and from the server's pings are not expected here."""
+        """Return the next complete message; fragments and pings do not occur here."""
         buffer = self.buffer
         if len(buffer) < 2:
             return None
@@ -137,7 +137,7 @@ class SocketClient(asyncio.Protocol):
         for client in clients:
             parts.append(self.make(client, self.numbers[client]))
             self.numbers[client] += 1
-            self.began[client] = now
+            self.sent_at[client] = now
         if len(self.clients) == 1:
             self.transport.write(frame(parts[0]))
         else:
@@ -149,7 +149,7 @@ class SocketClient(asyncio.Protocol):
 
 
 def frame(data: bytes) -> bytes:
-    """A text message, masked with zeros: allowed, and nothing to compute."""
+    """Return a text message, masked with zeros, which is valid and needs no computation."""
     size = len(data)
     if size < 126:
         head = struct.pack(">BB", 0x81, 0x80 | size)
@@ -163,19 +163,19 @@ def frame(data: bytes) -> bytes:
 async def load(
     port: int, clients: list[Callable[[Meter], asyncio.Protocol]], seconds: float
 ) -> tuple[float, list[float]]:
-    """Answers a second, and how long each took, sorted."""
+    """Return the responses per second and the sorted latencies."""
     loop = asyncio.get_running_loop()
     meter = Meter()
-    began = perf_counter()
-    open_: list[Any] = []
+    started = perf_counter()
+    connected: list[Any] = []
     for make in clients:
         _, client = await loop.create_connection(lambda make=make: make(meter), "127.0.0.1", port)  # type: ignore[misc]
-        open_.append(client)
+        connected.append(client)
     await asyncio.sleep(seconds)
     meter.stopped = True
-    took = perf_counter() - began
+    seconds_taken = perf_counter() - started
     count = len(meter.times)
-    await asyncio.wait([client.done for client in open_], timeout=10)
-    if meter.bad is not None:
-        raise SystemExit(f"a request was refused: {meter.bad!r}")
-    return count / took, sorted(meter.times)
+    await asyncio.wait([client.done for client in connected], timeout=10)
+    if meter.error is not None:
+        raise SystemExit(f"a request was refused: {meter.error!r}")
+    return count / seconds_taken, sorted(meter.times)
