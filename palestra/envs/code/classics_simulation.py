@@ -305,8 +305,8 @@ def word_counts(rng: Random) -> Program:
 def calculator(rng: Random) -> Program:
     modulus = rng.randint(50, 999)
     signs = rng.sample(("+", "-", "*", "max", "min"), rng.randint(3, 4))
-    does = {"+": "a + b", "-": "a - b", "*": "a * b", "max": "max(a, b)", "min": "min(a, b)"}
-    says = {
+    expression = {"+": "a + b", "-": "a - b", "*": "a * b", "max": "max(a, b)", "min": "min(a, b)"}
+    meaning = {
         "+": "their sum",
         "-": "the first minus the second",
         "*": "their product",
@@ -321,10 +321,13 @@ def calculator(rng: Random) -> Program:
 
     inputs: list[Any] = [("7",), (f"3 4 {signs[0]}",), (f"9 2 {signs[1]}",), (f"5 8 {signs[2]}",)]
     inputs += [(" ".join(tokens(rng.randint(1, 3))),) for _ in range(COUNT - 4)]
-    meanings = "; ".join(f"`{sign}` pushes {says[sign]}" for sign in signs)
+    meanings = "; ".join(f"`{sign}` pushes {meaning[sign]}" for sign in signs)
     branches: list[str] = []
     for i, sign in enumerate(signs):
-        branches += [f"        {'if' if i == 0 else 'elif'} token == {sign!r}:", f"            result = {does[sign]}"]
+        branches += [
+            f"        {'if' if i == 0 else 'elif'} token == {sign!r}:",
+            f"            result = {expression[sign]}",
+        ]
     return Program(
         takes=(("program", "a string of tokens separated by single spaces"),),
         task="Process the tokens from left to right with a stack. A number is pushed onto the stack. Any other token "

@@ -85,9 +85,8 @@ class CodeProblems(DataTask):
         )
 
     def grade(self, answer: str) -> Grade:
-        limits = Limits(
-            cpu=self.seconds, wall=2.5 * self.seconds
-        )  # wall time is generous because the machine may be busy
+        # Wall time is generous because the machine may be busy.
+        limits = Limits(cpu=self.seconds, wall=2.5 * self.seconds)
         grade = grade_code(answer, self.item.gold, limits=limits, max_tests=self.max_tests, stop_early=self.stop_early)
         if self.stop_early:  # the number of started tests depends on timing, which must not affect an episode
             return Grade(correct=grade.correct, score=float(grade.correct), why=grade.why)

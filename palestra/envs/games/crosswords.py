@@ -202,9 +202,8 @@ class Crosswords(LanguageGame):
 
 def _make_layout(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: int) -> list[Placement] | None:
     """Return a layout of `num_words` words from `pool` in at most `max_cells` cells, or None if the draws fail."""
-    room = max_cells - CELLS_PER_WORD * (
-        num_words - 1
-    )  # cells that the next word may add, so that enough remain for the others
+    # Cells that the next word may add, so that enough remain for the others.
+    room = max_cells - CELLS_PER_WORD * (num_words - 1)
     word = rng.choice(pool)
     while len(word) > room:
         word = rng.choice(pool)

@@ -57,8 +57,8 @@ class FifteenPuzzle(LanguageGame):
 
     def setup(self) -> None:
         size = self.num_rows
-        least, most = SCRAMBLES.get(size, SCRAMBLE)
-        length = self.rng.randint(min(least, self.max_turns), min(most, self.max_turns))
+        shortest, longest = SCRAMBLES.get(size, SCRAMBLE)
+        length = self.rng.randint(min(shortest, self.max_turns), min(longest, self.max_turns))
         tiles = self._scramble(length)
         while tiles is None:
             tiles = self._scramble(length)

@@ -10,10 +10,8 @@ from palestra.envs.games.game_2048_solver import expert, slid
 from palestra.errors import BadValue
 
 DIRECTIONS = ("up", "down", "left", "right")
-SMALLEST_TARGET, LARGEST_TARGET = (
-    8,
-    131072,
-)  # a 4 may be on the board at the start; 131072 is the maximum on 4 x 4 cells
+# A 4 may be on the board at the start; 131072 is the maximum on 4 x 4 cells.
+SMALLEST_TARGET, LARGEST_TARGET = 8, 131072
 
 
 class Game2048(LanguageGame):

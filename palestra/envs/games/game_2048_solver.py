@@ -85,7 +85,7 @@ class Expert:
         self.shifts = [RANK_BITS * size * i for i in range(size)]
         self.mask = (1 << RANK_BITS * size) - 1
         # Bit offsets of a cell in the two ints.
-        self.spots = [
+        self.cell_bits = [
             (RANK_BITS * (i * size + j), RANK_BITS * (j * size + i)) for i in range(size) for j in range(size)
         ]
 
@@ -132,11 +132,11 @@ class Expert:
         if key in cache:
             return cache[key]
         total, count = 0.0, 0
-        for here, there in self.spots:
-            if not one >> here & 31:
-                value = self._best(one | 1 << here, other | 1 << there, layers - 1, cache)
+        for row_bit, column_bit in self.cell_bits:
+            if not one >> row_bit & 31:
+                value = self._best(one | 1 << row_bit, other | 1 << column_bit, layers - 1, cache)
                 if fours:
-                    four = self._best(one | 2 << here, other | 2 << there, layers - 1, cache)
+                    four = self._best(one | 2 << row_bit, other | 2 << column_bit, layers - 1, cache)
                     value += fours * (four - value)
                 total += value
                 count += 1

@@ -12,16 +12,16 @@ from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, Languag
 from palestra.errors import BadValue
 from palestra.parsing import read_int
 
-LONGEST_CODE = 8
-MOST_NUMBERS = 20
+MAX_CODE_LENGTH = 8
+MAX_NUMBERS = 20
 
 Code = tuple[int, ...]
 
-_WIDTH = MOST_NUMBERS + 1
+_WIDTH = MAX_NUMBERS + 1
 _PEGS = {
     black * 100 + white: f" gets {black} black and {white} white"
-    for black in range(LONGEST_CODE + 1)
-    for white in range(LONGEST_CODE + 1 - black)
+    for black in range(MAX_CODE_LENGTH + 1)
+    for white in range(MAX_CODE_LENGTH + 1 - black)
 }
 _MAX_COMPARED = 50  # the expert compares candidate codes with each other up to this many
 _MAX_STEPS = 30_000  # (partial) codes that the expert examines before it stops its search
@@ -37,7 +37,7 @@ class Guess(NamedTuple):
     text: str
     lowest: int
     highest: int
-    places: int  # one bit per (number, position); shared bits are the black pegs
+    positions: int  # one bit per (number, position); shared bits are the black pegs
     numbers: int  # one bit per (number, number of earlier occurrences); shared bits are all pegs
 
 
@@ -72,10 +72,10 @@ class Mastermind(LanguageGame):
         max_turns: int | None = 20,
         **options: Unpack[GameOptions],
     ) -> None:
-        if code_length is not None and not 1 <= code_length <= LONGEST_CODE:
-            raise BadValue(f"code_length must be from 1 to {LONGEST_CODE}, got {code_length}")
-        if num_numbers is not None and not 2 <= num_numbers <= MOST_NUMBERS:
-            raise BadValue(f"num_numbers must be from 2 to {MOST_NUMBERS}, got {num_numbers}")
+        if code_length is not None and not 1 <= code_length <= MAX_CODE_LENGTH:
+            raise BadValue(f"code_length must be from 1 to {MAX_CODE_LENGTH}, got {code_length}")
+        if num_numbers is not None and not 2 <= num_numbers <= MAX_NUMBERS:
+            raise BadValue(f"num_numbers must be from 2 to {MAX_NUMBERS}, got {num_numbers}")
         if code_length is not None and num_numbers is not None and num_numbers < code_length and not duplicate_numbers:
             raise BadValue(
                 f"num_numbers={num_numbers} is too small for code_length={code_length} different numbers: raise "
@@ -114,7 +114,7 @@ class Mastermind(LanguageGame):
         return _parse(text, self.num_numbers < 10)
 
     def play(self, move: Guess) -> tuple[int, str]:
-        code, text, lowest, highest, places, numbers = move
+        code, text, lowest, highest, positions, numbers = move
         if len(code) != self.code_length:
             return INVALID, f"the code has {self.code_length} numbers, your guess has {len(code)}."
         if lowest < 1 or highest > self.num_numbers:
@@ -123,7 +123,7 @@ class Mastermind(LanguageGame):
             return INVALID, f"you guessed {text} before."
         if not self.duplicate_numbers and numbers >> _WIDTH:
             return INVALID, f"{text} repeats a number; all numbers of the code are different."
-        black = (places & self.code.places).bit_count()
+        black = (positions & self.code.positions).bit_count()
         pegs = (numbers & self.code.numbers).bit_count()
         self.feedback[text] = feedback = black * 100 + pegs - black
         line = text + _PEGS[feedback]
@@ -155,7 +155,7 @@ class Mastermind(LanguageGame):
         def remaining(guess: Guess) -> int:
             """Return the expected number of candidates left after this guess, times their current number."""
             counts = Counter(
-                ((guess.places & code.places).bit_count(), (guess.numbers & code.numbers).bit_count())
+                ((guess.positions & code.positions).bit_count(), (guess.numbers & code.numbers).bit_count())
                 for code in candidates
             )
             return sum(count**2 for count in counts.values())
@@ -192,7 +192,7 @@ class Mastermind(LanguageGame):
                 black[place][number] |= first
                 both[guess[:place].count(number)][number] |= second
         top = ones << 7
-        most = length if self.duplicate_numbers else 1  # maximum occurrences of a number
+        max_count = length if self.duplicate_numbers else 1  # maximum occurrences of a number
         steps = _MAX_STEPS
         code: list[int] = []
 
@@ -204,11 +204,10 @@ class Mastermind(LanguageGame):
                 return
             room = top | (length - place - 1) * ones  # at most one missing peg per remaining position
             for i in range(numbers):
-                number = (
-                    i + place + turn
-                ) % numbers + 1  # vary the first number by position and turn: guesses are more informative
+                # Vary the first number by position and turn: guesses are more informative.
+                number = (i + place + turn) % numbers + 1
                 before = code.count(number)
-                if before >= most:
+                if before >= max_count:
                     continue
                 steps -= 1
                 if steps < 0:
@@ -223,13 +222,13 @@ class Mastermind(LanguageGame):
 
 
 def _guess(code: Code) -> Guess:
-    places = numbers = 0
+    positions = numbers = 0
     lowest, highest = min(code), max(code)
-    if lowest >= 0 and highest <= MOST_NUMBERS:
+    if lowest >= 0 and highest <= MAX_NUMBERS:
         for place, number in enumerate(code):
-            places |= 1 << place * _WIDTH + number
+            positions |= 1 << place * _WIDTH + number
             numbers |= 1 << code[:place].count(number) * _WIDTH + number
-    return Guess(code, _format(code), lowest, highest, places, numbers)
+    return Guess(code, _format(code), lowest, highest, positions, numbers)
 
 
 @lru_cache(maxsize=1 << 12)  # players repeat the same few guesses

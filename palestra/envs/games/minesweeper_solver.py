@@ -43,10 +43,10 @@ def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
         odds = _Odds(unknown, clues, left, rows * cols + 1)
     except _LimitExceeded:
         return _least_estimate(unknown, clues, left)
-    least = min(odds.risk.values())
-    close = [cell for cell in sorted(odds.risk) if odds.risk[cell] <= least + odds.total * 0.05]
+    lowest_risk = min(odds.risk.values())
+    close = [cell for cell in sorted(odds.risk) if odds.risk[cell] <= lowest_risk + odds.total * 0.05]
     close.sort(key=odds.risk.__getitem__)
-    if not least:
+    if not lowest_risk:
         return close[0]
     try:
         if odds.total <= MAX_PLAYED_BOARDS:
@@ -148,9 +148,8 @@ class _Odds:
         undecided = sum(1 << cell for cell in self.order)
         self.free = list(_cells(unknown & ~undecided))  # cells without a clue
         self.start = sum(count << 4 * i for i, (_, count) in enumerate(clues))
-        self.steps: list[
-            tuple[list[int], int, int]
-        ] = []  # per cell: its fields in a state, a one in each, the fields it completes
+        # Per cell: its fields in a state, a one in each, the fields it completes.
+        self.steps: list[tuple[list[int], int, int]] = []
         for cell in self.order:
             undecided ^= 1 << cell
             containing = [(15 << 4 * i, cells) for i, (cells, _) in enumerate(clues) if cells >> cell & 1]
@@ -163,7 +162,7 @@ class _Odds:
         """Return, before every cell and after the last one, the weight of all ways to reach each state."""
         layers = [{self.start: 1}]
         self.states = 0
-        most = min(MAX_STATES, MAX_BITS // (self.width * self.left))
+        max_states = min(MAX_STATES, MAX_BITS // (self.width * self.left))
         for fields, unit, done in self.steps:
             layer: dict[int, int] = {}
             for state, weight in layers[-1].items():
@@ -175,7 +174,7 @@ class _Odds:
                         layer[state] = layer.get(state, 0) + (weight << self.width)
             layers.append(layer)
             self.states += len(layer)
-            if self.states > most:
+            if self.states > max_states:
                 raise _LimitExceeded
         return layers
 
@@ -253,9 +252,8 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
 
     A position is the set of boards that are still consistent, an int with one bit per board.
     """
-    moves: list[
-        tuple[int, int, list[int]]
-    ] = []  # cell, boards on which it is free, these grouped by the number it shows
+    # Cell, boards on which it is free, these grouped by the number it shows.
+    moves: list[tuple[int, int, list[int]]] = []
     for cell in _cells(unknown):
         by_number: dict[int, int] = {}
         for i, board in enumerate(boards):

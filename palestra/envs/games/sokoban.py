@@ -196,9 +196,9 @@ def _check_sides(sides: object) -> tuple[int, int]:
 
 
 def _check_boxes(boxes: object, sides: tuple[int, int] | None, turns: int | None) -> None:
-    most = max(MAX_LIVE_CELLS) if sides is None else min(max(MAX_LIVE_CELLS), (sides[0] - 2) * (sides[1] - 2) // 5)
-    if not (isinstance(boxes, int) and 1 <= boxes <= most):
+    max_boxes = max(MAX_LIVE_CELLS) if sides is None else min(max(MAX_LIVE_CELLS), (sides[0] - 2) * (sides[1] - 2) // 5)
+    if not (isinstance(boxes, int) and 1 <= boxes <= max_boxes):
         place = "" if sides is None else f" in a room of {sides[0]} x {sides[1]}"
-        raise BadValue(f"num_boxes must be a whole number from 1 to {most}{place}, got {boxes!r}")
+        raise BadValue(f"num_boxes must be a whole number from 1 to {max_boxes}{place}, got {boxes!r}")
     if turns is not None and turns < 6 * boxes:
         raise BadValue(f"max_turns must be at least {6 * boxes} for {boxes} boxes, got {turns}")

@@ -47,9 +47,9 @@ class Sudoku(LanguageGame):
             if scale not in MIN_CLUES:
                 raise BadValue(f"scale must be {' or '.join(map(str, MIN_CLUES))}, got {scale!r}")
             if clues is not None:
-                fewest, most = MIN_CLUES[scale], scale**2 - 1
-                if not fewest <= clues <= most:
-                    raise BadValue(f"clues must be from {fewest} to {most} at scale {scale}, got {clues}")
+                min_clues, max_clues = MIN_CLUES[scale], scale**2 - 1
+                if not min_clues <= clues <= max_clues:
+                    raise BadValue(f"clues must be from {min_clues} to {max_clues} at scale {scale}, got {clues}")
                 if max_turns is not None and max_turns < scale**2 - clues:
                     raise BadValue(
                         f"max_turns must be at least {scale**2 - clues}, the number of cells to fill, got {max_turns}"

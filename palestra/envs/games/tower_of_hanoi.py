@@ -16,9 +16,8 @@ Move = tuple[int, int]  # from, to
 
 _NAMES = "ABC"
 _MOVES = [(source, target) for source in range(3) for target in range(3) if source != target]
-_EXACT_MOVES = {
-    f"{_NAMES[source]} {_NAMES[target]}": (source, target) for source, target in _MOVES
-}  # fast path for the format of the prompt
+# Fast path for the format of the prompt.
+_EXACT_MOVES = {f"{_NAMES[source]} {_NAMES[target]}": (source, target) for source, target in _MOVES}
 _MOVE = re.compile(r"[\s\[(]*([ABC])\s*(?:(?:,|-*>|→|TO)\s*)?([ABC])[\s\])]*", re.IGNORECASE | re.ASCII)
 
 
@@ -45,9 +44,9 @@ class TowerofHanoi(LanguageGame):
         if num_disks is not None:
             if not 1 <= num_disks <= MAX_DISKS:
                 raise BadValue(f"num_disks must be from 1 to {MAX_DISKS}, got {num_disks}")
-            fewest = 2**num_disks - 1
-            if max_turns is not None and max_turns < fewest:
-                raise BadValue(f"max_turns must be at least {fewest} for {num_disks} disks, got {max_turns}")
+            min_turns = 2**num_disks - 1
+            if max_turns is not None and max_turns < min_turns:
+                raise BadValue(f"max_turns must be at least {min_turns} for {num_disks} disks, got {max_turns}")
         super().__init__({"num_disks": num_disks, "max_turns": max_turns}, **options)
 
     def setup(self) -> None:

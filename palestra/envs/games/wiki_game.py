@@ -40,7 +40,6 @@ class WikiGame(LanguageGame):
     """
 
     title = "the Wikipedia Game"
-    move_name = "page title"
 
     levels = (
         {"max_turns": 30, "min_distance": 2, "max_distance": 3},
@@ -83,15 +82,15 @@ class WikiGame(LanguageGame):
         self._wiki: Wiki = wiki_at(source, timeout=timeout) if source else _world_wiki(world_seed, pages)
         self.inline = self._wiki.local  # a request may take seconds
 
-    shared = LanguageGame.shared | {"_wiki", "_onward", "here", "goal"}
+    shared = LanguageGame.shared | {"_wiki", "_onward", "current", "goal"}
 
     # Start page and target page
 
     def setup(self) -> None:
         start, onward = self._search_route() if self._wiki.local else self._random_walk()
-        self.here = self._page(start)
+        self.current = self._page(start)
         self.goal = self._page(onward[-1][1])
-        self.start = self.here.title
+        self.start = self.current.title
         self._distance = len(onward)
         # The planned route: page -> (link to follow, number of links to the target).
         self._onward = {page: (link, self._distance - place) for place, (page, link) in enumerate(onward)}
@@ -168,13 +167,13 @@ class WikiGame(LanguageGame):
         )
 
     def example_move(self) -> str:
-        return self.here.links[0][0] if self.here.links else BACK
+        return self.current.links[0][0] if self.current.links else BACK
 
     def parse(self, text: str) -> str | None:
         return text.strip().removeprefix("[[").removesuffix("]]").strip("\"' \t\n") or None
 
     def play(self, move: str) -> tuple[int, str]:
-        key = self.here.link(move)
+        key = self.current.link(move)
         if key is None and move.upper() in (BACK, "BACK"):
             return self._back()
         if key is None:
@@ -182,8 +181,8 @@ class WikiGame(LanguageGame):
         page = self._wiki.page(key)
         if page is None:  # a link to a missing page
             return INVALID, f"the page {clip(move)!r} does not exist."
-        self.trail.append(self.here.key)
-        self.here, self._went_back = page, False
+        self.trail.append(self.current.key)
+        self.current, self._went_back = page, False
         if page.key == self.goal.key or page.title == self.goal.title:
             return WON, f"you reached {page.title!r}. You win!"
         if not page.links and self.variant == "noregrets":
@@ -197,12 +196,12 @@ class WikiGame(LanguageGame):
             return INVALID, "you are on the first page; there is no previous page."
         if self.variant == "oneback" and self._went_back:
             return INVALID, "you cannot go back twice in a row; follow a link first."
-        self.here, self._went_back = self._page(self.trail.pop()), True
-        return ONGOING, f"you are back on {self.here.title!r}."
+        self.current, self._went_back = self._page(self.trail.pop()), True
+        return ONGOING, f"you are back on {self.current.title!r}."
 
     def board(self) -> str:
-        links = "\n".join([f"- {title}" for title, _ in self.here.links]) or "- none"
-        return f"Page: {self.here.title}\n{self._short(self.here)}\nLinks:\n{links}\nTarget: {self.goal.title}"
+        links = "\n".join([f"- {title}" for title, _ in self.current.links]) or "- none"
+        return f"Page: {self.current.title}\n{self._short(self.current)}\nLinks:\n{links}\nTarget: {self.goal.title}"
 
     def _short(self, page: WikiPage) -> str:
         return page.text if len(page.text) <= self.summary else f"{page.text[: self.summary].rstrip()} ..."
@@ -212,7 +211,7 @@ class WikiGame(LanguageGame):
 
     def progress(self) -> float:
         """Return the reduction of the distance to the target, relative to the start."""
-        if self.here.key == self.goal.key:
+        if self.current.key == self.goal.key:
             return 1.0
         step = self._next_step()
         return 0.0 if step is None else max(0.0, 1 - step[1] / self._distance)
@@ -220,20 +219,20 @@ class WikiGame(LanguageGame):
     # The players
 
     def random_move(self) -> str:
-        return self.player_rng.choice(self.here.links)[0] if self.here.links else BACK
+        return self.player_rng.choice(self.current.links)[0] if self.current.links else BACK
 
     def expert_move(self) -> str:
         step = self._next_step()
         if step is not None:
-            for title, key in self.here.links:
+            for title, key in self.current.links:
                 if key == step[0]:
                     return title
         return self.example_move()
 
     def _next_step(self) -> tuple[Key, int] | None:
         """Return the link to follow and the number of links to the target; None if no path is known."""
-        if self.here.key in self._onward:
-            return self._onward[self.here.key]
+        if self.current.key in self._onward:
+            return self._onward[self.current.key]
         max_pages = MAX_SEARCHED if self._wiki.local else MAX_REQUESTS
-        path = shortest_path(self._wiki, self.here.key, self.goal.key, max_pages=max_pages)
+        path = shortest_path(self._wiki, self.current.key, self.goal.key, max_pages=max_pages)
         return (path[0], len(path)) if path else None

@@ -30,9 +30,10 @@ CACHE_SIZE = 2_000  # pages
 
 _LETTERS = "abcdefghijklmnoprstuvw"
 _SCHEMES = frozenset({"http", "https", "ftp", "mailto", "geo", "tel", "data", "javascript"})
+# Pages with these prefixes before a colon are not articles.
 _NAMESPACES = frozenset(
     {"Category", "File", "Help", "Image", "MediaWiki", "Module", "Portal", "Special", "Talk", "Template", "User"}
-)  # pages with these prefixes before a colon are not articles
+)
 _RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 _WHITESPACE = re.compile(r"\s+")
 _AGENT = {"User-Agent": "palestra (WikiGame)"}
@@ -183,13 +184,13 @@ class Kiwix(_HttpWiki):
                 links.setdefault(link or unquote(path).replace("_", " "), path)
         return _make_page(title, parser.heading, parser.text, list(links.items()))
 
-    def _path(self, here: str, href: str) -> str | None:
+    def _path(self, page: str, href: str) -> str | None:
         """Return the path of a link within the book, or None if it leads elsewhere."""
         path = unquote(href.partition("#")[0].partition("?")[0])
         if not path or path.startswith("//") or path.partition(":")[0].lower() in _SCHEMES:
             return None
         inside = f"/content/{self.book}/"
-        whole = posixpath.normpath(posixpath.join(posixpath.dirname(f"{inside}{here}"), path))
+        whole = posixpath.normpath(posixpath.join(posixpath.dirname(f"{inside}{page}"), path))
         inner = whole.removeprefix(inside)
         name = posixpath.basename(inner)
         if inner == whole or name.partition(":")[0] in _NAMESPACES or inner.startswith(("_", "-/", "I/", "M/", "X/")):

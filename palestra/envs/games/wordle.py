@@ -50,9 +50,8 @@ class Wordle(LanguageGame):
         self.marked: dict[str, str] = {}  # guess -> its letters with marks, as formatted by `mark`
         self.history = ""  # the board; each guess appends a line
         yellow = {letter: _YELLOW[letter] for letter in self.hidden}
-        self._signs = [
-            {**_GREY, **yellow, letter: _GREEN[letter]} for letter in self.hidden
-        ]  # by position, then letter
+        # By position, then letter.
+        self._signs = [{**_GREY, **yellow, letter: _GREEN[letter]} for letter in self.hidden]
 
     def rules(self) -> str:
         n = self.word_length
@@ -146,9 +145,8 @@ def _best_guess(length: int, transcript: tuple[tuple[str, str], ...]) -> str:
     if len(candidates) <= 2:
         return candidates[0]
     counts = Counter("".join(["".join(set(word)) for word in candidates]))
-    worth = {
-        letter: min(n, len(candidates) - n) for letter, n in counts.items()
-    }  # highest if half of the candidates have it
+    # Highest if half of the candidates have it.
+    worth = {letter: min(n, len(candidates) - n) for letter, n in counts.items()}
 
     def promise(word: str) -> tuple[int, str]:
         return -sum([worth.get(letter, 0) for letter in set(word)]), word

@@ -149,9 +149,8 @@ def similar(rng: Random, size: int) -> Figure:
     unit = rng.randint(1, 3)
     ratio = Fraction(part, part + rest)
     side, bottom = (part + rest) * unit, rng.randint(part + rest, 2 * (part + rest)) * unit
-    whole = Fraction(
-        rng.randint(bottom // 2 + 1, bottom + side // 2)
-    )  # length of ac; the loop ensures the triangle inequality
+    # Length of ac; the loop ensures the triangle inequality.
+    whole = Fraction(rng.randint(bottom // 2 + 1, bottom + side // 2))
     while not abs(bottom - side) * 1.1 < whole < (bottom + side) * 0.95:
         whole = Fraction(rng.randint(1, bottom + side))
     x = (bottom**2 + side**2 - float(whole) ** 2) / (2 * bottom)  # of a, with b at (0, 0) and c at (bottom, 0)

@@ -57,9 +57,9 @@ def test_the_board_shows_the_article_and_its_links() -> None:
     pages = {article.title: article for article in articles(world)}
     env = WikiGame()
     prompt, info = env.reset(seed=4)
-    article = pages[env.here.title]
+    article = pages[env.current.title]
     assert article.text in prompt
-    assert [title for title, _ in env.here.links] == list(article.links)
+    assert [title for title, _ in env.current.links] == list(article.links)
     assert str(prompt).endswith(info["suffix"])
     assert all(f"- {title}\n" in info["suffix"] for title in article.links)
     assert pages[env.goal.title].text in prompt
@@ -89,17 +89,17 @@ def test_lenient_title_formats() -> None:
     ):
         env = WikiGame()
         env.reset(seed=2)
-        title = env.here.links[-1][0]
+        title = env.current.links[-1][0]
         env.step(f"\\boxed{{{write(title)}}}")
-        assert env.here.title == title  # fmt: skip
+        assert env.current.title == title  # fmt: skip
 
 
 def test_a_title_without_a_link_costs_a_turn() -> None:
     env = WikiGame()
     env.reset(seed=2)
-    here = env.here
+    here = env.current
     step = env.step("\\boxed{Nowhere}")
-    assert (step.info["invalid"], step.reward, env.here, step.info["turn"]) == ("rule", 0.0, here, 1)
+    assert (step.info["invalid"], step.reward, env.current, step.info["turn"]) == ("rule", 0.0, here, 1)
     step = env.step("nothing")
     assert (step.info["ending"], step.reward) == ("format", -0.1)
 
@@ -108,13 +108,13 @@ def test_a_title_without_a_link_costs_a_turn() -> None:
 def test_going_back(variant: str, allowed: int) -> None:
     env = WikiGame(variant=variant, min_distance=4, max_distance=6)
     env.reset(seed=5)
-    titles = [env.here.title]
+    titles = [env.current.title]
     for _ in range(2):
         env.step(env.expert_action())
-        titles.append(env.here.title)
+        titles.append(env.current.title)
     steps = [env.step("\\boxed{<PREV_PAGE>}") for _ in range(2)]
     assert [step.info.get("invalid") is None for step in steps] == [place < allowed for place in range(2)]
-    assert env.here.title == titles[2 - allowed]
+    assert env.current.title == titles[2 - allowed]
     if variant == "freenav":
         assert env.step("\\boxed{back}").info["invalid"] == "rule"  # the first page has no previous page
 
@@ -302,7 +302,7 @@ def test_the_environment_variable_names_a_wiki(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("PALESTRA_WIKI", sources(base)["kiwix"])
         env = WikiGame()
         env.reset(seed=1)
-        assert env.here.title in Site.pages
+        assert env.current.title in Site.pages
         assert not env.inline
 
 
