@@ -1,15 +1,15 @@
-"""Palestra's games against GEM's: the same ids, seeds and action strings, in one run, as ratios.
+"""Compare the speed of Palestra's and GEM's games with the same ids, seeds and action strings.
 
     python benchmarks/env_step.py [--games Sudoku Wordle] [--quick] [--json]
 
-Two child processes, one a side, work in turns of a fraction of a second, so that whatever else the machine does falls
-on both; each times its own calls. A figure is the median of a turn, in the side's best turn. The actions are those
-of Palestra's random player and, on every fourth seed, its expert; a side that says the episode is over goes on with
-the next seed, and resets are not in the step figures.
+Two child processes, one per side, alternate in slices of a fraction of a second, so that other load on the machine
+affects both; each process measures its own calls. A figure is the median of the best slice of a side. The actions come
+from Palestra's random player and, on every fourth seed, from its expert. When an episode ends, a side continues with
+the next seed; resets are not part of the step figures.
 
-GEM (`pip install gem-llm==0.1.0`) gets a virtual environment of its own in .cache/gem-venv. Its word games read NLTK's
-corpora; they are given Palestra's words in that place, 850 common ones and all the real ones, no more than NLTK has.
-Its constructors also reset, so its figure for make holds a reset. Exits 1 where a bar is missed.
+GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. Its word games
+read NLTK's corpora; they get Palestra's words instead, 850 common ones and all valid ones, no more than NLTK has. GEM's
+constructors also reset, so its figure for make includes a reset. The exit status is 1 if a threshold is missed.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from sides import Child, SideFailed, gem_python
 
 HERE = Path(__file__).resolve().parent
 VARIANTS = ("easy", "hard")
-SLICES = 20  # turns a side takes for each figure
+SLICES = 20  # per side and figure
 
-# A child's ru_maxrss begins at its parent's, so Linux is asked for the peak since exec.
+# On Linux, ru_maxrss of a child starts with the parent's value, so the peak since exec is read from /proc.
 IMPORT = """
 import time
-began = time.process_time()
+start = time.process_time()
 {}
-took = time.process_time() - began
+elapsed = time.process_time() - start
 try:
     with open("/proc/self/status") as status:
         peak = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 except OSError:
     import resource
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-print(took * 1e3, peak)
+print(elapsed * 1e3, peak)
 """
 
 
 def write_words(folder: Path) -> None:
-    """Palestra's words as NLTK's corpus `words`."""
+    """Write Palestra's words in the format of NLTK's corpus `words`."""
     from palestra.envs.games import words
 
     lengths = range(words.SHORTEST, words.LONGEST + 1)
@@ -61,21 +61,21 @@ def write_words(folder: Path) -> None:
 
 
 def compare(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int) -> dict[str, Any]:
-    """Every figure of one id; GEM's are absent without it."""
+    """Return every figure of one id; without `gem`, only ours."""
     episodes = ours.ask("episodes_of", env_id=env_id, seeds=seeds)
     sides = {"ours": ours} if gem is None else {"ours": ours, "gem": gem}
     slow = {name: side.ask("load", env_id=env_id, episodes=episodes)["slow"] for name, side in sides.items()}
-    turns: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-    for turn in range(SLICES):
-        for name, side in sorted(sides.items(), reverse=turn % 2 == 1):
-            done = {"step": side.ask("step", ns=ns // SLICES)}
-            if turn < 2 or not slow[name]:
-                done["reset"] = side.ask("reset", ns=ns // SLICES, most=25)
-                done["make"] = side.ask("construct", ns=ns // SLICES, most=10)
+    slices: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+    for i in range(SLICES):
+        for name, side in sorted(sides.items(), reverse=i % 2 == 1):
+            times = {"step": side.ask("step", ns=ns // SLICES)}
+            if i < 2 or not slow[name]:
+                times["reset"] = side.ask("reset", ns=ns // SLICES, most=25)
+                times["make"] = side.ask("construct", ns=ns // SLICES, most=10)
             if name == "ours":
-                done["fork"] = side.ask("fork", ns=ns // SLICES, most=25)
-            turns[name].append(done)
-    figures: dict[str, Any] = {name: summary(done) for name, done in turns.items()}
+                times["fork"] = side.ask("fork", ns=ns // SLICES, most=25)
+            slices[name].append(times)
+    figures: dict[str, Any] = {name: summary(times) for name, times in slices.items()}
     figures["ours"]["hostile"] = ours.ask("hostile", repeats=3)
     if gem is not None:
         for figure in ("step", "reset", "make"):
@@ -84,20 +84,20 @@ def compare(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int)
 
 
 def figures_of(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int) -> dict[str, Any]:
-    """As `compare`, where a side may fail: GEM cannot make all of its own ids."""
+    """Call `compare`, and report the error if a side fails; GEM cannot create all of its own ids."""
     try:
         return compare(env_id, ours, gem, ns=ns, seeds=seeds)
     except SideFailed as err:
-        side, why = err.args
+        side, message = err.args
     if side == "ours":
-        return {"error": why}
-    return {**figures_of(env_id, ours, None, ns=ns, seeds=seeds), "gem_error": why}
+        return {"error": message}
+    return {**figures_of(env_id, ours, None, ns=ns, seeds=seeds), "gem_error": message}
 
 
-def summary(turns: list[dict[str, Any]]) -> dict[str, float]:
-    """The figures of one side from its turns: medians of the best turn, but the 99th percentile of all resets."""
-    steps = [turn["step"] for turn in turns]
-    resets = [ns for turn in turns for ns in turn.get("reset", ())]
+def summary(slices: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the figures of one side: medians of the best slice, and the 99th percentile of all resets."""
+    steps = [times["step"] for times in slices]
+    resets = [ns for times in slices for ns in times.get("reset", ())]
     figures = {
         "step_us": min(step["median"] for step in steps) / 1e3,
         "step_mean_us": min(step["mean"] for step in steps) / 1e3,
@@ -107,21 +107,21 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, float]:
         "resets": len(resets),
     }
     for name in ("reset", "make", "fork"):
-        medians = [median(turn[name]) for turn in turns if name in turn]
+        medians = [median(times[name]) for times in slices if name in times]
         if medians:
             figures[f"{name}_us"] = min(medians) / 1e3
     return figures
 
 
 def import_cost(python: str, statement: str, runs: int) -> dict[str, float]:
-    """CPU milliseconds (the best run) and MB (the median) that `statement` costs over bare Python."""
+    """Return the CPU milliseconds (best run) and MB (median) of `statement` in excess of bare Python."""
 
     def run(code: str) -> tuple[float, float]:
-        done = subprocess.run([python, "-c", IMPORT.format(code)], capture_output=True, text=True, check=True)
-        took, memory = map(float, done.stdout.split()[-2:])
-        return took, memory
+        result = subprocess.run([python, "-c", IMPORT.format(code)], capture_output=True, text=True, check=True)
+        elapsed, memory = map(float, result.stdout.split()[-2:])
+        return elapsed, memory
 
-    run(statement)  # byte code and page cache
+    run(statement)  # warm up byte code and page cache
     pairs = [(run(statement), run("pass")) for _ in range(runs)]
     return {
         "ms": min(loaded[0] - bare[0] for loaded, bare in pairs),
@@ -129,14 +129,14 @@ def import_cost(python: str, statement: str, runs: int) -> dict[str, float]:
     }
 
 
-def missed(report: dict[str, Any]) -> list[str]:
-    """The bars that are not met, in words."""
+def missed_thresholds(report: dict[str, Any]) -> list[str]:
+    """Return a description of every threshold that is not met."""
     games = report["games"]
-    bad = [f"{env_id}: {figures['error']}" for env_id, figures in games.items() if "error" in figures]
+    failures = [f"{env_id}: {figures['error']}" for env_id, figures in games.items() if "error" in figures]
     games = {env_id: figures for env_id, figures in games.items() if "error" not in figures}
     for env_id, figures in games.items():
         ours = figures["ours"]
-        bars = [
+        thresholds = [
             (
                 figures.get("step_ratio", 1.0) >= 1.0,
                 f"step is {figures.get('step_ratio', 1.0):.2f} times as fast as GEM's",
@@ -146,20 +146,20 @@ def missed(report: dict[str, Any]) -> list[str]:
             (ours["fork_us"] < 50, f"fork takes {ours['fork_us']:.0f} us"),
             (ours["hostile"]["ns"] < 50e6, f"{ours['hostile']['action']} takes {ours['hostile']['ns'] / 1e6:.0f} ms"),
         ]
-        bad += [f"{env_id}: {said}" for held, said in bars if not held]
+        failures += [f"{env_id}: {message}" for met, message in thresholds if not met]
         if "gem_error" in figures and env_id.endswith(VARIANTS):
-            bad.append(f"{env_id}: no comparison, as GEM fails in {figures['gem_error']}")
+            failures.append(f"{env_id}: no comparison because GEM fails in {figures['gem_error']}")
     ratios = [figures["step_ratio"] for figures in games.values() if "step_ratio" in figures]
     if ratios and median(ratios) < 2:
-        bad.append(f"the median step is {median(ratios):.2f} times as fast as GEM's, not twice")
+        failures.append(f"the median step is {median(ratios):.2f} times as fast as GEM's; required: 2")
     cost = report["import"]["palestra"]
     if cost["ms"] >= 30 or cost["mb"] >= 3:
-        bad.append(f"import palestra costs {cost['ms']:.1f} ms and {cost['mb']:.1f} MB")
-    return bad
+        failures.append(f"import palestra takes {cost['ms']:.1f} ms and {cost['mb']:.1f} MB")
+    return failures
 
 
 def show(report: dict[str, Any]) -> None:
-    print("Times in microseconds, ratios GEM / ours. unread: share of the steps whose action a side could not read.\n")
+    print("Times in microseconds, ratios GEM / ours. unread: share of steps whose action could not be parsed.\n")
     print(
         f"{'':31}{'step':^25}{'unread':^12}{'reset':^34}{'make':^16}{'fork':>6}{'worst':>8}\n"
         f"{'':31}{'ours':>8}{'GEM':>9}{'ratio':>8}{'ours':>6}{'GEM':>6}{'ours':>9}{'p99':>8}{'GEM':>10}{'ratio':>7}"
@@ -186,9 +186,9 @@ def show(report: dict[str, Any]) -> None:
             print(f"{figure}: GEM / ours at least {min(ratios):.2f}, median {median(ratios):.2f}, {len(ratios)} ids")
     for name, cost in report["import"].items():
         print(f"import {name}: {cost['ms']:.1f} ms and {cost['mb']:.2f} MB over bare Python")
-    for said in report["missed"]:
-        print(f"MISSED  {said}")
-    print("every bar is met" if not report["missed"] else f"{len(report['missed'])} bars are missed")
+    for message in report["missed"]:
+        print(f"MISSED  {message}")
+    print("all thresholds are met" if not report["missed"] else f"{len(report['missed'])} thresholds are missed")
 
 
 def _cell(figures: dict[str, float], name: str, width: int, digits: int) -> str:
@@ -197,17 +197,21 @@ def _cell(figures: dict[str, float], name: str, width: int, digits: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--games", nargs="+", metavar="NAME", help="parts of ids, such as Sudoku or Wordle-v0-hard")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of steps for every id and side (0.5)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the time, and few seeds")
-    parser.add_argument("--json", action="store_true", help="print everything measured as JSON")
-    parser.add_argument("--no-gem", action="store_true", help="ours only; needs no network")
-    parser.add_argument("--gem-python", default=os.environ.get("GEM_PYTHON"), help="an interpreter that has gem-llm")
+    parser.add_argument(
+        "--games", nargs="+", metavar="NAME", help="Games to measure, by parts of their ids (Sudoku, Wordle-v0-hard)."
+    )
+    parser.add_argument("--seconds", type=float, default=0.5, help="Seconds of steps per id and side (default 0.5).")
+    parser.add_argument("--quick", action="store_true", help="Measure for a tenth of the time, with few seeds.")
+    parser.add_argument("--json", action="store_true", help="Print all figures as JSON.")
+    parser.add_argument("--no-gem", action="store_true", help="Measure only Palestra; needs no network.")
+    parser.add_argument(
+        "--gem-python", default=os.environ.get("GEM_PYTHON"), help="Python interpreter with gem-llm installed."
+    )
     args = parser.parse_args()
     from palestra import list_envs
 
-    theirs = [env_id for env_id in list_envs("game") if "WikiGame" not in env_id]  # gem-llm 0.1.0 has none
-    ids = [env_id for env_id in theirs if env_id.rpartition("-v0-")[2] in VARIANTS]
+    shared = [env_id for env_id in list_envs("game") if "WikiGame" not in env_id]  # gem-llm 0.1.0 has no WikiGame
+    ids = [env_id for env_id in shared if env_id.rpartition("-v0-")[2] in VARIANTS]
     if args.games:
         ids = [env_id for env_id in list_envs("game") if any(name in env_id for name in args.games)]
     ns = int(args.seconds * 1e9) // (10 if args.quick else 1)
@@ -228,7 +232,7 @@ def main() -> int:
         for side in (ours, gem):
             if side is not None:
                 side.close()
-    report["missed"] = missed(report)
+    report["missed"] = missed_thresholds(report)
     if args.json:
         print(json.dumps(report, indent=1))
     else:

@@ -1,17 +1,17 @@
-r"""Palestra's graders against GEM's: the same answers and the same submission, in one run, as ratios.
+r"""Compare Palestra's graders with GEM's on the same answers and the same submission.
 
     python benchmarks/grading.py [--quick] [--no-gem] [--json]
 
-Two child processes, one a side, work in turns, so that whatever else the machine does falls on both; a figure is the
-median over the turns. Math: a fresh draw of 200 answers a turn, each graded once by one caller. The mix follows what
-models answer to GSM8K, MATH and the like: 50% whole numbers (some with units, commas or `x =`), 15% fractions, decimals
-and percentages, 20% LaTeX of closed form (roots, multiples of pi, polynomials, complex numbers), 8% tuples, sets,
-intervals and matrices, 7% that need an algebra system (logarithms, trigonometry, cube roots, exponentials); six of ten
-are right, in another form than the gold, the others near misses. Code: one submission, correct, with 50 hidden tests
-on standard input, ours isolated in the sandbox, GEM's as it comes, unisolated and with its own five workers; and the
-same with `stop_early` off and a wrong answer on the last test.
+Two child processes, one per side, work in turns, so that other load on the machine affects both; a figure is the median
+over the turns. Math: 200 new answers per turn, each graded once by one caller. The mix resembles answers of models to
+GSM8K, MATH and similar data sets: 50% integers (some with units, commas or `x =`), 15% fractions, decimals and
+percentages, 20% LaTeX in closed form (roots, multiples of pi, polynomials, complex numbers), 8% tuples, sets, intervals
+and matrices, 7% that need an algebra system (logarithms, trigonometry, cube roots, exponentials); 60% are correct, in
+another form than the gold, the others near misses. Code: one correct submission with 50 hidden tests on standard input,
+isolated in the sandbox on Palestra's side, and not isolated with five workers on GEM's side; and the same with a wrong
+expected output in the last test.
 
-Bars: 3 times GEM's answers a second, a submission judged 5 times faster. Exits 1 where a bar is missed.
+Bars: 3 times GEM's answers per second, a submission graded 5 times faster. Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from sides import Child, first_on_path, gem_python
 
 HERE = Path(__file__).resolve().parent
-ANSWERS = 200  # a turn
+ANSWERS = 200  # per turn
 TESTS = 50
 PROGRAM = """\
 import sys
@@ -51,7 +51,7 @@ main()
 Pair = tuple[str, str, bool]  # answer, gold, equal
 
 
-def whole(r: random.Random, equal: bool) -> tuple[str, str]:
+def integer(r: random.Random, equal: bool) -> tuple[str, str]:
     n = r.choice([r.randint(0, 100), r.randint(100, 100_000)])
     other = n if equal else r.choice([n + 1, n + 10, 2 * n + 1, abs(n - 3)])
     return r.choice(
@@ -115,7 +115,7 @@ def symbolic(r: random.Random, equal: bool) -> tuple[str, str]:
 
 def mix(seed: int, count: int) -> list[Pair]:
     r = random.Random(seed)
-    makers = r.choices([whole, fraction, closed, several, symbolic], weights=[50, 15, 20, 8, 7], k=count)
+    makers = r.choices([integer, fraction, closed, several, symbolic], weights=[50, 15, 20, 8, 7], k=count)
     pairs = []
     for maker in makers:
         equal = r.random() < 0.6
@@ -137,7 +137,7 @@ def hidden_tests(seed: int, *, last_wrong: bool) -> dict[str, list[str]]:
 
 
 def gem_with_graders() -> str:
-    """GEM's interpreter, with what its math and code environments import without saying so."""
+    """Return GEM's interpreter, with undeclared dependencies of its math and code environments installed."""
     python = gem_python()
     ready = subprocess.run([python, "-c", "import datasets, pylatexenc"], capture_output=True, check=False)
     if ready.returncode != 0:
@@ -149,30 +149,30 @@ def _side(python: str, name: str) -> Child:
     return Child(python, "grading_side.py", name, env=first_on_path(python))
 
 
-def measured(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dict[str, Any]:
+def measure(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dict[str, Any]:
     sides = [ours] if gem is None else [ours, gem]
     for side in sides:
-        side.ask("math", pairs=mix(999, 40))  # imports, workers
+        side.ask("math", pairs=mix(999, 40))  # imports modules and starts workers
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
-    right: dict[str, int] = {side.name: 0 for side in sides}
+    correct: dict[str, int] = {side.name: 0 for side in sides}
     times: dict[str, dict[str, list[float]]] = {side.name: {"correct": [], "wrong": []} for side in sides}
     for turn in range(turns):
         pairs = mix(turn, answers)
         for side in sides:
-            said = side.ask("math", pairs=pairs)
-            rates[side.name].append(answers / said["seconds"])
-            right[side.name] += said["right"]
+            result = side.ask("math", pairs=pairs)
+            rates[side.name].append(answers / result["seconds"])
+            correct[side.name] += result["correct"]
     for turn in range(turns + 1):
         for kind, last_wrong in (("correct", False), ("wrong", True)):
             tests = hidden_tests(3, last_wrong=last_wrong)
             for side in sides:
-                took = side.ask("code", program=PROGRAM, tests=tests, times=1, expected=not last_wrong)
-                if turn:  # the first one starts sandboxes
-                    times[side.name][kind] += took
+                seconds = side.ask("code", program=PROGRAM, tests=tests, times=1, expected=not last_wrong)
+                if turn:  # the first turn starts sandboxes
+                    times[side.name][kind] += seconds
     return {
         side.name: {
             "answers_per_s": median(rates[side.name]),
-            "right": right[side.name] / (turns * answers),
+            "correct": correct[side.name] / (turns * answers),
             "code_s": median(times[side.name]["correct"]),
             "code_wrong_s": median(times[side.name]["wrong"]),
         }
@@ -180,17 +180,18 @@ def measured(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dic
     }
 
 
-def bars(figures: dict[str, Any]) -> list[str]:
-    """What was missed."""
+def missed_bars(figures: dict[str, Any]) -> list[str]:
     ours, gem = figures["ours"], figures.get("gem")
     missed = []
-    if ours["right"] < 1:
-        missed.append(f"{100 * (1 - ours['right']):.2f}% of the answers are judged wrongly")
+    if ours["correct"] < 1:
+        missed.append(f"{100 * (1 - ours['right']):.2f}% of the answers are graded incorrectly")
     if gem is not None:
         if ours["answers_per_s"] < 3 * gem["answers_per_s"]:
-            missed.append(f"{ours['answers_per_s'] / gem['answers_per_s']:.1f}x GEM's answers a second, the bar is 3x")
+            missed.append(
+                f"{ours['answers_per_s'] / gem['answers_per_s']:.1f}x GEM's answers per second, the bar is 3x"
+            )
         missed += [
-            f"a submission is judged {gem[key] / ours[key]:.1f}x faster than GEM's, the bar is 5x"
+            f"a submission is graded {gem[key] / ours[key]:.1f}x faster than GEM's, the bar is 5x"
             for key in ("code_s", "code_wrong_s")
             if 5 * ours[key] > gem[key]
         ]
@@ -201,8 +202,8 @@ def show(figures: dict[str, Any], missed: list[str]) -> None:
     ours, gem = figures["ours"], figures.get("gem")
     print(f"{'':<44}{'Palestra':>12}{'GEM':>12}{'ratio':>8}")
     for name, key, better in (
-        ("math, answers a second, one caller", "answers_per_s", "more"),
-        ("math, share judged as made", "right", ""),
+        ("math, answers per second, one caller", "answers_per_s", "more"),
+        ("math, share graded correctly", "correct", ""),
         (f"{TESTS} hidden tests, all pass, s", "code_s", "less"),
         (f"{TESTS} hidden tests, the last fails, s", "code_wrong_s", "less"),
     ):
@@ -212,24 +213,24 @@ def show(figures: dict[str, Any], missed: list[str]) -> None:
             if better:
                 ratio = f"{ours[key] / gem[key] if better == 'more' else gem[key] / ours[key]:.1f}x"
         print(f"{name:<44}{ours[key]:>12.3f}{theirs:>12}{ratio:>8}")
-    print("\nevery bar is met" if not missed else "\nmissed: " + "; ".join(missed))
+    print("\nall bars are met" if not missed else "\nmissed: " + "; ".join(missed))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="two short turns")
-    parser.add_argument("--no-gem", action="store_true", help="our side alone")
+    parser.add_argument("--quick", action="store_true", help="Run two short turns.")
+    parser.add_argument("--no-gem", action="store_true", help="Measure Palestra alone.")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ours = _side(sys.executable, "ours")
     gem = None if args.no_gem else _side(gem_with_graders(), "gem")
     try:
-        figures = measured(ours, gem, turns=2 if args.quick else 7, answers=100 if args.quick else ANSWERS)
+        figures = measure(ours, gem, turns=2 if args.quick else 7, answers=100 if args.quick else ANSWERS)
     finally:
         for side in (ours, gem):
             if side is not None:
                 side.close()
-    missed = bars(figures)
+    missed = missed_bars(figures)
     if args.json:
         print(json.dumps({**figures, "missed": missed}, indent=2))
     else:

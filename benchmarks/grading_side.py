@@ -1,6 +1,6 @@
-"""One side of grading.py, in a process of its own: reads a JSON command a line, times its own work, answers a line.
+"""One side of grading.py: reads one JSON command per line, measures its own time, replies with one line.
 
-Run by either interpreter, with Palestra (`grading_side.py ours`) or with GEM (`grading_side.py gem`) installed.
+Runs in either interpreter, with Palestra (`grading_side.py ours`) or with GEM (`grading_side.py gem`) installed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from sides import answer_all
 
 
-class Ours:
-    """`grade_math` and `grade_code` as they come; programs run isolated."""
+class Palestra:
+    """`grade_math` and `grade_code` with default settings; programs run isolated."""
 
     def __init__(self) -> None:
         from palestra.grading import grade_code, grade_math
@@ -33,7 +33,7 @@ class Ours:
 
 
 class Gem:
-    """Its math grader without its pool (which costs more) and its code environment, both as they come."""
+    """GEM's math grader without its pool, which is slower, and its code environment."""
 
     def __init__(self) -> None:
         logging.disable(logging.CRITICAL)
@@ -48,39 +48,39 @@ class Gem:
         from datasets import Dataset
         from gem.envs.code_env import CodeEnv
 
-        os.chdir(tempfile.mkdtemp())  # it makes a folder a test in the current one
+        os.chdir(tempfile.mkdtemp())  # it creates a folder per test in the current one
         rows = Dataset.from_list([{"problem": "?", "tests": json.dumps(tests)}])
         env = CodeEnv(dataset_name="taco", dataset=rows, max_tests=len(tests["inputs"]))
         action = f"```python\n{program}\n```"
 
-        def judged() -> bool:
+        def grade() -> bool:
             env.reset()
             return bool(env.step(action)[1] == 1.0)
 
-        return judged
+        return grade
 
 
 class Side:
     def __init__(self, name: str) -> None:
-        self._side: Any = Ours() if name == "ours" else Gem()
+        self._side: Any = Palestra() if name == "ours" else Gem()
 
     def math(self, pairs: list[tuple[str, str, bool]]) -> dict[str, Any]:
-        """Seconds for all of them, and how many were judged as they should be."""
-        began = perf_counter()
-        said = [self._side.math(answer, gold) for answer, gold, _ in pairs]
-        took = perf_counter() - began
-        return {"seconds": took, "right": sum(a == b[2] for a, b in zip(said, pairs, strict=True))}
+        """Return the seconds for all answers, and how many were graded correctly."""
+        start = perf_counter()
+        grades = [self._side.math(answer, gold) for answer, gold, _ in pairs]
+        seconds = perf_counter() - start
+        return {"seconds": seconds, "correct": sum(a == b[2] for a, b in zip(grades, pairs, strict=True))}
 
     def code(self, program: str, tests: dict[str, Any], times: int, expected: bool) -> list[float]:
-        """Seconds of each judgement of one submission."""
-        judge = self._side.code(program, tests)
-        found = []
+        """Return the seconds of each grading of one submission."""
+        grade = self._side.code(program, tests)
+        durations = []
         for _ in range(times):
-            began = perf_counter()
-            verdict = judge()
-            found.append(perf_counter() - began)
-            assert verdict is expected
-        return found
+            start = perf_counter()
+            correct = grade()
+            durations.append(perf_counter() - start)
+            assert correct is expected
+        return durations
 
 
 def main() -> None:

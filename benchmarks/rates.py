@@ -1,9 +1,10 @@
-"""How often the expert and the random player solve every game, beside what its spec states.
+"""Measure the success rates of the expert and the random player, and compare them with the specs.
 
     python benchmarks/rates.py [--ids game:Sudoku-v0-easy] [--seeds 1000] [--seconds 60] [--json]
 
-Seeds are 0, 1, 2, ..., so that a run can be repeated. Intervals are Wilson's, 95%. Exits 1 where a stated rate lies
-outside: two decimals are stated, so half of the second one is granted; 1.0 promises every seed and is granted nothing.
+Seeds are 0, 1, 2, ..., so that a run is repeatable. Intervals are 95 % Wilson intervals. The exit status is 1 if a
+stated rate is outside its interval, with a tolerance of 0.005 for rounding. A stated rate of 1.0 requires every seed to
+be solved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import palestra
 from palestra.conformance import Rate, success_rate
 from palestra.conformance.rates import Player
 
-ROUNDING = 0.005  # of a rate stated with two decimals
+ROUNDING = 0.005  # rates are stated with two decimals
 PLAYERS: tuple[Player, ...] = ("expert", "random")
 
 
@@ -31,7 +32,7 @@ def agrees(stated: float | None, rate: Rate) -> bool:
 
 
 def measure(env_id: str, player: Player, *, seeds: int, seconds: float) -> dict[str, Any] | None:
-    """The player's rate; None where the env has no such player."""
+    """Return the success rate of a player, or None if the env has no such player."""
     spec = palestra.get_spec(env_id)
     stated = spec.expert_success if player == "expert" else spec.random_success
     with palestra.make(env_id) as env:
@@ -51,7 +52,7 @@ def measure(env_id: str, player: Player, *, seeds: int, seconds: float) -> dict[
     }
 
 
-def line(row: dict[str, Any]) -> str:
+def format_row(row: dict[str, Any]) -> str:
     low, high = row["interval"]
     stated = "  none" if row["stated"] is None else f"{row['stated']:6.2f}"
     verdict = "" if row["agrees"] else "  OUTSIDE"
@@ -61,13 +62,17 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--ids", nargs="+", metavar="ID", help="ids or parts of them; all games by default")
-    parser.add_argument("--seeds", type=int, default=1000, help="episodes for every player (1000)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="the most for an id and player (60)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--ids", nargs="+", metavar="ID", help="Environments to measure, by ids or parts of ids (default: all games)."
+    )
+    parser.add_argument("--seeds", type=int, default=1000, help="Episodes per player (default 1000).")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="Time limit per id and player, in seconds (default 60)."
+    )
+    parser.add_argument("--json", action="store_true", help="Print all rates as JSON.")
     args = parser.parse_args()
-    known = palestra.list_envs() if args.ids else palestra.list_envs("game")
-    ids = [env_id for env_id in known if not args.ids or any(part in env_id for part in args.ids)]
+    candidates = palestra.list_envs() if args.ids else palestra.list_envs("game")
+    ids = [env_id for env_id in candidates if not args.ids or any(part in env_id for part in args.ids)]
     rows = []
     if not args.json:
         print(f"{'':30}{'player':8}{'stated':>6}{'rate':>9}  {'95% interval':18}{'episodes':>7}")
@@ -78,12 +83,16 @@ def main() -> int:
                 continue
             rows.append(row)
             if not args.json:
-                print(line(row), flush=True)
+                print(format_row(row), flush=True)
     outside = [row for row in rows if not row["agrees"]]
     if args.json:
         print(json.dumps(rows, indent=1))
     else:
-        print(f"{len(outside)} of {len(rows)} stated rates lie outside" if outside else "every stated rate agrees")
+        print(
+            f"{len(outside)} of {len(rows)} stated rates are outside their interval"
+            if outside
+            else "all stated rates agree"
+        )
     return 1 if outside else 0
 
 

@@ -1,15 +1,14 @@
-"""Palestra's Python tool, isolated, against GEM's as it comes, unisolated: the same program, in one run, as ratios.
+"""Compare Palestra's Python tool, which is isolated, with GEM's, which is not, on the same program.
 
     python benchmarks/tools.py [--quick] [--calls 10000] [--no-gem] [--json]
 
-Two child processes, one a side, work in turns, so that whatever else the machine does falls on both; each times its
-own calls of `print(1+1)` and checks the answer. A figure is the median over the turns. GEM is called from 64 threads,
-as its vector environments do, Palestra from 64 tasks. GEM lives in .cache/gem-venv, whose interpreter comes first on
-its path.
+Two child processes, one per side, work in turns, so that other load on the machine affects both; each times its own
+calls of `print(1+1)` and checks the result. A figure is the median over the turns. GEM is called from 64 threads, as by
+its vector environments, Palestra from 64 tasks. GEM is installed in .cache/gem-venv.
 
-Bars: 4 times GEM's calls a second at 64 concurrent, a median latency 4 times lower for one caller, a session's next
-cell under 2 ms, the first call after start-up under 1.5 s, and no growth over `--calls` calls: processes and open files
-no more than before, memory within 5%. Exits 1 where a bar is missed.
+Bars: 4 times GEM's calls per second with 64 concurrent callers, 4 times lower median latency for one caller, a session
+cell within 2 ms, the first call after start-up within 1.5 s, and no growth over `--calls` calls: no more processes and
+open files than before, memory within 5%. Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ def _side(python: str, name: str) -> Child:
     return Child(python, "tools_side.py", name, env=first_on_path(python))
 
 
-def measured(ours: Child, gem: Child | None, *, turns: int, calls: int) -> dict[str, Any]:
+def measure(ours: Child, gem: Child | None, *, turns: int, calls: int) -> dict[str, Any]:
     sides = [ours] if gem is None else [ours, gem]
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
     times: dict[str, list[float]] = {side.name: [] for side in sides}
     for side in sides:
         side.ask("latency", calls=5)
     for _ in range(turns):
-        for side in sides:  # GEM does less in its turn, so that both take about as long
+        for side in sides:  # fewer calls for GEM, so that both turns take about as long
             times[side.name].append(side.ask("latency", calls=100 if side is ours else 20))
         for side in sides:
             rates[side.name].append(
@@ -58,26 +57,25 @@ def measured(ours: Child, gem: Child | None, *, turns: int, calls: int) -> dict[
     return figures
 
 
-def bars(figures: dict[str, Any]) -> list[str]:
-    """What was missed."""
+def missed_bars(figures: dict[str, Any]) -> list[str]:
     ours, gem = figures["ours"], figures.get("gem")
     missed = []
     if gem is not None:
         if ours["calls_per_s"] < 4 * gem["calls_per_s"]:
-            missed.append(f"{ours['calls_per_s'] / gem['calls_per_s']:.1f}x GEM's calls a second, the bar is 4x")
+            missed.append(f"{ours['calls_per_s'] / gem['calls_per_s']:.1f}x GEM's calls per second, the bar is 4x")
         if 4 * ours["latency_ms"] > gem["latency_ms"]:
             missed.append(f"{gem['latency_ms'] / ours['latency_ms']:.1f}x lower latency than GEM's, the bar is 4x")
     if ours["cell_ms"] >= 2:
-        missed.append(f"a session's next cell takes {ours['cell_ms']:.2f} ms, the bar is 2")
+        missed.append(f"a session cell takes {ours['cell_ms']:.2f} ms, the bar is 2")
     if ours["first_s"] >= 1.5:
         missed.append(f"the first call takes {ours['first_s']:.2f} s, the bar is 1.5")
-    grown = figures.get("growth")
-    if grown is not None:
-        before, after = grown["before"], grown["after"]
+    growth = figures.get("growth")
+    if growth is not None:
+        before, after = growth["before"], growth["after"]
         missed += [
             f"{name} grew from {before[name]} to {after[name]}" for name in ("files",) if after[name] > before[name]
         ]
-        if after["processes"] > before["processes"] + 8:  # interpreters that wait for a program come and go
+        if after["processes"] > before["processes"] + 8:  # the number of interpreters that wait for a program varies
             missed.append(f"processes grew from {before['processes']} to {after['processes']}")
         missed += [
             f"{name} grew from {before[name]:.1f} to {after[name]:.1f}"
@@ -91,7 +89,7 @@ def show(figures: dict[str, Any], missed: list[str]) -> None:
     ours, gem = figures["ours"], figures.get("gem")
     print(f"{'print(1+1)':<34}{'Palestra, isolated':>20}{'GEM, unisolated':>18}{'ratio':>8}")
     for name, key, better in (
-        (f"calls a second, {CONCURRENT} concurrent", "calls_per_s", "more"),
+        (f"calls per second, {CONCURRENT} concurrent", "calls_per_s", "more"),
         ("latency of one caller, ms", "latency_ms", "less"),
         ("first call after start-up, s", "first_s", "less"),
     ):
@@ -100,33 +98,33 @@ def show(figures: dict[str, Any], missed: list[str]) -> None:
             theirs = f"{gem[key]:.2f}"
             ratio = f"{ours[key] / gem[key] if better == 'more' else gem[key] / ours[key]:.1f}x"
         print(f"{name:<34}{ours[key]:>20.2f}{theirs:>18}{ratio:>8}")
-    print(f"{'next cell of a session, ms':<34}{ours['cell_ms']:>20.3f}")
+    print(f"{'cell of a session, ms':<34}{ours['cell_ms']:>20.3f}")
     if "growth" in figures:
-        grown = figures["growth"]
-        print(f"\nafter {grown['calls']} calls ({grown['calls'] / grown['seconds']:.0f} a second, 16 concurrent):")
-        for name, value in grown["before"].items():
-            print(f"  {name:<12} {value:.1f} -> {grown['after'][name]:.1f}")
-    print("\nevery bar is met" if not missed else "\nmissed: " + "; ".join(missed))
+        growth = figures["growth"]
+        print(f"\nafter {growth['calls']} calls ({growth['calls'] / growth['seconds']:.0f} per second, 16 concurrent):")
+        for name, value in growth["before"].items():
+            print(f"  {name:<12} {value:.1f} -> {growth['after'][name]:.1f}")
+    print("\nall bars are met" if not missed else "\nmissed: " + "; ".join(missed))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="a few turns, and no long run")
-    parser.add_argument("--calls", type=int, default=10_000, help="of the long run (default 10,000)")
-    parser.add_argument("--no-gem", action="store_true", help="our side alone")
+    parser.add_argument("--quick", action="store_true", help="Run a few turns without the long run.")
+    parser.add_argument("--calls", type=int, default=10_000, help="Number of calls in the long run (default: 10000).")
+    parser.add_argument("--no-gem", action="store_true", help="Measure Palestra alone.")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ours = _side(sys.executable, "ours")
     gem = None if args.no_gem else _side(gem_python(), "gem")
     try:
-        figures = measured(ours, gem, turns=2 if args.quick else 7, calls=100 if args.quick else 500)
+        figures = measure(ours, gem, turns=2 if args.quick else 7, calls=100 if args.quick else 500)
         if not args.quick:
             figures["growth"] = ours.ask("growth", calls=args.calls)
     finally:
         for side in (ours, gem):
             if side is not None:
                 side.close()
-    missed = bars(figures)
+    missed = missed_bars(figures)
     if args.json:
         print(json.dumps({**figures, "missed": missed}, indent=2))
     else:

@@ -1,4 +1,4 @@
-"""Answers -> grades, each with its reason.
+"""Graders: compare an answer with a reference and return a Grade.
 
 ```
 grade_math("50%", "1/2").correct                                       # True
@@ -6,8 +6,8 @@ grade_qa("The Eiffel Tower!", ["Eiffel tower"]).correct                # True
 grade_code("print(int(input()) * 2)", {"inputs": ["4"], "outputs": ["8"]}).correct
 ```
 
-Every grader takes any string and says correct or not, with a score and why. What is no fault of the answer (a sandbox
-that broke, workers that cannot be started) is an InfrastructureError.
+A grader accepts any string and returns whether it is correct, with a score and a reason. Failures that are not due to
+the answer (a broken sandbox, workers that cannot start) raise an InfrastructureError.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from palestra.grading.base import Grade
+from palestra.grading.base import Grade, Grader, get_grader, grade, grader_names, register_grader
 
 if TYPE_CHECKING:
     from palestra.grading.code import grade_code
-    from palestra.grading.hidden import AssertTest, CallTest, HiddenTest, StdinTest, read_tests
+    from palestra.grading.hidden_tests import AssertTest, CallTest, HiddenTest, StdinTest, read_tests
     from palestra.grading.math import grade_math
     from palestra.grading.qa import exact_match, f1, grade_qa
 
@@ -27,18 +27,23 @@ __all__ = [
     "AssertTest",
     "CallTest",
     "Grade",
+    "Grader",
     "HiddenTest",
     "StdinTest",
     "exact_match",
     "f1",
+    "get_grader",
+    "grade",
     "grade_code",
     "grade_math",
     "grade_qa",
+    "grader_names",
     "read_tests",
+    "register_grader",
 ]
 
-_HOME = {
-    **dict.fromkeys(("AssertTest", "CallTest", "HiddenTest", "StdinTest", "read_tests"), "hidden"),
+_MODULES = {
+    **dict.fromkeys(("AssertTest", "CallTest", "HiddenTest", "StdinTest", "read_tests"), "hidden_tests"),
     **dict.fromkeys(("exact_match", "f1", "grade_qa"), "qa"),
     "grade_code": "code",
     "grade_math": "math",
@@ -46,9 +51,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Each grader is loaded when first used."""
-    if name not in _HOME:
+    """Import a grader on first use."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

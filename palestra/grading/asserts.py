@@ -1,7 +1,8 @@
-"""`assert` -> what the submission has to compute, and the judgement over it, which needs no submission.
+"""Split an `assert` into values that the submission computes and a check of them that does not need the submission.
 
-`assert max(f(2)) == 3` becomes the value of `f(2)`, computed beside the submission, and `max(V[0]) == 3`, decided
-elsewhere: neither the caller's frame nor an object that says it equals everything can show or fake the result.
+`assert max(f(2)) == 3` becomes the value of `f(2)`, computed next to the submission, and `max(V[0]) == 3`, evaluated
+elsewhere. So the submission can neither read the expected value from a caller's frame nor return an object that claims
+to equal everything.
 """
 
 from __future__ import annotations
@@ -14,70 +15,70 @@ from typing import Any
 VALUES = "_palestra_values"
 _BUILTIN = frozenset(dir(builtins))
 _CONVERSIONS = frozenset(["bool", "dict", "float", "int", "len", "list", "repr", "set", "sorted", "str", "tuple"])
-_NOTHING = object()
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parted:
-    """An assertion in two halves."""
+class SplitAssert:
+    """An assertion split into values and a check."""
 
-    values: tuple[str, ...]  # expressions over the submission's names
-    judgement: str  # an expression over VALUES, the built-in names and what the set-up imports
-    expected: Any = _NOTHING  # where the judgement is `V[0] == expected`: the data itself
-    setup: str  # the imports of the set-up
-    own: bool  # the submission's names stand on both sides of a comparison: what it returns may be of its own classes
+    values: tuple[str, ...]  # expressions with the submission's names
+    check: str  # expression with VALUES, built-in names and the imports of the setup
+    expected: Any = _MISSING  # if the check is `V[0] == expected`: the data
+    setup: str  # imports of the setup
+    compares_values: bool  # both sides of a comparison come from the submission, possibly objects of its own classes
 
     @property
     def is_data(self) -> bool:
-        return self.expected is not _NOTHING
+        return self.expected is not _MISSING
 
 
-def parted(source: str, setup: str) -> Parted | None:
-    """None where the two cannot be told apart: several statements, or names of the submission in the judgement."""
+def split_assert(source: str, setup: str) -> SplitAssert | None:
+    """Return None if it cannot be split: several statements, or names of the submission in the check."""
     tree = ast.parse(source)
-    before = ast.parse(setup)
+    setup_tree = ast.parse(setup)
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
         return None
-    imports = [node for node in before.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [node for node in setup_tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     imported = {(alias.asname or alias.name).split(".")[0] for node in imports for alias in node.names}
     if "*" in imported:
         return None
     known = _BUILTIN | imported
-    calls = _Calls(known)
-    judgement = calls.visit(tree.body[0].test)
-    left = {node.id for node in ast.walk(judgement) if isinstance(node, ast.Name)}
-    bound = {
-        node.id for node in ast.walk(judgement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    } | {node.arg for node in ast.walk(judgement) if isinstance(node, ast.arg)}
-    if not calls.found or not left <= known | bound | {VALUES}:
+    calls = _CallReplacer(known)
+    check = calls.visit(tree.body[0].test)
+    remaining = {node.id for node in ast.walk(check) if isinstance(node, ast.Name)}
+    bound = {node.id for node in ast.walk(check) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)} | {
+        node.arg for node in ast.walk(check) if isinstance(node, ast.arg)
+    }
+    if not calls.expressions or not remaining <= known | bound | {VALUES}:
         return None
-    return Parted(
-        values=tuple(calls.found),
-        judgement=ast.unparse(judgement),
-        expected=_expected(judgement),
-        own=_compares_values(judgement),
+    return SplitAssert(
+        values=tuple(calls.expressions),
+        check=ast.unparse(check),
+        expected=_expected(check),
+        compares_values=_compares_values(check),
         setup="\n".join(ast.unparse(node) for node in imports),
     )
 
 
-class _Calls(ast.NodeTransformer):
+class _CallReplacer(ast.NodeTransformer):
     """Replaces the outermost calls of unknown names by VALUES[i]."""
 
     def __init__(self, known: frozenset[str] | set[str]) -> None:
         self._known = known
         self._scopes: list[set[str]] = []
-        self.found: list[str] = []
+        self.expressions: list[str] = []
 
-    def _chain(self, node: ast.expr) -> ast.AST:
+    def _replace(self, node: ast.expr) -> ast.AST:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         local = set().union(*self._scopes) if self._scopes else set()
         root = _root(node)
         if isinstance(root, ast.Name) and root.id not in self._known and not names & local:
-            self.found.append(ast.unparse(node))
-            return ast.parse(f"{VALUES}[{len(self.found) - 1}]", mode="eval").body
+            self.expressions.append(ast.unparse(node))
+            return ast.parse(f"{VALUES}[{len(self.expressions) - 1}]", mode="eval").body
         return self.generic_visit(node)
 
-    visit_Call = visit_Attribute = visit_Subscript = visit_Name = _chain  # noqa: N815  # ast's naming
+    visit_Call = visit_Attribute = visit_Subscript = visit_Name = _replace  # noqa: N815  # names required by ast
 
     def _scoped(self, node: ast.AST) -> ast.AST:
         stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
@@ -91,7 +92,7 @@ class _Calls(ast.NodeTransformer):
 
 
 def _root(node: ast.expr) -> ast.expr:
-    """What a chain of calls, attributes and subscripts begins with; seen through list(...), str(...) and the like."""
+    """Return the start of a chain of calls, attributes and subscripts, skipping list(...), str(...) and similar."""
     while True:
         match node:
             case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in _CONVERSIONS:
@@ -104,8 +105,8 @@ def _root(node: ast.expr) -> ast.expr:
                 return node
 
 
-def _compares_values(judgement: ast.expr) -> bool:
-    for node in ast.walk(judgement):
+def _compares_values(check: ast.expr) -> bool:
+    for node in ast.walk(check):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             if sum(VALUES in ast.unparse(side) for side in sides) > 1:
@@ -113,15 +114,15 @@ def _compares_values(judgement: ast.expr) -> bool:
     return False
 
 
-def _expected(judgement: ast.expr) -> Any:
+def _expected(check: ast.expr) -> Any:
     if not (
-        isinstance(judgement, ast.Compare)
-        and len(judgement.ops) == 1
-        and isinstance(judgement.ops[0], ast.Eq)
-        and ast.unparse(judgement.left) == f"{VALUES}[0]"
+        isinstance(check, ast.Compare)
+        and len(check.ops) == 1
+        and isinstance(check.ops[0], ast.Eq)
+        and ast.unparse(check.left) == f"{VALUES}[0]"
     ):
-        return _NOTHING
+        return _MISSING
     try:
-        return ast.literal_eval(judgement.comparators[0])
+        return ast.literal_eval(check.comparators[0])
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return _NOTHING
+        return _MISSING

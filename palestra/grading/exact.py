@@ -1,9 +1,10 @@
-"""LaTeX or plain arithmetic -> an exact value, decided without a computer algebra system.
+"""Exact values that can be compared without a computer algebra system.
 
-Values are quotients of polynomials whose coefficients are rational and whose monomials may carry a square root of a
-whole number, the imaginary unit, pi, e and variables. Products of distinct square roots are independent over the
-rationals, so a polynomial has one form only and two values are equal where they agree crosswise, term by term: no
-rounding, no search, bounded work. What lies outside (logarithms, cube roots, roots of variables) is None.
+Values are quotients of polynomials with rational coefficients, whose monomials may contain the square root of an
+integer, the imaginary unit, pi, e and variables. Square roots of distinct squarefree integers are linearly independent
+over the rationals, so a polynomial has a unique form, and two values are equal if their cross products agree term by
+term: without rounding or search, in bounded time. Other expressions (logarithms, cube roots, roots of variables) are
+not represented.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Monomial = tuple[int, int, tuple[tuple[str, int], ...]]  # squarefree radicand, 
 Poly = dict[Monomial, Fraction]
 
 ONE: Monomial = (1, 0, ())
-MAX_BITS = 16_000  # of a numerator or denominator
+MAX_BITS = 16_000  # of a numerator or a denominator
 MAX_TERMS = 120
 MAX_RADICAND = 10**12
 PI, E = "\\pi", "e"
@@ -30,7 +31,7 @@ _CONSTANTS = {
 
 
 class TooLarge(Exception):
-    """A value, or the text of one, that no answer needs."""
+    """A value or a text exceeds the supported size."""
 
 
 class Value:
@@ -55,22 +56,22 @@ class Value:
         return cls({(1, 1, ()): Fraction(1)})
 
     def rational(self) -> Fraction | None:
-        """The number it is, where it is a rational one."""
+        """Return the value if it is a rational number, else None."""
         num, den = _constant(self.num), _constant(self.den)
         if num is None or not den:
             return None
         return num / den
 
     def variables(self) -> set[str]:
-        """Names in it, without pi and e."""
+        """Return the names of variables, without pi and e."""
         names = {name for poly in (self.num, self.den) for (_, _, powers) in poly for name, _ in powers}
         return names - {PI, E}
 
     def __add__(self, other: Value) -> Value:
         if self.den == other.den:
-            return Value(_added(self.num, other.num), self.den)
-        num = _added(_times(self.num, other.den), _times(other.num, self.den))
-        return Value(num, _times(self.den, other.den))
+            return Value(_add(self.num, other.num), self.den)
+        num = _add(_multiply(self.num, other.den), _multiply(other.num, self.den))
+        return Value(num, _multiply(self.den, other.den))
 
     def __neg__(self) -> Value:
         return Value({monomial: -factor for monomial, factor in self.num.items()}, self.den)
@@ -79,27 +80,28 @@ class Value:
         return self + -other
 
     def __mul__(self, other: Value) -> Value:
-        return Value(_times(self.num, other.num), _times(self.den, other.den))
+        return Value(_multiply(self.num, other.num), _multiply(self.den, other.den))
 
     def __truediv__(self, other: Value) -> Value:
         if not other.num:
             raise ZeroDivisionError
-        return Value(_times(self.num, other.den), _times(self.den, other.num))
+        return Value(_multiply(self.num, other.den), _multiply(self.den, other.num))
 
     def same(self, other: Value) -> bool:
-        """Equal as values."""
-        return _times(self.num, other.den) == _times(other.num, self.den)
+        """Return whether two values are equal."""
+        return _multiply(self.num, other.den) == _multiply(other.num, self.den)
 
     def ratio(self, other: Value) -> Value | None:
-        """What `other` is multiplied by to be this, where that has no variables: the same equation, set to zero."""
-        left, right = _times(self.num, other.den), _times(other.num, self.den)
+        """Return self / other if it has no variables, else None. Equations with equal zero sets have such a ratio."""
+        left, right = _multiply(self.num, other.den), _multiply(other.num, self.den)
         if not left or not right:
             return None
-        one, two = _leading(left), _leading(right)
-        return Value(one, two) if _times(left, two) == _times(right, one) else None
+        left_factor, right_factor = _leading(left), _leading(right)
+        same = _multiply(left, right_factor) == _multiply(right, left_factor)
+        return Value(left_factor, right_factor) if same else None
 
     def power(self, exponent: Fraction) -> Value | None:
-        """None where the result is of another kind."""
+        """Return the power, or None if it cannot be represented."""
         if exponent.denominator == 2:
             root = self.root()
             return None if root is None else root.power(Fraction(exponent.numerator))
@@ -109,7 +111,7 @@ class Value:
         if times < 0:
             return (Value.of(1) / self).power(-exponent)
         if times * _bits(self) > MAX_BITS:
-            raise TooLarge(f"a power with exponent {times if times < 10**9 else 'beyond a billion'}")
+            raise TooLarge(f"the exponent {times if times < 10**9 else 'above a billion'} is too large")
         result, base = Value.of(1), self
         while times:
             if times & 1:
@@ -120,7 +122,7 @@ class Value:
         return result
 
     def root(self) -> Value | None:
-        """The square root of a rational number; None for anything else."""
+        """Return the square root of a rational number, or None for other values."""
         number = self.rational()
         if number is None:
             return None
@@ -131,7 +133,7 @@ class Value:
         return Value({(inside, int(number < 0), ()): Fraction(outside, number.denominator)})
 
     def decimal(self) -> Decimal | None:
-        """Its value to some fifty digits; None where it has variables or is not real."""
+        """Return the value to about fifty digits, or None if it has variables or is not real."""
         num, den = _approximate(self.num), _approximate(self.den)
         if num is None or not den:
             return None
@@ -144,7 +146,7 @@ def _constant(poly: Poly) -> Fraction | None:
     return poly.get(ONE) if len(poly) == 1 else None
 
 
-def _added(a: Poly, b: Poly) -> Poly:
+def _add(a: Poly, b: Poly) -> Poly:
     total = dict(a)
     for monomial, factor in b.items():
         summed = total.get(monomial, 0) + factor
@@ -155,13 +157,13 @@ def _added(a: Poly, b: Poly) -> Poly:
     return total
 
 
-def _times(a: Poly, b: Poly) -> Poly:
+def _multiply(a: Poly, b: Poly) -> Poly:
     if len(a) == 1 and a.get(ONE) == 1:
         return b
     if len(b) == 1 and b.get(ONE) == 1:
         return a
     if len(a) * len(b) > MAX_TERMS * 4:
-        raise TooLarge("an expression with too many terms")
+        raise TooLarge("the expression has too many terms")
     total: Poly = {}
     for (root_a, i_a, powers_a), factor_a in a.items():
         for (root_b, i_b, powers_b), factor_b in b.items():
@@ -169,18 +171,18 @@ def _times(a: Poly, b: Poly) -> Poly:
             factor = factor_a * factor_b * shared
             if i_a and i_b:
                 factor = -factor
-            key = (root_a // shared * (root_b // shared), i_a ^ i_b, _merged(powers_a, powers_b))
+            key = (root_a // shared * (root_b // shared), i_a ^ i_b, _multiply_powers(powers_a, powers_b))
             summed = total.get(key, 0) + factor
             if summed:
                 total[key] = _bounded(summed)
             else:
                 total.pop(key, None)
     if len(total) > MAX_TERMS:
-        raise TooLarge("an expression with too many terms")
+        raise TooLarge("the expression has too many terms")
     return total
 
 
-def _merged(a: tuple[tuple[str, int], ...], b: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+def _multiply_powers(a: tuple[tuple[str, int], ...], b: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     if not a:
         return b
     if not b:
@@ -193,12 +195,12 @@ def _merged(a: tuple[tuple[str, int], ...], b: tuple[tuple[str, int], ...]) -> t
 
 def _bounded(number: Fraction) -> Fraction:
     if number.numerator.bit_length() > MAX_BITS or number.denominator.bit_length() > MAX_BITS:
-        raise TooLarge("a number of thousands of digits")
+        raise TooLarge("a number has thousands of digits")
     return number
 
 
 def _bits(value: Value) -> int:
-    """How much a power of it grows with the exponent, roughly."""
+    """Return roughly how many bits a power gains with each increment of the exponent."""
     polys = (value.num, value.den)
     digits = max((f.numerator.bit_length() + f.denominator.bit_length() for p in polys for f in p.values()), default=0)
     terms = max(len(poly) for poly in polys)
@@ -208,27 +210,27 @@ def _bits(value: Value) -> int:
 
 
 def _leading(poly: Poly) -> Poly:
-    """The coefficient, roots and all, of the greatest product of variables; pi and e count as numbers."""
+    """Return the coefficient, including roots, pi and e, of the largest monomial in the variables."""
 
     def variables(monomial: Monomial) -> tuple[tuple[str, int], ...]:
         return tuple(power for power in monomial[2] if power[0] not in (PI, E))
 
     top = max(variables(monomial) for monomial in poly)
-    found: Poly = {}
+    coefficient: Poly = {}
     for monomial, factor in poly.items():
         if variables(monomial) == top:
             constants = tuple(power for power in monomial[2] if power[0] in (PI, E))
-            found[(monomial[0], monomial[1], constants)] = factor
-    return found
+            coefficient[(monomial[0], monomial[1], constants)] = factor
+    return coefficient
 
 
 def _squarefree(number: int) -> tuple[int, int]:
-    """(a, b) with number = a * a * b and b without square factors."""
+    """Return (a, b) with number = a * a * b and b squarefree."""
     if number > MAX_RADICAND:
         whole = math.isqrt(number)
         if whole * whole == number and number.bit_length() <= MAX_BITS:
             return whole, 1
-        raise TooLarge("a root of a number of many digits")
+        raise TooLarge("the radicand has too many digits")
     outside, inside, factor = 1, 1, 2
     while factor * factor * factor <= number:
         while number % (factor * factor) == 0:
@@ -238,7 +240,7 @@ def _squarefree(number: int) -> tuple[int, int]:
             number //= factor
             inside *= factor
         factor += 1 if factor == 2 else 2
-    whole = math.isqrt(number)  # what is left has two prime factors at most
+    whole = math.isqrt(number)  # the rest has at most two prime factors
     if whole * whole == number:
         return outside * whole, inside
     return outside, inside * number

@@ -1,8 +1,8 @@
-"""A short answer and its golds -> a Grade: exact match and token F1 under the normalisation SQuAD made usual.
+"""Grade a short answer by exact match and token F1, with the normalization of SQuAD.
 
-Case, articles, punctuation and the width of blanks do not count. Unicode is folded first (NFKC, then casefold), so that
-"Café" is "CAFÉ" in either spelling of the accent, and punctuation is what Unicode calls punctuation or a symbol that
-stands alone. An answer that is nothing but those is compared as it is: "+" is not "-".
+Case, articles, punctuation and whitespace are ignored. Unicode is folded (NFKC, then casefold), so that "Café" equals
+"CAFÉ" in either encoding of the accent, and punctuation includes that of Unicode. An answer of nothing but punctuation
+is compared unchanged: "+" is not "-".
 """
 
 from __future__ import annotations
@@ -16,72 +16,74 @@ from palestra.errors import BadValue
 from palestra.grading.base import Grade
 from palestra.parsing import clip
 
-LONGEST = 20_000  # characters of an answer that are read
+MAX_CHARS = 20_000  # longer answers are not graded
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def grade_qa(answer: str, golds: str | Sequence[str], *, threshold: float | None = None) -> Grade:
-    """Correct where the answer matches a gold exactly; the score is the best F1 over all golds.
+    """Grade a short answer: correct if it matches a gold answer exactly; the score is the best F1 of all golds.
 
-    `threshold`: count as correct from this F1 up.
+    `threshold`: minimum F1 that also counts as correct.
     """
-    every = [golds] if isinstance(golds, str) else list(golds) if isinstance(golds, Sequence) else []
-    if not every or not all(isinstance(gold, str) for gold in every):
-        raise BadValue(f"golds are strings, at least one, got {golds!r}")
+    gold_list = [golds] if isinstance(golds, str) else list(golds) if isinstance(golds, Sequence) else []
+    if not gold_list or not all(isinstance(gold, str) for gold in gold_list):
+        raise BadValue(f"`golds` must be a string or a non-empty sequence of strings, got {golds!r}")
     if threshold is not None and not 0 < threshold <= 1:
-        raise BadValue(f"an F1 threshold lies above 0 and up to 1, got {threshold!r}")
-    if len(answer) > LONGEST:
-        return Grade(correct=False, score=0.0, why=f"an answer of {len(answer)} characters is no short answer")
-    said = normalise(answer)
-    best, nearest = -1.0, every[0]
-    for gold in every:
-        wanted = normalise(gold)
-        if said == wanted:
+        raise BadValue(f"`threshold` must be above 0 and at most 1, got {threshold!r}")
+    if len(answer) > MAX_CHARS:
+        return Grade(
+            correct=False, score=0.0, why=f"the answer has {len(answer)} characters, the maximum is {MAX_CHARS}"
+        )
+    normalized = normalize(answer)
+    best_score, best_gold = -1.0, gold_list[0]
+    for gold in gold_list:
+        normalized_gold = normalize(gold)
+        if normalized == normalized_gold:
             return Grade(correct=True, score=1.0, why=f"{clip(answer)!r} matches {clip(gold)!r}")
-        score = _f1(said, wanted)
-        if score > best:
-            best, nearest = score, gold
-    why = f"{clip(answer)!r} is not {clip(nearest)!r}; F1 {best:.2f}"
-    if threshold is not None and best >= threshold:
+        score = _f1(normalized, normalized_gold)
+        if score > best_score:
+            best_score, best_gold = score, gold
+    why = f"{clip(answer)!r} is not {clip(best_gold)!r}; F1 {best_score:.2f}"
+    if threshold is not None and best_score >= threshold:
         return Grade(correct=True, score=1.0, why=f"{why} reaches {threshold}")
-    return Grade(correct=False, score=min(best, 0.999), why=why)
+    return Grade(correct=False, score=min(best_score, 0.999), why=why)
 
 
 def exact_match(answer: str, golds: str | Sequence[str]) -> bool:
-    """Is the answer one of the golds, once normalised?"""
-    said = normalise(answer)
-    return any(said == normalise(gold) for gold in ([golds] if isinstance(golds, str) else golds))
+    """Return whether the normalized answer is one of the golds."""
+    normalized = normalize(answer)
+    return any(normalized == normalize(gold) for gold in ([golds] if isinstance(golds, str) else golds))
 
 
 def f1(answer: str, gold: str) -> float:
-    """The harmonic mean of precision and recall over tokens."""
-    return _f1(normalise(answer), normalise(gold))
+    """Return the harmonic mean of precision and recall over tokens."""
+    return _f1(normalize(answer), normalize(gold))
 
 
-def normalise(text: str) -> str:
-    """Folded, without punctuation and articles, single blanks."""
+def normalize(text: str) -> str:
+    """Fold Unicode and case, remove punctuation and articles, collapse whitespace."""
     folded = unicodedata.normalize("NFKC", text).casefold()
-    folded = unicodedata.normalize("NFKC", folded)  # casefold may take apart what was composed
-    bare = "".join(c for c in folded if not _is_punctuation(c))
-    return " ".join(_ARTICLES.sub(" ", bare).split()) or " ".join(folded.split())
+    folded = unicodedata.normalize("NFKC", folded)  # casefold may decompose characters
+    plain = "".join(c for c in folded if not _is_punctuation(c))
+    return " ".join(_ARTICLES.sub(" ", plain).split()) or " ".join(folded.split())
 
 
 def _is_punctuation(char: str) -> bool:
     return char in _ASCII_PUNCTUATION or (char > "\x7f" and unicodedata.category(char)[0] == "P")
 
 
-def _f1(said: str, wanted: str) -> float:
-    ours, theirs = _tokens(said), _tokens(wanted)
-    if not ours or not theirs:
-        return float(ours == theirs)
-    shared = (Counter(ours) & Counter(theirs)).total()
-    return 2 * shared / (len(ours) + len(theirs))
+def _f1(answer: str, gold: str) -> float:
+    answer_tokens, gold_tokens = _tokens(answer), _tokens(gold)
+    if not answer_tokens or not gold_tokens:
+        return float(answer_tokens == gold_tokens)
+    shared = (Counter(answer_tokens) & Counter(gold_tokens)).total()
+    return 2 * shared / (len(answer_tokens) + len(gold_tokens))
 
 
 def _tokens(text: str) -> list[str]:
-    """Words; in scripts that do not part words by blanks, characters."""
+    """Return words, or characters in scripts without spaces between words."""
     tokens = []
     for word in text.split():
         if word.isascii():

@@ -1,4 +1,4 @@
-"""Two expressions as LaTeX -> equal or not, by math-verify. For the workers alone: it may take any time and memory."""
+"""Compare two LaTeX expressions with math-verify. Time and memory are unbounded, so only workers may import this."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from latex2sympy2_extended.latex2sympy2 import (  # type: ignore[import-untyped]
 )
 from math_verify.grader import should_treat_as_complex  # type: ignore[import-untyped]
 
-logging.disable(logging.CRITICAL)  # it would warn that we watch the clock ourselves
+logging.disable(logging.CRITICAL)  # math-verify warns when its own timeout is disabled
 warnings.simplefilter("ignore")
 
-_NORMAL = NormalizationConfig(
+_NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
-_READING = ConversionConfig(lowercase_symbols=False)  # X is not x
+_CONVERSION = ConversionConfig(lowercase_symbols=False)  # X differs from x
 
 
 @functools.lru_cache(maxsize=256)
-def parsed(text: str) -> Any:
-    """One expression as a sympy object; an exception where it is none. A gold is asked for many times."""
-    latex = normalize_latex(text, _NORMAL)
+def parse(text: str) -> Any:
+    """Parse an expression to a sympy object. Cached, as a gold answer is compared many times."""
+    latex = normalize_latex(text, _NORMALIZATION)
     real = not should_treat_as_complex(latex)
     return latex2sympy(
-        latex, is_real=real, convert_degrees=False, normalization_config=None, conversion_config=_READING
+        latex, is_real=real, convert_degrees=False, normalization_config=None, conversion_config=_CONVERSION
     )
 
 
 def equal(gold: str, answer: str) -> bool:
-    one, two = parsed(gold), parsed(answer)
-    if _apart(one, two):
+    gold_expr, answer_expr = parse(gold), parse(answer)
+    if _differ(gold_expr, answer_expr):
         return False
-    return bool(math_verify.verify([one], [two], strict=True, float_rounding=6, timeout_seconds=None))
+    return bool(math_verify.verify([gold_expr], [answer_expr], strict=True, float_rounding=6, timeout_seconds=None))
 
 
-def _apart(gold: Any, answer: Any) -> bool:
-    """Do two expressions differ at some point, or two numbers far behind the point?
+def _differ(gold: Any, answer: Any) -> bool:
+    """Return whether two expressions differ at a test point, or two numbers in any of 60 digits.
 
-    Simplifying what is not equal takes long, and of numbers math-verify looks at fifteen digits alone.
+    Simplifying the difference of unequal expressions takes long, and math-verify compares only 15 digits of numbers.
     """
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return False
@@ -55,8 +55,8 @@ def _apart(gold: Any, answer: Any) -> bool:
     names = sorted(gold.free_symbols | answer.free_symbols, key=str)
     try:
         if not names:
-            gap, size = sympy.N(gold - answer, 30, maxn=400), abs(sympy.N(gold, 15))
-            return bool(abs(gap) > max(1, size) * sympy.Float("1e-60", 30))
+            difference, size = sympy.N(gold - answer, 30, maxn=400), abs(sympy.N(gold, 15))
+            return bool(abs(difference) > max(1, size) * sympy.Float("1e-60", 30))
         if len(names) > 4 or any(not name.is_Symbol for name in names):
             return False
         point = {name: sympy.Rational(*value) for name, value in zip(names, _POINT, strict=False)}
@@ -66,8 +66,8 @@ def _apart(gold: Any, answer: Any) -> bool:
         return False
 
 
-_POINT = ((17, 23), (29, 13), (7, 31), (41, 37))  # where nothing of use happens to be the same
-_WARM = (  # few: every process that grades pays for them once
+_POINT = ((17, 23), (29, 13), (7, 31), (41, 37))  # at which different expressions are unlikely to agree
+_WARM_UP = (  # few, as they delay the start of the template
     (r"\frac{\ln x}{2}", r"\ln(x)/2"),
     (r"e^{x+2}", r"e^{x} \cdot e^{2}"),
     (r"2\sin x\cos x", r"\sin(2x)"),
@@ -76,6 +76,6 @@ _WARM = (  # few: every process that grades pays for them once
 
 
 def warm_up() -> None:
-    """What the first comparisons would load, and the parser's tables, once for all forks."""
-    for gold, answer in _WARM:
+    """Load the modules and parser tables that comparisons need, once for all forks."""
+    for gold, answer in _WARM_UP:
         equal(gold, answer)

@@ -1,10 +1,10 @@
-"""Signs of many names -> one: what Unicode and LaTeX write in several ways, as data for `reading`."""
+"""Tables of Unicode characters and LaTeX commands with the same meaning, for `answer_parser`."""
 
-# ruff: noqa: RUF001  # signs that look alike are what this file is about
+# ruff: noqa: RUF001  # the tables contain characters that look alike
 
 from __future__ import annotations
 
-TRANSLATED = str.maketrans(
+CHARACTERS = str.maketrans(
     {
         **{chr(code): "-" for code in (0x2212, 0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0xFE63, 0xFF0D)},
         **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
@@ -49,7 +49,7 @@ TRANSLATED = str.maketrans(
     }
 )
 
-RENAMED = {
+COMMANDS = {
     **dict.fromkeys(("dfrac", "tfrac", "cfrac"), r"\frac"),
     **dict.fromkeys(("leq", "leqslant"), r"\le"),
     **dict.fromkeys(("geq", "geqslant"), r"\ge"),

@@ -1,8 +1,8 @@
-"""The template of the symbolic workers: loads the algebra system once, forks a worker for every connection it is sent.
+"""Template process of the symbolic workers: imports the algebra system once and forks workers.
 
-`python -c ... FD`: messages on the control socket are five bytes, an operation and a number. "F", with a descriptor:
-fork a worker that serves that connection; the answer is its process id. "E": end that worker, and tell how it ended.
-When the other end closes, whoever started us is gone, and so is everything here.
+Messages on the control socket have five bytes, an operation and a number. "F", with a file descriptor: fork a worker
+that serves this connection, and reply with its process id. "E": end that worker, and reply with its exit status. When
+the control socket closes, the template and all workers end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 MESSAGE = struct.Struct("<ci")
 LENGTH = struct.Struct("<I")
-NOT_SET_UP = 70  # exit code of a worker that could not begin
+NOT_SET_UP = 70  # exit code of a worker whose setup failed
 
 
 def main(control_fd: int, memory: int) -> None:
@@ -31,7 +31,7 @@ def main(control_fd: int, memory: int) -> None:
 
     symbolic.warm_up()
     gc.collect()
-    gc.freeze()  # or the first collection in every fork would copy every page
+    gc.freeze()  # otherwise the first collection in each fork would copy every page
     base = _virtual_memory()
     control.sendall(MESSAGE.pack(b"R", os.getpid()))
     workers: set[int] = set()
@@ -46,13 +46,13 @@ def main(control_fd: int, memory: int) -> None:
             break
         operation, number = MESSAGE.unpack(message)
         if operation == b"F":
-            number = _forked(control, handles[0], base + memory)
+            number = _fork(control, handles[0], base + memory)
             if number > 0:
                 workers.add(number)
             os.close(handles[0])
         elif number in workers:
             workers.discard(number)
-            number = _ended(number)
+            number = _end(number)
         try:
             control.sendall(MESSAGE.pack(operation, number))
         except OSError:
@@ -63,13 +63,13 @@ def main(control_fd: int, memory: int) -> None:
     os._exit(0)
 
 
-def _ended(pid: int) -> int:
-    """Kill it, unless it has ended by itself; minus the signal, or its exit code."""
-    os.kill(pid, signal.SIGKILL)  # nobody has waited for it yet, so the number is still its own
+def _end(pid: int) -> int:
+    """Kill a worker unless it has ended; return its exit code, or minus the signal that ended it."""
+    os.kill(pid, signal.SIGKILL)  # not waited for yet, so the process id is not reused
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _forked(control: socket.socket, handle: int, memory: int) -> int:
+def _fork(control: socket.socket, handle: int, memory: int) -> int:
     try:
         parent = os.getpid()
         pid = os.fork()
@@ -80,11 +80,11 @@ def _forked(control: socket.socket, handle: int, memory: int) -> int:
     code = NOT_SET_UP
     try:
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: a killed template takes us along
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: end with the template
             if os.getppid() != parent:
                 os._exit(1)
         control.close()
-        with contextlib.suppress(ValueError, OSError):  # not every system can
+        with contextlib.suppress(ValueError, OSError):  # not supported everywhere
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         connection = socket.socket(fileno=handle)
@@ -96,33 +96,33 @@ def _forked(control: socket.socket, handle: int, memory: int) -> int:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Job after job, until nobody asks any more."""
+    """Run comparisons until the connection closes."""
     from palestra.grading.symbolic import equal
 
     while True:
-        header = _exactly(connection, LENGTH.size)
+        header = _receive(connection, LENGTH.size)
         if not header:
             return
-        job = json.loads(_exactly(connection, LENGTH.unpack(header)[0]))
-        said: dict[str, Any]
+        job = json.loads(_receive(connection, LENGTH.unpack(header)[0]))
+        reply: dict[str, Any]
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel ends us, whatever we are doing
+        signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel ends this process, whatever it does
         try:
-            said = {"equal": equal(job["gold"], job["answer"])}
+            reply = {"equal": equal(job["gold"], job["answer"])}
         except MemoryError:
-            said = {"failed": "memory"}
+            reply = {"failed": "memory"}
         except RecursionError:
-            said = {"failed": "nesting"}
-        except Exception as err:  # noqa: BLE001  # whatever the library meets in an answer: it could not read it
-            said = {"equal": False, "error": f"{type(err).__name__}: {err}"[:200]}
+            reply = {"failed": "nesting"}
+        except Exception as err:  # noqa: BLE001  # the library could not parse the answer
+            reply = {"equal": False, "error": f"{type(err).__name__}: {err}"[:200]}
         signal.setitimer(signal.ITIMER_PROF, 0)
-        answer = json.dumps(said).encode()
-        connection.sendall(LENGTH.pack(len(answer)) + answer)
-        if "failed" in said:
+        data = json.dumps(reply).encode()
+        connection.sendall(LENGTH.pack(len(data)) + data)
+        if "failed" in reply:
             return
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _receive(connection: socket.socket, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         part = connection.recv(size - len(parts))

@@ -1,4 +1,4 @@
-"""The text of one leaf -> a quantity: the number's own text, and the unit, per cent or currency beside it."""
+"""Split the text of an answer into a number and its unit, percent sign or currency, and convert units."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-# of the base unit of its kind
+# in terms of the base unit of each kind
 _LENGTH = {"m": "1", "km": "1000", "cm": "1/100", "mm": "1/1000", "dm": "1/10"}
 _LENGTH |= {"in": "127/5000", "ft": "381/1250", "yd": "1143/1250", "mi": "201168/125"}
 _KINDS: dict[str, dict[str, str]] = {
@@ -67,7 +67,7 @@ _ALIASES = {
     "mi/h": "mph",
     "m/s": "mps",
 }
-_KNOWN = {alias: unit for unit, aliases in _ALIASES.items() for alias in aliases.split()}
+_UNIT_NAMES = {alias: unit for unit, aliases in _ALIASES.items() for alias in aliases.split()}
 _MULTIPLIERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NOT_UNIT = re.compile(
     "and|or|pi|sin|cos|tan|log|ln|exp|sqrt|sec|csc|cot|arcsin|arccos|arctan|mod|times|plus|minus|over|half|third|"
@@ -80,7 +80,7 @@ _TEXT_UNIT = re.compile(r"^(?P<body>.*\S)\s*\\text\s*\{(?P<unit>[^{}]*)\}\s*(?P<
 _WORD_UNIT = re.compile(
     r"^(?P<body>.*[\d)}!])\s+(?P<unit>[A-Za-z][A-Za-z./ -]*?)(?P<power>\^\s*\{?\s*[23]\s*\}?)?$", re.S
 )
-_GLUED = re.compile(r"^(?P<body>-?[\d./]*\d)(?P<unit>[A-Za-z/]{2,8})(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
+_ATTACHED_UNIT = re.compile(r"^(?P<body>-?[\d./]*\d)(?P<unit>[A-Za-z/]{2,8})(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
 _DEGREES = re.compile(r"^(?P<body>.*[\d)}])\s*°\s*(?P<scale>[CFcf]?)$", re.S)
 _PERCENT = re.compile(r"^(?P<body>.*\S)\s*(?:%|\\text\s*\{\s*(?:percent|per cent)\s*\}|(?<=[\d\s])per ?cent)$", re.S)
 _BASE = re.compile(r"^(?P<body>[0-9A-Fa-f]+)\s*_\s*\{?(?:\\text\{)?\s*(?P<base>\d{1,2}|\\text\{[a-z]+\})\s*\}?\}?$")
@@ -91,7 +91,7 @@ _SPELLED = {word: str(number) for number, word in enumerate(_NUMBERS.split())}
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number's text and what it counts."""
+    """Text of a number with its unit."""
 
     body: str
     unit: str = ""
@@ -99,37 +99,37 @@ class Quantity:
 
 
 @functools.lru_cache(maxsize=4096)
-def quantity(text: str) -> Quantity:
-    """`text` parted. Where there is no unit, all of it is the number's."""
+def parse_quantity(text: str) -> Quantity:
+    """Split `text` into number and unit; without a unit all of it is the number."""
     spelled = _SPELLED.get(text.casefold().strip())
     if spelled is not None:
         return Quantity(spelled)
-    found = _BASE.match(text)
-    if found is not None:
-        return Quantity(found["body"], f"base {found['base']}")
+    match = _BASE.match(text)
+    if match is not None:
+        return Quantity(match["body"], f"base {match['base']}")
     unit = ""
     prefix = _PREFIX.match(text)
     if prefix is not None:
         unit, text = _CURRENCY[prefix[2]], prefix[1] + text[prefix.end() :]
     elif text.endswith("$") and text[:-1].strip()[-1:].isdigit():
         unit, text = "dollar", text[:-1].strip()
-    found = _PERCENT.match(text)
-    if found is not None:
-        return Quantity(found["body"].strip(), unit, percent=True)
-    found = _DEGREES.match(text)
-    if found is not None and _is_number(found["body"]):
-        scale = {"c": "celsius", "f": "fahrenheit"}.get(found["scale"].lower(), "degree")
-        return Quantity(found["body"].strip(), scale)
-    found = _TEXT_UNIT.match(text) or _WORD_UNIT.match(text) or _GLUED.match(text)
-    if found is None:
+    match = _PERCENT.match(text)
+    if match is not None:
+        return Quantity(match["body"].strip(), unit, percent=True)
+    match = _DEGREES.match(text)
+    if match is not None and _is_number(match["body"]):
+        scale = {"c": "celsius", "f": "fahrenheit"}.get(match["scale"].lower(), "degree")
+        return Quantity(match["body"].strip(), scale)
+    match = _TEXT_UNIT.match(text) or _WORD_UNIT.match(text) or _ATTACHED_UNIT.match(text)
+    if match is None:
         return Quantity(text, unit)
-    return _with_words(text, found, unit)
+    return _quantity_with_words(text, match, unit)
 
 
-def _with_words(text: str, found: re.Match[str], unit: str) -> Quantity:
-    body, words = found["body"].strip(), found["unit"].strip(" .")
-    glued = found.re is _GLUED
-    power = re.sub(r"[\s{}]", "", found["power"] or "")
+def _quantity_with_words(text: str, match: re.Match[str], unit: str) -> Quantity:
+    body, words = match["body"].strip(), match["unit"].strip(" .")
+    attached = match.re is _ATTACHED_UNIT
+    power = re.sub(r"[\s{}]", "", match["power"] or "")
     first = words.split(" ")[0].casefold() if words else ""
     if first in _MULTIPLIERS:
         rest = words.partition(" ")[2].strip()
@@ -137,43 +137,43 @@ def _with_words(text: str, found: re.Match[str], unit: str) -> Quantity:
         return Quantity(body, unit or (canonical(rest, power) if rest else ""))
     if not words:
         return Quantity(body, unit)
-    known = canonical(words, power)
-    if glued and known not in _TABLE:
+    name = canonical(words, power)
+    if attached and name not in _TABLE:
         return Quantity(text, unit)  # 2ab is a product
-    bare = found.re is _WORD_UNIT
-    if bare and len(words) < 2 and known not in _TABLE:
+    is_word = match.re is _WORD_UNIT
+    if is_word and len(words) < 2 and name not in _TABLE:
         return Quantity(text, unit)  # 2 x
-    if _NOT_UNIT.fullmatch(first) or (bare and not _is_number(body)):
+    if _NOT_UNIT.fullmatch(first) or (is_word and not _is_number(body)):
         return Quantity(text, unit)  # 2 sin t
-    return Quantity(body, unit or known)
+    return Quantity(body, unit or name)
 
 
 def _is_number(body: str) -> bool:
-    """No letters in it but those of numbers' own commands."""
+    """Return whether it has no letters except in commands for numbers."""
     return re.search("[A-Za-z]", re.sub(r"\\(?:frac|sqrt|pi)", "", body)) is None
 
 
 def canonical(words: str, power: str = "") -> str:
-    """One name for each unit; other words in lower case, without a plural s."""
+    """Return the canonical name of a unit; other words in lower case without plural s."""
     words = re.sub(r"\s+", " ", words.replace(".", "")).strip()
-    for lead, exponent in (("square ", "^2"), ("sq ", "^2"), ("cubic ", "^3"), ("cu ", "^3")):
-        if words.casefold().startswith(lead):
-            words, power = words[len(lead) :], exponent
-    for tail, exponent in ((" squared", "^2"), (" cubed", "^3")):
-        if words.casefold().endswith(tail):
-            words, power = words[: -len(tail)], exponent
+    for prefix, exponent in (("square ", "^2"), ("sq ", "^2"), ("cubic ", "^3"), ("cu ", "^3")):
+        if words.casefold().startswith(prefix):
+            words, power = words[len(prefix) :], exponent
+    for suffix, exponent in ((" squared", "^2"), (" cubed", "^3")):
+        if words.casefold().endswith(suffix):
+            words, power = words[: -len(suffix)], exponent
     per = re.split(r"\s*/\s*| per ", words)
-    if len(per) == 2 and all(_KNOWN.get(side) for side in per):
-        return f"{_KNOWN[per[0]]}/{_KNOWN[per[1]]}"
-    known = _KNOWN.get(words) or (_KNOWN.get(words.casefold()) if len(words) > 2 else None)
-    if known is not None:
-        return f"{known}{power}"
+    if len(per) == 2 and all(_UNIT_NAMES.get(side) for side in per):
+        return f"{_UNIT_NAMES[per[0]]}/{_UNIT_NAMES[per[1]]}"
+    name = _UNIT_NAMES.get(words) or (_UNIT_NAMES.get(words.casefold()) if len(words) > 2 else None)
+    if name is not None:
+        return f"{name}{power}"
     return " ".join(word.removesuffix("s") for word in words.casefold().split()) + power
 
 
-def factor(gold: str, answer: str) -> Fraction | None:
-    """By what an answer is multiplied to be in the gold's unit; 1 where one of them has none. None: they differ."""
-    if not gold or not answer or gold == answer or "unit" in (gold, answer):  # "units" says nothing
+def conversion_factor(gold: str, answer: str) -> Fraction | None:
+    """Return the factor from the answer's unit to the gold's: 1 if one has no unit, None if they are incompatible."""
+    if not gold or not answer or gold == answer or "unit" in (gold, answer):  # "units" is unspecific
         return Fraction(1)
     left, right = _TABLE.get(gold), _TABLE.get(answer)
     if left is not None and right is not None:

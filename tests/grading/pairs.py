@@ -1,4 +1,4 @@
-"""Pairs of answers whose truth is known by how they are made: equal in value and differing in form, and near misses."""
+"""Generate pairs of answers that are known to be equal in value but different in form, and near misses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pair:
 Maker = Callable[[random.Random], Iterator[Pair]]
 
 
-def whole_forms(n: int, r: random.Random) -> list[str]:
+def integer_forms(n: int, r: random.Random) -> list[str]:
     k = r.randint(2, 9)
     grouped = f"{n:,}"
     return [
@@ -48,11 +48,11 @@ def whole_forms(n: int, r: random.Random) -> list[str]:
 
 def wholes(r: random.Random) -> Iterator[Pair]:
     n = r.choice([r.randint(-50, 50), r.randint(-99_999, 9_999_999)])
-    one, two = r.sample(whole_forms(n, r), 2)
+    one, two = r.sample(integer_forms(n, r), 2)
     yield Pair("whole", one, two, True)
     other = r.choice([n + 1, n - 1, n * 10, n + 1000, -n if n else 1, int(f"{n}0") + 1])
     if other != n:
-        yield Pair("whole", r.choice(whole_forms(other, r)), r.choice(whole_forms(n, r)), False)
+        yield Pair("whole", r.choice(integer_forms(other, r)), r.choice(integer_forms(n, r)), False)
 
 
 def fraction_forms(f: Fraction, r: random.Random) -> list[str]:

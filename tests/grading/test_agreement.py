@@ -1,4 +1,4 @@
-"""The math grader agrees with how answers were made: thousands of pairs, equal in value or nearly so."""
+"""The math grader on thousands of generated pairs of answers that are equal in value or nearly so."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tests.grading.pairs import Pair, pairs
 
 
 @pytest.mark.parametrize("seed", [7])
-def test_no_false_accept_and_hardly_a_false_reject(seed: int) -> None:
-    made = pairs(seed)
-    equal = [pair for pair in made if pair.equal]
-    near = [pair for pair in made if not pair.equal]
+def test_no_false_accepts_and_few_false_rejects(seed: int) -> None:
+    generated = pairs(seed)
+    equal = [pair for pair in generated if pair.equal]
+    unequal = [pair for pair in generated if not pair.equal]
     assert len(equal) >= 2_000
-    assert len(near) >= 1_500
-    assert [pair for pair in near if _accepted(pair)] == []
+    assert len(unequal) >= 1_500
+    assert [pair for pair in unequal if _accepted(pair)] == []
     rejected = [pair for pair in equal if not _accepted(pair)]
     assert len(rejected) < 0.005 * len(equal), rejected
 
 
-def test_a_gold_may_be_either_of_the_two() -> None:
-    """Equality does not depend on which one is the gold, but for the kinds where it should."""
-    made = [pair for pair in pairs(11) if pair.kind not in ("choice", "symbolic")][::5]
-    differing = [pair for pair in made if _accepted(pair) != grade_math(pair.gold, pair.answer).correct]
+def test_equality_is_symmetric() -> None:
+    """Exchange answer and gold, for all kinds of answers whose equality is symmetric."""
+    sample = [pair for pair in pairs(11) if pair.kind not in ("choice", "symbolic")][::5]
+    differing = [pair for pair in sample if _accepted(pair) != grade_math(pair.gold, pair.answer).correct]
     assert differing == []
 
 

@@ -1,4 +1,4 @@
-"""The code grader: every form of hidden tests, every way to fail, and no way to look at what is expected."""
+"""The code grader: formats of hidden tests, failures, isolation and comparison of results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from palestra.tools.sandbox import Limits, Sandbox, SandboxDied
 DOUBLE = "print(int(input()) * 2)"
 DOUBLES = {"inputs": ["4\n", "5\n", "-1\n"], "outputs": ["8\n", "10\n", "-2\n"]}
 ADD = "def add(a, b):\n    return a + b\n"
-QUICK = Limits(wall=3.0, cpu=1.0)
+QUICK = Limits(wall=5.0, cpu=1.0)
 
 
-# Forms
+# Formats
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ QUICK = Limits(wall=3.0, cpu=1.0)
         (DOUBLE, [{"input": "4", "output": "8"}, {"input": "5", "output": "10", "type": "stdin_stdout"}]),
         (DOUBLE, {"language": "python", "test_cases": [{"type": "stdin_stdout", "input": "4", "output": "8"}]}),
         (ADD, {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}),
-        (ADD, {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}),  # results in a list of their own
+        (ADD, {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}),  # each result in a list
         (ADD, {"fn_name": "add", "inputs": [[[1], [2]]], "outputs": [[1, 2]]}),
         (ADD, [{"input": "1\n2", "output": "3", "testtype": "functional", "metadata": {"func_name": "add"}}]),
         (ADD, ["assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'"]),
@@ -51,14 +51,14 @@ QUICK = Limits(wall=3.0, cpu=1.0)
         ("import numpy as np\ndef f():\n    return np.arange(3), np.float64(0.5)", ["assert f() == ([0, 1, 2], 0.5)"]),
     ],
 )  # fmt: skip
-def test_a_right_program_passes_in_every_form(program: str, tests: Any) -> None:
+def test_a_correct_program_passes_in_every_format(program: str, tests: Any) -> None:
     grade = grade_code(program, tests)
     assert grade.correct, grade.why
     assert grade.score == 1.0
     assert "passed all" in grade.why
 
 
-def test_forms_are_read_as_what_they_are() -> None:
+def test_formats() -> None:
     assert read_tests(DOUBLES)[0] == StdinTest(stdin="4\n", expected="8\n")
     assert read_tests({"fn_name": "f", "inputs": [[1, [2]]], "outputs": [[3]]}) == [
         CallTest(function="f", args=(1, [2]), expected=([3], 3))
@@ -75,12 +75,12 @@ def test_forms_are_read_as_what_they_are() -> None:
      {"fn_name": "a b", "inputs": [[1]], "outputs": [1]}, [{"input": "1", "output": "1", "testtype": "functional"}],
      "def check(candidate):\n    assert candidate(1)"],
 )  # fmt: skip
-def test_tests_that_cannot_be_read_are_the_callers_mistake(tests: Any) -> None:
+def test_invalid_tests_are_rejected(tests: Any) -> None:
     with pytest.raises(BadValue):
         grade_code(DOUBLE, tests)
 
 
-# Failing
+# Failures
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_tests_that_cannot_be_read_are_the_callers_mistake(tests: Any) -> None:
         ("import socket\nsocket.create_connection(('1.1.1.1', 80), 1)", "Error"),
     ],
 )
-def test_a_failure_says_why(program: str, why: str) -> None:
+def test_failures_are_explained(program: str, why: str) -> None:
     grade = grade_code(program, DOUBLES, limits=QUICK, stop_early="limit" in why)
     assert not grade.correct
     assert why in grade.why
     assert 0 <= grade.score < 1
-    assert "expected" not in grade.hint  # a hint never tells the solution
+    assert "expected" not in grade.hint  # a hint never contains the solution
 
 
-def test_memory_of_all_processes_is_one_tests_own_fault() -> None:
-    """A test that takes the sandbox down with it does not take the others along."""
+def test_exceeding_the_memory_limit_fails_one_test_only() -> None:
+    """A test that ends the sandbox program does not affect the others."""
     program = """
 import os
 n = int(input())
@@ -120,18 +120,18 @@ if n == 5:
         if os.fork() == 0:
             x = b"x" * (100 << 20)
             import time
-            time.sleep(20)
+            time.sleep(300)
     import time
-    time.sleep(20)
+    time.sleep(300)
 print(2 * n)
 """
-    grade = grade_code(program, DOUBLES, limits=Limits(wall=20.0, cpu=5.0, memory=256 << 20), parallel=1)
+    grade = grade_code(program, DOUBLES, limits=Limits(wall=120.0, cpu=20.0, memory=256 << 20), parallel=1)
     assert not grade.correct
     assert grade.score == pytest.approx(2 / 3)
     assert "test 2" in grade.why
 
 
-def test_score_is_the_share_that_passed() -> None:
+def test_score_is_the_share_of_passed_tests() -> None:
     wrong_on_negative = "n = int(input())\nprint(abs(2 * n))"
     grade = grade_code(wrong_on_negative, DOUBLES)
     assert grade.score == pytest.approx(2 / 3)
@@ -139,7 +139,7 @@ def test_score_is_the_share_that_passed() -> None:
     assert "test 3" in grade.why
 
 
-def test_stopping_early_begins_no_more_tests() -> None:
+def test_stop_early() -> None:
     tests = {"inputs": [str(n) for n in range(60)], "outputs": ["no"] * 60}
     grade = grade_code(DOUBLE, tests, stop_early=True)
     assert not grade.correct
@@ -149,7 +149,7 @@ def test_stopping_early_begins_no_more_tests() -> None:
     assert grade_code(DOUBLE, late).score == pytest.approx(59 / 60)
 
 
-def test_the_longest_tests_are_taken_where_there_are_too_many() -> None:
+def test_max_tests_selects_the_longest() -> None:
     tests = {"inputs": ["4", "40000", "5"], "outputs": ["wrong", "80000", "wrong"]}
     assert grade_code(DOUBLE, tests, max_tests=1).correct
     with pytest.raises(BadValue):
@@ -159,7 +159,7 @@ def test_the_longest_tests_are_taken_where_there_are_too_many() -> None:
 # Isolation
 
 
-def test_no_test_sees_another() -> None:
+def test_tests_are_isolated_from_each_other() -> None:
     program = """
 import os, sys, threading
 n = int(input())
@@ -168,7 +168,7 @@ os.makedirs("deep/er", exist_ok=True)
 if os.fork() == 0:
     import time
     os.setsid()
-    time.sleep(60)
+    time.sleep(600)
 print(len(open("seen").read()), sorted({"deep", "seen"} & set(os.listdir())))
 """
     tests = {"inputs": ["1"] * 6, "outputs": ["1 ['deep', 'seen']"] * 6}
@@ -223,7 +223,7 @@ print("found" if found else "nothing")
 
 
 @pytest.mark.parametrize("spy", SPIES)
-def test_what_is_expected_is_nowhere_to_be_found(spy: str) -> None:
+def test_expected_results_are_not_accessible(spy: str) -> None:
     tests = [StdinTest(stdin="1", expected="nothing"), StdinTest(stdin="2", expected=SECRET)]
     grade = grade_code(SPIES[spy], tests, parallel=1)
     assert grade.score == 0.5, grade.why
@@ -250,12 +250,12 @@ CHEATS = {
 
 @pytest.mark.parametrize("cheat", CHEATS)
 @pytest.mark.parametrize("tests", [["assert f(2) == 8675309"], ["assert f(2) in (8675309, 8675310)"], "call"])
-def test_cheating_does_not_pay(cheat: str, tests: Any) -> None:
+def test_cheats_fail(cheat: str, tests: Any) -> None:
     tests = {"fn_name": "f", "inputs": [[2]], "outputs": [8675309]} if tests == "call" else tests
     assert not grade_code(CHEATS[cheat], tests, limits=QUICK).correct
 
 
-# Comparing
+# Comparison
 
 
 def test_output_is_compared_by_tokens() -> None:
@@ -280,14 +280,14 @@ VALUES = st.recursive(
 
 
 @given(VALUES, VALUES)
-def test_values_are_the_same_where_python_says_so(one: Any, two: Any) -> None:
+def test_values_are_compared_as_in_python(one: Any, two: Any) -> None:
     assert same_value(one, one)
     assert same_value(one, two) == (one == two)
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_values_come_back_whole(parallel: int) -> None:
-    """Whatever plain data a function returns is what is compared."""
+def test_return_values_are_complete(parallel: int) -> None:
+    """All plain data that a function returns is compared."""
     values = [
         None,
         True,
@@ -310,29 +310,29 @@ def test_values_come_back_whole(parallel: int) -> None:
     assert not grade_code("def same(x):\n    return list(x)", strict[:1]).correct
 
 
-# From anywhere; a broken sandbox
+# Threads and sandboxes
 
 
-def test_from_many_threads_at_once() -> None:
+def test_many_threads() -> None:
     with ThreadPoolExecutor(6) as threads:
         grades = list(threads.map(lambda n: grade_code(DOUBLE if n % 2 else "print(8)", DOUBLES), range(12)))
     assert [grade.correct for grade in grades] == [bool(n % 2) for n in range(12)]
     assert not [t for t in threading.enumerate() if t.name.startswith("palestra-grading")]
 
 
-class Broken(Sandbox):
-    """A sandbox that is gone."""
+class BrokenSandbox(Sandbox):
+    """A sandbox whose processes are gone."""
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         raise SandboxDied("gone")
 
 
-def test_a_broken_sandbox_is_no_verdict() -> None:
-    with Broken() as box, pytest.raises(InfrastructureError, match="gone"):
-        grade_code(DOUBLE, DOUBLES, sandbox=box)
+def test_a_broken_sandbox_raises() -> None:
+    with BrokenSandbox() as sandbox, pytest.raises(InfrastructureError, match="gone"):
+        grade_code(DOUBLE, DOUBLES, sandbox=sandbox)
 
 
-def test_a_given_sandbox_is_used() -> None:
-    with Sandbox(workers=1) as box:
-        grade: Grade = grade_code(DOUBLE, DOUBLES, sandbox=box)
+def test_the_sandbox_argument() -> None:
+    with Sandbox(workers=1) as sandbox:
+        grade: Grade = grade_code(DOUBLE, DOUBLES, sandbox=sandbox)
     assert grade.correct

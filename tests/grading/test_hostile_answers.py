@@ -1,4 +1,4 @@
-"""Answers made to hang, crash or fool: each ends within its limit, with a verdict, and the next one is graded right."""
+"""Answers that try to hang, crash or fool a grader: each gets a grade, and later answers are graded correctly."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 from palestra.grading import grade_code, grade_math, grade_qa
-from palestra.grading.math import PATIENCE
-from palestra.grading.workers import Workers
+from palestra.grading.symbolic_pool import SymbolicPool
 
 SECONDS = 0.15
 GOLDS = ["7", r"\frac{3}{4}", r"\ln 8", r"\{1,2,3\}", "x^2+1", r"(1,\infty)", "B", "Tuesday"]
 
 
 def hostile() -> list[str]:
-    made = [
+    answers = [
         "9" * 100_000,
         "0." + "3" * 100_000,
         "1e999999999",
@@ -112,34 +111,34 @@ def hostile() -> list[str]:
     r = random.Random(5)
     pieces = r"\frac{ } { ( ) [ ] \{ \} ^ _ , ; = < > \le \cup \sqrt{ \pi \ln \sin x 1 9 . ! | $ & \\ \text{ % \pm"
     tokens = [*pieces.split(" "), " ", "e", "i", "\\infty", "\\begin{pmatrix}", "^{99}", "10^{99}", "\x07", "é", "°"]
-    while len(made) < 500:
-        made.append("".join(r.choices(tokens, k=r.choice([5, 12, 40, 300]))))
-    return made
+    while len(answers) < 500:
+        answers.append("".join(r.choices(tokens, k=r.choice([5, 12, 40, 300]))))
+    return answers
 
 
-def test_five_hundred_hostile_answers_get_a_verdict() -> None:
+def test_five_hundred_hostile_answers_get_a_grade() -> None:
     answers = hostile()
     assert len(answers) == 500
-    pool = Workers(workers=2)
+    pool = SymbolicPool(workers=2)
 
-    def judged(index: int) -> None:
+    def check(index: int) -> None:
         answer, gold = answers[index], GOLDS[index % len(GOLDS)]
-        grade = grade_math(answer, gold, seconds=SECONDS, workers=pool)
+        grade = grade_math(answer, gold, seconds=SECONDS, pool=pool)
         assert grade.why
         assert not grade.correct, (answer[:80], gold, grade.why)
 
     try:
         with ThreadPoolExecutor(8) as threads:
-            futures = [threads.submit(judged, index) for index in range(len(answers))]
+            futures = [threads.submit(check, index) for index in range(len(answers))]
             for future in futures:
-                future.result(timeout=100 * PATIENCE * SECONDS)  # a hang, not a slow machine
-        assert grade_math(r"3\ln 2", r"\ln 8", workers=pool).correct
-        assert not grade_math(r"2\ln 2", r"\ln 8", workers=pool).correct
+                future.result(timeout=1200)  # only a hang takes that long
+        assert grade_math(r"3\ln 2", r"\ln 8", pool=pool).correct
+        assert not grade_math(r"2\ln 2", r"\ln 8", pool=pool).correct
     finally:
         pool.close()
 
 
-def test_the_other_graders_take_them_too() -> None:
+def test_the_other_graders() -> None:
     for answer in hostile()[:100]:
         assert not grade_qa(answer, ["Tuesday"]).correct
     for program in ("(" * 50_000, "\x00", "-" * 100_000 + "1", "é = 1\nprint(é)", "\ud800"):

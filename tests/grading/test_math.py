@@ -1,4 +1,4 @@
-"""What the math grader takes for equal, and what not; more of it, made in thousands, is in test_agreement."""
+"""Answers that the math grader must treat as equal or different; test_agreement generates thousands more."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_different(answer: str, gold: str) -> None:
     assert not grade_math(gold, answer).correct
 
 
-def test_one_of_many_golds_is_enough() -> None:
+def test_several_golds() -> None:
     assert grade_math("0.5", ["7", r"\frac12"]).correct
     grade = grade_math("9", ["7", "8"])
     assert "'7'" in grade.why
@@ -136,14 +136,14 @@ def test_one_of_many_golds_is_enough() -> None:
     assert grade_math("0.5", [3, 0.5]).correct
 
 
-def test_a_choice_may_be_spelled_out() -> None:
+def test_multiple_choice_answers() -> None:
     assert grade_math("option c", "C").correct
     assert grade_math("C: the last one", "(C)").correct
     assert grade_math("(c)", "(C)").correct
     assert not grade_math("option b", "C").correct
 
 
-def test_a_tolerance_is_relative_and_has_to_be_asked_for() -> None:
+def test_tolerance_is_relative_and_off_by_default() -> None:
     assert not grade_math("3.14", r"\pi").correct
     assert grade_math("3.14", r"\pi", tolerance=0.01).correct
     assert grade_math(r"2.9 \times 10^8", "299792458", tolerance=0.05).correct
@@ -152,7 +152,7 @@ def test_a_tolerance_is_relative_and_has_to_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("gold", [[], None, {"a": 1}, [None]])
-def test_a_gold_that_is_none_is_the_callers_mistake(gold: object) -> None:
+def test_invalid_golds_are_rejected(gold: object) -> None:
     with pytest.raises(BadValue):
         grade_math("5", gold)  # type: ignore[arg-type]
 
@@ -170,10 +170,10 @@ RATIONAL = st.fractions(min_value=-10_000, max_value=10_000, max_denominator=5_0
 
 
 @given(RATIONAL, RATIONAL, st.integers(1, 50))
-def test_fractions_are_equal_where_their_values_are(one: Fraction, two: Fraction, factor: int) -> None:
-    written = f"\\frac{{{one.numerator * factor}}}{{{one.denominator * factor}}}"
-    assert grade_math(written, f"{one.numerator}/{one.denominator}").correct
-    assert grade_math(written, f"{two.numerator}/{two.denominator}").correct == (one == two)
+def test_fractions_are_compared_by_value(one: Fraction, two: Fraction, factor: int) -> None:
+    scaled = f"\\frac{{{one.numerator * factor}}}{{{one.denominator * factor}}}"
+    assert grade_math(scaled, f"{one.numerator}/{one.denominator}").correct
+    assert grade_math(scaled, f"{two.numerator}/{two.denominator}").correct == (one == two)
 
 
 @given(st.integers(-(10**30), 10**30), st.integers(0, 8))
@@ -198,26 +198,26 @@ def _product(a: list[int], b: list[int]) -> list[int]:
     return total
 
 
-def _written(poly: list[int]) -> str:
+def _to_text(poly: list[int]) -> str:
     return "+".join(f"({factor})x^{{{power}}}" for power, factor in enumerate(poly))
 
 
 @given(POLYNOMIAL, POLYNOMIAL, POLYNOMIAL)
-def test_a_product_of_polynomials_is_what_it_multiplies_out_to(a: list[int], b: list[int], c: list[int]) -> None:
+def test_products_of_polynomials_equal_their_expansion(a: list[int], b: list[int], c: list[int]) -> None:
     expanded = _product(a, b)
-    assert grade_math(f"({_written(a)})({_written(b)})", _written(expanded)).correct
+    assert grade_math(f"({_to_text(a)})({_to_text(b)})", _to_text(expanded)).correct
     longest = max(len(expanded), len(c))
     same = expanded + [0] * (longest - len(expanded)) == c + [0] * (longest - len(c))
-    assert grade_math(f"({_written(a)})({_written(b)})", _written(c)).correct == same
+    assert grade_math(f"({_to_text(a)})({_to_text(b)})", _to_text(c)).correct == same
 
 
 @given(st.integers(1, 10**6), st.integers(1, 200))
-def test_roots_are_in_lowest_terms(inside: int, outside: int) -> None:
+def test_square_roots_are_simplified(inside: int, outside: int) -> None:
     assert grade_math(f"\\sqrt{{{inside * outside * outside}}}", f"{outside}\\sqrt{{{inside}}}").correct
     assert not grade_math(f"\\sqrt{{{inside * outside * outside + 1}}}", f"{outside}\\sqrt{{{inside}}}").correct
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_judged_and_equals_itself(text: str) -> None:
+def test_any_text_is_graded_and_equals_itself(text: str) -> None:
     assert not grade_math(text, "123457").correct or "123457" in text
     assert grade_math(text, text).correct == bool(text.strip())

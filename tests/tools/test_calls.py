@@ -1,4 +1,4 @@
-"""How calls are read from replies: every form models are trained on, the first complete one, nothing by accident."""
+"""Parsing of tool calls in replies: all forms that models are trained on, and texts that are not calls."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def test_forms(text: str, calls: list[dict[str, Any]], form: str, rest: str) -> 
         "<pythonic>x</pythonic>",
     ],
 )
-def test_what_is_no_call(text: str) -> None:
+def test_texts_without_calls(text: str) -> None:
     assert read(text) is None
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("<python>print(1)", "has to end with </python>"),
         ("<tool_call>{", "has to end with </tool_call>"),
@@ -105,13 +105,13 @@ def test_what_is_no_call(text: str) -> None:
         ("[TOOL_CALLS][{}]", '"name" and "arguments"'),
     ],
 )
-def test_malformed_calls_say_what_is_wrong(text: str, says: str) -> None:
+def test_errors_of_malformed_calls(text: str, message: str) -> None:
     span = read(text)
     assert span is not None
-    assert says in span.calls[-1]["error"]
+    assert message in span.calls[-1]["error"]
 
 
-def test_a_reply_that_was_stopped_at_the_closing_tag() -> None:
+def test_a_reply_that_ends_before_the_closing_tag() -> None:
     span = read("so <python>print(1)\n", unclosed=True)
     assert span is not None
     assert span.calls == (code("print(1)"),)
@@ -129,7 +129,7 @@ def test_without_fences_a_block_is_an_answer() -> None:
         max_size=4,
     )
 )
-def test_what_is_written_is_read(calls: list[dict[str, Any]]) -> None:
+def test_written_calls_are_parsed(calls: list[dict[str, Any]]) -> None:
     text = written_calls(calls)
     if "</tool_call>" in json.dumps(calls):
         return
@@ -170,7 +170,7 @@ PIECES = [
 @example("<tool_call>" + "[" * 100_000 + "</tool_call>")
 @example("<tool_call>x</tool_call>" * 50_000)
 @example("{" * 100_000)
-def test_any_text_is_read_and_quickly(text: str) -> None:
+def test_any_text_is_parsed(text: str) -> None:
     span = read(text)
     if span is not None:
         assert 0 < span.end <= len(text)

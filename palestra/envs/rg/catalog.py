@@ -1,4 +1,4 @@
-"""Every data set of reasoning-gym as `rg:<name>`, every level of its curriculum as `rg:<name>-l<level>`. Data only."""
+"""Catalog of the family `rg` (data only): `rg:<name>` per data set, `rg:<name>-l<level>` per curriculum level."""
 
 from __future__ import annotations
 

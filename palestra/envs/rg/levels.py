@@ -1,13 +1,13 @@
-"""Which data sets and levels reasoning-gym has, and how often the expert and the random player solve them, as measured.
+"""Measured success rates of the expert and the random player on every data set and level of reasoning-gym (data only).
 
-A pair a data set with its defaults, then one for every level of its curriculum. A dash: the package refuses that
-level's settings itself, or (jugs) draws no item within minutes. Where the expert stays below 1, some items have no
-answer that the scorer takes: no way to fill the jugs, an integral that the package left unsolved. Data only.
+Each data set has one pair for its default settings, then one per level of its curriculum. A dash marks a level whose
+settings the package rejects, or (jugs) that generates no item within minutes. An expert rate below 1 means that some
+items have no answer that the scorer accepts: jugs that cannot be filled, or an integral that the package left unsolved.
 """
 
 from __future__ import annotations
 
-# expert/random with the defaults, then at levels 0, 1, 2 ...
+# expert/random with the defaults, then at levels 0, 1, 2, ...
 _TABLE = {
     "ab": "1/0 1/0 1/0 1/0 1/0",
     "acre": "1/0.31",
@@ -120,7 +120,7 @@ _TABLE = {
 }
 
 
-def _read(pair: str) -> tuple[float, float] | None:
+def _parse(pair: str) -> tuple[float, float] | None:
     if pair == "-":
         return None
     expert, random = pair.split("/")
@@ -128,5 +128,5 @@ def _read(pair: str) -> tuple[float, float] | None:
 
 
 RATES: dict[str, tuple[tuple[float, float] | None, ...]] = {
-    name: tuple(_read(pair) for pair in line.split()) for name, line in _TABLE.items()
+    name: tuple(_parse(pair) for pair in line.split()) for name, line in _TABLE.items()
 }

@@ -1,4 +1,4 @@
-"""An item -> an answer that its scorer takes: the item's own, or one that is found where it has none."""
+"""Find an answer that the scorer accepts: the item's own answer, or a computed one if it has none."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 
 def solution(name: str, dataset: Any, entry: dict[str, Any]) -> str | None:
-    """The item's own answer, or one that is found; None: there is none."""
+    """Return an answer to an item, or None if there is none."""
     if name == "intermediate_integration" and "Integral(" in entry["answer"]:
-        return _integrated(entry["metadata"])
+        return _integrate(entry["metadata"])
     if entry["answer"] is not None:
         return str(entry["answer"])
     if name == "propositional_logic":
         return _conclusion(dataset, entry)
-    find = _SOLVERS.get(name)
-    return None if find is None else find(entry["metadata"])
+    solve = _SOLVERS.get(name)
+    return None if solve is None else solve(entry["metadata"])
 
 
-def _integrated(metadata: dict[str, Any]) -> str:
-    """What the package left to itself: integrals by parts."""
+def _integrate(metadata: dict[str, Any]) -> str:
+    """Solve an integral that the package left unsolved."""
     sympy: Any = importlib.import_module("sympy")
     x = sympy.Symbol(metadata["variable"])
     integrand = sympy.parse_expr(metadata["integrand"], local_dict={metadata["variable"]: x})
@@ -30,7 +30,7 @@ def _integrated(metadata: dict[str, Any]) -> str:
 
 
 def _conclusion(dataset: Any, entry: dict[str, Any]) -> str:
-    """The package's own conclusion is at times none; then a premise, or two literals with `or` between them, may be."""
+    """Return the package's conclusion if its scorer accepts it, else a premise or a disjunction of two literals."""
     metadata = entry["metadata"]
     literals = [sign + letter for letter in metadata["variables"] for sign in ("", "\u00ac")]
     either = (f"({one} \u2228 {other})" for one in literals for other in literals if one[-1] < other[-1])
@@ -40,18 +40,18 @@ def _conclusion(dataset: Any, entry: dict[str, Any]) -> str:
     return str(metadata["example_answer"])
 
 
-def _colouring(metadata: dict[str, Any]) -> str:
+def _colour_graph(metadata: dict[str, Any]) -> str:
     return json.dumps({str(vertex): colour for vertex, colour in metadata["possible_answer"].items()})
 
 
-def _unscrambled(metadata: dict[str, Any]) -> str:
-    """The scramble backwards, each turn the other way round."""
+def _unscramble(metadata: dict[str, Any]) -> str:
+    """Return the inverse of the scramble."""
     turns = reversed(metadata["scramble_moves"].split())
     return " ".join(turn[:-1] if turn.endswith("'") else f"{turn}'" for turn in turns)
 
 
-def _boxes_lifted(metadata: dict[str, Any]) -> str:
-    """Every box walks to a target of its colour on its own, one step a plan."""
+def _move_boxes(metadata: dict[str, Any]) -> str:
+    """Move each box separately to a target of its colour, one step per plan."""
     state: dict[str, list[str]] = metadata["initial_state"]
     places = {place: tuple(float(part) for part in place.split("_")) for place in state}
     free = [(item[7:], where) for place, where in places.items() for item in state[place] if item.startswith("target_")]
@@ -70,8 +70,8 @@ def _boxes_lifted(metadata: dict[str, Any]) -> str:
     return json.dumps(plans)
 
 
-def _way_out(metadata: dict[str, Any]) -> str | None:
-    """Breadth first over positions of the cars, on a board of 6 by 6 with its exit right of the third row."""
+def _free_red_car(metadata: dict[str, Any]) -> str | None:
+    """Search the positions of the cars on a 6 x 6 board, with the exit at the right end of the third row."""
     board: str = metadata["board_config"]
     cells: dict[str, list[int]] = {}
     for place, label in enumerate(board):
@@ -81,17 +81,17 @@ def _way_out(metadata: dict[str, Any]) -> str | None:
     labels = sorted(cells)
     stride = {label: cells[label][1] - cells[label][0] for label in labels}
     start = tuple(cells[label][0] for label in labels)
-    came: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {start: None}
+    previous: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {start: None}
     queue = deque([start])
     while queue:
         state = queue.popleft()
         if state[0] == 16:  # the red car's left end, with its right end at the exit
             moves = []
-            step = came[state]
+            step = previous[state]
             while step is not None:
                 state, move = step
                 moves.append(move)
-                step = came[state]
+                step = previous[state]
             return " ".join(reversed(moves))
         taken = set(walls)
         for label, at in zip(labels, state, strict=True):
@@ -104,15 +104,15 @@ def _way_out(metadata: dict[str, Any]) -> str | None:
                     if not inside or ahead in taken:
                         break
                     after = (*state[:i], state[i] + sign * count * stride[label], *state[i + 1 :])
-                    if after not in came:
-                        came[after] = (state, f"{chr(ord('A') + i)}{'+' if sign > 0 else '-'}{count}")
+                    if after not in previous:
+                        previous[after] = (state, f"{chr(ord('A') + i)}{'+' if sign > 0 else '-'}{count}")
                         queue.append(after)
     return None
 
 
 _SOLVERS: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    "boxnet": _boxes_lifted,
-    "graph_color": _colouring,
-    "rubiks_cube": _unscrambled,
-    "rush_hour": _way_out,
+    "boxnet": _move_boxes,
+    "graph_color": _colour_graph,
+    "rubiks_cube": _unscramble,
+    "rush_hour": _free_red_car,
 }

@@ -1,8 +1,8 @@
-"""The process reasoning-gym runs in: a request a frame on standard input, its answer a frame on standard output.
+"""Process that runs reasoning-gym: reads requests from standard input and writes replies to standard output.
 
-Everything of the package happens here, so that its items may use the process-wide generators, its imports cost nothing
-elsewhere, and a scorer that hangs can be killed. Hash seed and generators are set, so that an item depends on its data
-set, level, keywords and seed alone. A frame is its length in four bytes, then JSON.
+The package is only imported here, so that its items may use the global random generators, its imports cost nothing
+elsewhere, and a scorer that hangs can be killed. The hash seed and the generators are fixed, so that an item depends
+only on its data set, level, settings and seed. A message is its length in four bytes, followed by JSON.
 """
 
 from __future__ import annotations
@@ -23,108 +23,111 @@ from dataclasses import fields
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from palestra.envs.rg import shields
-from palestra.envs.rg.scores import score
+from palestra.envs.rg import overrides
+from palestra.envs.rg.scoring import score
 from palestra.envs.rg.solutions import solution
 
-MEMORY = 4 << 30  # bytes of address space; an answer that makes a scorer swell fails within them
-TRIES = 20  # seeds that are tried for an item
-KEPT = 64  # items that are remembered
-KEPT_SETS = 16  # and data sets, some of which are large
-# Their constructors take long, so one is kept and given a new seed; tests show that this makes no difference.
+MAX_MEMORY = 4 << 30  # bytes of address space; bounds scorers that blow up on an answer
+MAX_ATTEMPTS = 20  # seeds tried per item
+CACHED_ITEMS = 64
+CACHED_DATASETS = 16  # some are large
+# Their constructors are slow, so one instance is cached and reseeded; tests show that the items are the same.
 RESEEDED = frozenset(
     {"arc_agi", "codeio", "figlet_font", "group_anagrams", "n_queens", "rush_hour", "spell_backward", "word_ladder"}
 )
 
 
-class Gym:
-    """Draws items and scores answers."""
+class DatasetService:
+    """Draws items and scores replies."""
 
     def __init__(self) -> None:
         self.factory: Any = importlib.import_module("reasoning_gym.factory")
-        importlib.import_module("reasoning_gym")  # which registers all data sets
-        shields.put_up()
-        self._sets: OrderedDict[str, Any] = OrderedDict()
+        importlib.import_module("reasoning_gym")  # registers all data sets
+        overrides.install()
+        self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._items: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def item(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """A question, the answer that its scorer should like, and the entry that it scores with."""
+        """Return a question, an answer that the scorer should accept, and the entry that it scores against."""
         key = json.dumps([name, level, config, seed])
-        found = self._items.get(key)
-        if found is None:
-            found = self._items[key] = self._drawn(name, level, config, seed)
-            if len(self._items) > KEPT:
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = self._draw(name, level, config, seed)
+            if len(self._items) > CACHED_ITEMS:
                 self._items.popitem(last=False)
-        return found
+        return item
 
     def score(self, name: str, level: int | None, config: dict[str, Any], answer: str, entry: str) -> float:
-        """From 0 to 1."""
-        _settle(0)
-        value = pickle.loads(base64.b64decode(entry))  # noqa: S301  # what `item` wrote
-        scored = score(name, self._set(name, level, config), answer, value)
+        """Return the score of an answer, from 0 to 1."""
+        _reset_global_state(0)
+        value = pickle.loads(base64.b64decode(entry))  # noqa: S301  # written by `item`
+        scored = score(name, self._dataset(name, level, config), answer, value)
         return min(1.0, max(0.0, float(scored)))
 
     def check(self, name: str, level: int | None, config: dict[str, Any]) -> str | None:
-        """Why the package does not take these settings, or None."""
-        known = {field.name for field in fields(self.factory.DATASETS[name][1])}
-        wrong = sorted(set(config) - known)
+        """Return why the package rejects these settings, or None if it accepts them."""
+        allowed = {field.name for field in fields(self.factory.DATASETS[name][1])}
+        wrong = sorted(set(config) - allowed)
         if wrong:
-            return f"it has no {', '.join(wrong)}, but {', '.join(sorted(known - {'seed', 'size'}))}"
+            return f"unknown {', '.join(wrong)}; accepted: {', '.join(sorted(allowed - {'seed', 'size'}))}"
         try:
-            self._set(name, level, config)
+            self._dataset(name, level, config)
         except (AssertionError, TypeError, ValueError) as err:
             return f"{type(err).__name__}: {err}"
         return None
 
-    def _drawn(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        for again in range(TRIES):
+    def _draw(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        for attempt in range(MAX_ATTEMPTS):
             try:
-                entry = self._entry(name, level, config, seed + again)
+                entry = self._entry(name, level, config, seed + attempt)
                 break
-            except Exception:  # some generators give up, and some would never end: a seed that they cannot use
-                if again == TRIES - 1:
+            except Exception:  # some generators fail or would not terminate for some seeds
+                if attempt == MAX_ATTEMPTS - 1:
                     raise
-        answer = solution(name, self._set(name, level, config), entry)
+        answer = solution(name, self._dataset(name, level, config), entry)
         packed = base64.b64encode(pickle.dumps(entry)).decode("ascii")
         return {"question": str(entry["question"]), "answer": answer, "entry": packed}
 
     def _entry(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        _settle(seed)
+        _reset_global_state(seed)
         if name in RESEEDED:
-            dataset = self._set(name, level, config)
+            dataset = self._dataset(name, level, config)
             dataset.seed = seed
         else:
-            dataset = self._made(name, level, config, seed)
+            dataset = self._create(name, level, config, seed)
         if name != "codeio":
             return dict(dataset[0])
-        with TemporaryDirectory() as scratch, contextlib.chdir(scratch):  # it runs programs, some of which write files
+        with (
+            TemporaryDirectory() as scratch,
+            contextlib.chdir(scratch),
+        ):  # codeio runs programs, some of which write files
             return dict(dataset[0])
 
-    def _set(self, name: str, level: int | None, config: dict[str, Any]) -> Any:
+    def _dataset(self, name: str, level: int | None, config: dict[str, Any]) -> Any:
         key = json.dumps([name, level, config])
-        found = self._sets.get(key)
-        if found is None:
-            found = self._sets[key] = self._made(name, level, config, 0)
-            if len(self._sets) > KEPT_SETS:
-                self._sets.popitem(last=False)
-        return found
+        dataset = self._datasets.get(key)
+        if dataset is None:
+            dataset = self._datasets[key] = self._create(name, level, config, 0)
+            if len(self._datasets) > CACHED_DATASETS:
+                self._datasets.popitem(last=False)
+        return dataset
 
-    def _made(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> Any:
-        given = {**config, "seed": seed, "size": 1}
+    def _create(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> Any:
+        settings = {**config, "seed": seed, "size": 1}
         if level is None:
-            return self.factory.create_dataset(name, **given)
+            return self.factory.create_dataset(name, **settings)
         curriculum = self.factory.create_curriculum(name)
         curriculum.set_global_level(level)
-        chosen = curriculum.generate_configuration(given)
+        level_config = curriculum.generate_configuration(settings)
         for key, value in config.items():
-            setattr(chosen, key, value)  # what is given goes before what the level says
-        if hasattr(chosen, "validate"):
-            chosen.validate()
-        return self.factory.DATASETS[name][0](config=chosen)
+            setattr(level_config, key, value)  # explicit settings override those of the level
+        if hasattr(level_config, "validate"):
+            level_config.validate()
+        return self.factory.DATASETS[name][0](config=level_config)
 
 
-def _settle(seed: int) -> None:
-    """What the whole process shares, as if nothing had been drawn before: some data sets change it, some rely on it."""
+def _reset_global_state(seed: int) -> None:
+    """Reset the global generators and the decimal context, which some data sets modify and others rely on."""
     import numpy as np
 
     random.seed(seed)
@@ -133,70 +136,70 @@ def _settle(seed: int) -> None:
 
 
 def main() -> None:
-    requests, answers = _private_pipes()
+    requests, replies = _private_pipes()
     _limit_memory()
     try:
-        gym = Gym()
+        service = DatasetService()
     except ImportError as err:
-        _write(answers, {"error": f"{type(err).__name__}: {err}", "missing": err.name})
+        _write(replies, {"error": f"{type(err).__name__}: {err}", "missing": err.name})
         return
-    _write(answers, {"value": "ready"})
+    _write(replies, {"value": "ready"})
     while (request := _read(requests)) is not None:
-        does, limit = request.pop("do"), request.pop("limit")
-        # The kernel ends this process should nobody be left to do it: no thread and no lock of Python's is in its way.
-        signal.setitimer(signal.ITIMER_REAL, limit + 5.0)
+        method, timeout = request.pop("method"), request.pop("timeout")
+        # If the parent has died, the default action of SIGALRM kills this process, even while Python code is blocked.
+        signal.setitimer(signal.ITIMER_REAL, timeout + 5.0)
         try:
-            answer: dict[str, Any] = {"value": getattr(gym, does)(**request)}
-        except Exception as err:  # noqa: BLE001  # whatever the package raises is told to the caller
-            answer = {"error": f"{type(err).__name__}: {err}"[:2000]}
+            reply: dict[str, Any] = {"value": getattr(service, method)(**request)}
+        except Exception as err:  # noqa: BLE001  # every exception of the package is reported to the caller
+            reply = {"error": f"{type(err).__name__}: {err}"[:2000]}
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _write(answers, answer)
+        _write(replies, reply)
 
 
 def _private_pipes() -> tuple[int, int]:
-    """Standard input and output for the frames alone: what the package prints goes nowhere."""
-    requests, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
+    """Return the pipes for messages, and redirect standard streams to /dev/null so that prints do not interfere."""
+    requests, replies = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
     for handle in (0, 1, 2):
-        os.dup2(nothing, handle)
-    return requests, answers
+        os.dup2(null, handle)
+    return requests, replies
 
 
 def _limit_memory() -> None:
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     except (ImportError, OSError, ValueError):
-        pass  # not every system has it; the limit of time remains
+        pass  # not available on every system; the timeout still applies
 
 
 def _read(handle: int) -> dict[str, Any] | None:
-    head = _exactly(handle, 4)
+    head = _read_exactly(handle, 4)
     if head is None:
         return None
-    body = _exactly(handle, struct.unpack(">I", head)[0])
+    body = _read_exactly(handle, struct.unpack(">I", head)[0])
     return None if body is None else json.loads(body)
 
 
-def _exactly(handle: int, count: int) -> bytes | None:
-    pieces = bytearray()
-    while len(pieces) < count:
-        piece = os.read(handle, count - len(pieces))
-        if not piece:
+def _read_exactly(handle: int, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        chunk = os.read(handle, count - len(data))
+        if not chunk:
             return None
-        pieces += piece
-    return bytes(pieces)
+        data += chunk
+    return bytes(data)
 
 
 def _write(handle: int, message: dict[str, Any]) -> None:
     body = json.dumps(message).encode()
-    rest = memoryview(struct.pack(">I", len(body)) + body)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
+    data = memoryview(struct.pack(">I", len(body)) + body)
+    while data:
+        data = data[os.write(handle, data) :]
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which closes the pipe
     sys.setrecursionlimit(3_000)
     main()

@@ -1,4 +1,4 @@
-"""reasoning-gym behind its shields."""
+"""Tests of the reasoning-gym environments and their process pool."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pytest
 import palestra
 from palestra.envs.rg.dataset import ReasoningGym
 from palestra.envs.rg.levels import RATES
-from palestra.envs.rg.pool import Pool, shared_pool
+from palestra.envs.rg.process_pool import GymProcessPool, shared_pool
 from palestra.errors import BadValue, EnvFailed, InfrastructureError
 from palestra.parsing import boxed
 
 
 def python(code: str, **variables: str) -> Any:
-    """What `code` prints as JSON, in a process of its own."""
+    """Run `code` in a separate process and return the JSON that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **variables}
     )
@@ -31,9 +31,9 @@ def python(code: str, **variables: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_catalog_is_the_packages() -> None:
-    """Every data set and level; those without an id are refused by the package itself, or never come to an end."""
-    found = python(
+def test_the_catalog_covers_the_package() -> None:
+    """Levels without an id are those that the package rejects, or that do not finish drawing an item."""
+    available = python(
         "import json, reasoning_gym\n"
         "from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum\n"
         "levels = {}\n"
@@ -51,11 +51,11 @@ def test_the_catalog_is_the_packages() -> None:
         "            levels[name].append(False)\n"
         "print(json.dumps(levels))"
     )
-    del found["composite"]  # a mixture of others; `make_vec` and training recipes mix ids
-    found["jugs"][3] = False  # no item within minutes
+    del available["composite"]  # a mixture of other data sets; `make_vec` and training recipes mix ids
+    available["jugs"][3] = False  # no item within minutes
     ours = {name: [rates is not None for rates in levels[1:]] for name, levels in RATES.items()}
-    assert ours == found
-    assert len(palestra.list_envs("rg")) == sum(1 + sum(levels) for levels in found.values())
+    assert ours == available
+    assert len(palestra.list_envs("rg")) == sum(1 + sum(levels) for levels in available.values())
     assert "rg:ab" in palestra.list_envs("rg")
     assert palestra.get_spec("rg:chain_sum-l3").kwargs == {"name": "chain_sum", "level": 3}
 
@@ -68,29 +68,29 @@ def test_listing_does_not_import_it() -> None:
     assert loaded == []
 
 
-def test_data_sets_that_are_given_a_new_seed_draw_what_new_ones_would() -> None:
+def test_reseeded_data_sets_draw_the_same_items_as_new_ones() -> None:
     different = python(
         "import json\n"
-        "from palestra.envs.rg.worker import RESEEDED, Gym\n"
-        "gym, found = Gym(), []\n"
+        "from palestra.envs.rg.worker import RESEEDED, DatasetService\n"
+        "service, different = DatasetService(), []\n"
         "for name in sorted(RESEEDED):\n"
-        "    fresh = [gym._made(name, None, {}, seed)[0] for seed in (5, 77)]\n"
-        "    used = [gym._entry(name, None, {}, seed) for seed in (9, 77, 5)]\n"
-        "    if [e['question'] for e in fresh] != [used[2]['question'], used[1]['question']]: found.append(name)\n"
-        "    if [e['answer'] for e in fresh] != [used[2]['answer'], used[1]['answer']]: found.append(name)\n"
-        "print(json.dumps(found))"
+        "    fresh = [service._create(name, None, {}, seed)[0] for seed in (5, 77)]\n"
+        "    used = [service._entry(name, None, {}, seed) for seed in (9, 77, 5)]\n"
+        "    if [e['question'] for e in fresh] != [used[2]['question'], used[1]['question']]: different.append(name)\n"
+        "    if [e['answer'] for e in fresh] != [used[2]['answer'], used[1]['answer']]: different.append(name)\n"
+        "print(json.dumps(different))"
     )
     assert different == []
 
 
-# A scorer's fault is no reward
+# Failures of scorers are infrastructure errors, not rewards
 
 
 HARD_TO_PARSE = "+".join(f"(x+{k})**{k % 190}" for k in range(900))  # keeps sympy busy for seconds
 
 
 def test_a_scorer_that_hangs_is_an_infrastructure_error() -> None:
-    env = ReasoningGym(name="polynomial_multiplication", score_limit=0.2)
+    env = ReasoningGym(name="polynomial_multiplication", score_timeout=0.2)
     env.reset(seed=1)
     with pytest.raises(EnvFailed, match=r"the scorer of polynomial_multiplication took longer than 0\.2 s") as caught:
         env.step(boxed(HARD_TO_PARSE))
@@ -112,41 +112,41 @@ def test_a_scorer_that_raises_is_an_infrastructure_error() -> None:
 
 
 def test_a_process_that_dies_is_replaced() -> None:
-    pool = Pool(1)
-    request: dict[str, Any] = {"do": "item", "name": "lcm", "level": None, "config": {}, "seed": 3}
-    first = pool.ask("drawing", 60.0, **request)
-    worker = pool._idle[0]
-    worker.process.kill()
-    worker.process.wait()
-    with pytest.raises(EnvFailed, match="brought its process down"):
-        pool.ask("drawing", 60.0, **request)
-    assert pool.ask("drawing", 60.0, **request) == first
-    left = pool._idle[0].process
+    pool = GymProcessPool(1)
+    request: dict[str, Any] = {"method": "item", "name": "lcm", "level": None, "config": {}, "seed": 3}
+    first = pool.request("drawing", 60.0, **request)
+    process = pool._idle[0].popen
+    process.kill()
+    process.wait()
+    with pytest.raises(EnvFailed, match="crashed its process"):
+        pool.request("drawing", 60.0, **request)
+    assert pool.request("drawing", 60.0, **request) == first
+    left = pool._idle[0].popen
     pool.close()
     assert left.poll() is not None
 
 
-def test_a_slow_request_does_not_hold_up_the_others() -> None:
-    pool = Pool(2)
+def test_a_slow_request_does_not_block_others() -> None:
+    pool = GymProcessPool(2)
     which: dict[str, Any] = {"name": "polynomial_multiplication", "level": None, "config": {}}
-    item = pool.ask("drawing", 60.0, do="item", seed=1, **which)
+    item = pool.request("drawing", 60.0, method="item", seed=1, **which)
 
     def slow() -> None:
-        with suppress(EnvFailed):  # it is ended below, unless it was faster
-            pool.ask("scoring", 300.0, do="score", answer=HARD_TO_PARSE, entry=item["entry"], **which)
+        with suppress(EnvFailed):  # killed below, unless it finished before
+            pool.request("scoring", 300.0, method="score", answer=HARD_TO_PARSE, entry=item["entry"], **which)
 
     thread = threading.Thread(target=slow)
     thread.start()
     while pool._idle:
         pass
-    others = [pool.ask("drawing", 60.0, do="item", seed=seed, **which) for seed in range(5)]
+    others = [pool.request("drawing", 60.0, method="item", seed=seed, **which) for seed in range(5)]
     assert len(others) == 5
     assert len(pool._all) == 2
     pool.close()
     thread.join()
 
 
-# Agents' text is not evaluated
+# The text of an agent is never evaluated
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_no_scorer_runs_what_an_agent_wrote(name: str, tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def drawn(name: str, **kwargs: Any) -> Any:
+def started(name: str, **kwargs: Any) -> Any:
     env = ReasoningGym(name=name, **kwargs)
     env.reset(seed=1)
     return env
@@ -190,40 +190,40 @@ def accepts(env: Any, answer: str) -> bool:
 
 
 def test_scorers_that_accept_anything_are_replaced() -> None:
-    four = drawn("puzzle24")
+    four = started("puzzle24")
     assert accepts(four, four.item.answer)
-    assert not accepts(four, "1*1*3*8"), "the package takes any four numbers"
-    halting = drawn("game_of_life_halting")
+    assert not accepts(four, "1*1*3*8"), "the package accepts any four numbers"
+    halting = started("game_of_life_halting")
     assert accepts(halting, halting.item.answer)
     assert not accepts(halting, "True" if halting.item.answer == "False" else "False")
-    coins = drawn("coin_flip")
+    coins = started("coin_flip")
     assert accepts(coins, coins.item.answer)
     assert not accepts(coins, "0")
-    assert not accepts(drawn("complex_arithmetic"), "nan")
-    assert not accepts(drawn("intermediate_integration"), "Integral(x, x)")
-    boxes = drawn("boxnet")
+    assert not accepts(started("complex_arithmetic"), "nan")
+    assert not accepts(started("intermediate_integration"), "Integral(x, x)")
+    boxes = started("boxnet")
     assert accepts(boxes, boxes.item.answer)
     for nonsense in ("1", "{}", "[1]", '[{"Agent": 3}]', '[{"Agent[0.5, 0.5]": "move(box_red, square[9.5, 9.5])"}]'):
         assert not accepts(boxes, nonsense)
 
 
-def test_blanks_around_an_answer_do_not_count() -> None:
-    env = drawn("gcd")
+def test_surrounding_whitespace_is_ignored() -> None:
+    env = started("gcd")
     assert accepts(env, f" {env.item.answer}\n")
 
 
-# Where they run
+# Processes
 
 
 def test_items_depend_on_the_seed_alone_in_every_process() -> None:
     code = (
         "import json, palestra\n"
         "from palestra.envs.rg.dataset import ReasoningGym\n"
-        "found = []\n"
+        "prompts = []\n"
         "for name in ('time_intervals', 'pool_matrix', 'list_functions', 'survo', 'acre', 'propositional_logic'):\n"
         "    env = ReasoningGym(name=name)\n"
-        "    found += [env.reset(seed=seed)[0] for seed in (1, 2)]\n"
-        "print(json.dumps(found))"
+        "    prompts += [env.reset(seed=seed)[0] for seed in (1, 2)]\n"
+        "print(json.dumps(prompts))"
     )
     assert python(code, PYTHONHASHSEED="3", TZ="UTC") == python(code, PYTHONHASHSEED="4", TZ="Asia/Tokyo")
 
@@ -233,8 +233,8 @@ def _in_a_fork(queue: Any) -> None:
     queue.put(env.reset(seed=5)[0])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # threads and forks: this is about just that
-def test_a_forked_process_starts_its_own() -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what this tests
+def test_a_forked_process_starts_its_own_pool() -> None:
     env = palestra.make("rg:gcd")
     prompt, _ = env.reset(seed=5)
     context = multiprocessing.get_context("fork")
@@ -262,38 +262,38 @@ def test_settings_beyond_the_level() -> None:
         ({"name": "chain_som"}, "no data set 'chain_som'. Did you mean chain_sum"),
         ({"name": "chain_sum", "level": 99}, "chain_sum has levels 0 to 10"),
         ({"name": "acre", "level": 0}, "acre has no levels"),
-        ({"name": "knight_swap", "level": 1}, "knight_swap has no level 1 that can be drawn"),
+        ({"name": "knight_swap", "level": 1}, "level 1 of knight_swap is not available"),
         ({"name": "chain_sum", "config": {"min_trems": 3}}, "min_trems"),
         ({"name": "chain_sum", "config": {"min_terms": 0}}, "min_terms"),
-        ({"name": "chain_sum", "config": {"seed": 3}}, "config does not take seed"),
-        ({"name": "chain_sum", "config": {"x": {1, 2}}}, "config is a dictionary"),
-        ({"name": "chain_sum", "score_limit": 0}, "limits are seconds above 0"),
+        ({"name": "chain_sum", "config": {"seed": 3}}, "config must not contain seed"),
+        ({"name": "chain_sum", "config": {"x": {1, 2}}}, "config must be a JSON-serializable dictionary"),
+        ({"name": "chain_sum", "score_timeout": 0}, "score_timeout must be positive"),
     ],
 )
-def test_what_does_not_exist_is_said_at_once(kwargs: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_rejected(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(BadValue, match=message):
         ReasoningGym(**kwargs)
 
 
-def test_without_the_package_the_pip_line_is_told(tmp_path: Path) -> None:
+def test_a_missing_package_raises_with_the_pip_command(tmp_path: Path) -> None:
     (tmp_path / "reasoning_gym").mkdir()
     (tmp_path / "reasoning_gym" / "__init__.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'reasoning_gym'\", name='reasoning_gym')"
     )
-    told = python(
+    message = python(
         "import json, palestra\n"
         "from palestra.errors import MissingExtra\n"
         "try: palestra.make('rg:ab').reset()\n"
         "except MissingExtra as err: print(json.dumps(str(err)))",
         PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]),
     )
-    assert "pip install 'palestra[rg]'" in told
+    assert "pip install 'palestra[rg]'" in message
 
 
-def test_programs_that_write_files_write_them_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """codeio runs its programs to draw their inputs; these two fill a folder and a table."""
+def test_programs_write_their_files_to_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """codeio runs programs to draw their inputs; the programs of these two seeds write files."""
     monkeypatch.chdir(tmp_path)
-    shared_pool().close()  # workers begin where they are started
+    shared_pool().close()  # processes keep the working directory in which they start
     env = palestra.make("rg:codeio")
     for seed in (976, 1664):
         env.reset(seed=seed)

@@ -273,15 +273,16 @@ class Template:
         del self._connected[process.connection.fileno()]
         _quietly_unregister(self._poll, process.connection)
         signalled = os.WIFSIGNALED(status)
-        spent = usage.ru_utime + usage.ru_stime
+        cpu = usage.ru_utime + usage.ru_stime
         limit = process.limit
-        if not limit and signalled and os.WTERMSIG(status) == signal.SIGKILL and spent >= process.limits["cpu"] - 0.1:
+        killed = signalled and os.WTERMSIG(status) == signal.SIGKILL
+        if not limit and killed and cpu >= process.limits["cpu"] / 2:  # RLIMIT_CPU counts ticks, not measured time
             limit = "cpu"
         outcome: dict[str, Any] = {
             "exit": None if signalled else os.WEXITSTATUS(status),
             "signal": os.WTERMSIG(status) if signalled else None,
             "limit": limit,
-            "cpu": round(spent, 6),
+            "cpu": round(cpu, 6),
             "seconds": round(monotonic() - process.started, 6),
         }
         if setup_error:

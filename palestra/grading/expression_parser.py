@@ -1,6 +1,6 @@
-"""One expression as text -> its exact Value, or None where it is of another kind; see `exact`.
+"""Parse an expression to an exact Value (see `exact`).
 
-The text has been cleaned by `reading`: fractions are \\frac, products * or nothing, brackets plain.
+The text must be normalized by `answer_parser`: fractions are \\frac, products are * or juxtaposition, brackets plain.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ _RUN = re.compile("[A-Za-z]+")
 _PLAIN = re.compile(r"-?\d+")
 
 
-class _Other(Exception):
-    """Not an expression of the kind that is decided here."""
+class _Unsupported(Exception):
+    """The expression cannot be represented as a Value."""
 
 
 @functools.lru_cache(maxsize=4096)
-def value_of(text: str) -> Value | None:
-    """None where it is no such expression. TooLarge where it is one beyond all bounds."""
+def parse_value(text: str) -> Value | None:
+    """Return the value, or None if it cannot be represented; raise TooLarge if it exceeds the supported size."""
     if _PLAIN.fullmatch(text):
-        return Value.of(_whole(text))
+        return Value.of(_integer(text))
     try:
-        return _Parser(text).whole()
-    except (_Other, ZeroDivisionError):
+        return _Parser(text).parse()
+    except (_Unsupported, ZeroDivisionError):
         return None
 
 
-def _whole(digits: str) -> int:
+def _integer(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise TooLarge(f"a number of {len(digits)} digits")
+        raise TooLarge(f"a number has {len(digits)} digits")
     return int(digits)
 
 
 class _Parser:
-    """Recursive descent; one token of lookahead."""
+    """Recursive descent parser with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -71,36 +71,36 @@ class _Parser:
         self._bars = 0
         self._next()
 
-    def whole(self) -> Value:
+    def parse(self) -> Value:
         value = self._sum()
         if self._kind:
-            raise _Other
+            raise _Unsupported
         return value
 
     def _next(self) -> None:
         self._tokens += 1
         if self._tokens > MAX_TOKENS:
-            raise TooLarge("an expression of thousands of signs")
-        found = _TOKEN.match(self._text, self._at)
-        if found is None:
+            raise TooLarge("the expression has thousands of tokens")
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
             if self._text[self._at :].strip():
-                raise _Other
+                raise _Unsupported
             self._kind, self._token, self._start = "", "", len(self._text)
             return
-        self._kind = found.lastgroup or ""
-        self._token = found[self._kind]
-        self._start = found.start(self._kind)
-        self._at = found.end()
+        self._kind = match.lastgroup or ""
+        self._token = match[self._kind]
+        self._start = match.start(self._kind)
+        self._at = match.end()
 
     def _expect(self, sign: str) -> None:
         if self._token != sign:
-            raise _Other
+            raise _Unsupported
         self._next()
 
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise TooLarge("an expression nested too deeply")
+            raise TooLarge("the expression is nested too deeply")
 
     def _sum(self) -> Value:
         self._deeper()
@@ -115,7 +115,7 @@ class _Parser:
 
     def _product(self) -> Value:
         negative = False
-        while self._token in ("+", "-"):  # of the first factor
+        while self._token in ("+", "-"):  # sign of the first factor
             negative ^= self._token == "-"
             self._next()
         product = self._factor()
@@ -126,9 +126,9 @@ class _Parser:
             elif self._token == "/":
                 self._next()
                 product = product / self._signed()
-            elif self._begins():
+            elif self._starts_factor():
                 if self._kind == "number":
-                    raise _Other  # "3 4", or "x2": not a product anybody writes
+                    raise _Unsupported  # "3 4" or "x2" is not a product
                 product = product * self._factor()
             else:
                 return -product if negative else product
@@ -141,7 +141,7 @@ class _Parser:
         factor = self._factor()
         return -factor if negative else factor
 
-    def _begins(self) -> bool:
+    def _starts_factor(self) -> bool:
         if self._kind in ("number", "letter", "command"):
             return True
         return self._token in ("(", "{", "[") or (self._token == "|" and not self._bars)
@@ -154,7 +154,7 @@ class _Parser:
                 exponent = self._exponent()
                 raised = base.power(exponent)
                 if raised is None:
-                    raise _Other
+                    raise _Unsupported
                 base = raised
             elif self._token == "!":
                 base = self._factorial(base)
@@ -168,20 +168,20 @@ class _Parser:
             negative ^= self._token == "-"
             self._next()
         if self._kind == "number" and "." not in self._token and "e" not in self._token.lower():
-            whole = self._token  # x^23 is x^{23}: plain text means it so, and LaTeX that means x^2*3 is not written
+            digits = self._token  # x^23 is read as x^{23}, as in plain text
             self._next()
-            value = Value.of(_whole(whole))
+            value = Value.of(_integer(digits))
             if self._token == "^":
                 self._next()
                 raised = value.power(self._exponent())
                 if raised is None:
-                    raise _Other
+                    raise _Unsupported
                 value = raised
         else:
             value = self._factor()
         number = value.rational()
         if number is None:
-            raise _Other
+            raise _Unsupported
         self._depth -= 1
         return -number if negative else number
 
@@ -189,9 +189,9 @@ class _Parser:
         self._next()
         number = base.rational()
         if number is None or number.denominator != 1 or number < 0 or self._token == "!":
-            raise _Other
+            raise _Unsupported
         if number > 1_000:
-            raise TooLarge("a factorial of thousands of digits")
+            raise TooLarge("a factorial has thousands of digits")
         product = 1
         for factor in range(2, int(number) + 1):
             product *= factor
@@ -212,7 +212,7 @@ class _Parser:
             return value
         if self._token == "|":
             return self._absolute()
-        raise _Other
+        raise _Unsupported
 
     def _absolute(self) -> Value:
         self._bars += 1
@@ -222,18 +222,18 @@ class _Parser:
         self._bars -= 1
         size = value.decimal()
         if size is None or (size == 0) != (not value.num):
-            raise _Other
+            raise _Unsupported
         return -value if size < 0 else value
 
     def _number(self) -> Value:
         token = self._token
         if len(token) > MAX_DIGITS:
-            raise TooLarge(f"a number of {len(token)} digits")
+            raise TooLarge(f"a number has {len(token)} digits")
         mantissa, _, exponent = token.lower().partition("e")
         number = Fraction(mantissa.rstrip("."))
         if exponent:
             if abs(int(exponent)) > MAX_DIGITS:
-                raise TooLarge("a number of thousands of digits")
+                raise TooLarge("a number has thousands of digits")
             number *= Fraction(10) ** int(exponent)
         self._next()
         if "." in token and self._kind == "repeating":
@@ -243,48 +243,48 @@ class _Parser:
         return Value.of(number)
 
     def _repeating(self, places: int) -> Fraction:
-        """The 6 of 0.1\\overline{6}."""
-        found = _REPEATED.match(self._text, self._at)
-        if found is None:
-            raise _Other
-        self._at = found.end()
+        """Parse the repeating part of a decimal, as in 0.1\\overline{6}."""
+        match = _REPEATED.match(self._text, self._at)
+        if match is None:
+            raise _Unsupported
+        self._at = match.end()
         self._next()
-        return Fraction(int(found[1]), (10 ** len(found[1]) - 1) * 10**places)
+        return Fraction(int(match[1]), (10 ** len(match[1]) - 1) * 10**places)
 
     def _mixed(self) -> Fraction:
-        """The fraction of a mixed number, 0 where there is none."""
-        found = _PROPER.match(self._text, self._start)
-        if found is None or (found[3] is not None and not self._text[self._start - 1].isspace()):
+        """Parse the fraction of a mixed number; 0 if there is none."""
+        match = _PROPER.match(self._text, self._start)
+        if match is None or (match[3] is not None and not self._text[self._start - 1].isspace()):
             return Fraction(0)
-        top, bottom = (int(found[1]), int(found[2])) if found[1] is not None else (int(found[3]), int(found[4]))
+        top, bottom = (int(match[1]), int(match[2])) if match[1] is not None else (int(match[3]), int(match[4]))
         if not 0 < top < bottom:
             return Fraction(0)
-        self._at = found.end()
+        self._at = match.end()
         self._next()
         if self._token == "^":
-            raise _Other
+            raise _Unsupported
         return Fraction(top, bottom)
 
     def _letter(self) -> Value:
         letter = self._token
         run = _RUN.match(self._text, self._start)
         if run is not None and len(run[0]) > 3:
-            raise _Other  # a word
+            raise _Unsupported  # a word
         name = letter + self._subscript()
         if name == "e":
             return Value.symbol(E)
         if name == "i":
             return Value.imaginary()
         if self._token == "(" and name in ("f", "g", "h", "P", "Q", "F"):
-            raise _Other  # a function's value, not a product
+            raise _Unsupported  # a function call, not a product
         return Value.symbol(name)
 
     def _subscript(self) -> str:
-        found = _SUBSCRIPT.match(self._text, self._at)
-        if found is not None:
-            self._at = found.end()
+        match = _SUBSCRIPT.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
         self._next()
-        return "" if found is None else f"_{found[1] or found[2]}"
+        return "" if match is None else f"_{match[1] or match[2]}"
 
     def _command(self) -> Value:
         name = self._token[1:]
@@ -303,10 +303,10 @@ class _Parser:
             return self._binomial(self._argument(), self._argument())
         if _GREEK.fullmatch(name):
             return Value.symbol(f"\\{name}{self._subscript()}")
-        raise _Other
+        raise _Unsupported
 
     def _argument(self) -> Value:
-        """What a command takes: a group, or one sign: \\frac12 is one half."""
+        """Parse the argument of a command: a group or a single token, as in \\frac12."""
         if self._token == "{":
             self._next()
             value = self._sum()
@@ -315,7 +315,7 @@ class _Parser:
         if self._kind == "number":
             digit = self._text[self._start]
             if digit == ".":
-                raise _Other
+                raise _Unsupported
             self._at = self._start + 1
             self._next()
             return Value.of(int(digit))
@@ -326,7 +326,7 @@ class _Parser:
             value = self._command()
             self._depth -= 1
             return value
-        raise _Other
+        raise _Unsupported
 
     def _root(self) -> Value:
         degree = 2
@@ -335,31 +335,31 @@ class _Parser:
             number = self._sum().rational()
             self._expect("]")
             if number is None or number.denominator != 1 or not 2 <= number <= 12:
-                raise _Other
+                raise _Unsupported
             degree = int(number)
         if self._token == "(":
-            inside = self._primary()
+            radicand = self._primary()
         else:
-            inside = self._argument()
+            radicand = self._argument()
         if degree == 2:
-            root = inside.root()
+            root = radicand.root()
             if root is None:
-                raise _Other
+                raise _Unsupported
             return root
-        number = inside.rational()
+        number = radicand.rational()
         if number is None or (number < 0 and degree % 2 == 0):
-            raise _Other
+            raise _Unsupported
         top, bottom = _exact_root(abs(number.numerator), degree), _exact_root(number.denominator, degree)
         if top is None or bottom is None:
-            raise _Other
+            raise _Unsupported
         return Value.of(Fraction(-top if number < 0 else top, bottom))
 
     def _binomial(self, upper: Value, lower: Value) -> Value:
         n, k = upper.rational(), lower.rational()
         if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
-            raise _Other
+            raise _Unsupported
         if n > 2_000:
-            raise TooLarge("a binomial coefficient of thousands of digits")
+            raise TooLarge("a binomial coefficient has thousands of digits")
         return Value.of(math.comb(int(n), int(k)))
 
 

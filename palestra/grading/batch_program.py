@@ -1,9 +1,9 @@
-"""A submission and many tests -> what came of each, from inside of one sandbox: a fork for every test.
+"""Program inside the sandbox that runs a submission against many tests, each in its own fork.
 
-The work is JSON on standard input: what to type or to call, never what is expected. A line of JSON comes back for every
-test. A fork starts from the same warm interpreter, in an empty folder, under its own limits; what it leaves behind is
-swept away before the next one. The submission's own output goes to a file; where functions are called it goes nowhere,
-and what they return is written as plain data, with tags for what JSON lacks.
+The job is JSON on standard input with the inputs or calls of each test, never the expected results; one line of JSON is
+written per test. Each fork starts from the same interpreter in an empty folder with its own limits, and everything it
+leaves behind is removed before the next. The submission's output goes to a file. If functions are called, its output is
+discarded and the return values are written as JSON, with tags for types that JSON lacks.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from time import monotonic
 from types import CodeType, ModuleType
 from typing import Any
 
-RESULT = 200  # the descriptor results are written to; beyond what a program opens
-IN, OUT, ERR = 201, 202, 203  # files a test's program reads from and writes to; emptied for the next one
-ERRORS = 2_000  # bytes of a traceback that are told
+RESULT = 200  # descriptor for results; above those a program opens
+IN, OUT, ERR = 201, 202, 203  # standard streams of a test's process; emptied for the next
+MAX_STDERR = 2_000  # bytes of standard error to return
 _STREAMS = (("r", "surrogateescape"), ("w", "surrogateescape"), ("w", "backslashreplace"))
 
 
 def main(source: str, names: dict[str, list[str]]) -> None:
-    """Do all the work on standard input."""
-    work = json.loads(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
+    """Run all tests of the job on standard input."""
+    job = json.loads(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
     os.dup2(1, RESULT, inheritable=False)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     code: CodeType | None = None
     error = ""
     try:
         code = compile(source, "main.py", "exec", dont_inherit=True)
-    except BaseException as err:  # noqa: BLE001  # the compiler raises many things
+    except BaseException as err:  # noqa: BLE001  # the compiler raises many exceptions
         error = f"{type(err).__name__}: {err}"
     for handle in (IN, OUT, ERR):
-        opened = os.open("-", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        file = os.open("-", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.unlink("-")  # noqa: PTH108
-        os.dup2(opened, handle, inheritable=False)
-        os.close(opened)
-    _kept.update(os.listdir())  # noqa: PTH208
+        os.dup2(file, handle, inheritable=False)
+        os.close(file)
+    _initial_files.update(os.listdir())  # noqa: PTH208
     gc.collect()
     gc.freeze()
-    for test in work["tests"]:
+    for test in job["tests"]:
         if code is None:
-            said: dict[str, Any] = {"exit": 1, "limit": "", "out": "", "err": error}
+            output: dict[str, Any] = {"exit": 1, "limit": "", "out": "", "err": error}
         else:
-            said = _tested(code, source, names, test, work)
-        line = (json.dumps(said) + "\n").encode()
+            output = _run_test(code, source, names, test, job)
+        line = (json.dumps(output) + "\n").encode()
         while line:
             line = line[os.write(RESULT, line) :]
-        if work["stop"] and (said["exit"] or said["limit"]):
+        if job["stop"] and (output["exit"] or output["limit"]):
             break
     os._exit(0)
 
 
-def _tested(
-    code: CodeType, source: str, names: dict[str, list[str]], test: dict[str, Any], work: Any
+def _run_test(
+    code: CodeType, source: str, names: dict[str, list[str]], test: dict[str, Any], job: Any
 ) -> dict[str, Any]:
     for handle in (IN, OUT, ERR):
         os.ftruncate(handle, 0)
@@ -69,28 +69,29 @@ def _tested(
     while data:
         data = data[os.write(IN, data) :]
     os.lseek(IN, 0, os.SEEK_SET)
-    began = monotonic()
+    start = monotonic()
     pid = os.fork()
     if pid == 0:
-        _become(code, source, names, test, work)
-    limit, status, spent = _waited(pid, began + work["wall"])
-    _sweep()
-    if not limit and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and spent >= work["cpu"] - 0.1:
+        _run_child(code, source, names, test, job)
+    limit, status, cpu = _wait(pid, start + job["wall"])
+    _clean_up()
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    if not limit and killed and cpu >= job["cpu"] / 2:  # RLIMIT_CPU counts ticks, which differ from measured time
         limit = "cpu"
-    out, longer = _read(OUT, work["output"])
-    if longer and not limit:
+    out, truncated = _read(OUT, job["output"])
+    if truncated and not limit:
         limit = "output"
-    err = os.pread(ERR, ERRORS, max(0, os.fstat(ERR).st_size - ERRORS)).decode("utf-8", "replace")
+    err = os.pread(ERR, MAX_STDERR, max(0, os.fstat(ERR).st_size - MAX_STDERR)).decode("utf-8", "replace")
     exit_code = os.waitstatus_to_exitcode(status)
     return {"exit": exit_code, "limit": limit, "out": out, "err": err}
 
 
-def _waited(pid: int, deadline: float) -> tuple[str, int, float]:
-    """The limit it was ended for, how it ended, the processor time it used."""
+def _wait(pid: int, deadline: float) -> tuple[str, int, float]:
+    """Return the limit it was killed for, its exit status and its CPU time."""
     limit = ""
     while True:
-        found, status, usage = os.wait4(pid, os.WNOHANG)
-        if found:
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
             return limit, status, usage.ru_utime + usage.ru_stime
         left = deadline - monotonic()
         if left <= 0:
@@ -101,18 +102,18 @@ def _waited(pid: int, deadline: float) -> tuple[str, int, float]:
         signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
-_kept: set[str] = set()  # what the box shows here: an interpreter that lives below a folder of the same name
+_initial_files: set[str] = set()  # such as the path to an interpreter below this folder
 
 
-def _sweep() -> None:
-    """End what a test started and remove what it wrote."""
-    if os.getpid() == 1:  # of a namespace of our own: all others in it are its leftovers
+def _clean_up() -> None:
+    """End the processes a test started and remove its files."""
+    if os.getpid() == 1:  # in a pid namespace: all other processes were started by the test
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, 0):
                 continue
-    left = set(os.listdir()) - _kept  # noqa: PTH208
+    left = set(os.listdir()) - _initial_files  # noqa: PTH208
     if left:
         import shutil
 
@@ -123,52 +124,52 @@ def _sweep() -> None:
                 os.unlink(name)  # noqa: PTH108
 
 
-def _read(handle: int, most: int) -> tuple[str, bool]:
-    data = os.pread(handle, most + 1, 0)
-    return data[:most].decode("utf-8", "replace"), len(data) > most
+def _read(handle: int, limit: int) -> tuple[str, bool]:
+    data = os.pread(handle, limit + 1, 0)
+    return data[:limit].decode("utf-8", "replace"), len(data) > limit
 
 
-def _become(code: CodeType, source: str, names: dict[str, list[str]], test: dict[str, Any], work: Any) -> None:
-    """In the fork: be the program, or call its functions. Does not return."""
+def _run_child(code: CodeType, source: str, names: dict[str, list[str]], test: dict[str, Any], job: Any) -> None:
+    """In the fork: run the program, or call its functions. Does not return."""
     exit_code = 1
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        seconds = max(1, math.ceil(work["cpu"]))
+        seconds = max(1, math.ceil(job["cpu"]))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         os.dup2(IN, 0)
-        called = "stdin" not in test
-        way_out = os.dup(OUT) if called else -1
-        os.dup2(os.open(os.devnull, os.O_WRONLY) if called else OUT, 1)
+        is_call = "stdin" not in test
+        result_handle = os.dup(OUT) if is_call else -1
+        os.dup2(os.open(os.devnull, os.O_WRONLY) if is_call else OUT, 1)
         os.dup2(ERR, 2)
         for handle in (RESULT, IN, OUT, ERR):
             os.close(handle)
-        _fresh()
+        _reset_interpreter()
         main_module = ModuleType("__main__")
         space = main_module.__dict__
         space["__builtins__"] = __builtins__
         sys.modules["__main__"] = main_module
-        if called:
+        if is_call:
             _provide(space, source, names)
-            exec(code, space)  # noqa: S102  # this is what it is all for
-            said = json.dumps([test["key"], _called(space, test)]).encode()
-            while said:
-                said = said[os.write(way_out, said) :]
+            exec(code, space)  # noqa: S102  # the purpose of the sandbox
+            result = json.dumps([test["key"], _call(space, test)]).encode()
+            while result:
+                result = result[os.write(result_handle, result) :]
             exit_code = 0
         else:
             exit_code = _run(code, space)
-    except BaseException as err:  # noqa: BLE001  # whatever it raises, the test has failed
+    except BaseException as err:  # noqa: BLE001  # any exception fails the test
         _report(err)
     finally:
         os._exit(exit_code)
 
 
-def _fresh() -> None:
-    """Streams, generators and arguments as a new interpreter has them."""
-    opened = [
+def _reset_interpreter() -> None:
+    """Set up streams, random generators and arguments as in a new interpreter."""
+    streams = [
         open(handle, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
         for handle, (mode, errors) in enumerate(_STREAMS)
     ]
-    for name, stream in zip(("stdin", "stdout", "stderr"), opened, strict=True):
+    for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.argv = ["main.py"]
@@ -178,7 +179,7 @@ def _fresh() -> None:
 
 
 def _run(code: CodeType, space: dict[str, Any]) -> int:
-    """The program from top to end; its exit code."""
+    """Run the program; return its exit code."""
     exit_code = 0
     try:
         exec(code, space)  # noqa: S102
@@ -208,13 +209,13 @@ def _run(code: CodeType, space: dict[str, Any]) -> int:
 def _report(err: BaseException) -> None:
     try:
         text = "".join(traceback.format_exception_only(type(err), err))
-        os.write(2, text.encode("utf-8", "replace")[-ERRORS:])
-    except BaseException:  # noqa: BLE001  # out of memory, or of stack
+        os.write(2, text.encode("utf-8", "replace")[-MAX_STDERR:])
+    except BaseException:  # noqa: BLE001  # for instance out of memory or stack
         os.write(2, f"{type(err).__name__}\n".encode())
 
 
 def _provide(space: dict[str, Any], source: str, names: dict[str, list[str]]) -> None:
-    """What solutions use without importing it, because their judges import it for them."""
+    """Import the names that solutions use without importing them, as judges usually do."""
     for module, wanted in names.items():
         if any(name in source for name in wanted):
             loaded = __import__(module)
@@ -224,7 +225,7 @@ def _provide(space: dict[str, Any], source: str, names: dict[str, list[str]]) ->
                     space.setdefault(name, getattr(loaded, name))
 
 
-def _called(space: dict[str, Any], test: dict[str, Any]) -> Any:
+def _call(space: dict[str, Any], test: dict[str, Any]) -> Any:
     sys.set_int_max_str_digits(0)
     if "function" in test:
         function = space.get(test["function"])
@@ -240,7 +241,7 @@ def _called(space: dict[str, Any], test: dict[str, Any]) -> Any:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """As JSON, with tags."""
+    """Convert a value to JSON with tags for other types."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value

@@ -1,9 +1,9 @@
-"""Hidden tests as data sets write them -> a list of tests to run.
+"""Read hidden tests in the formats of common data sets.
 
-Read are GEM's columns (`{"inputs": [...], "outputs": [...]}`, with `fn_name` where a function is called, as in TACO,
-APPS and CodeContests), lists of cases (`[{"input": ..., "output": ...}]`, as in PrimeIntellect and LiveCodeBench; with
-`fn_name`, or `testtype` "functional", a call), assertions (MBPP's list of `assert` lines, or their source in one
-string, HumanEval's `check(candidate)` included), and JSON of any of these.
+Supported are GEM's columns (`{"inputs": [...], "outputs": [...]}`, with `fn_name` for calls of a function, as in TACO,
+APPS and CodeContests), lists of cases (`[{"input": ..., "output": ...}]`, as in PrimeIntellect and LiveCodeBench; calls
+with `fn_name` or `testtype` "functional"), assertions (MBPP's list of `assert` lines or source in one string, including
+HumanEval's `check(candidate)`), and JSON of any of these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from palestra.errors import BadValue
 from palestra.parsing import clip
 
-FORMS = (
+FORMATS = (
     '{"inputs": [...], "outputs": [...]}, {"inputs", "outputs", "fn_name"}, [{"input", "output"}, ...], '
     '["assert f(1) == 2", ...], {"asserts": [...], "setup": "import math"}'
 )
@@ -26,7 +26,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdinTest:
-    """The program is run with `stdin`; what it prints is compared with `expected`."""
+    """Runs the program with `stdin` and compares its output with `expected`."""
 
     stdin: str
     expected: str
@@ -34,7 +34,7 @@ class StdinTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTest:
-    """The program's function is called; what it returns is compared with any of `expected`."""
+    """Calls a function of the program; its return value must equal one of `expected`."""
 
     function: str
     args: tuple[Any, ...]
@@ -43,7 +43,7 @@ class CallTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssertTest:
-    """One statement, after `setup`, that must not raise."""
+    """A statement, executed after `setup`, that must not raise."""
 
     source: str
     setup: str = ""
@@ -53,7 +53,7 @@ HiddenTest = StdinTest | CallTest | AssertTest
 
 
 def read_tests(tests: Any, *, function: str | None = None) -> list[HiddenTest]:
-    """Every test in `tests`. BadValue where they are in none of the known forms. `function`: the one to call."""
+    """Return the tests in `tests`; raise BadValue for unknown formats. `function`: name of the function to call."""
     if isinstance(tests, str):
         try:
             tests = json.loads(tests)
@@ -64,24 +64,24 @@ def read_tests(tests: Any, *, function: str | None = None) -> list[HiddenTest]:
     if isinstance(tests, Mapping):
         return _checked(_from_mapping(tests, function))
     if isinstance(tests, Sequence):
-        found: list[HiddenTest] = []
+        hidden_tests: list[HiddenTest] = []
         for case in tests:
             if isinstance(case, HiddenTest):
-                found.append(case)
+                hidden_tests.append(case)
             elif isinstance(case, str):
-                found += _asserts([case], "", function)
+                hidden_tests += _asserts([case], "", function)
             elif isinstance(case, Mapping):
-                found += _from_case(case, function)
+                hidden_tests += _from_case(case, function)
             else:
                 raise _unknown(case)
-        return _checked(found)
+        return _checked(hidden_tests)
     raise _unknown(tests)
 
 
-def _checked(found: list[HiddenTest]) -> list[HiddenTest]:
-    if not found:
-        raise BadValue(f"there is no hidden test; tests are {FORMS}")
-    return found
+def _checked(hidden_tests: list[HiddenTest]) -> list[HiddenTest]:
+    if not hidden_tests:
+        raise BadValue(f"there are no hidden tests; accepted formats: {FORMATS}")
+    return hidden_tests
 
 
 def _from_mapping(tests: Mapping[str, Any], function: str | None) -> list[HiddenTest]:
@@ -89,7 +89,7 @@ def _from_mapping(tests: Mapping[str, Any], function: str | None) -> list[Hidden
         inputs, outputs = tests["inputs"], tests["outputs"]
         name = tests.get("fn_name") or function
         if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or len(inputs) != len(outputs):
-            raise BadValue("inputs and outputs are lists of the same length")
+            raise BadValue("`inputs` and `outputs` must be lists of the same length")
         if not name:
             return [StdinTest(stdin=_text(i), expected=_text(o)) for i, o in zip(inputs, outputs, strict=True)]
         wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
@@ -116,60 +116,60 @@ def _from_case(case: Mapping[str, Any], function: str | None) -> list[HiddenTest
     if name and kind not in ("stdin", "stdin_stdout"):
         return [_call(name, case["input"], case["output"], wrapped=False)]
     if "function" in kind:
-        raise BadValue("a functional test needs the function's name: fn_name, or function=...")
+        raise BadValue("a functional test needs the name of the function: `fn_name`, or function=...")
     return [StdinTest(stdin=_text(case["input"]), expected=_text(case["output"]))]
 
 
-def _call(function: str, given: Any, output: Any, *, wrapped: bool) -> CallTest:
-    """Arguments are a list, or text with a JSON value a line; the result may be JSON text, too."""
+def _call(function: str, arguments: Any, output: Any, *, wrapped: bool) -> CallTest:
+    """Create a call; arguments are a list, or text with one JSON value per line, and the result may be JSON text."""
     if not isinstance(function, str) or not function.isidentifier():
-        raise BadValue(f"fn_name is a function's name, got {function!r}")
-    if isinstance(given, str):
-        args = [_json(line) for line in given.split("\n") if line.strip()]
+        raise BadValue(f"`fn_name` must be the name of a function, got {function!r}")
+    if isinstance(arguments, str):
+        args = [_json(line) for line in arguments.split("\n") if line.strip()]
         expected = [_json(output) if isinstance(output, str) else output]
     else:
-        args = list(given) if isinstance(given, Sequence) else [given]
+        args = list(arguments) if isinstance(arguments, Sequence) else [arguments]
         expected = [output]
     if wrapped:
-        expected.append(output[0])  # TACO puts results into a list of their own
+        expected.append(output[0])  # TACO wraps each result in a list
     return CallTest(function=function, args=tuple(args), expected=tuple(expected))
 
 
 def _asserts(sources: Sequence[str], setup: str, function: str | None) -> list[HiddenTest]:
-    """One test for every top-level assertion; what stands before them is their set-up."""
-    found: list[HiddenTest] = []
+    """Create a test for each top-level assertion; the statements before it are its setup."""
+    hidden_tests: list[HiddenTest] = []
     for source in sources:
         try:
             body = ast.parse(source).body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as err:
-            raise BadValue(f"hidden tests are Python, or JSON of another form, got {clip(source)!r}: {err}") from err
-        before = [setup] if setup else []
+            raise BadValue(f"hidden tests must be Python source or JSON, got {clip(source)!r}: {err}") from err
+        preceding = [setup] if setup else []
         for node in body:
             if isinstance(node, ast.Assert):
-                found.append(AssertTest(source=ast.unparse(node), setup="\n".join(before)))
+                hidden_tests.append(AssertTest(source=ast.unparse(node), setup="\n".join(preceding)))
             elif isinstance(node, ast.FunctionDef) and node.name == "check" and len(node.args.args) == 1:
-                found += _checks(node, "\n".join(before), function)
+                hidden_tests += _checks(node, "\n".join(preceding), function)
             elif not _is_call_of_check(node):
-                before.append(ast.unparse(node))
-    return found
+                preceding.append(ast.unparse(node))
+    return hidden_tests
 
 
 def _checks(check: ast.FunctionDef, setup: str, function: str | None) -> list[HiddenTest]:
-    """HumanEval's: `candidate` stands for the function that was asked for."""
+    """Read HumanEval's check function, whose argument `candidate` is the function to test."""
     if not function:
-        raise BadValue("check(candidate) needs the candidate's name: entry_point, or function=...")
-    named = copy.deepcopy(check)
+        raise BadValue("check(candidate) needs the name of the function: `entry_point`, or function=...")
+    renamed = copy.deepcopy(check)
     candidate = check.args.args[0].arg
-    for node in ast.walk(named):
+    for node in ast.walk(renamed):
         if isinstance(node, ast.Name) and node.id == candidate:
             node.id = function
-    if all(isinstance(node, ast.Assert) or _is_idle(node) for node in named.body):
-        asserts = [node for node in named.body if isinstance(node, ast.Assert)]
+    if all(isinstance(node, ast.Assert) or _has_no_effect(node) for node in renamed.body):
+        asserts = [node for node in renamed.body if isinstance(node, ast.Assert)]
         return [AssertTest(source=ast.unparse(node), setup=setup) for node in asserts]
-    return [AssertTest(source=f"{ast.unparse(named)}\ncheck({function})", setup=setup)]
+    return [AssertTest(source=f"{ast.unparse(renamed)}\ncheck({function})", setup=setup)]
 
 
-def _is_idle(node: ast.stmt) -> bool:
+def _has_no_effect(node: ast.stmt) -> bool:
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
@@ -178,7 +178,7 @@ def _is_call_of_check(node: ast.stmt) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Text as it is; a list is its lines."""
+    """Return text unchanged; join the lines of a list."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence):
@@ -194,4 +194,4 @@ def _json(text: str) -> Any:
 
 
 def _unknown(tests: Any) -> BadValue:
-    return BadValue(f"hidden tests are one of {FORMS}, got {clip(repr(tests), 80)}")
+    return BadValue(f"hidden tests must have one of the formats {FORMATS}; got {clip(repr(tests), 80)}")

@@ -1,7 +1,7 @@
-"""An answer to an item -> its score: the package's own scorer where that is sound and can read the answer.
+"""Score answers with the package's scorers, or with replacements for unsound ones.
 
-Replaced are those that take wrong answers for right ones, or simplify for minutes; what others would raise on is wrong
-before it gets to them.
+Scorers that accept wrong answers, or that take minutes, are replaced. Answers on which a scorer would raise are
+rejected before it is called.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from palestra.envs.rg.shields import check_formula, exact_value
+from palestra.envs.rg.overrides import check_formula, exact_value
 
 
 def score(name: str, dataset: Any, answer: str, entry: dict[str, Any]) -> float:
-    """What the data set's scorer says of an answer that it can read; what takes its place where it is unsound."""
-    readable = _READABLE.get(name)
-    if readable is not None and not readable(answer):
+    """Return the score of an answer."""
+    is_valid = _VALIDATORS.get(name)
+    if is_valid is not None and not is_valid(answer):
         return 0.0
-    own = _SOUND.get(name)
-    if own is not None:
-        return own(answer, entry)
+    replacement = _REPLACEMENTS.get(name)
+    if replacement is not None:
+        return replacement(answer, entry)
     return float(dataset.score_answer(answer=answer, entry=entry))
 
 
-def _fits(pattern: str) -> Callable[[str], bool]:
+def _matches(pattern: str) -> Callable[[str], bool]:
     compiled = re.compile(pattern, re.S)
     return lambda answer: compiled.fullmatch(answer) is not None
 
 
 def _is_grid(answer: str) -> bool:
-    """JSON of a list of lists."""
+    """Return whether the answer is a JSON list of lists."""
     grid = _from_json(answer)
     return isinstance(grid, list) and all(isinstance(row, list) for row in grid)
 
@@ -45,30 +45,33 @@ def _from_json(text: str) -> Any:
         return None
 
 
-# What these scorers raise on, or read without a look at how much it asks for, is wrong before it gets there.
-_READABLE: dict[str, Callable[[str], bool]] = {
-    "complex_arithmetic": lambda answer: "n" not in answer.lower(),  # nan, inf: no distance is larger than that to nan
+# Answers on which these scorers would raise or take unbounded time are rejected beforehand.
+_VALIDATORS: dict[str, Callable[[str], bool]] = {
+    "complex_arithmetic": lambda answer: (
+        "n" not in answer.lower()
+    ),  # nan and inf: every comparison with the distance to nan is false
     "game_of_life": _is_grid,
-    "prime_factorization": _fits("\\s*[0-9]{1,40}(?:\\s*\u00d7\\s*[0-9]{1,40}){0,200}\\s*"),
-    "rubiks_cube": _fits(r"(?:(?!\d{3}).){0,4000}"),
-    "rush_hour": _fits(r"(?:(?!\d{3}).)*"),
+    "prime_factorization": _matches("\\s*[0-9]{1,40}(?:\\s*\u00d7\\s*[0-9]{1,40}){0,200}\\s*"),
+    "rubiks_cube": _matches(r"(?:(?!\d{3}).){0,4000}"),
+    "rush_hour": _matches(r"(?:(?!\d{3}).)*"),
 }
 
 
 def _score_24(answer: str, entry: dict[str, Any]) -> float:
-    """24 exactly, from exactly the four numbers; the package takes any four numbers, and 24.9."""
+    """Require exactly 24 from exactly the given numbers; the package accepts any four numbers, and 24.9."""
     try:
         used = [int(number) for number in re.findall(r"\d+", answer)]
-        good = exact_value(answer) == 24 and sorted(used) == sorted(entry["metadata"]["numbers"])
+        correct = exact_value(answer) == 24 and sorted(used) == sorted(entry["metadata"]["numbers"])
     except (ValueError, SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
-        good = False
-    return 1.0 if good else 0.01
+        correct = False
+    return 1.0 if correct else 0.01
 
 
 def _score_integral(answer: str, entry: dict[str, Any]) -> float:
-    """The answer's derivative is the integrand at twelve points, to 20 digits; the package simplifies, for minutes.
+    """Compare the derivative of the answer with the integrand at twelve points, to 20 digits.
 
-    An `Integral` is not taken for an answer, which the package does where it could not solve one itself.
+    The package simplifies symbolically, which can take minutes, and accepts an unevaluated `Integral` if it could not
+    solve the problem itself.
     """
     sympy: Any = importlib.import_module("sympy")
     metadata = entry["metadata"]
@@ -81,34 +84,34 @@ def _score_integral(answer: str, entry: dict[str, Any]) -> float:
         if not formula.free_symbols <= set(names.values()):
             return 0.0
         derivative = sympy.diff(formula, x)
-        compared = [_agree(derivative, integrand, x, sympy.Rational(*point)) for point in _POINTS]
+        comparisons = [_agree(derivative, integrand, x, sympy.Rational(*point)) for point in _POINTS]
     except (ArithmeticError, AttributeError, RecursionError, SyntaxError, TypeError, ValueError):
         return 0.0
-    known = [agree for agree in compared if agree is not None]  # a pole, or a branch that is cut there, says nothing
-    return float(len(known) >= 3 and all(known))
+    defined = [agree for agree in comparisons if agree is not None]  # ignore poles and branch cuts
+    return float(len(defined) >= 3 and all(defined))
 
 
 _POINTS = [(3, 10), (7, 9), (11, 8), (19, 7), (29, 9), (-3, 11), (-8, 7), (-17, 9), (1, 23), (-1, 19), (41, 6), (5, 17)]
 
 
 def _agree(one: Any, other: Any, x: Any, point: Any) -> bool | None:
-    """Whether two formulas have the same value at a point; None where the second has none."""
-    wanted = other.subs(x, point).evalf(30)
-    if not wanted.is_number or not wanted.is_finite:
+    """Return whether two formulas have the same value at a point, or None if the second one is undefined there."""
+    expected = other.subs(x, point).evalf(30)
+    if not expected.is_number or not expected.is_finite:
         return None
-    found = one.subs(x, point).evalf(30)
-    if not found.is_number or not found.is_finite:
+    actual = one.subs(x, point).evalf(30)
+    if not actual.is_number or not actual.is_finite:
         return False
-    return bool(abs(found - wanted) <= abs(wanted) * 10**-20 + 10**-20)
+    return bool(abs(actual - expected) <= abs(expected) * 10**-20 + 10**-20)
 
 
 def _score_halting(answer: str, entry: dict[str, Any]) -> float:
-    """The package asks whether the answer is empty."""
+    """Compare the answer; the package only tests whether it is empty."""
     return float(answer.strip().strip(".").lower() == str(entry["answer"]).lower())
 
 
 def _score_coins(answer: str, entry: dict[str, Any]) -> float:
-    """A probability within 0.0001; the package takes any beginning of the right decimals, 0 among them."""
+    """Accept a probability within 0.0001; the package accepts any prefix of the correct decimals, including 0."""
     text = answer.replace(",", "").strip()
     if not re.fullmatch(r"[0-9./eE+-]{1,60}", text) or re.search(r"[eE][+-]?\d{3}", text):
         return 0.0
@@ -119,7 +122,7 @@ def _score_coins(answer: str, entry: dict[str, Any]) -> float:
 
 
 def _score_boxes(answer: str, entry: dict[str, Any]) -> float:
-    """The share of boxes that plans bring to their targets; a move that cannot be made is left out, as there."""
+    """Return the share of boxes moved to their targets; impossible moves are skipped, as in the package."""
     plans = _from_json(answer)
     if not isinstance(plans, list) or not all(isinstance(plan, dict) for plan in plans):
         return 0.0
@@ -139,16 +142,16 @@ def _score_boxes(answer: str, entry: dict[str, Any]) -> float:
                 items.remove(box)
                 items.remove(target)
             continue
-        there = state.get(f"{row}_{column}")
-        if there is not None and abs(float(here[1]) - float(row)) + abs(float(here[2]) - float(column)) == 1:
+        destination = state.get(f"{row}_{column}")
+        if destination is not None and abs(float(here[1]) - float(row)) + abs(float(here[2]) - float(column)) == 1:
             items.remove(box)
-            there.append(box)
+            destination.append(box)
     left = sum(item.startswith("box_") for items in state.values() for item in items)
     return float(max(0.05, (total - left) / total))
 
 
 _SQUARE = r"(\d{1,3}\.5),\s*(\d{1,3}\.5)"
-_SOUND: dict[str, Callable[[str, dict[str, Any]], float]] = {
+_REPLACEMENTS: dict[str, Callable[[str, dict[str, Any]], float]] = {
     "boxnet": _score_boxes,
     "coin_flip": _score_coins,
     "game_of_life_halting": _score_halting,

@@ -1,7 +1,8 @@
-"""What stands between reasoning-gym and an agent's text, inside the worker.
+"""Safe replacements for parts of reasoning-gym, installed in the worker process.
 
-Several of its scorers call `eval`, or sympy's parser, which evaluates, on the answer. Here `eval` reads literals alone,
-the parser arithmetic and named functions with small exponents.
+Several scorers call `eval`, or sympy's parser, which evaluates code, on the agent's answer. Here, `eval` accepts only
+literals, and the parser only arithmetic and named functions with small exponents. Generators that depend on the current
+date or may not terminate are made deterministic and bounded.
 """
 
 from __future__ import annotations
@@ -24,65 +25,65 @@ _FUNCTIONS = frozenset(
     "exp,sin,cos,tan,cot,sec,csc,log,ln,sqrt,asin,acos,atan,sinh,cosh,tanh,asinh,acosh,atanh,Abs,pi,E,I,C".split(",")  # noqa: SIM905
 )
 _FORMULA = re.compile(r"[A-Za-z0-9_\s+\-*/().,]{1,20000}")
-LARGEST_EXPONENT = 200
-MOST_DRAWS = 200_000
+MAX_EXPONENT = 200
+MAX_DRAWS = 200_000
 
 
-def put_up() -> None:
-    """Replace what evaluates, and what asks for today's date, in the modules of the package."""
+def install() -> None:
+    """Patch the modules of the package."""
     for name in _EVALUATING:
         _module(name).eval = _literal
     products = _module("algebra.polynomial_multiplication")
-    products.sp = _Guarded(products.sp)
+    products.sp = _SafeSympy(products.sp)
     for name in ("games.countdown", "games.puzzle24"):
         _module(name).parse_expr = exact_value
-    _module("arithmetic.time_intervals").date = _OneDay
-    _module("arc.arc_1d").Random = _Bounded  # some of its tasks look for what does not fit, for ever
-    _module("cognition.rubiks_cube").RubiksCubeDataset.expand_moves = _turns
+    _module("arithmetic.time_intervals").date = _FixedDate
+    _module("arc.arc_1d").Random = _BoundedRandom  # some of its tasks search forever for an item
+    _module("cognition.rubiks_cube").RubiksCubeDataset.expand_moves = _expand_moves
 
 
 def _module(name: str) -> Any:
     return importlib.import_module(f"reasoning_gym.{name}")
 
 
-class Endless(Exception):
-    """An item's generator drew so often that it will not come to an end."""
+class TooManyDraws(Exception):
+    """A generator made so many draws that it will not terminate."""
 
 
-class _Bounded(Random):
-    """Raises after more draws than an item takes that comes to an end; a count is the same on every machine."""
+class _BoundedRandom(Random):
+    """Raises after more draws than any terminating item needs, independently of the speed of the machine."""
 
-    left = MOST_DRAWS
+    left = MAX_DRAWS
 
     def getrandbits(self, k: int, /) -> int:
         self.left -= 1
         if self.left < 0:
-            raise Endless
+            raise TooManyDraws
         return super().getrandbits(k)
 
 
-class _OneDay(date):
-    """Times of a day are drawn on the same day whenever they are drawn."""
+class _FixedDate(date):
+    """A date whose `today` is constant."""
 
     @classmethod
-    def today(cls) -> _OneDay:
+    def today(cls) -> _FixedDate:
         return cls(2024, 5, 15)
 
 
-def _turns(_: Any, text: str) -> str:
-    """Turns one by one: R2 is R R. The package drops those of inner layers (2R, 3Uw), which large cubes need."""
-    found = [re.fullmatch(r"(\d?(?:[LRDUBF]w?|[XYZMES])'?)(\d{0,2})", turn) for turn in text.split()]
-    if None in found:
-        raise ValueError("that is no turn")
-    return " ".join(turn[1] for turn in found if turn is not None for _ in range(int(turn[2] or 1)))
+def _expand_moves(_: Any, text: str) -> str:
+    """Expand repeated turns (R2 to R R), including those of inner layers (2R, 3Uw), which the package drops."""
+    matches = [re.fullmatch(r"(\d?(?:[LRDUBF]w?|[XYZMES])'?)(\d{0,2})", turn) for turn in text.split()]
+    if None in matches:
+        raise ValueError("not a sequence of turns")
+    return " ".join(match[1] for match in matches if match is not None for _ in range(int(match[2] or 1)))
 
 
 def _literal(text: str) -> Any:
     return ast.literal_eval(text.strip())
 
 
-class _Guarded:
-    """sympy with a parser that reads formulas only."""
+class _SafeSympy:
+    """sympy with a parser that accepts only formulas."""
 
     def __init__(self, sympy: Any) -> None:
         self._sympy = sympy
@@ -96,23 +97,23 @@ class _Guarded:
 
 
 def check_formula(text: str) -> None:
-    """ValueError, or SyntaxError, unless `text` is a formula of harmless size."""
+    """Raise ValueError or SyntaxError unless `text` is a formula of bounded cost."""
     if not _FORMULA.fullmatch(text):
-        raise ValueError("that is no formula")
+        raise ValueError("not a formula")
     for node in ast.walk(ast.parse(text.strip(), mode="eval")):
         if isinstance(node, ast.Name):
             if len(node.id) > 1 and node.id not in _FUNCTIONS:
-                raise ValueError(f"{node.id} is no function that is known here")
+                raise ValueError(f"unknown function {node.id}")
         elif isinstance(node, ast.Call):
             if not isinstance(node.func, ast.Name) or node.keywords:
-                raise ValueError("functions are called by name")
+                raise ValueError("functions must be called by name")
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            if _exponent(node.right) > LARGEST_EXPONENT or _powers(node.left) > 2:
-                raise ValueError("an exponent is too large")
+            if _exponent(node.right) > MAX_EXPONENT or _powers(node.left) > 2:
+                raise ValueError("exponent too large")
         elif isinstance(node, ast.Constant) and not isinstance(node.value, int | float):
-            raise ValueError("constants are numbers")
+            raise ValueError("constants must be numbers")
         elif isinstance(node, ast.Attribute | ast.Subscript | ast.Lambda | ast.Compare | ast.BoolOp | ast.IfExp):
-            raise ValueError("that is no formula")
+            raise ValueError("not a formula")
 
 
 def _powers(node: ast.AST) -> int:
@@ -120,18 +121,18 @@ def _powers(node: ast.AST) -> int:
 
 
 def _exponent(node: ast.AST) -> Fraction:
-    """How large an exponent is: its value, or the largest number in it where it has variables."""
-    inside = list(ast.walk(node))
-    if not any(isinstance(part, ast.Name) for part in inside):
+    """Return the size of an exponent: its value, or the largest number in it if it has variables."""
+    parts = list(ast.walk(node))
+    if not any(isinstance(part, ast.Name) for part in parts):
         return abs(_arithmetic(node))
-    numbers = [part.value for part in inside if isinstance(part, ast.Constant)]
+    numbers = [part.value for part in parts if isinstance(part, ast.Constant)]
     return max((Fraction(abs(number)) for number in numbers if isinstance(number, int | float)), default=Fraction(1))
 
 
 def exact_value(text: str) -> Fraction:
-    """Arithmetic on whole numbers, exactly: what countdown and puzzle24 allow."""
+    """Evaluate arithmetic on whole numbers exactly, as needed by countdown and puzzle24."""
     if len(text) > 1_000:
-        raise ValueError("too long")
+        raise ValueError("expression too long")
     return _arithmetic(ast.parse(text.strip(), mode="eval").body)
 
 
@@ -151,4 +152,4 @@ def _arithmetic(node: ast.AST) -> Fraction:
             return left * right
         if isinstance(node.op, ast.Div):
             return left / right
-    raise ValueError("whole numbers, + - * / and brackets are allowed")
+    raise ValueError("only whole numbers, + - * / and brackets are allowed")
