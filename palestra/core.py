@@ -112,7 +112,8 @@ class Env(ABC):
     def player_rng(self) -> Random:
         """Chance for the random player, apart from the world's."""
         if self._player_rng is None:
-            self._player_rng = Rng(child_seed(self.seed, "player"))
+            seed = self.__dict__.get("seed", 0)  # unset in an env whose `reset` does not call `start_episode`
+            self._player_rng = Rng(child_seed(seed, "player"))
         return self._player_rng
 
     def fork(self) -> Self:

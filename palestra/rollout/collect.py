@@ -34,11 +34,15 @@ async def collect(
     on_trajectory: Callable[[Trajectory], object] | None = None,
     **options: Unpack[RolloutOptions],
 ) -> RolloutResult:
-    """Run `episodes` of `env` (an id, a function that returns an env, or a list of tasks), `concurrency` at a time.
+    """Run `episodes` of `env` (a name, a function that returns an env, or a list of tasks), `concurrency` at a time.
 
     Episodes of a group (`group_size`) share a seed; all seeds derive from `seed`. A failed episode is retried in a new
     env up to `retries` times; after `give_up_after` consecutive failures no more episodes start. `on_trajectory` is
     called with every episode as soon as it ends, including failed ones; pass `Writer.write` to store them.
+
+    `env_backend="process"` runs the envs in `env_workers` worker processes: an env that computes does not block this
+    process, and one that hangs (see `step_timeout`) or crashes is a failure of its episode, which is retried. The same
+    seeds give the same episodes on every backend. See `RolloutOptions` for all options.
     """
     result = RolloutResult()
     started = perf_counter()

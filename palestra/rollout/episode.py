@@ -23,14 +23,17 @@ async def run_episode(
     *,
     agent_seed: int | None = None,
     call_timeout: float | None = None,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
     attempt: int = 1,
     cancel_reason: Callable[[], str | None] = lambda: None,
     on_reset: Callable[[], None] = lambda: None,
 ) -> Trajectory:
     """Run `task` in `env` until the episode ends.
 
-    An exception of env, tool or engine, or a call that takes longer than `call_timeout`, ends the trajectory with a
-    `failure` and keeps the turns so far; it never becomes a reward. Cancellation propagates, unless `cancel_reason`
+    An exception of env, tool or engine, or a call that takes longer than `call_timeout` (of the env: `step_timeout` and
+    `reset_timeout`, if given), ends the trajectory with a `failure` and keeps the turns so far; it never becomes a
+    reward. Cancellation propagates, unless `cancel_reason`
     returns a reason, which is then recorded as the failure. `on_reset` is called after the first observation.
     """
     trajectory = Trajectory.of(task, attempt=attempt, started=time())
@@ -41,7 +44,7 @@ async def run_episode(
     final_prompt: list[int] = []
     boundary = "env"  # attributed to exceptions that do not carry a boundary
     try:
-        async with _limit(call_timeout):
+        async with _limit(call_timeout if reset_timeout is None else reset_timeout):
             observation, info = await env.areset(seed=task.seed, options=dict(task.options) or None)
         on_reset()
         session = agent.start(env, seed=agent_seed)
@@ -60,7 +63,7 @@ async def run_episode(
                 break
             replied = perf_counter()
             boundary = "env"
-            async with _limit(call_timeout):
+            async with _limit(call_timeout if step_timeout is None else step_timeout):
                 step = await env.astep(action.text)
             stepped = perf_counter()
             turns.append(
@@ -78,7 +81,7 @@ async def run_episode(
             observation, clock = step.observation, stepped
             info = {**step.info, "reward": step.reward}  # read by agents that reflect
             if step.terminated or step.truncated:
-                success = bool(info["success"])
+                success = bool(info.get("success", step.terminated and step.reward > 0))
                 if not step.terminated:
                     final_prompt = session.next_prompt(observation, info)
         failure = None

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict, Unpack
 
 from palestra.agents.base import Agent
 from palestra.core import Env
 from palestra.errors import BadValue, InfrastructureError
-from palestra.registry import get_spec, make
+from palestra.registry import EnvFactory, get_spec
+from palestra.rollout.env_provider import EnvBackend, EnvProvider, TaskFactories, create_provider
 from palestra.rollout.episode import run_episode
 from palestra.rollout.types import Failure, Task, Trajectory
 from palestra.seeding import child_seed, fresh_seed
 
-# An env id, a function that returns an env, a list of tasks, or an asynchronous iterator of tasks.
+# An env name (id, module:Class or URL), a function that returns an env, a list of tasks, or an asynchronous iterator of
+# tasks.
 EnvSource = str | Callable[..., Env] | list[Task] | AsyncIterator[Task]
 
 
@@ -38,11 +39,16 @@ class RolloutOptions(TypedDict, total=False):
     concurrency: int  # maximum number of episodes at a time (default 64)
     seed: int | None  # root of all seeds; None draws one at random
     kwargs: Mapping[str, Any]  # keyword arguments of the env
-    wrappers: Sequence[Callable[[Env], Env]]  # applied in order, the first one innermost
+    wrappers: Sequence[Any]  # callables or names, as in `make`; the first one is the innermost
     budget: Budget
     retries: int  # further attempts at a failed episode, each in a new env (default 2)
     give_up_after: int  # start no more episodes after this many consecutive failures (default 64)
     call_timeout: float | None  # seconds for one reset, step or reply; None disables the limit
+    env_backend: EnvBackend  # where envs run: "inline" (this process, default), "thread", "process" or "ray"
+    env_workers: int | None  # number of worker processes or Ray actors (default: number of CPUs)
+    step_timeout: float | None  # seconds per env step (default: call_timeout); "process" kills an env that hangs
+    reset_timeout: float | None  # seconds per env reset, including its construction (default: step_timeout)
+    env_provider: EnvProvider  # shared by several rollouts instead of the four options above; not closed here
 
 
 class Stream:
@@ -66,13 +72,13 @@ class Stream:
         self.give_up_after = options.get("give_up_after", 64)
         self.call_timeout = options.get("call_timeout")
         self.stopped: str | None = None  # the reason why some tasks were not started
-        self._env_factory = env if callable(env) else None
+        self._factories = TaskFactories(env if callable(env) else None, options.get("wrappers", ()))
         self._source_lock = asyncio.Lock()  # an asynchronous iterator supports one `anext` at a time
-        self._wrappers = options.get("wrappers", ())
         self._pending: Iterator[Task] = iter(self.tasks)
         self._next_prepared = min(self.concurrency, len(self.tasks))  # index of the next task to prepare an env for
-        self._idle_envs: dict[str, list[Env]] = {}  # envs to reuse, by `_env_key`; their last episode did not fail
-        self._open_envs: set[Env] = set()
+        provider = options.get("env_provider")
+        self._owns_provider = provider is None
+        self._provider = _create_provider(options, self._num_slots) if provider is None else provider
         self._spent = {"episodes": 0, "turns": 0, "tokens": 0}
         self._consecutive_failures = 0
         self._timeout_reason: str | None = None
@@ -92,8 +98,7 @@ class Stream:
 
     async def _run(self) -> AsyncGenerator[Trajectory, None]:
         done: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue()
-        count = self.concurrency if self._task_source is not None else min(self.concurrency, len(self.tasks))
-        workers = [asyncio.create_task(self._work(done)) for _ in range(count)]
+        workers = [asyncio.create_task(self._work(done)) for _ in range(self._num_slots)]
         clock = asyncio.create_task(self._clock(workers)) if self.budget.seconds is not None else None
         running = len(workers)
         try:
@@ -110,9 +115,13 @@ class Stream:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
-            await asyncio.gather(*(_close(env) for env in self._open_envs))
-            self._open_envs.clear()
-            self._idle_envs.clear()
+            if self._owns_provider:
+                await self._provider.aclose()
+
+    @property
+    def _num_slots(self) -> int:
+        """Number of episodes that can run at a time."""
+        return self.concurrency if self._task_source is not None else min(self.concurrency, len(self.tasks))
 
     async def _work(self, done: asyncio.Queue[Trajectory | BaseException | None]) -> None:
         """Run tasks until none is left; the last item put into `done` is None or the exception that was raised."""
@@ -163,9 +172,8 @@ class Stream:
             attempt += 1
 
     async def _attempt(self, task: Task, attempt: int) -> Trajectory:
-        idle = self._idle_envs.setdefault(_env_key(task), [])
         try:
-            env = idle.pop() if idle else self._make_env(task)
+            env = await self._provider.acquire(self._factories.of(task))
         except InfrastructureError as err:
             failure = Failure(boundary=err.boundary, kind=type(err).__name__, message=str(err))
             return Trajectory.of(task, attempt=attempt, failure=failure)
@@ -177,17 +185,15 @@ class Stream:
                 task,
                 agent_seed=child_seed(task.seed, "agent", task.member),
                 call_timeout=self.call_timeout,
+                step_timeout=self._provider.step_timeout,
+                reset_timeout=self._provider.reset_timeout,
                 attempt=attempt,
                 cancel_reason=lambda: self._timeout_reason,
                 on_reset=lambda: self._prepare_later_task(env, task),
             )
             reusable = trajectory.failure is None
         finally:
-            if reusable:
-                idle.append(env)
-            else:
-                self._open_envs.discard(env)
-                await _close(env)
+            await self._provider.release(env, reusable=reusable)
         return trajectory
 
     def _prepare_later_task(self, env: Env, task: Task) -> None:
@@ -196,17 +202,10 @@ class Stream:
             return
         later = self.tasks[self._next_prepared]
         self._next_prepared += 1
-        key = _env_key(later)
-        target = env if key == _env_key(task) else next(reversed(self._idle_envs.get(key, [])), None)
+        factory = self._factories.of(later)
+        target = env if factory is self._factories.of(task) else self._provider.idle_env(factory)
         if target is not None and not later.options:
             target.prepare(later.seed)
-
-    def _make_env(self, task: Task) -> Env:
-        env = make(task.env_id, **task.kwargs) if self._env_factory is None else self._env_factory(**task.kwargs)
-        for wrap in self._wrappers:
-            env = wrap(env)
-        self._open_envs.add(env)
-        return env
 
     async def _clock(self, workers: list[asyncio.Task[None]]) -> None:
         """Cancel all episodes when `budget.seconds` have passed; each is recorded as a failure."""
@@ -235,7 +234,10 @@ def _tasks(env: EnvSource, options: RolloutOptions) -> list[Task]:
     seed = options.get("seed")
     root = fresh_seed() if seed is None else seed
     if isinstance(env, str):
-        name = get_spec(env).id  # raises here for an unknown id, instead of failing every episode
+        get_spec(env)  # raises here for an unknown name, instead of failing every episode
+        name = env
+    elif isinstance(env, EnvFactory):
+        name = env.name
     else:
         name = getattr(env, "__qualname__", repr(env))
     return [
@@ -245,12 +247,15 @@ def _tasks(env: EnvSource, options: RolloutOptions) -> list[Task]:
     ]
 
 
-def _env_key(task: Task) -> str:
-    """Return a key that is equal for tasks which can run in the same env instance."""
-    return f"{task.env_id} {sorted(task.kwargs.items(), key=repr)!r}"
-
-
-async def _close(env: Env) -> None:
-    """Close `env`, ignoring errors: it has failed already or is no longer needed."""
-    with suppress(Exception):
-        await asyncio.wait_for(env.aclose(), timeout=10.0)
+def _create_provider(options: RolloutOptions, capacity: int) -> EnvProvider:
+    backend = options.get("env_backend", "inline")
+    step_timeout = options.get("step_timeout")
+    if step_timeout is None and backend != "inline":
+        step_timeout = options.get("call_timeout")  # so that the worker of a hung env is replaced as well
+    return create_provider(
+        backend,
+        capacity=max(1, capacity),
+        workers=options.get("env_workers"),
+        step_timeout=step_timeout,
+        reset_timeout=options.get("reset_timeout"),
+    )

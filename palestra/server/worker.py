@@ -23,7 +23,7 @@ from palestra.seeding import check_seed
 from palestra.workers.command_loop import CommandLoop
 from palestra.workers.env_runner import EnvRunner
 from palestra.workers.executor import Abandoned, Executor, ExecutorThread
-from palestra.workers.types import RESET, STEP, Reply
+from palestra.workers.types import RESET, STEP
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory, tune_gc
 
@@ -250,8 +250,7 @@ class SessionWorker(CommandLoop):
         action, index, request = payload
         hosted = self._envs[key]
         if hosted.runner is not None:
-            reply: Reply = hosted.runner.run(STEP, action)  # type: ignore[assignment]  # STEP has a reply
-            _, observation, reward, terminated, truncated, info, episode = reply
+            _, observation, reward, terminated, truncated, info, episode = hosted.runner.run(STEP, action)
             valid = reward if reward == reward else None  # JSON has no NaN
             return OK, ((index, observation, valid, terminated, truncated, info, episode), request)
         observation, reward, terminated, truncated, info = hosted.running().step(action)
@@ -270,8 +269,7 @@ class SessionWorker(CommandLoop):
         return OVER if terminated or truncated else OK, encode_result(data, media_type)
 
     def _run_autoreset(self, runner: EnvRunner, kind: int, payload: Any, media_type: str) -> tuple[int, Any]:
-        reply: Reply = runner.run(kind, payload)  # type: ignore[assignment]  # these kinds have replies
-        _, observation, reward, terminated, truncated, info, episode = reply
+        _, observation, reward, terminated, truncated, info, episode = runner.run(kind, payload)
         data = {
             "observation": observation,
             "reward": reward if reward == reward else None,  # JSON has no NaN

@@ -125,6 +125,15 @@ class AsyncBridge(VectorState):
             stop()
             self._wake()
 
+    async def _stop_receiver(self) -> None:
+        """Fail all waiters and stop receiving: a backend that is being closed must not replace its workers."""
+        self._error = self._error or EnvFailed("this vector is closed; create another with palestra.make_vec")
+        task = self._task
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._wake()
+
     def _wake(self) -> None:
         sleepers, self._sleepers = self._sleepers, []
         for sleeper in sleepers:

@@ -108,8 +108,7 @@ class SyncBackend(Backend):
             runner = self.runners[index]
             reply = runner.run(kind, payload)
             self._steps[index] = self._step_of(runner)
-            if reply is not None:
-                self._done.append(reply)
+            self._done.append(reply)
 
     def collect(self, timeout: float | None) -> list[Reply]:  # noqa: ARG002  # no command is ever in flight
         replies, self._done = self._done, []

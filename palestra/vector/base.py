@@ -136,6 +136,7 @@ class VectorEnv(AsyncBridge):
 
     async def aclose(self) -> None:
         """`close`, without blocking the event loop."""
+        await self._stop_receiver()
         await asyncio.to_thread(self.close)
 
     def acquire(self) -> SubEnv:
@@ -148,6 +149,16 @@ class VectorEnv(AsyncBridge):
         if not self._free:
             raise EnvFailed(f"all {self.num_envs} envs of this vector are in use; close one, or create more")
         return SubEnv(self, self._free.pop())
+
+    @property
+    def available(self) -> int:
+        """Number of envs that `acquire` can return."""
+        return len(self._free)
+
+    @property
+    def error(self) -> EnvFailed | None:
+        """The error that ended this vector; None while it works."""
+        return self._error
 
     @property
     def envs(self) -> list[Env]:

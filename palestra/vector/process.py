@@ -143,9 +143,7 @@ class ProcessBackend(Backend):
         self._send(worker, commands, whole)
 
     def _send(self, worker: WorkerHandle, commands: Iterable[Command], whole: bool = False) -> None:
-        batch: list[Command] = []
-        for command in commands:
-            batch += self._logs[command[0]].prepare(command)
+        batch = [self._logs[command[0]].prepare(command) for command in commands]
         worker.process.send((batch, whole))
         self._watch_write(worker)
 
@@ -173,7 +171,7 @@ class ProcessBackend(Backend):
 
     def collect(self, timeout: float | None) -> list[Reply]:
         end = None if timeout is None else monotonic() + timeout
-        owned = self._owner == os.getpid()
+        owned = self._owner == os.getpid() and not self._closed
         while owned and self._in_flight > len(self._done):
             left = CHECK_INTERVAL if end is None else end - monotonic()
             quiet = not self._exchange(max(0.0, min(left, self.tick or CHECK_INTERVAL)) if not self._done else 0.0)

@@ -172,8 +172,8 @@ class RayBackend(Backend):
     def _send(self, handle: _ActorHandle, commands: Sequence[Command], whole: bool = False) -> None:
         batch: list[Command] = []
         for command in commands:
-            for index, kind, payload in self._logs[command[0]].prepare(command):
-                batch.append((handle.indices.index(index), kind, payload))
+            index, kind, payload = self._logs[command[0]].prepare(command)
+            batch.append((handle.indices.index(index), kind, payload))
         if handle.waiting is None:
             handle.waiting = handle.actor.collect.remote(batch, whole)
             self._notify_when_done(handle.waiting)

@@ -58,10 +58,10 @@ class VectorState:
 
     def close(self) -> None:
         """End every worker and close every env. May be called twice."""
+        self._error = self._error or EnvFailed("this vector is closed; create another with palestra.make_vec")
         self._finalizer()
         self._in_flight.clear()
         self._claims.clear()
-        self._error = self._error or EnvFailed("this vector is closed; create another with palestra.make_vec")
 
     # Commands.
 

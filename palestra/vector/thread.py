@@ -62,8 +62,6 @@ class ThreadBackend(Backend):
         if self.tick is not None:
             self._local.thread = thread
         reply = self.runners[index].run(kind, payload)
-        if reply is None:
-            return
         if self.tick is None:
             self._done.append(reply)
             return

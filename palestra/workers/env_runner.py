@@ -98,8 +98,8 @@ class EnvRunner:
             self.on_phase("make")
             self.env = self.factory()
 
-    def run(self, kind: int, payload: Any) -> Reply | None:
-        """Run one command and return its reply; RESTORE has none."""
+    def run(self, kind: int, payload: Any) -> Reply:
+        """Run one command and return its reply."""
         if kind == STEP:
             return self.step(payload)
         if kind == RESET:
@@ -114,8 +114,10 @@ class EnvRunner:
             self.root, self.episode, failure = payload
             return self.after_failure(failure)
         if kind == RESTORE:
-            self._restore(*payload)
-        return None
+            state, kind, payload = payload
+            self._restore(*state)
+            return self.run(kind, payload)
+        raise EnvFailed(f"unknown command {kind!r}")
 
     def step(self, action: str) -> Reply:
         if self.lost is not None:

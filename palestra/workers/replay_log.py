@@ -47,8 +47,8 @@ class ReplayLog:
         self.stale = False  # its worker was replaced and has not restored this env yet
         self.lost: EnvFailure | None = None  # reported with the next step
 
-    def restore(self, *, replay: bool) -> tuple[Any, ...]:
-        """Return the payload of RESTORE; without `replay`, only the episode counter is restored."""
+    def state(self, *, replay: bool) -> tuple[Any, ...]:
+        """Return what RESTORE restores; without `replay`, only the episode counter."""
         replay = replay and not (self.over or self.pending_reset or self.episode < 0)
         actions = self.actions if replay else None
         return (self.root, self.episode, self.options, actions, self.last, self.pending_reset)
@@ -79,20 +79,23 @@ class ReplayLog:
             self.pending_reset = self.autoreset == "next_step"
             self.over = self.autoreset == "disabled"
 
-    def prepare(self, command: Command) -> list[Command]:
-        """Return `command`, preceded by a RESTORE if its worker has not restored this env yet."""
-        index, kind, _ = command
+    def prepare(self, command: Command) -> Command:
+        """Return the command to send: `command`, inside a RESTORE if its worker has not restored this env yet.
+
+        They are one command, since a worker may run two commands in two threads at once.
+        """
+        index, kind, payload = command
         if self.lost is not None and kind != CALL:
             failure, self.lost = self.lost, None
             if kind == STEP:
                 self.stale = False
                 self.command = (index, REPLACE, (self.root, self.episode, failure))
-                return [self.command]
+                return self.command
         if not self.stale or kind == REPLACE:
             self.stale = False
-            return [command]
+            return command
         self.stale = False
-        return [(index, RESTORE, self.restore(replay=kind != RESET)), command]
+        return (index, RESTORE, (self.state(replay=kind != RESET), kind, payload))
 
     def blame(self, command: Command, cause: Cause, message: str) -> Reply | None:
         """Turn the command in flight into a report of the failure it caused; return the reply of a failed CALL."""

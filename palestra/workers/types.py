@@ -30,7 +30,7 @@ STEP: Final = 0  # payload: the action
 RESET: Final = 1  # payload: (root seed or None, options); None starts the next episode of the same root seed
 CALL: Final = 2  # payload: (name, args, kwargs) of a method to call or an attribute to read
 REPLACE: Final = 3  # payload: (root seed, last episode, EnvFailure): report the failure and continue with a new env
-RESTORE: Final = 4  # payload: the arguments of EnvRunner._restore; has no reply
+RESTORE: Final = 4  # payload: (arguments of EnvRunner._restore, kind, payload): restore the env, then run a command
 
 # A reply is (env index, observation, reward, terminated, truncated, info, episode).
 Reply: TypeAlias = tuple[int, Any, float, bool, bool, dict[str, Any], int]

@@ -15,7 +15,7 @@ from palestra.errors import EnvFailed, PalestraError
 from palestra.workers.command_loop import CommandLoop
 from palestra.workers.env_runner import EnvRunner
 from palestra.workers.executor import MAX_WATCH, SLOW, Executor, ExecutorThread
-from palestra.workers.types import CALL, NO_REWARD, STEP, Autoreset, Command, Factory, Limits, Reply
+from palestra.workers.types import CALL, NO_REWARD, RESTORE, STEP, Autoreset, Command, Factory, Limits, Reply
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory
 
@@ -76,16 +76,14 @@ class EnvWorker(CommandLoop):
         index, kind, payload = command
         local = self._local
         local.lane, local.index = lane, index
-        self._latest[index] = command
+        self._latest[index] = (index, *payload[1:]) if kind == RESTORE else command
         self._activity.start(lane, index, NO_DEADLINE)
         try:
             reply = self._runners[index].run(kind, payload)
         except MemoryError:
             self._exit_out_of_memory(index)
-        # The activity is cleared after the reply is stored: an env without activity has a reply.
-        if reply is not None:
-            self._done.append(reply)
-        self._activity.end(lane)
+        self._done.append(reply)
+        self._activity.end(lane)  # after the reply is stored: an env without activity has a reply
 
     def _run_in_thread(self, command: Command, thread: ExecutorThread) -> None:
         self._run(command, thread.lane)

@@ -8,11 +8,13 @@ import os
 import pickle
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import palestra
 from palestra import check_env
+from palestra.agents import ExpertAgent
 from palestra.errors import (
     BadValue,
     EnvFailed,
@@ -23,6 +25,7 @@ from palestra.errors import (
     UnknownKeyword,
 )
 from palestra.remote import RemoteEnv
+from palestra.rollout import collect
 from palestra.server.fault_injection import FaultyProxy
 from tests.server.servers import GUESS, Server, serving, until
 
@@ -320,3 +323,13 @@ def test_memory_that_grows_ends_at_the_limit_of_its_worker() -> None:
         env.reset(seed=1)
         assert env.step("\\boxed{1}").info["turn"] == 1
         env.close()
+
+
+@pytest.mark.parametrize("env_backend", ["inline", "process"])
+def test_rollouts_play_on_a_server(server: Server, env_backend: Any) -> None:
+    def play(env: str, **options: Any) -> list[Any]:
+        result = asyncio.run(collect(ExpertAgent(), env, episodes=4, concurrency=2, seed=3, **options))
+        assert result.failures == []
+        return [[turn.observation for turn in trajectory.turns] for trajectory in result.trajectories]
+
+    assert play(f"{server.url}/{GUESS}", env_backend=env_backend, env_workers=1) == play(GUESS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from typing import Any
 
@@ -91,6 +92,25 @@ def test_one_env_raises_while_another_kills_their_worker(threads: int | None) ->
         for i in (0, 2, 4, 5):
             assert step.observations[i] == Trouble.after(seeds[i], "a", "b")
             assert after.observations[i] == Trouble.after(seeds[i], "a", "b", "c")
+
+
+class SlowStart(Trouble):
+    """Takes longer to build than a worker waits before it starts another thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        time.sleep(0.1)
+
+
+def test_envs_that_are_slow_to_rebuild_continue_their_episodes() -> None:
+    """A replaced worker finishes the replay of an env before it runs the env's next command."""
+    with make_vec(SlowStart, num_envs=4, backend="process", workers=1, seed=2) as vec:
+        _, infos = vec.reset()
+        seeds = [info["seed"] for info in infos]
+        vec.step(["a"] * 4)
+        step = vec.step(["b", "kill", "b", "b"])
+        assert [i for i, info in enumerate(step.infos) if "failure" in info] == [1]
+        assert [step.observations[i] for i in (0, 2, 3)] == [Trouble.after(seeds[i], "a", "b") for i in (0, 2, 3)]
 
 
 def test_thread_backend_abandons_a_step_that_hangs() -> None:

@@ -1,0 +1,316 @@
+"""Provide the environments of a rollout: in this process, in threads, in worker processes or on a Ray cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any, Final, Literal, TypeAlias
+
+from palestra.core import Env, Reset, Wrapper
+from palestra.errors import BadValue, EnvFailed, UsageError
+from palestra.registry import EnvFactory
+from palestra.rollout.types import Task
+from palestra.types import Step
+from palestra.vector.base import VectorEnv
+from palestra.vector.make import make_vec
+from palestra.vector.sub_env import SubEnv
+from palestra.workers.wire import dump_factories
+
+EnvBackend: TypeAlias = Literal["inline", "thread", "process", "ray"]
+ENV_BACKENDS: Final = ("inline", "thread", "process", "ray")
+CLOSE_TIMEOUT = 10.0  # seconds
+MAX_CACHED_ENVS = 4  # per sub env: envs of different tasks that are kept for reuse
+
+
+class EnvProvider(ABC):
+    """Source of environments for concurrent episodes.
+
+    `step_timeout` and `reset_timeout` are enforced by `run_episode`; they are None where the workers enforce them.
+    """
+
+    step_timeout: float | None = None
+    reset_timeout: float | None = None
+
+    @abstractmethod
+    async def acquire(self, factory: EnvFactory) -> Env:
+        """Return an environment that no other episode uses; wait for one if necessary."""
+
+    @abstractmethod
+    async def release(self, env: Env, *, reusable: bool) -> None:
+        """Take an environment back. If it is not `reusable`, no later episode runs in it."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close every environment and end every worker. May be called twice."""
+
+    def idle_env(self, factory: EnvFactory) -> Env | None:  # noqa: ARG002  # overriders need it
+        """Return an idle environment of this process, to prepare a later episode."""
+        return None
+
+
+class InlineProvider(EnvProvider):
+    """Environments in this process; those whose last episode did not fail are reused."""
+
+    def __init__(self, *, step_timeout: float | None = None, reset_timeout: float | None = None) -> None:
+        self.step_timeout = step_timeout
+        self.reset_timeout = step_timeout if reset_timeout is None else reset_timeout
+        self._idle: dict[str, list[Env]] = {}
+        self._open: dict[int, tuple[Env, str]] = {}  # all environments with the keys of their factories, by `id`
+
+    async def acquire(self, factory: EnvFactory) -> Env:
+        key = factory.key
+        idle = self._idle.get(key)
+        if idle:
+            return idle.pop()
+        env = factory()
+        self._open[id(env)] = (env, key)
+        return env
+
+    async def release(self, env: Env, *, reusable: bool) -> None:
+        if reusable:
+            self._idle.setdefault(self._open[id(env)][1], []).append(env)
+        else:
+            self._open.pop(id(env), None)
+            await _close(env)
+
+    def idle_env(self, factory: EnvFactory) -> Env | None:
+        idle = self._idle.get(factory.key)
+        return idle[-1] if idle else None
+
+    async def aclose(self) -> None:
+        envs, self._open = [env for env, _ in self._open.values()], {}
+        self._idle.clear()
+        await asyncio.gather(*(_close(env) for env in envs))
+
+
+class VectorProvider(EnvProvider):
+    """Environments in the sub envs of a vector, each of which can run the tasks of any factory.
+
+    A call that runs past its timeout, exhausts memory or kills its worker is an EnvFailed of its episode alone. The
+    vector is created by the first `acquire`, and again after it has failed as a whole.
+    """
+
+    def __init__(
+        self,
+        backend: EnvBackend,
+        *,
+        capacity: int,
+        workers: int | None = None,
+        step_timeout: float | None = None,
+        reset_timeout: float | None = None,
+    ) -> None:
+        self.backend = backend
+        self.capacity = capacity
+        self._workers = workers or (os.cpu_count() or 1)
+        self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
+        self._vector: VectorEnv | None = None
+        self._pickled: dict[str, bytes] = {}  # factories by key
+        self._stale: set[int] = set()  # sub envs that must build a new environment
+        self._waiters: list[asyncio.Future[None]] = []
+        self._closed = False
+
+    async def acquire(self, factory: EnvFactory) -> Env:
+        key = factory.key
+        if key not in self._pickled:
+            self._pickled[key] = dump_factories([factory])
+        while True:
+            if self._closed:
+                raise EnvFailed("this provider of environments is closed")
+            vector = self._open_vector()
+            if vector.available:
+                break
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        sub_env = vector.acquire()
+        rebuild = sub_env.index in self._stale
+        self._stale.discard(sub_env.index)
+        return _TaskEnv(sub_env, factory, key, self._pickled[key], rebuild)
+
+    def _open_vector(self) -> VectorEnv:
+        if self._vector is not None and self._vector.error is not None:
+            self._vector.close()
+            self._vector = None
+        if self._vector is None:
+            self._stale.clear()
+            threads = {"threads": self.capacity} if self.backend == "thread" else {"workers": self._workers}
+            self._vector = make_vec(
+                EnvFactory("rollout", builder=_TaskHost),
+                num_envs=self.capacity,
+                backend=self.backend,  # type: ignore[arg-type]  # not "inline"
+                autoreset="disabled",
+                max_failures_in_a_row=1_000_000,  # the rollout counts failures itself
+                **self._limits,  # type: ignore[arg-type]
+                **threads,  # type: ignore[arg-type]
+            )
+        return self._vector
+
+    async def release(self, env: Env, *, reusable: bool) -> None:
+        if not isinstance(env, _TaskEnv):
+            raise BadValue(f"release takes an environment that this provider returned, got {env!r}")
+        sub_env = env.sub_env
+        if not reusable and sub_env.vector is self._vector:
+            self._stale.add(sub_env.index)
+        sub_env.close()
+        while self._waiters:
+            waiter = self._waiters.pop(0)
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+        if env.usage_error is not None:
+            raise env.usage_error
+
+    async def aclose(self) -> None:
+        self._closed = True
+        vector, self._vector = self._vector, None
+        if vector is not None:
+            await vector.aclose()
+
+
+class _TaskEnv(Wrapper):
+    """A sub env for one episode; `reset` names the factory of its environment."""
+
+    def __init__(self, env: SubEnv, factory: EnvFactory, key: str, pickled: bytes, rebuild: bool) -> None:
+        super().__init__(env)
+        self.sub_env = env
+        self.spec = factory.spec
+        self.usage_error: UsageError | None = None
+        self._request = {"key": key, "factory": pickled, "rebuild": rebuild}
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        return self._checked(self.env.reset(seed=seed, options={**self._request, "options": options}))
+
+    async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        return self._checked(await self.env.areset(seed=seed, options={**self._request, "options": options}))
+
+    def _checked(self, result: Reset) -> Reset:
+        error = result[1].get("usage_error")
+        if isinstance(error, UsageError):
+            self.usage_error = error  # the caller's mistake: raised by the provider, not recorded as a failure
+            raise error
+        return result
+
+
+class _TaskHost(Env):
+    """Environment in a worker that runs the tasks of any factory, which the options of `reset` contain.
+
+    Since a worker is restored by repeating the reset of each episode, a replacement finds the factory there as well.
+    """
+
+    def __init__(self) -> None:
+        self._envs: OrderedDict[str, Env] = OrderedDict()  # the last one is in use
+        self._env: Env | None = None
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        request = options or {}
+        key = request["key"]
+        if request["rebuild"]:
+            self.close()
+        if key not in self._envs:
+            [factory] = pickle.loads(request["factory"])  # noqa: S301  # from the parent of this worker
+            try:
+                self._envs[key] = factory()
+            except UsageError as err:
+                return "", {"usage_error": err}
+            if len(self._envs) > MAX_CACHED_ENVS:
+                _, oldest = self._envs.popitem(last=False)
+                oldest.close()
+        self._envs.move_to_end(key)
+        self._env = self._envs[key]
+        return self._env.reset(seed=seed, options=request["options"])
+
+    @property
+    def running(self) -> Env:
+        if self._env is None:
+            raise EnvFailed("no episode was started")
+        return self._env
+
+    def step(self, action: str) -> Step:
+        return self.running.step(action)
+
+    def sample_random_action(self) -> str:
+        return self.running.sample_random_action()
+
+    def expert_action(self) -> str | None:
+        return self.running.expert_action()
+
+    def example_action(self) -> str:
+        return self.running.example_action()
+
+    def render(self, mode: str = "text") -> str | bytes | None:
+        return self.running.render(mode)
+
+    @property
+    def player_rng(self) -> Random:
+        return self.running.player_rng
+
+    def close(self) -> None:
+        envs, self._envs, self._env = list(self._envs.values()), OrderedDict(), None
+        for env in envs:
+            with suppress(Exception):
+                env.close()
+
+
+def create_provider(
+    backend: EnvBackend = "inline",
+    *,
+    capacity: int,
+    workers: int | None = None,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
+) -> EnvProvider:
+    """Return a provider of up to `capacity` environments at a time.
+
+    Args:
+        backend: `inline` runs environments in this process; `thread` in threads of it, for environments that wait;
+            `process` in worker processes, for environments that compute or may hang or crash; `ray` in actors of a
+            running Ray cluster.
+        capacity: Maximum number of environments in use at a time (all backends but `inline`).
+        workers: Number of worker processes or actors (default: the number of CPUs).
+        step_timeout: Seconds per step; a longer one is an infrastructure failure of its episode. Backend `process` also
+            ends the worker, so that a hung environment holds no resources.
+        reset_timeout: Seconds per reset, including the construction of the environment (default: `step_timeout`).
+    """
+    if backend not in ENV_BACKENDS:
+        raise BadValue(f"env_backend must be one of {', '.join(ENV_BACKENDS)}; got {backend!r}")
+    if workers is not None and workers < 1:
+        raise BadValue(f"env_workers must be at least 1, got {workers!r}")
+    for name, value in (("step_timeout", step_timeout), ("reset_timeout", reset_timeout)):
+        if value is not None and not value > 0:
+            raise BadValue(f"{name} must be above 0, or None for no limit; got {value!r}")
+    if backend == "inline":
+        return InlineProvider(step_timeout=step_timeout, reset_timeout=reset_timeout)
+    return VectorProvider(
+        backend, capacity=capacity, workers=workers, step_timeout=step_timeout, reset_timeout=reset_timeout
+    )
+
+
+class TaskFactories:
+    """Factories of the environments of tasks, one per combination of name and keywords."""
+
+    def __init__(self, source: Callable[..., Env] | None, wrappers: Sequence[Any]) -> None:
+        self._source = source
+        self._wrappers = tuple(wrappers)
+        self._factories: dict[str, EnvFactory] = {}
+
+    def of(self, task: Task) -> EnvFactory:
+        """Return the factory of a task's environment; the same one for tasks that can share an environment."""
+        key = f"{task.env_id} {sorted(task.kwargs.items(), key=repr)!r}"
+        factory = self._factories.get(key)
+        if factory is None:
+            source = task.env_id if self._source is None else self._source
+            factory = EnvFactory.of(source, kwargs=task.kwargs, wrappers=self._wrappers)
+            self._factories[key] = factory
+        return factory
+
+
+async def _close(env: Env) -> None:
+    """Close an environment, ignoring errors: it has failed already or is no longer needed."""
+    with suppress(Exception):
+        await asyncio.wait_for(env.aclose(), timeout=CLOSE_TIMEOUT)
