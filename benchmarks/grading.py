@@ -184,7 +184,7 @@ def missed_bars(figures: dict[str, Any]) -> list[str]:
     ours, gem = figures["ours"], figures.get("gem")
     missed = []
     if ours["correct"] < 1:
-        missed.append(f"{100 * (1 - ours['right']):.2f}% of the answers are graded incorrectly")
+        missed.append(f"{100 * (1 - ours['correct']):.2f}% of the answers are graded incorrectly")
     if gem is not None:
         if ours["answers_per_s"] < 3 * gem["answers_per_s"]:
             missed.append(

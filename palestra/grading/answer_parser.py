@@ -49,7 +49,7 @@ _AND_OR = re.compile(
 _RELATION = re.compile(
     r"\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])|\\equiv(?![A-Za-z])|<=|>=|!=|[=<>]|\\approx(?![A-Za-z])"
 )
-_SIGN = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne"}
+_OPERATOR = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne"}
 _IN = re.compile(r"^\s*\(?[A-Za-z](?:_\{?\w\}?)?\)?\s*\\in(?![A-Za-z])\s*")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\langle": "\\rangle"}
 
@@ -86,10 +86,10 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A chain of sides with a relation sign between each two."""
+    """A chain of sides with a relation operator between each two."""
 
     sides: tuple[str, ...]
-    signs: tuple[str, ...]
+    operators: tuple[str, ...]
 
 
 Node = Leaf | Group | Union | Matrix | Relation
@@ -173,9 +173,9 @@ def parse_answer(text: str, depth: int = 0) -> Node:
     group = _group(compact, depth)
     if group is not None:
         return group
-    signs = _expand_plus_minus(compact, depth) if "\\pm" in compact or "\\mp" in compact else ()
-    if len(signs) > 1:
-        return Group("", tuple(signs))
+    alternatives = _expand_plus_minus(compact, depth) if "\\pm" in compact or "\\mp" in compact else ()
+    if len(alternatives) > 1:
+        return Group("", tuple(alternatives))
     ratio = compact.split(":")
     if 2 <= len(ratio) <= 6 and all(re.fullmatch(r"\s*\d+(?:\.\d+)?\s*", part) for part in ratio):
         return Group("|", tuple(Leaf(part.strip()) for part in ratio))
@@ -220,8 +220,7 @@ def _top_level_spans(text: str) -> list[tuple[int, int]]:
     """Return the spans (start, end) of the text outside all brackets; any opening matches any closing bracket."""
     depth, at, spans = 0, 0, []
     for bracket in _BRACKETS.finditer(text):
-        sign = bracket[0]
-        if sign in _OPENS:
+        if bracket[0] in _OPENS:
             if depth == 0:
                 spans.append((at, bracket.start()))
             depth += 1
@@ -262,15 +261,15 @@ def _has_relation(text: str) -> bool:
 
 def _split_relation(text: str) -> Relation:
     spans = _top_level_spans(text)
-    sides, signs, at = [], [], 0
+    sides, operators, at = [], [], 0
     for match in _RELATION.finditer(text):
         if any(start <= match.start() < end for start, end in spans):
             sides.append(text[at : match.start()].strip())
-            signs.append(_SIGN.get(match[0], match[0]))
+            operators.append(_OPERATOR.get(match[0], match[0]))
             at = match.end()
-            if len(signs) > 10:
+            if len(operators) > 10:
                 raise TooLarge("a chain of many relations")
-    return Relation((*sides, text[at:].strip()), tuple(signs))
+    return Relation((*sides, text[at:].strip()), tuple(operators))
 
 
 def _group(text: str, depth: int) -> Node | None:
@@ -279,7 +278,7 @@ def _group(text: str, depth: int) -> Node | None:
     if match is None:
         return None
     opening = match[0]
-    closing = next((sign for sign in ("\\}", "\\rangle", ")", "]", "}") if text.endswith(sign)), "")
+    closing = next((end for end in ("\\}", "\\rangle", ")", "]", "}") if text.endswith(end)), "")
     if not closing or (opening in "([") != (closing in ")]") or len(text) < len(opening) + len(closing):
         return None
     if opening not in ("(", "[") and _CLOSING[opening] != closing:

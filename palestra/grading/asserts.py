@@ -43,14 +43,14 @@ def split_assert(source: str, setup: str) -> SplitAssert | None:
     imported = {(alias.asname or alias.name).split(".")[0] for node in imports for alias in node.names}
     if "*" in imported:
         return None
-    known = _BUILTIN | imported
-    calls = _CallReplacer(known)
+    available = _BUILTIN | imported
+    calls = _CallReplacer(available)
     check = calls.visit(tree.body[0].test)
     remaining = {node.id for node in ast.walk(check) if isinstance(node, ast.Name)}
     bound = {node.id for node in ast.walk(check) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)} | {
         node.arg for node in ast.walk(check) if isinstance(node, ast.arg)
     }
-    if not calls.expressions or not remaining <= known | bound | {VALUES}:
+    if not calls.expressions or not remaining <= available | bound | {VALUES}:
         return None
     return SplitAssert(
         values=tuple(calls.expressions),
@@ -64,8 +64,8 @@ def split_assert(source: str, setup: str) -> SplitAssert | None:
 class _CallReplacer(ast.NodeTransformer):
     """Replaces the outermost calls of unknown names by VALUES[i]."""
 
-    def __init__(self, known: frozenset[str] | set[str]) -> None:
-        self._known = known
+    def __init__(self, available: frozenset[str] | set[str]) -> None:
+        self._available = available
         self._scopes: list[set[str]] = []
         self.expressions: list[str] = []
 
@@ -73,7 +73,7 @@ class _CallReplacer(ast.NodeTransformer):
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         local = set().union(*self._scopes) if self._scopes else set()
         root = _root(node)
-        if isinstance(root, ast.Name) and root.id not in self._known and not names & local:
+        if isinstance(root, ast.Name) and root.id not in self._available and not names & local:
             self.expressions.append(ast.unparse(node))
             return ast.parse(f"{VALUES}[{len(self.expressions) - 1}]", mode="eval").body
         return self.generic_visit(node)

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     | (?P<repeating>\\overline)
     | (?P<command>\\[A-Za-z]+)
     | (?P<letter>[A-Za-z])
-    | (?P<sign>[-+*/^!(){}\[\]|_])
+    | (?P<symbol>[-+*/^!(){}\[\]|_])
     )""",
     re.X,
 )
@@ -92,8 +92,8 @@ class _Parser:
         self._start = match.start(self._kind)
         self._at = match.end()
 
-    def _expect(self, sign: str) -> None:
-        if self._token != sign:
+    def _expect(self, symbol: str) -> None:
+        if self._token != symbol:
             raise _Unsupported
         self._next()
 

@@ -142,7 +142,7 @@ class Matcher:
 
     def _defines_value(self, relation: Relation) -> bool:
         """Return whether the relation states the value of something, so that its right side is the answer."""
-        if not set(relation.signs) <= {"=", "\\approx"}:
+        if not set(relation.operators) <= {"=", "\\approx"}:
             return False
         return _names_something(relation.sides[0]) or self._is_true_equation(relation)
 
@@ -153,11 +153,11 @@ class Matcher:
         return first is not None and not first.variables() and all(v is not None and v.same(first) for v in values)
 
     def _relations(self, gold: Relation, answer: Relation) -> bool:
-        if set(gold.signs) | set(answer.signs) != {"="}:
-            if gold.signs == answer.signs and self._sides(gold.sides, answer.sides):
+        if set(gold.operators) | set(answer.operators) != {"="}:
+            if gold.operators == answer.operators and self._sides(gold.sides, answer.sides):
                 return True
-            flipped = tuple(_FLIPPED.get(sign, sign) for sign in reversed(answer.signs))
-            if gold.signs == flipped and self._sides(gold.sides, answer.sides[::-1]):
+            flipped = tuple(_FLIPPED.get(operator, operator) for operator in reversed(answer.operators))
+            if gold.operators == flipped and self._sides(gold.sides, answer.sides[::-1]):
                 return True
             return _is_multiple(gold, answer) or self.compare_symbolically(_to_latex(gold), _to_latex(answer))
         one, two = (gold.sides[0], gold.sides[-1]), (answer.sides[0], answer.sides[-1])
@@ -294,19 +294,19 @@ def _interval(node: Node) -> tuple[str, Group] | None:
     """Return (variable, interval) of an inequality in one variable, or of an interval."""
     if isinstance(node, Group):
         return ("", node) if node.bracket in ("(", "[") and len(node.items) == 2 else None
-    if not isinstance(node, Relation) or not set(node.signs) <= set(_FLIPPED):
+    if not isinstance(node, Relation) or not set(node.operators) <= set(_FLIPPED):
         return None
-    sides, signs = node.sides, node.signs
-    if len({sign in ("<", "\\le") for sign in signs}) != 1:
+    sides, operators = node.sides, node.operators
+    if len({operator in ("<", "\\le") for operator in operators}) != 1:
         return None
-    if signs[0] in (">", "\\ge"):
-        sides, signs = sides[::-1], tuple(_FLIPPED[sign] for sign in reversed(signs))
+    if operators[0] in (">", "\\ge"):
+        sides, operators = sides[::-1], tuple(_FLIPPED[operator] for operator in reversed(operators))
     if len(sides) == 3 and _VARIABLE.fullmatch(sides[1]):
-        return sides[1], _bounds(sides[0], sides[2], signs[0] == "\\le", signs[1] == "\\le")
+        return sides[1], _bounds(sides[0], sides[2], operators[0] == "\\le", operators[1] == "\\le")
     if len(sides) == 2 and _VARIABLE.fullmatch(sides[0]):
-        return sides[0], _bounds("-\\infty", sides[1], False, signs[0] == "\\le")
+        return sides[0], _bounds("-\\infty", sides[1], False, operators[0] == "\\le")
     if len(sides) == 2 and _VARIABLE.fullmatch(sides[1]):
-        return sides[1], _bounds(sides[0], "\\infty", signs[0] == "\\le", False)
+        return sides[1], _bounds(sides[0], "\\infty", operators[0] == "\\le", False)
     return None
 
 
@@ -317,7 +317,7 @@ def _bounds(low: str, high: str, closed_low: bool, closed_high: bool) -> Group:
 
 def _is_multiple(gold: Relation, answer: Relation) -> bool:
     """Return whether one inequality is a multiple of the other, as 2x < 6 of x < 3."""
-    if len(gold.signs) != 1 or len(answer.signs) != 1:
+    if len(gold.operators) != 1 or len(answer.operators) != 1:
         return False
     a, b, c, d = (parse_value(side) for side in (*gold.sides, *answer.sides))
     if a is None or b is None or c is None or d is None or not (a - b).variables():
@@ -326,12 +326,14 @@ def _is_multiple(gold: Relation, answer: Relation) -> bool:
     size = None if ratio is None else ratio.decimal()
     if not size:
         return False
-    return answer.signs[0] == (gold.signs[0] if size > 0 else _FLIPPED.get(gold.signs[0], gold.signs[0]))
+    return answer.operators[0] == (
+        gold.operators[0] if size > 0 else _FLIPPED.get(gold.operators[0], gold.operators[0])
+    )
 
 
 def _to_latex(relation: Relation) -> str:
-    signs = [*relation.signs, ""]
-    return " ".join(f"{side} {sign}" for side, sign in zip(relation.sides, signs, strict=True))
+    operators = [*relation.operators, ""]
+    return " ".join(f"{side} {operator}" for side, operator in zip(relation.sides, operators, strict=True))
 
 
 def _in_radians(text: str) -> str:

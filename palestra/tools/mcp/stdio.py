@@ -22,7 +22,7 @@ MAX_LINE = 32 * 2**20  # bytes of one message
 MAX_INVALID_LINES = 1_000  # after which the server is abandoned
 _GRACE = 2.0  # seconds to exit after the end of input, and after SIGTERM
 _SHORT_GRACE = 0.2  # if its output has already ended
-_EXIT_WAIT = 5.0  # seconds between the end of output and the exit of the process
+_EXIT_WAIT = 2.0  # seconds between the end of output and the exit of the process
 _STDERR_CHARS = 2_000  # characters of standard error to keep
 
 
