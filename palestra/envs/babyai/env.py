@@ -11,14 +11,14 @@ from palestra.envs.babyai.level import DROP, FORWARD, LEFT, PICKUP, TOGGLE, Leve
 from palestra.envs.babyai.levels import GROUPS, LEVELS
 from palestra.envs.babyai.pathfinding import Knowledge
 from palestra.envs.babyai.view import LEGEND, View, describe, view_of
-from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions, spoken
+from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome, parse_command
 from palestra.errors import BadValue
 from palestra.parsing import clip
 
 CHECK = "check available actions"
 
 
-class BabyAI(WorldEnv):
+class BabyAI(MultiTurnEnv):
     """Complete a mission such as "put a ball next to the red door, then open the blue door".
 
     `level` is one of AgentGym's forty levels or a group of them. A level's seed is minigrid's seed; in a group of n
@@ -32,7 +32,7 @@ class BabyAI(WorldEnv):
     level.py.
     """
 
-    shared = WorldEnv.shared | {"view"}
+    shared = MultiTurnEnv.shared | {"view"}
 
     current: Level | None = None
     view: View  # view of the last observation
@@ -46,7 +46,7 @@ class BabyAI(WorldEnv):
         show_map: bool = True,
         show_actions: bool = True,
         discounted: bool = False,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         levels = GROUPS.get(level) or ((level,) if level in LEVELS else None)
         if levels is None:
@@ -59,7 +59,7 @@ class BabyAI(WorldEnv):
         self.discounted = bool(discounted)
         self._levels: dict[str, Level] = {}  # levels of a group, reused by later episodes
 
-    def begin(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # has no options
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # has no options
         level = self.levels[self.seed % len(self.levels)]
         if self._max_turns_override is None:
             self.max_turns = LEVELS[level]
@@ -73,7 +73,7 @@ class BabyAI(WorldEnv):
         self._drops: dict[int, int] = {}
         self._update_view()
 
-    def told(self) -> dict[str, Any]:
+    def reset_info(self) -> dict[str, Any]:
         current = self._current_level()
         return {"level": current.name, "goal": current.mission}
 
@@ -97,7 +97,7 @@ class BabyAI(WorldEnv):
         )
 
     def act(self, action: str) -> Outcome:
-        words = spoken(action)
+        words = parse_command(action)
         current = self._current_level()
         if words == CHECK:
             return Outcome(f"You can: {', '.join(available(current, self.view))}.")
@@ -227,7 +227,7 @@ class BabyAI(WorldEnv):
 
     def _current_level(self) -> Level:
         if self.current is None:
-            self._refuse()
+            self._raise_not_running()
         return self.current
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from palestra.core import Reset
 from palestra.envs.deep_search.actions import ANSWER, OPEN, SEARCH, SearchAction, format_action, read_action
+from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.envs.tasks.base import TaskEnv
-from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue, InfrastructureError, ToolFailed
 from palestra.grading.qa import grade_qa
 from palestra.parsing import clip
@@ -35,7 +35,7 @@ _PART_OF = re.compile(r"(.*?)\s*#\s*([0-9]{1,4})", re.S)
 _EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need its page first.")
 
 
-class SearchOptions(WorldOptions, total=False):
+class SearchOptions(MultiTurnOptions, total=False):
     """Keyword arguments common to all deep search environments."""
 
     index: str | Path | Index | SearchTool | None  # a path is a folder, a string also the address of a server
@@ -48,7 +48,7 @@ class SearchOptions(WorldOptions, total=False):
     timeout: float
 
 
-class DeepSearch(WorldEnv):
+class DeepSearch(MultiTurnEnv):
     """Base of the deep search environments.
 
     A turn is a `<search>`, an `<open>` or an `<answer>`, which ends the episode. A search shows the `topk` best
@@ -62,7 +62,7 @@ class DeepSearch(WorldEnv):
     """
 
     inline = False  # a search may wait for a server, and the first one may build an index
-    shared = WorldEnv.shared | {
+    shared = MultiTurnEnv.shared | {
         "tool",
         "_task_info",
         "_hits",
@@ -91,7 +91,7 @@ class DeepSearch(WorldEnv):
         snippet_words: int | None = None,
         reward_rule: RewardRule = "exact",
         timeout: float = 30.0,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         if isinstance(max_searches, bool) or not isinstance(max_searches, int) or max_searches < 0:
@@ -118,13 +118,13 @@ class DeepSearch(WorldEnv):
         self._task_info = {name: info[name] for name in ("item", "index", "epoch") if name in info}
         return super().reset(info["seed"])
 
-    def begin(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # the task handles them
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # the task handles them
         self.searches = self.opens = 0
         self._hits = {}
         self._pages_read = {}
         self._queries = []
 
-    def told(self) -> dict[str, Any]:
+    def reset_info(self) -> dict[str, Any]:
         return {"max_searches": self.max_searches, **self._task_info}
 
     def prompt(self) -> str:
@@ -161,13 +161,13 @@ class DeepSearch(WorldEnv):
         return self._show(parsed, results)
 
     async def astep(self, action: str) -> Step:
-        self._admit(action)
+        self._check_step(action)
         parsed, outcome = self._parse(action)
         if outcome is None:
             with _boundary():
                 results = await self._alook_up(parsed)
             outcome = self._show(parsed, results)
-        return self._taken(outcome)
+        return self._to_step(outcome)
 
     def _parse(self, action: str) -> tuple[SearchAction, Outcome | None]:
         """Return the action with cleaned text, and its outcome unless something has to be looked up."""

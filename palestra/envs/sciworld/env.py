@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from palestra.core import Reset
+from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.envs.sciworld.java import JavaError, java_command
 from palestra.envs.sciworld.pool import AMBIGUOUS, UNPARSED, Simulation, pool
 from palestra.envs.sciworld.simulator import TaskKey
 from palestra.envs.sciworld.tasks import TaskType, simplifications_of, types_of
-from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue
 from palestra.parsing import after_thinking, clip, react_action
 from palestra.seeding import Random, Rng, check_seed, nth_seed
@@ -69,7 +69,7 @@ class SeedPredictor:
         return self._next
 
 
-class SciWorld(WorldEnv):
+class SciWorld(MultiTurnEnv):
     """ScienceWorld (Wang et al. 2022): boil, measure, connect circuits, grow, mix, classify.
 
     `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or several of them; each episode draws one of them
@@ -88,7 +88,7 @@ class SciWorld(WorldEnv):
 
     inline = False
     expert_peeks = True
-    shared = WorldEnv.shared | {"_types"}
+    shared = MultiTurnEnv.shared | {"_types"}
 
     type: TaskType
     variation: int
@@ -101,7 +101,7 @@ class SciWorld(WorldEnv):
         simplifications: str | Sequence[str] = "",
         max_turns: int | None = None,
         prepare_next: bool = True,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         self._types = types_of(tasks if isinstance(tasks, str) else tuple(tasks))
         longest = max(task.turns for task in self._types)
@@ -147,7 +147,7 @@ class SciWorld(WorldEnv):
         task, variation = self._draw(Rng(check_seed(seed)))
         return TaskKey(task.name, variation, self.simplifications)
 
-    def begin(self, options: dict[str, Any]) -> None:
+    def setup(self, options: dict[str, Any]) -> None:
         self.type, self.variation = self._draw(self.rng)
         if "task" in options:
             [self.type, *more] = types_of(options.pop("task"))
@@ -173,7 +173,7 @@ class SciWorld(WorldEnv):
         task = rng.choice(self._types)
         return task, rng.choice(task.split(self.split))
 
-    def told(self) -> dict[str, Any]:
+    def reset_info(self) -> dict[str, Any]:
         return {"task": self.type.name, "variation": self.variation, "split": self.split, "goal": self._intro.task}
 
     def prompt(self) -> str:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from palestra.core import Reset
+from palestra.envs.multi_turn import MultiTurnOptions
 from palestra.envs.sql.domain import Question
 from palestra.envs.sql.env import SqlEnv
 from palestra.envs.sql.guard import Database, File, Image, Limits
 from palestra.envs.tasks.order import position_of, row_at
-from palestra.envs.worlds_base import WorldOptions
 from palestra.errors import BadValue, DataMissing
 
 LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # a few seconds on real tables
@@ -50,7 +50,7 @@ class Bird(SqlEnv):
         show_rows: int = 10,
         limits: Limits | None = None,
         max_turns: int = 8,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(
             show_schema=show_schema, show_rows=show_rows, limits=limits or LIMITS, max_turns=max_turns, **options
@@ -75,7 +75,7 @@ class Bird(SqlEnv):
             seed = position_of(self._checked(options["index"]), len(self._rows), seed=0, epoch=0)
         return super().reset(seed, options)
 
-    def begin(self, options: dict[str, Any]) -> None:
+    def setup(self, options: dict[str, Any]) -> None:
         requested = options.pop("index", None)
         epoch, position = divmod(self.seed, len(self._rows))
         if requested is None:
@@ -102,8 +102,8 @@ class Bird(SqlEnv):
             return index
         raise BadValue(f"the reset option `index` must be from 0 to {len(self._rows) - 1}, got {index!r}")
 
-    def told(self) -> dict[str, Any]:
-        return {**super().told(), "index": self.index, "db_id": self._rows[self.index]["db_id"]}
+    def reset_info(self) -> dict[str, Any]:
+        return {**super().reset_info(), "index": self.index, "db_id": self._rows[self.index]["db_id"]}
 
 
 def _read(questions: str) -> list[dict[str, Any]]:

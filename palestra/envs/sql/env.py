@@ -7,11 +7,11 @@ from functools import lru_cache
 from random import Random
 from typing import Any, Unpack
 
+from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.envs.sql.domain import LEVELS, Question
 from palestra.envs.sql.domains import DOMAINS
 from palestra.envs.sql.grade import Compare, grade, same
 from palestra.envs.sql.guard import Database, Limits, Result, run
-from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue, EnvFailed
 from palestra.seeding import child_seed
 
@@ -25,17 +25,17 @@ _BLOCK = re.compile(r"```(?:sql|sqlite)[ \t]*\n(.*?)```", re.S | re.I)
 _FENCE = re.compile(r"\A```[a-z]*[ \t]*\n(.*?)\n?```\Z", re.S | re.I)
 
 
-class SqlEnv(WorldEnv):
+class SqlEnv(MultiTurnEnv):
     """A question about an SQLite database.
 
-    A subclass sets `question`, `databases`, `compare` and `about` in `begin`. Queries are read-only and limited
+    A subclass sets `question`, `databases`, `compare` and `about` in `setup`. Queries are read-only and limited
     (`palestra/envs/sql/guard.py`); results show `show_rows` rows. With `show_schema` the prompt contains the table
     definitions, otherwise only their names. The answer is a query, graded by running it and the gold query on the
     database and on copies with other data, so that a hard-coded result fails. The reward is 1
     for a right answer, else 0, and an episode ends with its first answer.
     """
 
-    shared = WorldEnv.shared | {"question", "databases", "limits", "_schema"}
+    shared = MultiTurnEnv.shared | {"question", "databases", "limits", "_schema"}
 
     question: Question
     databases: tuple[Database, ...]  # the visible one, then the copies
@@ -49,7 +49,7 @@ class SqlEnv(WorldEnv):
         show_rows: int = 10,
         limits: Limits | None = None,
         max_turns: int = 8,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         if show_rows < 1:
@@ -60,7 +60,7 @@ class SqlEnv(WorldEnv):
         self._schema: tuple[tuple[str, str], ...] = ()
 
     def read_schema(self) -> None:
-        """Read the table definitions of the database; `begin` must call it last."""
+        """Read the table definitions of the database; `setup` must call it last."""
         tables = run(self.databases[0], SCHEMA, Limits(length=1_000_000))
         if tables.error:
             raise EnvFailed(f"cannot read the table definitions: {tables.error}")
@@ -87,7 +87,7 @@ class SqlEnv(WorldEnv):
             f"your reply counts. You have {self.max_turns} turns, including the answer."
         )
 
-    def told(self) -> dict[str, Any]:
+    def reset_info(self) -> dict[str, Any]:
         return {"level": self.question.level, "tables": [name for name, _ in self._schema]}
 
     def act(self, action: str) -> Outcome:
@@ -158,7 +158,7 @@ class GeneratedSql(SqlEnv):
         show_rows: int = 10,
         limits: Limits | None = None,
         max_turns: int = 8,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(show_schema=show_schema, show_rows=show_rows, limits=limits, max_turns=max_turns, **options)
         if domain is not None and domain not in DOMAINS:
@@ -169,7 +169,7 @@ class GeneratedSql(SqlEnv):
             raise BadValue(f"`copies` must be an integer from 1 to 20, got {copies!r}")
         self.domain, self.level, self.copies = domain, level, copies
 
-    def begin(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # has no options
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # has no options
         domain = self.domain or self.rng.choice(sorted(DOMAINS))
         self.about = DOMAINS[domain].about
         self.databases, self.question = _generate(domain, self.level, self.copies, self.seed)

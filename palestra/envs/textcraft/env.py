@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from typing import Any, Unpack
 
+from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome, parse_command
 from palestra.envs.textcraft.crafting import Route, distractors, repetitions, route_to, steps_to
 from palestra.envs.textcraft.recipes import TAGS, Recipe, RecipeBook, display_name, load_recipe_book
-from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions, spoken
 from palestra.errors import BadValue
 from palestra.parsing import clip
 
@@ -19,7 +19,7 @@ _PART = re.compile(r"(?:([0-9]+) )?(.+)")
 _PARENTHESES = re.compile(r" ?\([^()]*\)")
 
 
-class TextCraft(WorldEnv):
+class TextCraft(MultiTurnEnv):
     """Craft a Minecraft item; the required recipes are shown among others.
 
     `depth` is the number of crafting levels from items that can be found to the goal, 1 to 4. The seed draws the goal
@@ -31,7 +31,7 @@ class TextCraft(WorldEnv):
     getting an item does not count as crafting it.
     """
 
-    shared = WorldEnv.shared | {"book", "shown", "_route"}
+    shared = MultiTurnEnv.shared | {"book", "shown", "_route"}
 
     goal: str
     inventory: dict[str, int]
@@ -44,7 +44,7 @@ class TextCraft(WorldEnv):
         distractors: int = 10,
         folder: str | None = None,
         max_turns: int = 30,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         self.book: RecipeBook = load_recipe_book(None if folder is None else str(folder))
@@ -57,7 +57,7 @@ class TextCraft(WorldEnv):
         self.depth = depth
         self.distractors = distractors
 
-    def begin(self, options: dict[str, Any]) -> None:
+    def setup(self, options: dict[str, Any]) -> None:
         goal = options.pop("goal", None)
         self.goal = self.rng.choice(self._goals)
         if goal is not None:
@@ -70,7 +70,7 @@ class TextCraft(WorldEnv):
         self.rng.shuffle(self.shown)
         self.inventory = {}
 
-    def told(self) -> dict[str, Any]:
+    def reset_info(self) -> dict[str, Any]:
         return {"goal": display_name(self.goal), "depth": self.book.depth[self.goal]}
 
     def prompt(self) -> str:
@@ -91,7 +91,7 @@ class TextCraft(WorldEnv):
         )
 
     def act(self, action: str) -> Outcome:
-        words = spoken(action)
+        words = parse_command(action)
         if words == "inventory":
             return Outcome(self._stock())
         words = words and _PARENTHESES.sub("", words)

@@ -6,13 +6,13 @@ import re
 from typing import Any, Unpack
 
 from palestra.core import Reset
+from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.envs.tasks.order import position_of, row_at
 from palestra.envs.webshop import pages
 from palestra.envs.webshop.pages import BACK, BUY, MODES, NEXT, PAGE_SIZE, PREV, SUB_PAGES, Element, Mode
 from palestra.envs.webshop.product import Goal, Product
 from palestra.envs.webshop.reward import SIMILAR, Nouns, Score, color_of, score, token_set_ratio
 from palestra.envs.webshop.shop import Shop, Source, shop_of
-from palestra.envs.worlds_base import Outcome, WorldEnv, WorldOptions
 from palestra.errors import BadValue
 from palestra.parsing import clip
 
@@ -25,7 +25,7 @@ _EXAMPLE = "search[wool blanket]"
 Plan = tuple[str, int, str, tuple[tuple[str, str], ...]]  # keywords, index in the results, asin, options to choose
 
 
-class WebShop(WorldEnv):
+class WebShop(MultiTurnEnv):
     """Buy the product that the instruction describes.
 
     The shop is generated (`products` products from `catalogue_seed`) or, if `folder` contains WebShop's files, read
@@ -41,7 +41,7 @@ class WebShop(WorldEnv):
     the whole goal.
     """
 
-    shared = WorldEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_results"}
+    shared = MultiTurnEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_results"}
 
     goal: Goal
     number: int  # of the goal
@@ -58,7 +58,7 @@ class WebShop(WorldEnv):
         show_attributes: bool = False,
         nouns: Nouns | None = None,
         max_turns: int = 15,
-        **options: Unpack[WorldOptions],
+        **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         if mode not in MODES:
@@ -80,7 +80,7 @@ class WebShop(WorldEnv):
             seed = position_of(index, len(self._goals), seed=0, epoch=0)  # so that info["seed"] alone repeats it
         return super().reset(seed, options)
 
-    def begin(self, options: dict[str, Any]) -> None:
+    def setup(self, options: dict[str, Any]) -> None:
         requested = options.pop("goal", None)
         count = len(self._goals)
         epoch, position = divmod(self.seed, count)
@@ -107,7 +107,7 @@ class WebShop(WorldEnv):
         self.asin = ""
         self.chosen: dict[str, str] = {}
 
-    def told(self) -> dict[str, Any]:
+    def reset_info(self) -> dict[str, Any]:
         return {"goal": self.number, "instruction": self.goal.instruction, "clickables": self.clickables()}
 
     def prompt(self) -> str:

@@ -46,8 +46,8 @@ def test_variations_in_which_the_original_solution_fails(task: str, variation: i
     """Chocolate that burns in the furnace; a block that slides for 250 ticks with a budget of 160 turns."""
 
     class FixedVariation(SciWorld):
-        def begin(self, options: dict[str, object]) -> None:
-            super().begin({**options, "variation": variation})
+        def setup(self, options: dict[str, object]) -> None:
+            super().setup({**options, "variation": variation})
 
     with FixedVariation(tasks=task, prepare_next=False) as env:
         assert success_rate(env, "expert", range(1)).value == 1.0
