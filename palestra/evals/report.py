@@ -68,12 +68,15 @@ def sample(folder: Path, count: int = SHOWN) -> list[Trajectory]:
     path = folder / EPISODES
     if not path.exists():
         return []
-    kept: dict[int, list[Mapping[str, Any]]] = {}
+    by_entry: dict[int, list[Mapping[str, Any]]] = {}
     for data in read_json(path):
-        mine = kept.setdefault(data["meta"].get("entry", 0), [])
-        if data["failure"] is None and data["turns"] and len(mine) < LOOKED_AT:
-            mine.append(data)
-    chosen = [html.mixed([from_json(data) for data in mine], count) for _, mine in sorted(kept.items())]
+        entry_episodes = by_entry.setdefault(data["meta"].get("entry", 0), [])
+        if data["failure"] is None and data["turns"] and len(entry_episodes) < LOOKED_AT:
+            entry_episodes.append(data)
+    chosen = [
+        html.mixed([from_json(data) for data in entry_episodes], count)
+        for _, entry_episodes in sorted(by_entry.items())
+    ]
     return list(_in_turn(chosen))[:count]
 
 
@@ -86,8 +89,10 @@ def pass_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
         )
         points = []
         for k in ks:
-            mine = [row for row in rows if row.get(f"pass{sign}{k}") is not None]
-            points.append(Point(x=k, y=sum(row[f"pass{sign}{k}"] for row in mine) / len(mine), text=f"{name}, k = {k}"))
+            with_k = [row for row in rows if row.get(f"pass{sign}{k}") is not None]
+            points.append(
+                Point(x=k, y=sum(row[f"pass{sign}{k}"] for row in with_k) / len(with_k), text=f"{name}, k = {k}")
+            )
         series.append(Series(name=name, style=style, points=points, dots=True))
     return Chart(
         title="Success with several attempts", series=series, x_label="k", span=(0.0, 1.0), form=_percent, legend=True

@@ -152,10 +152,10 @@ class _SummaryWriter:
         self._due = monotonic() + SUMMARY_INTERVAL
 
     def write_if_due(self) -> None:
-        began = monotonic()
-        if began >= self._due:
+        started = monotonic()
+        if started >= self._due:
             self._write()
-            self._due = monotonic() + max(SUMMARY_INTERVAL, 20 * (monotonic() - began))
+            self._due = monotonic() + max(SUMMARY_INTERVAL, 20 * (monotonic() - started))
 
 
 def _missing(outcomes: Mapping[Key, Outcome], task: Task) -> bool:

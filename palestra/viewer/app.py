@@ -217,10 +217,10 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
     def one(run: Name) -> Response:
         record = viewer.look(run)
         keys = ("versions", "command", "config")
-        said = {key: record.settings.get(key) for key in keys}
+        values = {key: record.settings.get(key) for key in keys}
         rest = {key: value for key, value in record.settings.items() if key not in keys}
         return _json(
-            {**record.card(), **said, "settings": rest, "summary": record.summary, "index": viewer.progress(run)}
+            {**record.card(), **values, "settings": rest, "summary": record.summary, "index": viewer.progress(run)}
         )
 
     @app.get("/api/curves")

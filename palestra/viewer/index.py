@@ -203,9 +203,9 @@ class Index:
     def facets(self, run: str) -> dict[str, list[dict[str, Any]]]:
         """Return the filter values of a run with their counts; recomputed when more has been indexed."""
         mark = tuple(self.db.execute("SELECT sum(lines), sum(done) FROM files WHERE run = ?", (run,)).fetchone())
-        kept = self._facets.get(run)
-        if kept is not None and kept[0] == mark:
-            return kept[1]
+        cached = self._facets.get(run)
+        if cached is not None and cached[0] == mark:
+            return cached[1]
         found = {}
         for name in ("env", "outcome", "error", "ending"):
             rows = self.db.execute(

@@ -72,7 +72,7 @@ class Indexer:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            began = monotonic()
+            started = monotonic()
             try:
                 self.places = self.folder.runs()
                 self._first.set()
@@ -82,7 +82,7 @@ class Indexer:
                     self._level_once.update(place.name for place in self.places)  # another process writes the index
             except (OSError, sqlite3.Error) as err:
                 _log.warning("could not update the index: %s", err)
-            took = monotonic() - began
+            took = monotonic() - started
             self._wake.wait(max(PAUSE, 3 * took))  # scan large folders less often
             self._wake.clear()
             self._stop.wait(0.2)  # merge many wake-ups into one scan

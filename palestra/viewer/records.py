@@ -14,7 +14,7 @@ from typing import Any
 from palestra.viewer.folder import EPISODES, METRICS, SETTINGS, STORED, SUMMARY, Folder, NotFound, RunLocation
 
 POINTS = 1500  # maximum points per curve; more are averaged
-KEPT = 60  # files whose content is cached
+MAX_CACHED = 60  # files whose content is cached
 LIVE = 120.0  # seconds without a change after which a run counts as stopped
 SPARK = 40
 _RATE = {"success": "success", "low": "success_low", "high": "success_high"}
@@ -192,30 +192,30 @@ class RunReader:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self._kept: dict[Path, tuple[tuple[int, int, int], Any]] = {}
+        self._cache: dict[Path, tuple[tuple[int, int, int], Any]] = {}
         self._cards: dict[str, tuple[str, dict[str, Any]]] = {}
         self._lock = threading.Lock()
 
     def of(self, place: RunLocation) -> RunSummary:
         if place.is_file:
             return RunSummary(place=place, updated=_updated(place))
-        settings = self._kept_json(place.path / SETTINGS)
+        settings = self._cached_json(place.path / SETTINGS)
         return RunSummary(
             place=place,
             settings=settings if isinstance(settings, dict) else {},
             rows=self._read(place.path / METRICS, _rows) or [],
-            summary=self._kept_json(place.path / SUMMARY),
+            summary=self._cached_json(place.path / SUMMARY),
             updated=_updated(place),
         )
 
     def card(self, place: RunLocation) -> dict[str, Any]:
         """Return the list entry of a run; cached for all runs because it is small."""
         version = self.version(place)
-        kept = self._cards.get(place.name)
-        if kept is None or kept[0] != version:
-            kept = self._cards[place.name] = (version, self.of(place).card())
+        cached = self._cards.get(place.name)
+        if cached is None or cached[0] != version:
+            cached = self._cards[place.name] = (version, self.of(place).card())
         updated = _updated(place)
-        found = kept[1]
+        found = cached[1]
         return {**found, "updated": updated, "live": _live(found["kind"], found["finished"], updated)}
 
     def version(self, place: RunLocation) -> str:
@@ -223,7 +223,7 @@ class RunReader:
         names = (SETTINGS, METRICS, SUMMARY)
         return "-".join(str(_mark(place.path / name)) for name in names) if not place.is_file else ""
 
-    def _kept_json(self, path: Path) -> Any:
+    def _cached_json(self, path: Path) -> Any:
         return self._read(path, _json)
 
     def _read(self, path: Path, reader: Any) -> Any:
@@ -231,7 +231,7 @@ class RunReader:
         if mark is None:
             return None
         with self._lock:
-            known = self._kept.get(path)
+            known = self._cache.get(path)
         if known is not None and known[0] == mark:
             return known[1]
         try:
@@ -239,9 +239,9 @@ class RunReader:
         except NotFound:
             return None
         with self._lock:
-            self._kept[path] = (mark, found)
-            while len(self._kept) > KEPT:
-                self._kept.pop(next(iter(self._kept)))
+            self._cache[path] = (mark, found)
+            while len(self._cache) > MAX_CACHED:
+                self._cache.pop(next(iter(self._cache)))
         return found
 
 

@@ -21,7 +21,7 @@ from palestra.viewer.folder import NotFound
 
 MOST = 500  # maximum turns to replay
 LONGEST = 20.0  # seconds
-KEPT = 4  # episodes
+MAX_CACHED = 4  # episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,21 +48,21 @@ class Renderer:
     """Render episodes and cache the most recent ones."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], list[Rendering]] = {}
+        self._cache: dict[tuple[str, str], list[Rendering]] = {}
         self._lock = threading.Lock()
 
     def of(self, run: str, at: str, data: Mapping[str, Any]) -> list[Rendering]:
         """Return a rendering before each turn and of the final state; raise BadValue if it cannot be rendered."""
         found = replay(data)
         with self._lock:
-            self._kept[run, at] = found
-            while len(self._kept) > KEPT:
-                self._kept.pop(next(iter(self._kept)))
+            self._cache[run, at] = found
+            while len(self._cache) > MAX_CACHED:
+                self._cache.pop(next(iter(self._cache)))
         return found
 
     def picture(self, run: str, at: str, n: int) -> bytes:
         with self._lock:
-            views = self._kept.get((run, at), [])
+            views = self._cache.get((run, at), [])
         image = views[n].image if 0 <= n < len(views) else None
         if image is None:
             raise NotFound("no such image; render the episode again")

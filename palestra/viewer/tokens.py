@@ -27,7 +27,7 @@ class Tokenizers:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self._kept: dict[Path, tuple[int, Decoder]] = {}
+        self._cache: dict[Path, tuple[int, Decoder]] = {}
         self._lock = threading.Lock()
 
     def of(self, place: RunLocation, settings: Mapping[str, Any]) -> tuple[Decoder | None, str]:
@@ -59,16 +59,16 @@ class Tokenizers:
     def _load(self, path: Path) -> Decoder:
         changed = path.stat().st_mtime_ns
         with self._lock:
-            known = self._kept.get(path)
+            known = self._cache.get(path)
             if known is None or known[0] != changed:
                 library = require("tokenizers", extra="viewer")
                 try:
                     known = changed, library.Tokenizer.from_str(self.folder.read(path).decode())
                 except Exception as err:  # the library raises plain Exceptions
                     raise ParsingFailed(f"cannot read {path.name}: {err}") from err
-                self._kept[path] = known
-                while len(self._kept) > 4:
-                    self._kept.pop(next(iter(self._kept)))
+                self._cache[path] = known
+                while len(self._cache) > 4:
+                    self._cache.pop(next(iter(self._cache)))
             return known[1]
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of the graders runs, and its exit code says what it prints. No figure is asserted."""
+"""The grading benchmark runs and its exit code matches its output. No figure is asserted."""
 
 from __future__ import annotations
 

@@ -18,22 +18,22 @@ def report(script: str, *options: str) -> dict[str, Any]:
     command = [sys.executable, str(HERE / script), *options, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode in (0, 1), done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == bool(said["missed"])
-    return said
+    report_data: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == bool(report_data["missed"])
+    return report_data
 
 
 @pytest.mark.slow
 def test_search() -> None:
-    said = report("search.py", "--passages", "3000", "--no-peer")
-    assert said["recall"] == 1
-    assert min(*said["index"].values(), *said["queries"].values()) > 0
+    report_data = report("search.py", "--passages", "3000", "--no-peer")
+    assert report_data["recall"] == 1
+    assert min(*report_data["index"].values(), *report_data["queries"].values()) > 0
 
 
 def test_mcp() -> None:
-    said = report("mcp_calls.py", "--calls", "40")
-    assert said["calls"] == 40
-    assert said["ratio"] > 0
+    report_data = report("mcp_calls.py", "--calls", "40")
+    assert report_data["calls"] == 40
+    assert report_data["ratio"] > 0
 
 
 def test_bars_are_bars() -> None:

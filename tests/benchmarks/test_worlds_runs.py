@@ -1,4 +1,4 @@
-"""benchmarks/worlds.py: the parts that need no checkout of AgentGym."""
+"""Run the parts of benchmarks/worlds.py that need no AgentGym checkout, and check its error without one."""
 
 from __future__ import annotations
 

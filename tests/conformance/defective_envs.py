@@ -259,10 +259,10 @@ class RewardsEmptyAction(Sound):
 
 class SharedFork(Sound):
     def fork(self) -> SharedFork:
-        twin = super().fork()
-        twin.rng = self.rng
-        twin.tried = self.tried
-        return twin
+        copy = super().fork()
+        copy.rng = self.rng
+        copy.tried = self.tried
+        return copy
 
     def step(self, action: str) -> Step:
         step = super().step(action)
@@ -271,9 +271,9 @@ class SharedFork(Sound):
 
 class FreshFork(Sound):
     def fork(self) -> FreshFork:
-        twin = super().fork()
-        twin.hidden = 0
-        return twin
+        copy = super().fork()
+        copy.hidden = 0
+        return copy
 
 
 class NoFork(Sound):

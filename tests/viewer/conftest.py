@@ -20,5 +20,5 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     found = Server(runs, tmp_path_factory.mktemp("cache"))
     yield found
-    said = found.close()
-    assert said == "", said  # no warning, no traceback
+    stderr = found.close()
+    assert stderr == "", stderr  # no warning, no traceback

@@ -82,8 +82,8 @@ class Server:
     def close(self) -> str:
         """Stop the server and return its standard error."""
         self.process.terminate()
-        _, said = self.process.communicate(timeout=20)
-        return said
+        _, stderr = self.process.communicate(timeout=20)
+        return stderr
 
 
 def until(fits: Callable[[], bool], seconds: float = 30.0) -> None:

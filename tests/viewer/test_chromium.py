@@ -16,7 +16,7 @@ from tests.viewer.made import GUESS, NASTY, training_run, training_step
 from tests.viewer.server import Server
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
-DESK, PHONE = 1280, 390
+DESKTOP, PHONE = 1280, 390
 STEP = "trajectories/step-000001.jsonl.gz"
 WAIT = 20_000  # milliseconds; the machine may be busy
 
@@ -59,7 +59,7 @@ class Tab:
         assert left == []
 
 
-@pytest.fixture(params=[DESK, PHONE])
+@pytest.fixture(params=[DESKTOP, PHONE])
 def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Tab]:
     found = Tab(browser, request.param)
     yield found
@@ -67,8 +67,8 @@ def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Tab]:
 
 
 @pytest.fixture
-def desk(browser: Browser) -> Iterator[Tab]:
-    found = Tab(browser, DESK)
+def desktop(browser: Browser) -> Iterator[Tab]:
+    found = Tab(browser, DESKTOP)
     yield found
     found.close()
 
@@ -117,8 +117,8 @@ def test_markup_in_episodes_stays_text(ready: Server, tab: Tab) -> None:
     expect(shown).to_have_js_property("naturalWidth", 32)  # the picture itself is shown
 
 
-def test_runs_are_filtered_and_their_curves_laid_over_each_other(ready: Server, desk: Tab) -> None:
-    page = desk.open(view(ready))
+def test_runs_are_filtered_and_their_curves_laid_over_each_other(ready: Server, desktop: Tab) -> None:
+    page = desktop.open(view(ready))
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(7)
     page.get_by_label("Filter").fill("rebn train")
@@ -146,8 +146,8 @@ def test_runs_are_filtered_and_their_curves_laid_over_each_other(ready: Server, 
     expect(large.locator("h2")).to_have_text("Entropy")
 
 
-def test_episodes_are_filtered_by_the_server(ready: Server, desk: Tab) -> None:
-    page = desk.open(view(ready, "episodes", run="failing"))
+def test_episodes_are_filtered_by_the_server(ready: Server, desktop: Tab) -> None:
+    page = desktop.open(view(ready, "episodes", run="failing"))
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(6)
     page.get_by_label("Error").select_option("any")
@@ -163,13 +163,13 @@ def test_episodes_are_filtered_by_the_server(ready: Server, desk: Tab) -> None:
     expect(page.get_by_text("No matching episodes.")).to_be_visible()
     page.get_by_role("button", name="Clear").click()
     expect(rows).to_have_count(6)
-    page = desk.open(view(ready, "episodes", run="failing", error="any"))
+    page = desktop.open(view(ready, "episodes", run="failing", error="any"))
     rows.first.locator("a").click()
     expect(page.locator(".problem")).to_contain_text("EngineFailed at the engine")
 
 
-def test_an_episode_is_read_with_the_keyboard(ready: Server, desk: Tab) -> None:
-    page = desk.open(view(ready, "episodes", run="trained", step=1))
+def test_an_episode_is_read_with_the_keyboard(ready: Server, desktop: Tab) -> None:
+    page = desktop.open(view(ready, "episodes", run="trained", step=1))
     expect(page.locator("tbody tr")).to_have_count(8)
     for key in "jj":
         page.keyboard.press(key)
@@ -266,7 +266,7 @@ def test_a_person_plays_and_keeps_the_episode(browser: Browser, tmp_path: Path) 
 def test_a_run_is_followed_while_it_trains(browser: Browser, tmp_path: Path) -> None:
     run = training_run(tmp_path / "runs" / "now", steps=0)  # the run has just started
     server = Server(tmp_path / "runs", tmp_path / "cache")
-    tabs = [Tab(browser, DESK) for _ in range(3)]
+    tabs = [Tab(browser, DESKTOP) for _ in range(3)]
     try:
         curves = tabs[0].open(view(server, "run", run="now"))
         listed = tabs[1].open(view(server, "episodes", run="now"))

@@ -42,9 +42,9 @@ def played(server: Server, env: str, seed: int) -> dict[str, Any]:
 def test_a_game_is_the_environments_own_and_is_kept_whole(table: Server, folder: Path) -> None:
     state = played(table, GUESS, seed=11)
     assert state["outcome"] == "solved"
-    kept = table.post("play/save", game=state["game"]).json
-    assert kept["saved"] == "trajectories/episodes.jsonl:0"
-    assert table.post("play/save", game=state["game"]).json["saved"] == kept["saved"]  # once
+    saved = table.post("play/save", game=state["game"]).json
+    assert saved["saved"] == "trajectories/episodes.jsonl:0"
+    assert table.post("play/save", game=state["game"]).json["saved"] == saved["saved"]  # once
     (stored,) = read(folder / "played" / "trajectories" / "episodes.jsonl")
     env = make(GUESS)
     observation, _ = env.reset(seed=11)
@@ -57,7 +57,7 @@ def test_a_game_is_the_environments_own_and_is_kept_whole(table: Server, folder:
     assert (stored.success, stored.seed, stored.meta["player"]) == (True, 11, "human")
     assert stored.meta["helped"] == len(stored.turns)
     table.until_read("played", 1)
-    shown = table.get("episode", run="played", at=kept["saved"])
+    shown = table.get("episode", run="played", at=saved["saved"])
     assert [turn["text"] for turn in shown["turns"]] == [turn.action.text for turn in stored.turns]
     assert table.get("run", run="played")["kind"] == "play"
 

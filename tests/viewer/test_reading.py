@@ -1,4 +1,4 @@
-"""What the viewer says of runs and episodes, asked over HTTP."""
+"""Test what the viewer returns about runs and episodes over HTTP."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ DRAWN = "test:Drawn-v0"
 
 
 class Drawn(Env):
-    """Says "up" until it is at the height that the seed chose; draws how high it is."""
+    """Move up to a height drawn from the seed; render the current height."""
 
     inline = True
 
@@ -62,12 +62,12 @@ def test_every_state_is_drawn() -> None:
     episode = next(t for t in played(ExpertAgent(), DRAWN, 9) if len(t.turns) == 3)
     views = replay(to_json(episode))
     assert [view.image for view in views] == [picture((height, 0, 0)) for height in range(4)]
-    kept = Renderer()
-    kept.of("run", "a:0", to_json(episode))
-    assert kept.picture("run", "a:0", 2) == picture((2, 0, 0))
+    saved = Renderer()
+    saved.of("run", "a:0", to_json(episode))
+    assert saved.picture("run", "a:0", 2) == picture((2, 0, 0))
     for n in (-1, 4):
         with pytest.raises(NotFound):
-            kept.picture("run", "a:0", n)
+            saved.picture("run", "a:0", n)
 
 
 def test_differing_replay_is_not_rendered() -> None:

@@ -1,4 +1,4 @@
-"""Who is let in, and what can be reached."""
+"""Test access control and path restrictions."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_a_token_opens_by_header_and_by_cookie(guarded: Server) -> None:
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     assert "sesame" not in cookie
-    kept = {"cookie": cookie.partition(";")[0]}
-    assert guarded.ask("/api/runs", headers=kept).status == 200
+    saved = {"cookie": cookie.partition(";")[0]}
+    assert guarded.ask("/api/runs", headers=saved).status == 200
     assert guarded.post("play", {"env": "game:GuessTheNumber-v0-easy"}).status == 401
 
 
@@ -152,7 +152,7 @@ def test_the_page_makes_no_markup_from_text() -> None:
 
 @pytest.fixture(scope="module")
 def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
-    """Runs beside something that nobody may see, with links that lead there."""
+    """Write runs next to a private file, with links that lead to it."""
     place = tmp_path_factory.mktemp("walled")
     outside = place / "outside"
     training_run(outside / "hidden", steps=1)
