@@ -39,7 +39,7 @@ class Game:
     observation: Observation
     first_info: dict[str, Any]
     started: float
-    started: float
+    clock_start: float
     turns: list[Turn] = field(default_factory=list)
     views: list[Rendering | None] = field(default_factory=list)  # drawing before each turn, and of the current state
     helped: int = 0  # actions proposed by the expert or the random player
@@ -63,7 +63,7 @@ class Game:
             final_observation=self.observation,
             success=bool(self.turns[-1].info.get("success")) if self.over else None,
             started=self.started,
-            seconds=(self.clock if self.over else perf_counter()) - self.started,
+            seconds=(self.clock if self.over else perf_counter()) - self.clock_start,
             meta={"player": "human", "helped": self.helped},
         )
 
@@ -96,7 +96,7 @@ class GameStore:
             observation=observation,
             first_info=info,
             started=time(),
-            started=now,
+            clock_start=now,
             clock=now,
             used=monotonic(),
             views=[drawn(env)],
@@ -186,8 +186,8 @@ class GameStore:
                 raise StoreFailed(f"{path} is a symbolic link; refusing to write through it")
             settings = home / SETTINGS
             if not settings.exists():
-                values = {"kind": "play", "versions": {"palestra": __version__}, "command": ["palestra", "view"]}
-                settings.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+                settings_json = {"kind": "play", "versions": {"palestra": __version__}, "command": ["palestra", "view"]}
+                settings.write_text(json.dumps(settings_json, indent=2) + "\n", encoding="utf-8")
             with Writer(path) as writer:
                 writer.write(trajectory)
             with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Run the parts of benchmarks/worlds.py that need no AgentGym checkout, and check its error without one."""
+"""benchmarks/worlds.py: the parts that need no checkout of AgentGym."""
 
 from __future__ import annotations
 
