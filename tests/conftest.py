@@ -31,7 +31,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """With `-n`, give each worker consecutive tests, so that module fixtures are built once, and steal work at the end."""
+    """With `-n`, give each worker consecutive tests, so that module fixtures are built once, with work stealing."""
     from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # no type hints
 
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
