@@ -15,7 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from palestra.grading.base import Grade, Grader, get_grader, grade, grader_names, register_grader
+from palestra.grading.base import Grade, Grader
+from palestra.grading.registry import get_grader, grade, grader_names, register_grader
 
 if TYPE_CHECKING:
     from palestra.grading.code import grade_code

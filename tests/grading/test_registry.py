@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palestra.errors import BadValue
-from palestra.grading import Grade, base, get_grader, grade, grade_math, grader_names, register_grader
+from palestra.grading import Grade, get_grader, grade, grade_math, grader_names, register_grader, registry
 
 
 def grade_length(answer: str, gold: int, *, margin: int = 0) -> Grade:
@@ -30,7 +30,7 @@ def test_a_function_is_a_grader() -> None:
         assert not grade("length", "hello", 4).correct
         assert grade(grade_length, "hello", 4, margin=1).correct
     finally:
-        base._registered.clear()
+        registry._registered.clear()
 
 
 def test_mistakes_are_reported() -> None:
