@@ -1,4 +1,4 @@
-"""Addresses to listen on."""
+"""Listening sockets of servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from palestra.errors import BadValue
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine reach it?"""
+    """Return whether only this machine can reach `host`."""
     if host == "localhost":
         return True
     try:
@@ -19,20 +19,20 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
-    """A socket at which visitors wait from now on, instead of being turned away."""
-    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Return a listening socket: from now on connections wait until they are accepted instead of being refused."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        held.bind((host, port))
-        held.listen(backlog)
+        listener.bind((host, port))
+        listener.listen(backlog)
     except (OSError, OverflowError) as err:
-        held.close()
-        why = getattr(err, "strerror", None) or err
-        raise BadValue(f"cannot listen on {host}:{port}: {why}; choose another with --host or --port") from err
-    return held
+        listener.close()
+        reason = getattr(err, "strerror", None) or err
+        raise BadValue(f"cannot listen on {host}:{port}: {reason}; choose another with --host or --port") from err
+    return listener
 
 
-def url_of(held: socket.socket) -> str:
-    """The address of a listening socket, as a client writes it."""
-    host, port = held.getsockname()[:2]
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,6 +1,7 @@
 """Rollouts: run episodes concurrently, store trajectories, and convert them to token samples."""
 
 from palestra.rollout.collect import RolloutResult, collect
+from palestra.rollout.env_provider import EnvProvider, create_env_provider
 from palestra.rollout.episode import run_episode
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.progress import Progress
@@ -11,6 +12,7 @@ from palestra.rollout.types import Failure, Task, Trajectory, Turn
 
 __all__ = [
     "Budget",
+    "EnvProvider",
     "Failure",
     "Progress",
     "RolloutResult",
@@ -22,6 +24,7 @@ __all__ = [
     "Writer",
     "collect",
     "compute_metrics",
+    "create_env_provider",
     "read",
     "run_episode",
     "stream",

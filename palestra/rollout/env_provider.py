@@ -257,7 +257,7 @@ class _TaskHost(Env):
                 env.close()
 
 
-def create_provider(
+def create_env_provider(
     backend: EnvBackend = "inline",
     *,
     capacity: int,

@@ -11,7 +11,7 @@ from palestra.agents.base import Agent
 from palestra.core import Env
 from palestra.errors import BadValue, InfrastructureError
 from palestra.registry import EnvFactory, get_spec
-from palestra.rollout.env_provider import EnvBackend, EnvProvider, TaskFactories, create_provider
+from palestra.rollout.env_provider import EnvBackend, EnvProvider, TaskFactories, create_env_provider
 from palestra.rollout.episode import run_episode
 from palestra.rollout.types import Failure, Task, Trajectory
 from palestra.seeding import child_seed, fresh_seed
@@ -252,7 +252,7 @@ def _create_provider(options: RolloutOptions, capacity: int) -> EnvProvider:
     step_timeout = options.get("step_timeout")
     if step_timeout is None and backend != "inline":
         step_timeout = options.get("call_timeout")  # so that the worker of a hung env is replaced as well
-    return create_provider(
+    return create_env_provider(
         backend,
         capacity=max(1, capacity),
         workers=options.get("env_workers"),

@@ -33,8 +33,8 @@ class Calls:
         self.in_flight = 0
         self.pool = WorkerPool(
             settings.groups,
-            replied=self.on_reply,
-            died=self._on_worker_death,
+            on_reply=self.on_reply,
+            on_death=self._on_worker_death,
             threads=settings.threads,
             memory=settings.memory,
             imports=settings.imports,
@@ -191,10 +191,10 @@ class Calls:
             if session.waiters is not None:
                 if session.deadline < now:
                     self._lose(session, "deadline")
-                    self.pool.give_up(session.worker, session.key)
+                    self.pool.abandon(session.worker, session.key)
             elif session.expires_at < now:
                 self.end(session, "expired")
-        self.pool.look()
+        self.pool.check_workers()
 
     def _on_worker_death(self, worker: Worker, exit_status: str, running: frozenset[int]) -> None:
         """End the sessions of a dead worker; `running` are those whose call was on a thread at that moment."""

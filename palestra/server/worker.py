@@ -32,7 +32,7 @@ MAX_ROWS = 1 << 16  # bytes of rows per reply
 INFINITY = float("inf")
 
 # A command is (session number, kind, payload). Numbers and plain tuples, since thousands of them cross pipes.
-MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, GIVE_UP, PING, MANY = range(11)
+MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, ABANDON, PING, MANY = range(11)
 # MANY: the steps of one request; payload (request, media type, sessions, indexes, actions). Each becomes a ROW in this
 # process. Finished rows are sent as (0, MANY, OK, (request, media type, sessions, rows, number of ended episodes)).
 
@@ -115,7 +115,7 @@ class SessionWorker(CommandLoop):
         commands: list[tuple[int, int, Any]] = []
         whole = False
         for command in batch:
-            if command[1] < GIVE_UP:
+            if command[1] < ABANDON:
                 commands.append(command)
             elif command[1] == MANY:
                 commands += _row_commands(*command[2])
@@ -123,7 +123,7 @@ class SessionWorker(CommandLoop):
         if commands:
             self._executor.submit(commands, whole)
         for key, kind, _ in batch:
-            if kind == GIVE_UP:
+            if kind == ABANDON:
                 self._executor.abandon_env(key)
                 self._envs.pop(key, None)  # not closed: a thread is still in it
             elif kind == PING:

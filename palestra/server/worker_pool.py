@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from palestra.server.worker import DROP, GIVE_UP, PING, SessionWorkerConfig, main
+from palestra.server.worker import ABANDON, DROP, PING, SessionWorkerConfig, main
 from palestra.workers.worker_process import WorkerProcess, end_workers
 
 GRACE = 5.0  # seconds workers get to close their environments
@@ -25,8 +25,8 @@ MAX_STUCK = 16  # hung threads per worker
 START_TIMEOUT = 60.0  # seconds
 log = logging.getLogger("palestra.server")
 
-Replied = Callable[[int, int, int, Any], None]  # session number, kind, status, data
-Died = Callable[["Worker", str, frozenset[int]], None]  # worker, how it ended, the sessions it was running
+OnReply = Callable[[int, int, int, Any], None]  # session number, kind, status, data
+OnDeath = Callable[["Worker", str, frozenset[int]], None]  # worker, how it ended, the sessions it was running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +66,16 @@ class WorkerPool:
         self,
         groups: Iterable[Group],
         *,
-        replied: Replied,
-        died: Died,
+        on_reply: OnReply,
+        on_death: OnDeath,
         threads: int = 64,
         memory: int | None = None,
         imports: Iterable[str] = (),
         preload: Iterable[str] = (),
     ) -> None:
         self._groups = list(groups)
-        self._replied = replied
-        self._died = died
+        self._on_reply = on_reply
+        self._on_death = on_death
         self._config = SessionWorkerConfig(
             lanes=threads + 1, threads=threads, memory=memory, imports=list(imports), preload=list(preload)
         )
@@ -127,11 +127,11 @@ class WorkerPool:
             self.send(worker, (key, DROP, None))
         self._end_if_unused(worker)
 
-    def give_up(self, worker: Worker, key: int) -> None:
+    def abandon(self, worker: Worker, key: int) -> None:
         """Abandon the hung call of a session and ping the worker to see whether the rest of it responds."""
         worker.sessions.discard(key)
         worker.stuck += 1
-        self.send(worker, (key, GIVE_UP, None))
+        self.send(worker, (key, ABANDON, None))
         self.send(worker, (0, PING, None))
         worker.pinged = worker.pinged or monotonic()
         if worker.stuck >= MAX_STUCK and not worker.retired:
@@ -140,7 +140,7 @@ class WorkerPool:
             self._replace(worker.group)
         self._end_if_unused(worker)
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         """Kill the workers that do not respond or do not start; called periodically."""
         now = monotonic()
         for worker in list(self.workers):
@@ -217,7 +217,7 @@ class WorkerPool:
             self._watch_write(worker)
 
     def _read(self, worker: Worker) -> None:
-        replied = self._replied
+        on_reply = self._on_reply
         for message in worker.process.read():
             if message == "ready":
                 worker.process.ready = True
@@ -227,7 +227,7 @@ class WorkerPool:
                 if kind == PING:
                     worker.pinged = None
                 elif kind != DROP:
-                    replied(key, kind, status, data)
+                    on_reply(key, kind, status, data)
         if not worker.process.alive:
             self._on_exit(worker)
 
@@ -250,7 +250,7 @@ class WorkerPool:
         self.deaths += 1
         extra = {"worker": worker.number, "exit": process.process.returncode, "sessions": len(worker.sessions)}
         log.error("worker died", extra=extra)
-        self._died(worker, process.exit_status, running)
+        self._on_death(worker, process.exit_status, running)
         if worker.retired:
             return
         failed_starts = self._failed_starts.get(worker.group, 0) + 1 if not process.ready else 0

@@ -20,7 +20,7 @@ from palestra.core import Env
 from palestra.errors import BadValue, UnknownKeyword
 from palestra.registry import EnvFactory
 from palestra.rollout import Task, Trajectory, collect
-from palestra.rollout.env_provider import create_provider
+from palestra.rollout.env_provider import create_env_provider
 
 GUESS = "game:GuessTheNumber-v0-easy"
 HANGMAN = "game:Hangman-v0-easy"
@@ -189,7 +189,7 @@ def test_leaving_a_stream_early_ends_the_workers() -> None:
 
 
 def test_rollouts_share_a_provider() -> None:
-    provider = create_provider("process", capacity=2, workers=1)
+    provider = create_env_provider("process", capacity=2, workers=1)
 
     async def play(tasks: list[Task]) -> set[int]:
         result = await collect(RandomAgent(), tasks, concurrency=8, env_provider=provider)
