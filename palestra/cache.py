@@ -1,16 +1,16 @@
-"""Where Palestra keeps what it can make again."""
+"""Location of the cache folder for downloads and other files that can be rebuilt."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-CACHE = "PALESTRA_CACHE"  # the environment variable that moves the cache folder
+CACHE = "PALESTRA_CACHE"  # environment variable that sets the folder
 
 
 def cache_folder() -> Path:
-    """$PALESTRA_CACHE, or ~/.cache/palestra."""
-    named = os.environ.get(CACHE)
-    if named:
-        return Path(named)
+    """Return $PALESTRA_CACHE, or ~/.cache/palestra."""
+    folder = os.environ.get(CACHE)
+    if folder:
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palestra"

@@ -1,4 +1,4 @@
-"""Env, the contract every environment keeps, and Wrapper, which changes one and delegates the rest."""
+"""Env, the base class of all environments, and Wrapper, which changes one thing about an environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from palestra.errors import BadValue, UnknownKeyword
 from palestra.seeding import Rng, check_seed, child_seed, copy_rng, fresh_seed, nth_seed
-from palestra.spec import EnvSpec
+from palestra.spec import UNBOUNDED, EnvSpec
 from palestra.types import Observation, Step
 
 __all__ = ["Env", "Wrapper"]
@@ -20,78 +20,79 @@ Reset = tuple[Observation, dict[str, Any]]
 
 
 class Env(ABC):
-    """An agent's world, one episode at a time, text in and out.
+    """Base class of environments: one episode at a time, text in and text out.
 
-    A subclass writes `reset` and `step`; `reset` begins with `self.start_episode(seed)`, and all chance comes from
-    `self.rng`. Its constructor takes named keywords. `palestra.check_env` proves that it keeps the laws.
+    A subclass implements `reset` and `step`. `reset` calls `self.start_episode(seed)` first, and everything random is
+    drawn from `self.rng`. A constructor is optional and needs no call of `super().__init__()`. `step` returns a `Step`
+    or a plain tuple of the same five values. `palestra.check_env` tests the contract.
     """
 
     spec: EnvSpec | None = None  # set by `make`
-    max_turns: int | None = None  # the task's own budget, told in the prompt
-    reward_range: tuple[float, float] = (float("-inf"), float("inf"))  # of a single step
-    shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # attributes that never change, so forks need no copy
-    inline: bool = False  # True: a step takes microseconds, so async callers need no thread
-    expert_peeks: bool = False  # True: the reference solver knows what is hidden, as a recorded solution does
+    max_turns: int | None = None  # the task's own limit, stated in the prompt
+    reward_range: tuple[float, float] = UNBOUNDED  # of a single step
+    shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # names of constant attributes, which forks do not copy
+    inline: bool = False  # True: a step takes microseconds, so that async callers need no thread
+    privileged_expert: bool = False  # True: the expert reads hidden state, for example a recorded solution
 
-    seed: int  # of the running episode
-    rng: Random  # the world's chance
-    _call: tuple[tuple[Any, ...], dict[str, Any]]  # what the constructor was given
+    seed: int  # of the current episode
+    rng: Random  # for everything random in the environment
+    _call: tuple[tuple[Any, ...], dict[str, Any]]  # the constructor's arguments
     _first_seed: int | None = None
     _player_rng: Random | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.__module__.startswith("palestra."):  # ours return a Step, and are called millions of times
+        if not cls.__module__.startswith("palestra."):  # ours return a Step; the conversion would cost time
             for name in ("step", "astep"):
                 if isinstance(cls.__dict__.get(name), FunctionType):
                     setattr(cls, name, _returning_step(cls.__dict__[name]))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        known = _keywords(cls)
-        if known is not None and not known.issuperset(kwargs):
-            _refuse_keywords(cls, kwargs, known)
+        accepted = _keywords(cls)
+        if accepted is not None and not accepted.issuperset(kwargs):
+            _reject_keywords(cls, kwargs, accepted)
         env = super().__new__(cls)
         env._call = (args, kwargs)
         return env
 
     @abstractmethod
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Begin an episode: the prompt, and `info` with the seed that repeats it.
+        """Start an episode; return the prompt, and `info` with the seed of the episode under "seed".
 
-        The same seed gives the same episode. Without one, the episode follows from the last one's seed.
+        The same seed gives the same episode. Without one, the seed is derived from that of the previous episode.
         """
 
     @abstractmethod
     def step(self, action: str) -> Step:
-        """Take one action. Any string is allowed; a bad one gets a helpful observation and the documented penalty."""
+        """Take one action. Every string is accepted; an invalid one leads to an observation that explains it."""
 
     def prepare(self, seed: int) -> None:
-        """A hint that `reset(seed)` will be called soon, here or in an env made alike; nothing waits for it.
+        """Announce that `reset(seed)` will be called soon, on this env or on one built alike; return at once.
 
-        Where a start takes long, it is begun in the background. Rollouts give it for the episodes they know of.
+        Environments with a slow reset override this to prepare the episode in the background. Rollouts call it.
         """
 
     def close(self) -> None:
-        """Give back what the environment holds. May be called twice."""
+        """Release all resources. May be called more than once."""
 
     def sample_random_action(self) -> str:
-        """A well-formed action from the random player; drawing it does not change the episode."""
+        """Return a random well-formed action, drawn from `player_rng`, without changing the episode."""
         raise BadValue(f"{type(self).__name__} has no random player")
 
     def expert_action(self) -> str | None:
-        """The reference solver's next action, from what the player may know; None where there is no solver."""
+        """Return the next action of the reference solver, based on what the agent can see; None if there is none."""
         return None
 
     def example_action(self) -> str:
-        """The well-formed action that the prompt shows."""
-        raise BadValue(f"{type(self).__name__} shows no example action")
+        """Return the well-formed action that the prompt shows as an example."""
+        raise BadValue(f"{type(self).__name__} has no example action")
 
     def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # overriders need it
-        """The state as people look at it: "text", or "image" as PNG bytes; None where there is no such view."""
+        """Return the state for display: a text, or PNG bytes for mode "image"; None if there is no such view."""
         return None
 
     def start_episode(self, seed: int | None) -> int:
-        """Seed this episode's generators; `reset` calls it first and returns the seed as info["seed"]."""
+        """Seed the generators of a new episode and return the seed; `reset` calls this first."""
         if seed is not None:
             if type(seed) is not int or seed < 0:
                 seed = check_seed(seed)
@@ -102,7 +103,7 @@ class Env(ABC):
         self.seed = seed
         rng = getattr(self, "rng", None)
         if type(rng) is Rng:
-            rng.begin(seed)  # the object is 2.5 KB, most of them for the twister: made once where that is not needed
+            rng.restart(seed)  # cheaper than a new object, which allocates the 2.5 KB state of a Mersenne Twister
         else:
             self.rng = Rng(seed)
         self._player_rng = None
@@ -110,55 +111,55 @@ class Env(ABC):
 
     @property
     def player_rng(self) -> Random:
-        """Chance for the random player, apart from the world's."""
+        """Generator of the random player; drawing from it does not change the episode."""
         if self._player_rng is None:
             seed = self.__dict__.get("seed", 0)  # unset in an env whose `reset` does not call `start_episode`
             self._player_rng = Rng(child_seed(seed, "player"))
         return self._player_rng
 
     def fork(self) -> Self:
-        """An independent copy, in mid-episode."""
+        """Return an independent copy of the environment in its current state."""
         return self._copy({})
 
     def _copy(self, memo: dict[int, Any]) -> Self:
-        twin = object.__new__(type(self))
-        memo[id(self)] = twin
-        state = twin.__dict__
+        fork = object.__new__(type(self))
+        memo[id(self)] = fork
+        state = fork.__dict__
         shared = self.shared
         for name, value in self.__dict__.items():
             kind = type(value)
-            state[name] = value if kind in _ATOMS or name in shared else _copied(value, kind, memo)
-        return twin
+            state[name] = value if kind in _IMMUTABLE or name in shared else _deepcopy(value, kind, memo)
+        return fork
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self._copy(memo)
 
     def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
-        """GEM's name for it: a new env made alike, `kwargs` changed; with `same_state`, a fork."""
+        """Build another env with the same keywords, changed by `kwargs`; with `same_state`, fork. (GEM's method.)"""
         if not same_state:
-            args, given = self._call
-            twin = type(self)(*args, **{**given, **kwargs})
+            args, keywords = self._call
+            env = type(self)(*args, **{**keywords, **kwargs})
             if self.spec is not None and not kwargs:
-                twin.spec = self.spec
-            return twin
+                env.spec = self.spec
+            return env
         if kwargs:
-            raise BadValue(f"a fork keeps its keywords; leave out {', '.join(kwargs)} or same_state=True")
+            raise BadValue(f"spawn(same_state=True) takes no other keywords, got {', '.join(kwargs)}")
         return self.fork()
 
     def snapshot(self) -> bytes:
-        """The whole episode as bytes: `Env.restore` goes on from them, in any process."""
+        """Return the current state as bytes, from which `Env.restore` continues in any process."""
         import pickle
 
         return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def restore(snapshot: bytes) -> Env:
-        """The env a snapshot was taken of. Snapshots are pickles: restore only your own."""
+        """Return the env that a snapshot was taken of. Snapshots are pickles: restore only those you trust."""
         import pickle
 
-        env = pickle.loads(snapshot)  # noqa: S301  # the docstring says whose
+        env = pickle.loads(snapshot)  # noqa: S301  # see the docstring
         if not isinstance(env, Env):
-            raise BadValue(f"that is no snapshot of an Env but of a {type(env).__name__}")
+            raise BadValue(f"this is a snapshot of a {type(env).__name__}, not of an Env")
         return env
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -187,7 +188,7 @@ class Env(ABC):
 
     @property
     def unwrapped(self) -> Env:
-        """The env inside all wrappers."""
+        """The innermost env, without wrappers."""
         return self
 
     def __enter__(self) -> Self:
@@ -202,31 +203,47 @@ class Env(ABC):
         args, kwargs = self._call
         if self.spec is not None:
             return f"<{type(self).__name__} {self.spec.id}>"
-        shown = [repr(arg) for arg in args] + [f"{name}={value!r}" for name, value in kwargs.items()]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        arguments = [repr(arg) for arg in args] + [f"{name}={value!r}" for name, value in kwargs.items()]
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+    def _repr_html_(self) -> str:
+        """Show the environment in a notebook: its name, its limits, and its current state if it has a text view."""
+        from html import escape
+
+        rows = {"environment": repr(self), "max_turns": self.max_turns, "reward_range": self.reward_range}
+        if self.spec is not None and self.spec.summary:
+            rows["task"] = self.spec.summary
+        if "seed" in self.unwrapped.__dict__:
+            rows["seed"] = self.unwrapped.seed
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
+        view = self.render("text") if "seed" in rows else None
+        state = f"<pre>{escape(view)}</pre>" if isinstance(view, str) else ""
+        return f"<table>{cells}</table>{state}"
 
 
 class Wrapper(Env):
-    """An Env around another: override `before_step`, `after_reset`, `after_step`, which serve sync and async alike.
+    """An Env around another one. Override `before_step`, `after_reset` and `after_step`: sync and async calls use them.
 
-    Every attribute the wrapper does not have is the inner env's, looked up when asked for.
+    Attributes that the wrapper does not have are those of the inner env.
     """
 
     env: Env
 
     def __init__(self, env: Env) -> None:
         if not isinstance(env, Env):
-            raise BadValue(f"{type(self).__name__} wraps an Env, got {env!r}; make one with palestra.make(id)")
+            raise BadValue(f"{type(self).__name__} wraps an Env, got {env!r}; build one with palestra.make(name)")
         self.env = env
 
     def before_step(self, action: str) -> str:
-        """The action the inner env is given."""
+        """Return the action to pass to the inner env."""
         return action
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
+        """Return what `reset` returns, given what the inner env returned."""
         return observation, info
 
     def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002  # overriders need it
+        """Return what `step` returns, given the action before `before_step` and the inner env's step."""
         return step
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -236,7 +253,7 @@ class Wrapper(Env):
         return self.after_step(action, self.env.step(self.before_step(action)))
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        if type(self).reset is not Wrapper.reset:  # a subclass wrote the sync method: it is the truth
+        if type(self).reset is not Wrapper.reset:  # a subclass overrides only the sync method
             return await super().areset(seed, options)
         return self.after_reset(*await self.env.areset(seed=seed, options=options))
 
@@ -272,11 +289,11 @@ class Wrapper(Env):
     def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
         if same_state:
             return super().spawn(same_state=True, **kwargs)
-        args, given = self._call
+        args, keywords = self._call
         inner = self.env.spawn(**kwargs)
-        if "env" in given:
-            return type(self)(**{**given, "env": inner})
-        return type(self)(inner, *args[1:], **given)
+        if "env" in keywords:
+            return type(self)(**{**keywords, "env": inner})
+        return type(self)(inner, *args[1:], **keywords)
 
     @property
     def player_rng(self) -> Random:
@@ -287,7 +304,7 @@ class Wrapper(Env):
         return self.env.unwrapped
 
     def __getattribute__(self, name: str) -> Any:
-        # What Env defines as a default must come from the inner env too, or it would be a copy of the class's value.
+        # Class attributes of Env hide those of the inner env from __getattr__, so they are delegated here.
         if name in _DELEGATED:
             own = object.__getattribute__(self, "__dict__")
             return own[name] if name in own else getattr(own["env"], name)
@@ -302,8 +319,8 @@ class Wrapper(Env):
         return f"<{type(self).__name__} around {self.env!r}>"
 
 
-_DELEGATED = frozenset({"spec", "max_turns", "reward_range", "inline", "expert_peeks"})
-_ATOMS = frozenset(
+_DELEGATED = frozenset({"spec", "max_turns", "reward_range", "inline", "privileged_expert"})
+_IMMUTABLE = frozenset(
     {
         NoneType,
         bool,
@@ -323,37 +340,37 @@ _ATOMS = frozenset(
 _KEYWORDS: dict[type, frozenset[str] | None] = {}
 
 
-def _copied(value: Any, kind: type, memo: dict[int, Any]) -> Any:
-    """`copy.deepcopy` with the same memo, fast for what environments are made of."""
-    done = memo.get(id(value))
-    if done is not None:
-        return done
+def _deepcopy(value: Any, kind: type, memo: dict[int, Any]) -> Any:
+    """Return `copy.deepcopy(value, memo)`, with fast paths for the types that environments mostly hold."""
+    existing = memo.get(id(value))
+    if existing is not None:
+        return existing
     if kind is list:
-        twin: Any = value[:]
-        memo[id(value)] = twin
+        result: Any = value[:]
+        memo[id(value)] = result
         for i, item in enumerate(value):
             inner = type(item)
-            if inner not in _ATOMS:
-                twin[i] = _copied(item, inner, memo)
-        return twin
+            if inner not in _IMMUTABLE:
+                result[i] = _deepcopy(item, inner, memo)
+        return result
     if kind is dict:
-        twin = value.copy()
-        memo[id(value)] = twin
+        result = value.copy()
+        memo[id(value)] = result
         for key, item in value.items():
             inner = type(item)
-            if inner not in _ATOMS:
-                twin[key] = _copied(item, inner, memo)
-        return twin
+            if inner not in _IMMUTABLE:
+                result[key] = _deepcopy(item, inner, memo)
+        return result
     if kind is set:
-        twin = value.copy()  # members are hashable, so they are values
-        memo[id(value)] = twin
-        return twin
-    if kind is tuple and all(type(item) in _ATOMS for item in value):
+        result = value.copy()  # members are hashable, so they need no copy
+        memo[id(value)] = result
+        return result
+    if kind is tuple and all(type(item) in _IMMUTABLE for item in value):
         return value
     if kind is Rng or kind is Random:
-        twin = copy_rng(value)
-        memo[id(value)] = twin
-        return twin
+        result = copy_rng(value)
+        memo[id(value)] = result
+        return result
     return copy.deepcopy(value, memo)
 
 
@@ -380,33 +397,33 @@ def _returning_step(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keywords(cls: type) -> frozenset[str] | None:
-    """The keywords the constructor takes, through every `**kwargs` up the line; None where that cannot be told."""
+    """Return the keywords that the constructor accepts, following `**kwargs` to base classes; None: any."""
     if cls in _KEYWORDS:
         return _KEYWORDS[cls]
-    known: frozenset[str] | None = None
+    accepted: frozenset[str] | None = None
     names: set[str] = set()
-    line = [base for base in cls.__mro__ if "__init__" in base.__dict__]
-    for base in line:
+    bases = [base for base in cls.__mro__ if "__init__" in base.__dict__]
+    for base in bases:
         init = base.__dict__["__init__"]
         if base is object:
-            known = frozenset() if base is line[0] else None  # None: **kwargs up to the top, anything goes
+            accepted = frozenset() if base is bases[0] else None  # None: every class passes **kwargs on
             break
         if not isinstance(init, FunctionType):
             break
         code = init.__code__
         names.update(code.co_varnames[max(1, code.co_posonlyargcount) : code.co_argcount + code.co_kwonlyargcount])
-        if not code.co_flags & 0x08:  # no **kwargs: the line ends here
-            known = frozenset(names)
+        if not code.co_flags & 0x08:  # no **kwargs
+            accepted = frozenset(names)
             break
-    _KEYWORDS[cls] = known
-    return known
+    _KEYWORDS[cls] = accepted
+    return accepted
 
 
-def _refuse_keywords(cls: type, given: dict[str, Any], known: frozenset[str]) -> None:
+def _reject_keywords(cls: type, kwargs: dict[str, Any], accepted: frozenset[str]) -> None:
     from difflib import get_close_matches
 
-    wrong = sorted(set(given) - known)
-    near = [match for name in wrong for match in get_close_matches(name, known, n=1)]
-    hint = f" Did you mean {', '.join(near)}?" if near else ""
-    takes = f" It takes: {', '.join(sorted(known))}." if known else " It takes no keywords."
-    raise UnknownKeyword(f"{cls.__name__} does not take {', '.join(wrong)}.{hint}{takes}")
+    unknown = sorted(set(kwargs) - accepted)
+    candidates = [match for name in unknown for match in get_close_matches(name, accepted, n=1)]
+    hint = f" Did you mean {', '.join(candidates)}?" if candidates else ""
+    keywords = f" Its keywords are: {', '.join(sorted(accepted))}." if accepted else " It has no keywords."
+    raise UnknownKeyword(f"{cls.__name__} has no keyword {', '.join(unknown)}.{hint}{keywords}")

@@ -1,4 +1,4 @@
-"""Import what an extra brings, or say exactly how to get it."""
+"""Import optional packages, with the pip command in the error if one is missing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from palestra.errors import MissingExtra
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """The imported `module`; where it is absent, MissingExtra with the pip line."""
+    """Import and return `module`; raise MissingExtra with the pip command if it is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as err:
         if err.name is None or not (module == err.name or module.startswith(f"{err.name}.")):
-            raise  # the module is there; something it imports is not, which is another problem
+            raise  # the module is installed; one that it imports is not
         raise MissingExtra(
-            f"{module.partition('.')[0]} is not installed. Get it with: pip install 'palestra[{extra}]'"
+            f"{module.partition('.')[0]} is not installed. Install it with: pip install 'palestra[{extra}]'"
         ) from err

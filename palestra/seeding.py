@@ -1,4 +1,4 @@
-"""One random generator per environment, cheap to begin, and child seeds that do not collide."""
+"""Random generators that are cheap to seed, and seeds derived from other seeds without collisions."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from palestra.errors import BadValue
 __all__ = ["Random", "Rng", "check_seed", "child_seed", "copy_rng", "fresh_seed", "nth_seed"]
 
 _64 = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15  # what SplitMix64 adds at every draw
-_EARLY = 12  # draws that are cheaper one by one than seeding the twister for them
+_GOLDEN = 0x9E3779B97F4A7C15  # increment of SplitMix64's state per draw
+_EARLY = 12  # number of draws that cost less with SplitMix64 than seeding a Mersenne Twister
 
 
 def check_seed(seed: object) -> int:
-    """`seed` as a plain int, or BadValue."""
+    """Return `seed` as a plain int; raise BadValue if it is not a non-negative integer."""
     if not isinstance(seed, bool) and hasattr(seed, "__index__"):
         number = seed.__index__()  # numpy integers too
         if number >= 0:
             return int(number)
-    raise BadValue(f"a seed is a whole number from 0 up, got {seed!r}")
+    raise BadValue(f"a seed must be an integer of at least 0, got {seed!r}")
 
 
 def fresh_seed() -> int:
-    """A seed nobody chose, from the operating system."""
+    """Return a random seed from the operating system."""
     return int.from_bytes(os.urandom(6), "big")
 
 
 def child_seed(seed: int, *path: int | str) -> int:
-    """A 48-bit seed for the thing that `path` names below `seed`; the same in every process."""
+    """Return a 48-bit seed derived from `seed` and `path`; the same in every process."""
     from hashlib import blake2b
 
     key = "/".join(map(repr, (seed, *path))).encode()
@@ -38,29 +38,29 @@ def child_seed(seed: int, *path: int | str) -> int:
 
 
 def nth_seed(seed: int, number: int) -> int:
-    """A 48-bit seed for the episode `number` of a line of episodes that begins with `seed`; quick."""
+    """Return a 48-bit seed for episode `number` of a sequence that starts with `seed`; faster than `child_seed`."""
     if seed > _64:
         return child_seed(seed, number)
     z = seed + (number + 1) * _GOLDEN & _64
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _64  # _mixed, without the call
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _64  # _mix, inlined for speed
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _64
     return (z ^ z >> 31) >> 16
 
 
 class Rng(Random):
-    """Python's generator, begun in a tenth of the time: most episodes draw a few numbers, and the Mersenne Twister has
-    to fill 624 words before its first.
+    """`random.Random` that is seeded in a tenth of the time.
 
-    The first draws come from SplitMix64; the next one seeds the twister and turns this object into a plain Random.
+    Most episodes draw a few numbers, but a Mersenne Twister fills 624 words before its first one. Here the first draws
+    come from SplitMix64; the draw after them seeds the twister and turns the object into a plain `Random`.
     """
 
-    gauss_next: float | None = None  # Random sets it where it seeds
+    gauss_next: float | None = None  # set by Random.seed, which is not called
 
-    def __init__(self, seed: int) -> None:  # leaves out Random's, which seeds
-        self.begin(seed)
+    def __init__(self, seed: int) -> None:  # does not call Random.__init__, which would seed the twister
+        self.restart(seed)
 
-    def begin(self, seed: int) -> None:
-        """As a new one of that seed."""
+    def restart(self, seed: int) -> None:
+        """Return to the state of a new generator with this seed."""
         self._at = seed if seed <= _64 else child_seed(seed)
         self._left = _EARLY
         if self.gauss_next is not None:
@@ -72,7 +72,7 @@ class Rng(Random):
             return _plain(self).getrandbits(k)
         self._left = left - 1
         self._at = at = self._at + _GOLDEN & _64
-        return _mixed(at) >> 64 - k
+        return _mix(at) >> 64 - k
 
     def random(self) -> float:
         left = self._left
@@ -80,7 +80,7 @@ class Rng(Random):
             return _plain(self).random()
         self._left = left - 1
         self._at = at = self._at + _GOLDEN & _64
-        return (_mixed(at) >> 11) * 2.0**-53
+        return (_mix(at) >> 11) * 2.0**-53
 
     def randint(self, a: int, b: int) -> int:
         width = b - a + 1
@@ -90,7 +90,7 @@ class Rng(Random):
             while left:
                 left -= 1
                 self._at = z = self._at + _GOLDEN & _64
-                z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _64  # _mixed, without the call
+                z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _64  # _mix, inlined for speed
                 z = (z ^ z >> 27) * 0x94D049BB133111EB & _64
                 number = (z ^ z >> 31) >> shift
                 if number < width:
@@ -116,27 +116,27 @@ class Rng(Random):
 
 
 def _plain(rng: Rng) -> Random:
-    """The same object as the generator it turns into."""
-    if type(rng) is Rng:  # else: a method of Random began before it turned, and holds on to ours
+    """Turn `rng` into a plain Random, in place, and return it."""
+    if type(rng) is Rng:  # otherwise a method of Random that started earlier has already turned it
         rng.__class__ = Random  # type: ignore[assignment]
-        Random.seed(rng, _mixed(rng._at))
+        Random.seed(rng, _mix(rng._at))
     return rng
 
 
-def _mixed(z: int) -> int:
-    """SplitMix64's output for a state: every bit of the 64 depends on every bit."""
+def _mix(z: int) -> int:
+    """Return the output of SplitMix64 for a state."""
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _64
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _64
     return z ^ z >> 31
 
 
 def copy_rng(rng: Random) -> Random:
-    """A generator that will draw what `rng` will draw."""
-    twin: Random
+    """Return an independent generator that draws the same numbers as `rng`."""
+    copy: Random
     if type(rng) is Rng:
-        twin = Rng.__new__(Rng)
-        twin.__dict__.update(rng.__dict__)
-        return twin
-    twin = Random.__new__(Random)
-    twin.setstate(rng.getstate())
-    return twin
+        copy = Rng.__new__(Rng)
+        copy.__dict__.update(rng.__dict__)
+        return copy
+    copy = Random.__new__(Random)
+    copy.setstate(rng.getstate())
+    return copy

@@ -1,4 +1,4 @@
-"""The nouns that travel between an environment and whoever plays it."""
+"""Data that environments and agents exchange: observations, messages, actions and steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class TextPart(TypedDict):
 
 class ImagePart(TypedDict):
     type: Literal["image"]
-    image: bytes  # an encoded picture (PNG, JPEG)
+    image: bytes  # encoded as PNG or JPEG
 
 
 Part: TypeAlias = TextPart | ImagePart
-Observation: TypeAlias = str | Sequence[Part]  # plain text, or text and pictures in order
+Observation: TypeAlias = str | Sequence[Part]  # plain text, or text and images in order
 
 
 class Message(TypedDict):
@@ -30,26 +30,26 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request to a model: exactly what it read and what it sampled."""
+    """One model call: the exact tokens of its prompt and of its reply."""
 
-    prompt_ids: list[int]  # empty where the engine shows no ids; then `prompt` holds what was sent
-    ids: list[int]  # never re-tokenised
-    logprobs: list[float]  # of each id under the model: temperature 1, no filter
+    prompt_ids: list[int]  # empty if the engine returns no ids; then `prompt` holds the messages
+    ids: list[int]  # sampled, never re-tokenised
+    logprobs: list[float]  # of each sampled id under the model, at temperature 1 and without top-p or top-k
     finish: str  # "stop" or "length"
     version: int  # of the weights
     kind: str = "act"  # or "reflect", "summary"
-    split: str | None = None  # why the prompt does not extend the call before it: "template", "tokens", "context"
+    split: str | None = None  # reason why the prompt does not extend the previous call: "template", "tokens", "context"
     prompt: list[Message] | None = None
-    usage: tuple[int, int] | None = None  # tokens of prompt and reply, where they are counted and no ids are shown
+    usage: tuple[int, int] | None = None  # number of prompt and reply tokens, if the engine returns no ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What an agent does in one turn: the text the environment is given, and the calls that led to it."""
+    """The action of one turn: the text for the environment, and the model calls that produced it."""
 
     text: str
-    calls: tuple[Call, ...] = ()  # in order; the last one sampled `text`. Empty for players without a model
-    tool_calls: tuple[dict[str, Any], ...] = ()  # native ones: "name", "arguments", "id" where a server gave one
+    calls: tuple[Call, ...] = ()  # in order; the last one sampled `text`; empty for agents without a model
+    tool_calls: tuple[dict[str, Any], ...] = ()  # native ones: "name", "arguments", "id" if the server set one
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -65,12 +65,12 @@ class Action:
 
 
 class Step(NamedTuple):
-    """What one action led to; unpacks as Gymnasium's five-tuple."""
+    """The result of one action; unpacks like Gymnasium's five-tuple."""
 
     observation: Observation
     reward: float
-    terminated: bool  # the task itself is over
-    truncated: bool  # it was cut short from outside (a horizon)
+    terminated: bool  # the task has ended
+    truncated: bool  # the episode was cut short from outside, for example by a horizon
     info: dict[str, Any]
 
     @property
@@ -79,7 +79,7 @@ class Step(NamedTuple):
 
 
 def text_of(observation: Observation) -> str:
-    """The words of an observation; each picture is shown as `[image]`."""
+    """Return the text of an observation; each image becomes `[image]`."""
     if isinstance(observation, str):
         return observation
     return "".join(part["text"] if part["type"] == "text" else "[image]" for part in observation)

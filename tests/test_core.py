@@ -1,4 +1,4 @@
-"""Env and Wrapper through a real game and a wrapper of the test's own."""
+"""Env and Wrapper, tested with real games and with wrappers defined here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.conformance.defective_envs import Sound
 
 
 class Shout(palestra.Wrapper):
-    """Upper-cases observations through the hooks."""
+    """Converts observations to upper case with the hooks."""
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
         return text_of(observation).upper(), info
@@ -32,8 +32,8 @@ class Shout(palestra.Wrapper):
         return step._replace(observation=text_of(step.observation).upper())
 
 
-class Old(palestra.Wrapper):
-    """Overrides `step` itself, as wrappers from elsewhere do."""
+class Overriding(palestra.Wrapper):
+    """Overrides `step` itself instead of the hooks."""
 
     def step(self, action: str) -> Step:
         return self.env.step(action)._replace(observation="old")
@@ -46,8 +46,8 @@ def test_the_example_of_the_readme() -> None:
     obs, reward, terminated, truncated, _ = env.step(env.expert_action() or "")
     assert isinstance(obs, str)
     assert (reward, terminated, truncated) == (0.0, False, False)
-    twin = env.fork()
-    assert twin.step("x").terminated
+    fork = env.fork()
+    assert fork.step("x").terminated
     assert not env.step(env.expert_action() or "").terminated
 
 
@@ -62,22 +62,22 @@ def test_step_before_reset_and_after_the_end() -> None:
 
 
 @pytest.mark.parametrize("action", [None, 3, b"x", ["a"]])
-def test_an_action_that_is_no_string_is_refused(action: Any) -> None:
+def test_an_action_must_be_a_string(action: Any) -> None:
     env = palestra.make("game:GuessTheNumber-v0-easy")
     env.reset(seed=1)
-    with pytest.raises(BadValue, match="an action is a string"):
+    with pytest.raises(BadValue, match="the action must be a string"):
         env.step(action)
-    assert env.step(r"\boxed{99}").info["turn"] == 1, "and costs no turn"
+    assert env.step(r"\boxed{99}").info["turn"] == 1, "a rejected action must not use a turn"
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "7", True])
-def test_bad_seeds_are_refused(seed: Any) -> None:
-    with pytest.raises(BadValue, match="a seed is a whole number"):
+def test_bad_seeds_are_rejected(seed: Any) -> None:
+    with pytest.raises(BadValue, match="a seed must be an integer"):
         palestra.make("game:GuessTheNumber-v0-easy").reset(seed=seed)
 
 
 @given(st.integers(0, 2**200))
-def test_any_whole_number_is_a_seed(seed: int) -> None:
+def test_any_non_negative_integer_is_a_seed(seed: int) -> None:
     assert check_seed(seed) == seed
     _, info = palestra.make("game:GuessTheNumber-v0-hard").reset(seed=seed)
     assert info["seed"] == seed
@@ -91,29 +91,29 @@ def test_child_seeds_differ_from_their_parent_and_by_path(seed: int, path: list[
     assert child != child_seed(seed, *path, 0)
 
 
-def test_info_tells_no_two_episodes_apart_by_accident() -> None:
+def test_episodes_without_a_seed_have_distinct_seeds() -> None:
     env = palestra.make("game:GuessTheNumber-v0-hard")
     seeds = [env.reset()[1]["seed"] for _ in range(200)]
     assert len(set(seeds)) == 200
 
 
 @pytest.mark.parametrize("copied", [lambda e: e.fork(), copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
-def test_copies_go_on_alone(copied: Any) -> None:
+def test_copies_are_independent(copied: Any) -> None:
     env = Shout(palestra.make("game:Game2048-v0-easy"))
     env.reset(seed=5)
     env.step(env.sample_random_action())
-    twin = copied(env)
+    fork = copied(env)
     path = []
     for _ in range(10):
         action = env.expert_action() or ""
-        assert twin.expert_action() == action
-        path.append((env.step(action), twin.step(action)))
+        assert fork.expert_action() == action
+        path.append((env.step(action), fork.step(action)))
     assert all(one == other for one, other in path)
-    twin.step("x")
+    fork.step("x")
     assert not env.step(env.expert_action() or "").terminated
 
 
-def test_a_snapshot_goes_on_in_another_process() -> None:
+def test_a_snapshot_continues_in_another_process() -> None:
     env = palestra.make("game:Game2048-v0-easy")
     env.reset(seed=5)
     env.step(env.expert_action() or "")
@@ -127,8 +127,8 @@ def test_a_snapshot_goes_on_in_another_process() -> None:
     assert there.stdout.decode().splitlines() == here
 
 
-def test_restore_refuses_other_pickles() -> None:
-    with pytest.raises(BadValue, match="no snapshot of an Env but of a dict"):
+def test_restore_rejects_other_pickles() -> None:
+    with pytest.raises(BadValue, match="a snapshot of a dict, not of an Env"):
         palestra.Env.restore(pickle.dumps({}))
 
 
@@ -141,15 +141,15 @@ def test_forks_keep_shared_references_within_a_copy() -> None:
             self.me = self
 
     env = Linked()
-    twin = env.fork()
-    assert twin.b is twin.a[0]
-    assert twin.me is twin
-    twin.a[1]["x"].append(9)
-    twin.a[2].add(4)
+    fork = env.fork()
+    assert fork.b is fork.a[0]
+    assert fork.me is fork
+    fork.a[1]["x"].append(9)
+    fork.a[2].add(4)
     assert env.a == [[1], {"x": [2]}, {3}]
 
 
-def test_spawn_is_gems() -> None:
+def test_spawn_follows_gem() -> None:
     env = palestra.make("game:GuessTheNumber-v0-hard", max_turns=9)
     env.reset(seed=1)
     assert env.spawn(same_state=True).step("x").terminated
@@ -158,7 +158,7 @@ def test_spawn_is_gems() -> None:
     with pytest.raises(ResetNeeded):
         fresh.step("x")
     assert env.spawn(max_turns=3).max_turns == 3
-    with pytest.raises(BadValue, match="a fork keeps its keywords"):
+    with pytest.raises(BadValue, match="takes no other keywords"):
         env.spawn(same_state=True, max_turns=3)
     wrapped = Shout(env).spawn(max_turns=5)
     assert isinstance(wrapped, Shout)
@@ -199,19 +199,19 @@ def test_hooks_serve_sync_and_async() -> None:
     assert asyncio.run(run()) == (env.reset(seed=1)[0], env.step("x").observation)
 
 
-def test_an_overridden_step_is_the_truth_for_async_too() -> None:
+def test_async_calls_use_an_overridden_step() -> None:
     async def run() -> Any:
-        env = Old(palestra.make("game:GuessTheNumber-v0-easy"))
+        env = Overriding(palestra.make("game:GuessTheNumber-v0-easy"))
         await env.areset(seed=1)
         return (await env.astep("x")).observation
 
     assert asyncio.run(run()) == "old"
 
 
-def test_async_does_not_block_the_loop_where_a_step_takes_long() -> None:
+def test_a_slow_step_does_not_block_the_event_loop() -> None:
     class Slow(Sound):
         def step(self, action: str) -> Step:
-            assert entered.wait(10), "the loop was blocked: nobody could set the event"
+            assert entered.wait(10), "the event loop was blocked, so the event was never set"
             return super().step(action)
 
     entered = threading.Event()
@@ -241,7 +241,7 @@ def test_context_manager_closes() -> None:
     assert closed == [1]
 
 
-def test_a_hundred_envs_interleaved_play_as_one_alone() -> None:
+def test_interleaved_envs_play_like_separate_ones() -> None:
     ids = palestra.list_envs("game")
     picks = [(ids[i % len(ids)], i) for i in range(100)]
     picks = [(env_id, seed) for env_id, seed in picks if "extreme" not in env_id]
@@ -265,26 +265,60 @@ def test_a_hundred_envs_interleaved_play_as_one_alone() -> None:
             if step.done:
                 running.discard(i)
     assert together == alone
-    return
 
 
-def test_repr_says_how_it_was_made() -> None:
+def test_repr_shows_the_constructor_call() -> None:
     assert repr(palestra.make("game:Sudoku-v0-easy")) == "<Sudoku game:Sudoku-v0-easy>"
     assert repr(Shout(Sound())) == "<Shout around Sound()>"
 
 
-def test_pictures_in_observations_have_words() -> None:
+def test_images_in_observations_become_text() -> None:
     assert text_of([{"type": "text", "text": "a "}, {"type": "image", "image": b""}]) == "a [image]"
 
 
-def test_a_fork_does_not_mind_what_becomes_of_its_original() -> None:
-    """A reset begins the original's generator again; the twin's goes on."""
+def test_a_fork_is_unaffected_by_a_reset_of_the_original() -> None:
     env = palestra.make("game:Game2048-v0-easy")
     env.reset(seed=1)
-    twin, straight = env.fork(), env.fork()
+    fork, reference = env.fork(), env.fork()
     env.reset(seed=2)
     for _ in range(5):
-        action = straight.sample_random_action()
-        assert twin.sample_random_action() == action
-        assert twin.step(action) == straight.step(action)
+        action = reference.sample_random_action()
+        assert fork.sample_random_action() == action
+        assert fork.step(action) == reference.step(action)
     assert env.reset(seed=1) == palestra.make("game:Game2048-v0-easy").reset(seed=1)
+
+
+class Plain(palestra.Env):
+    """No constructor, and a plain tuple from `step`."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        return "Say yes.", {"seed": self.start_episode(seed)}
+
+    def step(self, action: str) -> Step:
+        return ("Over.", 1.0, True, False, {"success": True})  # type: ignore[return-value]
+
+
+class AsyncPlain(Plain):
+    async def astep(self, action: str) -> Step:
+        return ("Over, async.", 0.5, True, False, {"success": True})  # type: ignore[return-value]
+
+
+def test_a_plain_five_tuple_becomes_a_step() -> None:
+    env = Shout(Plain())
+    env.reset(seed=1)
+    assert env.step("yes") == Step("OVER.", 1.0, True, False, {"success": True})
+    env.reset(seed=1)
+    assert isinstance(asyncio.run(env.astep("yes")), Step)
+    assert asyncio.run(AsyncPlain().astep("yes")).done
+    assert Plain.step.__name__ == "step"
+
+
+def test_notebooks_show_a_table() -> None:
+    env = palestra.make("game:Sudoku-v0-easy", wrappers=[Shout])
+    before = env._repr_html_()
+    assert "game:Sudoku-v0-easy" in before
+    assert "<pre>" not in before
+    env.reset(seed=7)
+    html = env._repr_html_()
+    assert "<th>seed</th><td>7</td>" in html
+    assert "&lt;Sudoku" in html

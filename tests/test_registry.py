@@ -91,9 +91,9 @@ def test_unknown_ids_get_the_nearest() -> None:
 
 
 def test_unknown_keywords_get_the_nearest() -> None:
-    with pytest.raises(UnknownKeyword, match=r"Sudoku does not take clus\. Did you mean clues\?"):
+    with pytest.raises(UnknownKeyword, match=r"Sudoku has no keyword clus\. Did you mean clues\?"):
         palestra.make("game:Sudoku-v0-easy", clus=9)
-    with pytest.raises(TypeError, match="It takes no keywords"):
+    with pytest.raises(TypeError, match="It has no keywords"):
         Sound(anything=1)  # type: ignore[call-arg]
 
 

@@ -1,4 +1,4 @@
-"""Seeds and generators: what is drawn depends on the seed alone, however it is copied, stored or asked."""
+"""Seeds and generators: draws depend on the seed alone, also after copies and pickling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWS: dict[str, Callable[[Random], Any]] = {
     "many bits": lambda rng: rng.getrandbits(100),
     "no bits": lambda rng: rng.getrandbits(0),
     "randint": lambda rng: rng.randint(1, 50),
-    "unlucky": lambda rng: rng.randrange(2**31 + 1),  # half of the draws are thrown away
+    "rejection": lambda rng: rng.randrange(2**31 + 1),  # half of the draws are rejected
     "choice": lambda rng: rng.choice("abc"),
     "shuffle": lambda rng: rng.sample(range(9), 9),
     "gauss": lambda rng: rng.gauss(0, 1),
@@ -37,47 +37,47 @@ def play(rng: Random, script: list[str]) -> list[Any]:
 
 
 @given(seed=SEEDS, script=SCRIPT)
-def test_a_seed_says_what_is_drawn(seed: int, script: list[str]) -> None:
+def test_the_seed_determines_the_draws(seed: int, script: list[str]) -> None:
     assert play(Rng(seed), script) == play(Rng(seed), script)
 
 
 @given(first=SEEDS, seed=SEEDS, before=SCRIPT, script=SCRIPT)
-def test_one_that_begins_again_is_as_new(first: int, seed: int, before: list[str], script: list[str]) -> None:
+def test_a_restarted_generator_equals_a_new_one(first: int, seed: int, before: list[str], script: list[str]) -> None:
     rng = Rng(first)
     play(rng, before)
     if type(rng) is Rng:
-        rng.begin(seed)
+        rng.restart(seed)
         assert play(rng, script) == play(Rng(seed), script)
 
 
 @given(seed=SEEDS, ends=st.lists(st.tuples(st.integers(-(2**66), 2**66), st.integers(0, 2**66)), max_size=20))
-def test_randint_draws_as_randrange_does(seed: int, ends: list[tuple[int, int]]) -> None:
+def test_randint_equals_randrange(seed: int, ends: list[tuple[int, int]]) -> None:
     one, other = Rng(seed), Rng(seed)
     for low, width in ends:
         assert one.randint(low, low + width) == other.randrange(low, low + width + 1)
 
 
 @given(seed=SEEDS, before=SCRIPT, after=SCRIPT, how=st.sampled_from(["copy_rng", "pickle", "deepcopy", "state"]))
-def test_a_copy_goes_on_alike_and_apart(seed: int, before: list[str], after: list[str], how: str) -> None:
+def test_a_copy_draws_the_same_and_is_independent(seed: int, before: list[str], after: list[str], how: str) -> None:
     rng = Rng(seed)
     play(rng, before)
     if how == "copy_rng":
-        twin = copy_rng(rng)
+        clone = copy_rng(rng)
     elif how == "pickle":
-        twin = pickle.loads(pickle.dumps(rng))
+        clone = pickle.loads(pickle.dumps(rng))
     elif how == "deepcopy":
-        twin = copy.deepcopy(rng)
+        clone = copy.deepcopy(rng)
     else:
-        twin = Rng(1)
-        twin.setstate(rng.getstate())
-    play(twin, after)  # does not move the original
-    once_more = copy_rng(rng)
-    assert play(rng, after) == play(once_more, after)
-    assert play(copy_rng(twin), after) == play(rng, after)
+        clone = Rng(1)
+        clone.setstate(rng.getstate())
+    play(clone, after)  # must not change the original
+    again = copy_rng(rng)
+    assert play(rng, after) == play(again, after)
+    assert play(copy_rng(clone), after) == play(rng, after)
 
 
 @given(seed=SEEDS, script=SCRIPT)
-def test_looking_changes_nothing(seed: int, script: list[str]) -> None:
+def test_getstate_and_repr_change_nothing(seed: int, script: list[str]) -> None:
     watched, other = Rng(seed), Rng(seed)
     for name in script:
         watched.getstate()
@@ -86,21 +86,21 @@ def test_looking_changes_nothing(seed: int, script: list[str]) -> None:
 
 
 def test_it_becomes_a_plain_generator() -> None:
-    """After a few draws nothing of ours is in the way of the built-in methods."""
+    """After a few draws the built-in methods run without overrides."""
     rng: Random = Rng(3)
     for _ in range(20):
         rng.random()
     assert type(rng) is Random
 
 
-def test_reseeding_is_pythons_own() -> None:
+def test_seed_uses_pythons_generator() -> None:
     rng = Rng(3)
     rng.seed(5)
     assert rng.random() == Random(5).random()
 
 
 @pytest.mark.parametrize("k", [-1, 65, 1000])
-def test_odd_numbers_of_bits_are_pythons_affair(k: int) -> None:
+def test_unusual_numbers_of_bits_are_left_to_python(k: int) -> None:
     if k < 0:
         with pytest.raises(ValueError, match="number of bits"):
             Rng(1).getrandbits(k)
@@ -120,7 +120,7 @@ def test_neighbouring_seeds_draw_evenly(draw: int) -> None:
     assert sum((count - 1000) ** 2 / 1000 for count in counts) < 33.7  # 9 degrees of freedom, one in 10,000
 
 
-def test_neighbouring_seeds_have_nothing_in_common() -> None:
+def test_neighbouring_seeds_are_uncorrelated() -> None:
     """The first draws of seeds s and s + 1 are uncorrelated."""
     firsts = [Rng(seed).random() - 0.5 for seed in range(20_000)]
     both = sum(a * b for a, b in pairwise(firsts)) / len(firsts)
@@ -128,12 +128,12 @@ def test_neighbouring_seeds_have_nothing_in_common() -> None:
 
 
 @given(root=SEEDS)
-def test_lines_of_episodes_do_not_meet(root: int) -> None:
-    line = [nth_seed(root, number) for number in range(50)]
-    assert len({*line, *(nth_seed(root + 1, number) for number in range(50))}) == 100
-    assert all(0 <= seed < 2**48 for seed in line)
+def test_seed_sequences_do_not_overlap(root: int) -> None:
+    sequence = [nth_seed(root, number) for number in range(50)]
+    assert len({*sequence, *(nth_seed(root + 1, number) for number in range(50))}) == 100
+    assert all(0 <= seed < 2**48 for seed in sequence)
 
 
-def test_child_seeds_go_by_path() -> None:
+def test_child_seeds_depend_on_the_path() -> None:
     assert child_seed(1, "a", 2) == child_seed(1, "a", 2)
     assert len({child_seed(1), child_seed(1, "a"), child_seed(1, "a", 2), child_seed(2, "a")}) == 4

@@ -199,7 +199,7 @@ def test_check_reports_a_violation_and_fails() -> None:
         (["play", "no_such_module:Env"], "neither a family of environments nor a module"),
         (["play", "verifiers:owner/name"], "verifiers are not supported yet"),
         (["play", "game:Sudoku-v0-easy", "--agent", "expert", "--episodes", "0"], "at least 1"),
-        (["play", "game:Sudoku-v0-easy", "--seed", "-4"], "a seed is a whole number"),
+        (["play", "game:Sudoku-v0-easy", "--seed", "-4"], "a seed must be an integer"),
         (["check", "game:Nothing*"], "no environment matches"),
         (["check", "nothing:"], "no family 'nothing'"),
         (["check"], "the following arguments are required"),

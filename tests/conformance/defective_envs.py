@@ -248,7 +248,7 @@ class Peeking(Sound):
 
 
 class StatedPeeking(Peeking):
-    expert_peeks = True
+    privileged_expert = True
 
 
 class RewardsEmptyAction(Sound):

@@ -87,7 +87,7 @@ class SciWorld(MultiTurnEnv):
     """
 
     inline = False
-    expert_peeks = True
+    privileged_expert = True
     shared = MultiTurnEnv.shared | {"_types"}
 
     type: TaskType
