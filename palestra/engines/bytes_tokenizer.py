@@ -1,4 +1,4 @@
-"""Text to byte ids and back, with a ChatML template: for scripts, tests and examples; needs no package."""
+"""Byte-level tokenizer with a ChatML template and no dependencies, for scripts, tests and examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")  # ids 256, 257, 258
 _SPECIAL_ID = {token: 256 + i for i, token in enumerate(_SPECIAL)}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 
-# What `apply_chat_template` does, for readers that render with Jinja themselves (a test holds the two together).
+# Equivalent to `apply_chat_template`, for code that renders with Jinja itself (a test compares the two).
 _TEMPLATE = """\
 {%- if tools %}
 {{- '<|im_start|>system\\n' }}
@@ -40,10 +40,10 @@ _TEMPLATE = """\
 
 
 class ByteTokenizer:
-    """One id a byte, and three more that begin a message, end it, and pad.
+    """One id per byte, plus three special tokens: start of message, end of message, padding.
 
-    Every text survives `decode(encode(text))`, and joining texts joins their ids, except where the join itself makes
-    up one of the special tokens.
+    `decode(encode(text))` returns the text, and concatenating texts concatenates their ids, unless a special token
+    forms across the boundary.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class ByteTokenizer:
         return 256 + len(_SPECIAL)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The ids; special tokens are seen inside a text, as a Hugging Face tokenizer sees them. None are added."""
+        """Return the ids. Special tokens in the text are recognised, as by Hugging Face tokenizers; none are added."""
         del add_special_tokens
         ids: list[int] = []
         for part in _SPLIT.split(text):
@@ -70,20 +70,20 @@ class ByteTokenizer:
         return ids
 
     def decode(self, token_ids: int | Iterable[int], *, skip_special_tokens: bool = False) -> str:
-        """The text; bytes that make no character are shown as U+FFFD."""
+        """Return the text; bytes that form no character become U+FFFD."""
         text: list[str] = []
-        held = bytearray()
+        pending = bytearray()
         for token in [token_ids] if isinstance(token_ids, int) else token_ids:
             if 0 <= token < 256:
-                held.append(token)
+                pending.append(token)
                 continue
             if not 256 <= token < len(self):
-                raise BadValue(f"token {token} is not one of this tokenizer's {len(self)}")
-            text.append(held.decode("utf-8", "replace"))
-            held.clear()
+                raise BadValue(f"token id must be in 0..{len(self) - 1}, got {token}")
+            text.append(pending.decode("utf-8", "replace"))
+            pending.clear()
             if not skip_special_tokens:
                 text.append(_SPECIAL[token - 256])
-        text.append(held.decode("utf-8", "replace"))
+        text.append(pending.decode("utf-8", "replace"))
         return "".join(text)
 
     def apply_chat_template(
@@ -95,11 +95,11 @@ class ByteTokenizer:
         add_generation_prompt: bool = False,
         tokenize: bool = True,
         return_dict: bool = False,
-        **variables: Any,  # a template sees any variable and may use none of them
+        **variables: Any,  # template variables, all unused
     ) -> Any:
-        """The conversation as ChatML: text, or (with `tokenize`) ids, or (with `return_dict`) `{"input_ids": ids}`."""
+        """Render as ChatML: text, or (with `tokenize`) ids, or (with `return_dict`) `{"input_ids": ids}`."""
         if variables.get("chat_template") not in (None, self.chat_template):
-            raise BadValue("ByteTokenizer renders its own template only; use a Hugging Face tokenizer for another")
+            raise BadValue("ByteTokenizer renders only its own template; use a Hugging Face tokenizer for another one")
         text: list[str] = []
         messages = list(conversation)
         if tools:

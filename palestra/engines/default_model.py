@@ -1,6 +1,6 @@
-"""The default model: a small Qwen3-shaped transformer with a tokenizer of our own, made from a seed, no download.
+"""Create the default model: a small, untrained Qwen3 model with its own tokenizer, initialised from a seed.
 
-It is untrained; `palestra train` teaches it. Every size shares one tokenizer (byte-level BPE, so any text round-trips;
+`palestra train` trains it without a download. All sizes share one tokenizer (byte-level BPE, so any text round-trips;
 numbers up to 99 and `\\boxed{` are single tokens) and one ChatML template, and is saved in Hugging Face format.
 """
 
@@ -47,7 +47,7 @@ SIZES = {
 
 
 def default_tokenizer() -> Any:
-    """The tokenizer every size shares."""
+    """Return the tokenizer shared by all sizes."""
     transformers = require("transformers", extra="hf")
     tokenizers = require("tokenizers", extra="hf")
     text = files("palestra.engines").joinpath("data/tokenizer.json").read_text(encoding="utf-8")
@@ -62,9 +62,9 @@ def default_tokenizer() -> Any:
 
 
 def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
-    """(model, tokenizer) of a named size; the same seed gives the same weights."""
+    """Return (model, tokenizer) of a named size; the same seed gives the same weights."""
     if size not in SIZES:
-        raise BadValue(f"no model size {size!r}; there are {', '.join(SIZES)}")
+        raise BadValue(f"size must be one of {', '.join(SIZES)}; got {size!r}")
     torch = require("torch", extra="hf")
     transformers = require("transformers", extra="hf")
     tokenizer = default_tokenizer()
@@ -84,9 +84,7 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
         bos_token_id=None,
         dtype="float32",
     )
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # transformers draws its own weights first; the caller's chance is not touched
+    with torch.random.fork_rng(devices=[]):  # the constructor draws weights; the caller's generator stays unchanged
         model = transformers.Qwen3ForCausalLM(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -94,10 +92,10 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
             if parameter.dim() == 1:
                 parameter.fill_(1.0)  # norms
             else:
-                # Embeddings too: at 0.02 a token's own vector drowns in what the first layer adds to it.
+                # Also for embeddings: with 0.02 the first layer's output would dominate the token's vector.
                 spread = parameter.shape[1] ** -0.5
                 if name.endswith(("o_proj.weight", "down_proj.weight")):
-                    spread /= (2 * shape.layers) ** 0.5  # the residual stream keeps its size
+                    spread /= (2 * shape.layers) ** 0.5  # keeps the scale of the residual stream
                 parameter.normal_(0.0, spread, generator=generator)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
@@ -105,10 +103,10 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
 
 
 def save(model: Any, tokenizer: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a checkpoint in Hugging Face format, whole or not at all."""
+    """Write a checkpoint in Hugging Face format atomically."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not overwrite:
-        raise BadValue(f"{folder} is there already; choose another folder, or pass overwrite=True (--overwrite)")
+        raise BadValue(f"{folder} exists already; choose another folder, or pass overwrite=True (--overwrite)")
     part = folder.with_name(f".{folder.name}.part")
     try:
         part.mkdir(parents=True, exist_ok=True)
@@ -122,10 +120,10 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, overwrite: bool = Fa
             folder.rmdir()
         part.rename(folder)
     except OSError as err:
-        raise StoreFailed(f"the model could not be written to {folder}: {err}") from err
+        raise StoreFailed(f"cannot write the model to {folder}: {err}") from err
     return folder
 
 
 def count_parameters(model: Any) -> int:
-    """Trainable numbers, tied ones once."""
+    """Return the number of parameters, counting tied ones once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,26 +1,29 @@
-"""A name of a model -> the folder that holds it: the folder of a run stands for its best checkpoint. No torch here."""
+"""Resolve model names to checkpoint folders, without importing torch."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 from pathlib import Path
 
-_EDGE = 1 << 20  # bytes of either end of a file that are looked at
-_SMALL = 4 << 20  # bytes; files up to here are read whole
+_EDGE = 1 << 20  # bytes hashed at the start, middle and end of a large file
+_SMALL = 4 << 20  # bytes; files up to this size are hashed completely
 
 
 def model_folder(name: str) -> str:
-    """A run folder stands for its best checkpoint, else its last; a kill may have left one of them aside."""
+    """Return the best checkpoint of a run folder, or its last one; any other name unchanged.
+
+    An interrupted save may have left a checkpoint under its temporary name (.best.old, .last.old).
+    """
     folder = Path(name)
     if (folder / "run.json").exists():
-        for choice in ("best", ".best.old", "last", ".last.old"):
-            if (folder / choice / "config.json").exists():
-                return str(folder / choice)
+        for checkpoint in ("best", ".best.old", "last", ".last.old"):
+            if (folder / checkpoint / "config.json").exists():
+                return str(folder / checkpoint)
     return name
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Tells one checkpoint from another in milliseconds: names and sizes of all files, both ends of what they hold."""
+    """Return a hash of file names, sizes and parts of their content that identifies a checkpoint in milliseconds."""
     digest = blake2b(digest_size=16)
     for path in sorted(Path(folder).iterdir()):
         if not path.is_file() or path.name.startswith("."):

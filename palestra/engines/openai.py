@@ -1,4 +1,4 @@
-"""A model behind a server that speaks OpenAI's API, as an Engine: vLLM, SGLang, or a hosted one."""
+"""Engine for a model behind an OpenAI-compatible server: vLLM, SGLang, or a hosted API."""
 
 from __future__ import annotations
 
@@ -14,51 +14,55 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from palestra.engines.base import Completion, Engine, Sampling, Tokenizer
-from palestra.engines.dialects import (
-    Completions,
-    Generate,
-    Said,
-    TokenDialect,
+from palestra.engines.http_transport import HttpResponse, HttpTransport
+from palestra.engines.openai_formats import (
+    CompletionsFormat,
+    GenerateFormat,
+    ServerReply,
+    TokenFormat,
     chat_request,
     read_chat,
 )
-from palestra.engines.transport import Answer, Transport
 from palestra.errors import BadValue, EngineFailed, PalestraError, ParsingFailed
 from palestra.optional import require
 from palestra.types import Message
 
 _LOG = logging.getLogger(__name__)
-_PROBE = "One, two, 3: probe."  # what is sent to find out what a server can do
+_PROBE = "One, two, 3: probe."  # sent to detect the capabilities of a server
 _OPTIONAL = ("top_k", "min_p", "top_p", "stop_token_ids", "seed", "stop", "tools", "temperature")
-_UNKNOWN = re.compile(r"unrecogni|unknown|unexpected|unsupported|not supported|not permitted|additional propert", re.I)
+_UNKNOWN_FIELD = re.compile(
+    r"unrecogni|unknown|unexpected|unsupported|not supported|not permitted|additional propert", re.I
+)
 _TOO_LONG = re.compile(
     r"context.?(length|window)|maximum.{0,20}(length|tokens)|too (long|many tokens)|max_model_len", re.I
 )
-_NEEDS_IDS = "vLLM from 0.10.2 on and SGLang show them; without tokenizer= the engine chats in text"
-_RAW = "start vLLM with --logprobs-mode raw_logprobs (its default), SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1"
+_NEEDS_IDS = "vLLM 0.10.2 or newer and SGLang return them; without tokenizer= the engine uses chat messages"
+_RAW_LOGPROBS = (
+    "start vLLM with --logprobs-mode raw_logprobs (its default), SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1"
+)
 
 
-class _NotSpoken(Exception):
-    """The server does not know this way of asking."""
+class _UnsupportedFormat(Exception):
+    """The server does not support this request format."""
 
 
 class OpenAIEngine(Engine):
-    """Any compatible server, with tokens where it shows them and text where it does not.
+    """Engine for any OpenAI-compatible server; exchanges token ids if the server supports that, otherwise messages.
 
-    With a `tokenizer` (a folder, a hub id, or a loaded one: the server's own) the engine sends ids and gets the sampled
-    ids with their log-probabilities back: vLLM over `/v1/completions`, SGLang over `/generate`. What the server can do
-    is found out once, by `ready()` or the first request, with three tiny ones. Where it shows no ids, `ready()` takes
-    the tokenizer away and the engine chats from then on; with `exact` that is an error instead. Without a tokenizer the
-    engine sends messages to `/v1/chat/completions`, and completions carry text and tool calls alone.
+    With a `tokenizer` (the server's own: a folder, a hub id, or a loaded one) the engine sends ids and receives sampled
+    ids with their log-probabilities: vLLM over `/v1/completions`, SGLang over `/generate`. `ready()` or the first
+    request detects the capabilities of the server with three tiny requests. If it returns no ids, `ready()` drops the
+    tokenizer and the engine uses chat messages; with `exact` that is an error instead. Without a tokenizer the engine
+    sends messages to `/v1/chat/completions`, and completions carry only text and tool calls.
 
-    Log-probabilities are those of the model itself. vLLM gives them so unless told otherwise; SGLang divides by the
-    temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. A server found to do that may be sampled at
-    temperature 1 (or 0) without filters, where the two are the same; anything else is refused.
+    Log-probabilities are those of the model at temperature 1. vLLM returns them by default; SGLang divides by the
+    temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. A server that does so may be sampled at
+    temperature 1 or 0 without filters, where both are equal; other settings are rejected.
 
-    `model` None takes the one the server has. The key comes from `api_key` (a string, or the Path of a file that holds
-    it) or from OPENAI_API_KEY, goes to this server only, and is shown nowhere. `extra` goes into every request's body.
-    Connection errors, time-outs, 408, 409, 429 and 5xx are retried `retries` times with growing pauses, from `backoff`
-    seconds on, as long as Retry-After asks; `timeout` is for one attempt.
+    `model=None` uses the only model of the server. The API key comes from `api_key` (a string, or the Path of a file)
+    or from OPENAI_API_KEY; it is sent only to this server and appears in no message. `extra` is merged into the body of
+    every request. Connection errors, timeouts, 408, 409, 429 and 5xx are retried `retries` times with exponential
+    backoff from `backoff` seconds, honouring Retry-After; `timeout` applies to one attempt.
     """
 
     def __init__(
@@ -79,19 +83,19 @@ class OpenAIEngine(Engine):
     ) -> None:
         if concurrency < 1 or timeout <= 0 or retries < 0 or backoff < 0:
             raise BadValue(
-                "concurrency is at least 1, timeout above 0, retries and backoff 0 or more, got "
+                "concurrency must be at least 1, timeout positive, retries and backoff 0 or more, got "
                 f"{concurrency}, {timeout}, {retries}, {backoff}"
             )
         if exact and tokenizer is None:
-            raise BadValue("exact tokens need the server's tokenizer: OpenAIEngine(..., tokenizer=<folder or hub id>)")
-        key = _key(api_key)
+            raise BadValue("exact=True needs the tokenizer of the server: pass tokenizer=<folder or hub id>")
+        key = _read_key(api_key)
         self.model = model
-        self.tokenizer = _loaded(tokenizer)
+        self.tokenizer = _load_tokenizer(tokenizer)
         self.max_context = max_context
         self._exact = exact
         self._extra = dict(extra or {})
-        self._transport = Transport(
-            _address(base_url),
+        self._transport = HttpTransport(
+            _normalise_url(base_url),
             headers={
                 "Content-Type": "application/json",
                 **({"Authorization": f"Bearer {key}"} if key else {}),
@@ -104,11 +108,11 @@ class OpenAIEngine(Engine):
             backoff=backoff,
         )
         self._ready = False
-        self._dialect: TokenDialect | None = None
-        self._why_no_ids = ""
-        self._scaled = False  # log-probabilities follow the temperature and the filters
+        self._format: TokenFormat | None = None
+        self._no_ids_reason = ""
+        self._scaled = False  # the server returns log-probabilities after temperature and filters
         self._models: list[str] = []
-        self._complete = False  # the server takes vLLM's sampling fields
+        self._complete = False  # the server accepts vLLM's sampling fields
         self._limit_field = "max_tokens"
 
     def __repr__(self) -> str:
@@ -120,7 +124,7 @@ class OpenAIEngine(Engine):
 
     @property
     def retried(self) -> int:
-        """How many requests had to be sent again."""
+        """Number of requests that were sent again."""
         return self._transport.retried
 
     def set_version(self, version: int) -> None:
@@ -130,14 +134,14 @@ class OpenAIEngine(Engine):
         self.version = version
 
     async def ready(self) -> None:
-        """Find out the model, its context, and whether the server shows ids. Costs nothing the second time."""
+        """Detect the model, its context length, and whether the server returns token ids. Idempotent."""
         if not self._ready:
-            await self._transport.together(self._find)
+            await self._transport.run_once(self._detect)
 
-    async def _find(self) -> None:
-        await self._find_model()
+    async def _detect(self) -> None:
+        await self._detect_model()
         if self.tokenizer is not None:
-            await self._find_dialect(self.tokenizer)
+            await self._detect_format(self.tokenizer)
         self._ready = True
 
     async def aclose(self) -> None:
@@ -148,24 +152,24 @@ class OpenAIEngine(Engine):
         prompt_ids: Sequence[int],
         sampling: Sampling,
         *,
-        conversation: Hashable | None = None,  # noqa: ARG002  # the server finds shared prefixes by itself
+        conversation: Hashable | None = None,  # noqa: ARG002  # the server detects shared prefixes
     ) -> Completion:
         await self.ready()
-        if self._dialect is None or self.tokenizer is None:
-            raise BadValue(f"{self.base_url} takes messages, not ids{self._why_no_ids}; call chat()")
-        if self._scaled and not _plain(sampling):
+        if self._format is None or self.tokenizer is None:
+            raise BadValue(f"{self.base_url} accepts messages, not token ids{self._no_ids_reason}; call chat()")
+        if self._scaled and not _is_unscaled(sampling):
             raise BadValue(
-                f"{self.base_url} gives log-probabilities after temperature and filters, which cannot be trained on; "
-                f"sample at temperature 1 without top_p, top_k and min_p, or {_RAW}"
+                f"{self.base_url} returns log-probabilities after temperature and filters, which training cannot use; "
+                f"sample at temperature 1 without top_p, top_k and min_p, or {_RAW_LOGPROBS}"
             )
         prompt = list(prompt_ids)
         version = self.version
-        said = await self._sampled(self._dialect, prompt, sampling)
+        reply = await self._sample(self._format, prompt, sampling)
         return Completion(
-            ids=said.ids,
-            logprobs=said.logprobs,
-            text=_text(self.tokenizer, said),
-            finish=said.finish,
+            ids=reply.ids,
+            logprobs=reply.logprobs,
+            text=_text(self.tokenizer, reply),
+            finish=reply.finish,
             version=version,
             prompt_ids=prompt,
         )
@@ -174,12 +178,12 @@ class OpenAIEngine(Engine):
         self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[dict[str, Any]] = ()
     ) -> Completion:
         await self.ready()
-        if self._dialect is not None:
+        if self._format is not None:
             return await super().chat(messages, sampling, tools=tools)
         version = self.version
         limit = sampling.max_tokens
         if self.max_context is not None:
-            limit = min(limit, self.max_context - 1)  # a server cuts a reply that meets the limit, not a wish beyond it
+            limit = min(limit, self.max_context - 1)  # servers reject a max_tokens beyond the context length
 
         def body() -> dict[str, Any]:
             return self._extra | chat_request(
@@ -192,188 +196,191 @@ class OpenAIEngine(Engine):
                 complete=self._complete,
             )
 
-        sent = body()
-        answer = await self._transport.send("/chat/completions", sent)
-        if answer.status == 400 and "max_tokens" in sent and "max_completion_tokens" in answer.problem:
-            self._limit_field = "max_completion_tokens"  # OpenAI's newer models know only this name
-            sent = body()
-            answer = await self._transport.send("/chat/completions", sent)
-        said = self._read(read_chat, answer, sent)
+        sent_body = body()
+        response = await self._transport.send("/chat/completions", sent_body)
+        if response.status == 400 and "max_tokens" in sent_body and "max_completion_tokens" in response.error:
+            self._limit_field = "max_completion_tokens"  # newer OpenAI models accept only this name
+            sent_body = body()
+            response = await self._transport.send("/chat/completions", sent_body)
+        reply = self._read(read_chat, response, sent_body)
         return Completion(
             ids=[],
             logprobs=[],
-            text=said.text,
-            finish=said.finish,
+            text=reply.text,
+            finish=reply.finish,
             version=version,
             prompt_ids=[],
-            tool_calls=said.tool_calls,
-            usage=said.usage,
+            tool_calls=reply.tool_calls,
+            usage=reply.usage,
         )
 
-    async def _sampled(self, dialect: TokenDialect, prompt: list[int], sampling: Sampling) -> Said:
+    async def _sample(self, token_format: TokenFormat, prompt: list[int], sampling: Sampling) -> ServerReply:
         limit = sampling.max_tokens
         if self.max_context is not None:
             limit = min(limit, self.max_context - len(prompt))
             if limit < 1:
                 raise BadValue(
-                    f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.max_context}; "
+                    f"a prompt of {len(prompt)} tokens leaves no room for a reply in a context of {self.max_context}; "
                     "shorten the conversation with a context policy"
                 )
-        body = self._extra | dialect.request(self.model or "", prompt, sampling, limit)
-        answer = await self._transport.send(self._path(dialect), body)
-        return self._read(partial(dialect.read, prompt=prompt), answer, body)
+        body = self._extra | token_format.request(self.model or "", prompt, sampling, limit)
+        response = await self._transport.send(self._path(token_format), body)
+        return self._read(partial(token_format.read, prompt=prompt), response, body)
 
-    def _path(self, dialect: TokenDialect) -> str:
-        if not dialect.path.startswith("//"):
-            return dialect.path
-        return self.base_url.removesuffix("/v1") + dialect.path[1:]
+    def _path(self, token_format: TokenFormat) -> str:
+        if not token_format.path.startswith("//"):
+            return token_format.path
+        return self.base_url.removesuffix("/v1") + token_format.path[1:]
 
-    def _read(self, read: Callable[[Any], Said], answer: Answer, sent: Mapping[str, Any]) -> Said:
-        """The reply; a refusal, or an answer that is none, as an error that names the fix."""
-        if not answer.ok:
-            raise self._refusal(answer, sent)
+    def _read(
+        self, read: Callable[[Any], ServerReply], response: HttpResponse, sent_body: Mapping[str, Any]
+    ) -> ServerReply:
+        """Parse a response; raise an error that names the fix if the server refused the request."""
+        if not response.ok:
+            raise self._error(response, sent_body)
         try:
-            return read(answer.data)
-        except (ParsingFailed, EngineFailed) as err:  # it may quote the server, and the server the key
+            return read(response.data)
+        except (ParsingFailed, EngineFailed) as err:  # the message may quote the server, and the server the API key
             raise type(err)(f"{self.base_url}: {self._transport.clean(str(err))}") from None
 
-    def _refusal(self, answer: Answer, sent: Mapping[str, Any]) -> PalestraError:
-        status, problem = answer.status, answer.problem
-        said = f"{self.base_url} answered {status}: {problem}"
+    def _error(self, response: HttpResponse, sent_body: Mapping[str, Any]) -> PalestraError:
+        status, error = response.status, response.error
+        message = f"{self.base_url} returned {status}: {error}"
         if status in (401, 403):
-            return BadValue(f"{said}. Is the key right? It is api_key=, or OPENAI_API_KEY where that is not given")
+            return BadValue(f"{message}. Check the API key: api_key= or, by default, OPENAI_API_KEY")
         if status == 404 and self._models and self.model not in self._models:
-            near = get_close_matches(self.model or "", self._models, n=3, cutoff=0.3)
-            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-            return BadValue(f"{self.base_url} has no model {self.model!r}.{hint} It has {_some(self._models)}")
+            close = get_close_matches(self.model or "", self._models, n=3, cutoff=0.3)
+            hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            return BadValue(f"{self.base_url} has no model {self.model!r}.{hint} It has {_list_names(self._models)}")
         if status in (404, 405):
-            return BadValue(f"{said}. Is the address right? It usually ends in /v1")
+            return BadValue(f"{message}. Check base_url; it usually ends in /v1")
         if status < 400:
-            return BadValue(f"{said}. Give that address as base_url")
-        if status == 413 or (status in (400, 422) and _TOO_LONG.search(problem)):
-            return BadValue(f"the prompt and max_tokens={self._limit(sent)} do not fit: {said}")
+            return BadValue(f"{message}. Pass that URL as base_url")
+        if status == 413 or (status in (400, 422) and _TOO_LONG.search(error)):
+            return BadValue(f"the prompt and max_tokens={self._limit(sent_body)} do not fit: {message}")
         if status in (400, 422):
-            field = next((name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", problem)), None)
-            if field and _UNKNOWN.search(problem):
-                return BadValue(f"the server does not take {field}, so leave it at its default: {said}")
-            return BadValue(said)
-        return EngineFailed(said)
+            field = next((name for name in _OPTIONAL if name in sent_body and re.search(rf"\b{name}\b", error)), None)
+            if field and _UNKNOWN_FIELD.search(error):
+                return BadValue(f"the server does not support {field}; leave it at its default: {message}")
+            return BadValue(message)
+        return EngineFailed(message)
 
     @staticmethod
-    def _limit(sent: Mapping[str, Any]) -> Any:
-        params = sent.get("sampling_params", sent)
+    def _limit(sent_body: Mapping[str, Any]) -> Any:
+        params = sent_body.get("sampling_params", sent_body)
         names = ("max_tokens", "max_completion_tokens", "max_new_tokens")
         return next((params[name] for name in names if name in params), None)
 
-    async def _find_model(self) -> None:
+    async def _detect_model(self) -> None:
         try:
-            answer = await self._transport.send("/models")
+            response = await self._transport.send("/models")
         except ParsingFailed:
-            answer = Answer(404, None, "no list of models")  # some gateways answer anything with a page
-        if answer.status in (401, 403):
-            raise self._refusal(answer, {})
-        data = answer.data.get("data") if isinstance(answer.data, Mapping) else None
+            response = HttpResponse(404, None, "no list of models")  # some gateways return an HTML page for any path
+        if response.status in (401, 403):
+            raise self._error(response, {})
+        data = response.data.get("data") if isinstance(response.data, Mapping) else None
         cards = [card for card in data if isinstance(card, Mapping) and "id" in card] if isinstance(data, list) else []
         self._models = [str(card["id"]) for card in cards]
         if self.model is None:
-            own = [str(card["id"]) for card in cards if not card.get("parent")]  # adapters name what they adapt
+            own = [str(card["id"]) for card in cards if not card.get("parent")]  # LoRA adapters name their parent model
             if len(own) != 1:
-                found = f"it has {_some(own)}" if own else f"it lists none ({answer.status} {answer.problem})".strip()
-                raise BadValue(f"which model of {self.base_url}? Give model=; {found}")
+                listed = _list_names(own) or f"none ({response.status} {response.error})".strip()
+                raise BadValue(f"model= is required, because {self.base_url} lists {listed}")
             self.model = own[0]
         card = next((card for card in cards if card["id"] == self.model), {})
         length = card.get("max_model_len")
-        if isinstance(length, int):  # vLLM and SGLang say it, and take the same sampling fields
+        if isinstance(length, int):  # reported by vLLM and SGLang, which accept the same sampling fields
             self._complete = True
             self.max_context = length if self.max_context is None else min(length, self.max_context)
 
-    async def _find_dialect(self, tokenizer: Tokenizer) -> None:
+    async def _detect_format(self, tokenizer: Tokenizer) -> None:
         prompt = tokenizer.encode(_PROBE, add_special_tokens=False)
         greedy = Sampling(max_tokens=1, temperature=0.0)
         reasons = []
-        for dialect in (Completions(), Generate()):
+        for token_format in (CompletionsFormat(), GenerateFormat()):
             try:
-                likeliest = await self._probe(dialect, prompt, greedy)
-                cold = await self._probe(dialect, prompt, replace(greedy, temperature=0.01))
-            except (_NotSpoken, ParsingFailed) as err:
-                reasons.append(f"{self._path(dialect)}: {err}")
+                greedy_reply = await self._probe(token_format, prompt, greedy)
+                cold_reply = await self._probe(token_format, prompt, replace(greedy, temperature=0.01))
+            except (_UnsupportedFormat, ParsingFailed) as err:
+                reasons.append(f"{self._path(token_format)}: {err}")
                 continue
-            # Under the model itself no token beats the likeliest; near temperature 0 every sampled one seems to.
-            self._scaled = cold.logprobs[0] > likeliest.logprobs[0] + 0.05  # beyond the noise of half precision
-            if isinstance(dialect, Completions):
-                await self._same_tokenizer(dialect, prompt, greedy)
-            self._dialect = dialect
+            # At temperature 1 no token is likelier than the greedy one; divided by 0.01, log-probabilities approach 0.
+            self._scaled = cold_reply.logprobs[0] > greedy_reply.logprobs[0] + 0.05  # above half-precision noise
+            if isinstance(token_format, CompletionsFormat):
+                await self._check_tokenizer(token_format, prompt, greedy)
+            self._format = token_format
             return
-        why = f"the server shows no token ids ({'; '.join(reasons)})"
+        reason = f"the server returns no token ids ({'; '.join(reasons)})"
         if self._exact:
-            raise BadValue(f"{self.base_url}: {why}. {_NEEDS_IDS}")
-        self._why_no_ids = f": {why}"
+            raise BadValue(f"{self.base_url}: {reason}. {_NEEDS_IDS}")
+        self._no_ids_reason = f": {reason}"
         self.tokenizer = None
-        _LOG.warning("%s: %s; chatting in text instead, which cannot be trained on. %s", self.base_url, why, _NEEDS_IDS)
+        _LOG.warning("%s: %s; using chat messages, which training cannot use. %s", self.base_url, reason, _NEEDS_IDS)
 
-    async def _probe(self, dialect: TokenDialect, prompt: list[int], sampling: Sampling) -> Said:
-        body = self._extra | dialect.request(self.model or "", prompt, sampling, 1)
-        answer = await self._transport.send(self._path(dialect), body)
-        if answer.ok:
-            return self._read(partial(dialect.read, prompt=prompt), answer, body)
-        if answer.status in (401, 403) or (answer.status == 404 and self._models and self.model not in self._models):
-            raise self._refusal(answer, body)
-        raise _NotSpoken(f"{answer.status} {answer.problem}")
+    async def _probe(self, token_format: TokenFormat, prompt: list[int], sampling: Sampling) -> ServerReply:
+        body = self._extra | token_format.request(self.model or "", prompt, sampling, 1)
+        response = await self._transport.send(self._path(token_format), body)
+        if response.ok:
+            return self._read(partial(token_format.read, prompt=prompt), response, body)
+        unknown_model = response.status == 404 and self._models and self.model not in self._models
+        if response.status in (401, 403) or unknown_model:
+            raise self._error(response, body)
+        raise _UnsupportedFormat(f"{response.status} {response.error}")
 
-    async def _same_tokenizer(self, dialect: Completions, prompt: list[int], sampling: Sampling) -> None:
-        """A text both tokenize must give the same ids, or every prompt would be another one to the model."""
-        body = self._extra | dialect.request(self.model or "", _PROBE, sampling, 1)
-        answer = await self._transport.send(dialect.path, body)
+    async def _check_tokenizer(self, token_format: CompletionsFormat, prompt: list[int], sampling: Sampling) -> None:
+        """Raise BadValue if the server tokenizes a text differently: every prompt would then be wrong."""
+        body = self._extra | token_format.request(self.model or "", _PROBE, sampling, 1)
+        response = await self._transport.send(token_format.path, body)
         try:
-            read = answer.data["choices"][0]["prompt_token_ids"]
+            read = response.data["choices"][0]["prompt_token_ids"]
         except (KeyError, IndexError, TypeError):
-            return  # it does not say
+            return  # the server does not report them
         if read is not None and read != prompt:
             raise BadValue(
-                f"the tokenizer is not the one of {self.model!r} at {self.base_url}: {_PROBE!r} is {prompt[:8]} to the "
-                f"one and {read[:8]} to the other. Give the tokenizer of the model that is served"
+                f"the tokenizer does not match {self.model!r} at {self.base_url}: it encodes {_PROBE!r} as "
+                f"{prompt[:8]}, the server as {read[:8]}. Pass the tokenizer of the served model"
             )
 
 
-def _text(tokenizer: Tokenizer, said: Said) -> str:
-    """What the ids say, read as every engine reads them: a server leaves out half a character at the end, say."""
-    by_token = said.finish == "stop" and said.stopped_by is None
-    text = str(tokenizer.decode(said.ids[:-1] if by_token else said.ids, skip_special_tokens=False))
-    if said.stopped_by is None:
+def _text(tokenizer: Tokenizer, reply: ServerReply) -> str:
+    """Decode the ids as every engine does; a server may drop an incomplete character at the end."""
+    by_token = reply.finish == "stop" and reply.stopped_by is None
+    text = str(tokenizer.decode(reply.ids[:-1] if by_token else reply.ids, skip_special_tokens=False))
+    if reply.stopped_by is None:
         return text
-    at = text.find(said.stopped_by)
-    return text[:at] if at >= 0 else said.text
+    at = text.find(reply.stopped_by)
+    return text[:at] if at >= 0 else reply.text
 
 
-def _plain(sampling: Sampling) -> bool:
+def _is_unscaled(sampling: Sampling) -> bool:
     unfiltered = sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
     return sampling.temperature == 0 or (sampling.temperature == 1 and unfiltered)
 
 
-def _some(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _address(base_url: str) -> str:
+def _normalise_url(base_url: str) -> str:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadValue(f"base_url is an address such as http://localhost:8000/v1, got {parts.scheme or base_url!r}")
+        raise BadValue(f"base_url must be a URL such as http://localhost:8000/v1, got {parts.scheme or base_url!r}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise BadValue("base_url is an address alone; a key goes into api_key=, other headers into headers=")
+        raise BadValue("base_url must not contain credentials or a query; use api_key= and headers=")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
 
 
-def _key(api_key: str | Path | None) -> str | None:
+def _read_key(api_key: str | Path | None) -> str | None:
     if isinstance(api_key, Path):
         try:
             api_key = api_key.read_text()
         except OSError as err:
-            raise BadValue(f"the key's file cannot be read: {err}") from err
+            raise BadValue(f"cannot read the API key file: {err}") from err
     key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
     return key.strip() or None
 
 
-def _loaded(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | None:
+def _load_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | None:
     if tokenizer is None or not isinstance(tokenizer, (str, Path)):
         return tokenizer
     auto = require("transformers", extra="hf").AutoTokenizer

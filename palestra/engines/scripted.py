@@ -1,4 +1,4 @@
-"""Replies from a function or a list instead of a model: for tests, for experts, for examples without weights."""
+"""Engine that takes its replies from a function or a list, for tests, demonstrations and examples without weights."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from palestra.types import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a script says where a plain string is not enough."""
+    """A scripted reply with tool calls."""
 
     text: str = ""
     tool_calls: tuple[dict[str, Any], ...] = ()
 
 
-Said: TypeAlias = str | Reply
-Script: TypeAlias = str | Sequence[Said] | Callable[[Any], Any]  # a function returns Said, or an awaitable of it
+ScriptItem: TypeAlias = str | Reply
+Script: TypeAlias = (
+    str | Sequence[ScriptItem] | Callable[[Any], Any]
+)  # a function returns a ScriptItem or an awaitable of one
 
 
 class ScriptedEngine(Engine):
-    """An engine whose replies are known beforehand.
+    """Returns predefined replies.
 
-    `reply` is a string (said every time), a list (said in order, once), or a function, sync or async, of the prompt.
-    With a `tokenizer` the engine takes and gives ids, the function sees the decoded prompt, and every log-probability
-    is 0: a script is certain. Without one it takes chat messages, which the function sees as they are; there a reply
-    has no tokens, so `max_tokens` and `stop_ids` say nothing.
+    `reply` is a string (returned every time), a list (returned in order, once each), or a sync or async function of the
+    prompt. With a `tokenizer` the engine exchanges ids, the function receives the decoded prompt, and every
+    log-probability is 0. Without one it takes chat messages, which are passed to the function unchanged; replies then
+    have no tokens, so `max_tokens` and `stop_ids` have no effect.
 
-    A mapping holds one script a conversation. With `per_conversation` a list starts anew in each conversation, and a
-    function is called with the conversation's key and returns its script. With `blind` no function is shown a prompt
-    (it gets None), which saves decoding long ones.
+    A mapping holds one script per conversation. With `per_conversation` a list restarts in each conversation, and a
+    function is called with the conversation's key and returns its script. With `blind` functions receive None instead
+    of the prompt, which saves decoding long prompts.
 
-    `delay` is how long a reply takes: seconds, or a function that returns them. With `fail_every=n` each n-th request
-    raises EngineFailed, as a server that breaks would.
+    `delay` is the time a reply takes in seconds, or a function that returns it. With `fail_every=n` every n-th request
+    raises EngineFailed, like a failing server.
     """
 
     def __init__(
@@ -55,38 +57,40 @@ class ScriptedEngine(Engine):
         max_context: int | None = None,
     ) -> None:
         if fail_every is not None and fail_every < 1:
-            raise BadValue(f"fail_every is 1 or more, or None, got {fail_every}")
+            raise BadValue(f"fail_every must be at least 1 or None, got {fail_every}")
         if not isinstance(reply, Mapping):
-            _checked(reply)
+            _check_script(reply)
         elif tokenizer is None:
-            raise BadValue("a mapping goes by conversation, and chat requests name none: give a tokenizer")
+            raise BadValue("a mapping of scripts needs a tokenizer, because chat requests carry no conversation")
         self.tokenizer = tokenizer
         self.max_context = max_context
-        self.requests = 0  # those that failed included
+        self.requests = 0  # including failed ones
         self._reply = reply
         self._by_conversation = per_conversation or isinstance(reply, Mapping)
         self._blind = blind
         self._delay = delay
         self._fail_every = fail_every
-        self._encode = None if tokenizer is None else lru_cache(1024)(_encoder(tokenizer))  # scripts repeat themselves
-        self._lists: dict[Hashable, Iterator[Said]] = {}  # how far each list has been read
-        self._scripts: dict[Hashable, Script] = {}  # those a per-conversation function has returned
+        self._encode = None if tokenizer is None else lru_cache(1024)(_encoder(tokenizer))  # scripts repeat texts
+        self._lists: dict[Hashable, Iterator[ScriptItem]] = {}  # position in each list
+        self._scripts: dict[Hashable, Script] = {}  # returned by a per-conversation function
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
     ) -> Completion:
         if self.tokenizer is None or self._encode is None:
-            raise BadValue("this engine has no tokenizer: call chat(), or give it one (ByteTokenizer() will do)")
+            raise BadValue("this engine has no tokenizer: call chat(), or pass tokenizer=ByteTokenizer()")
         prompt = list(prompt_ids)
         room = sampling.max_tokens
         if self.max_context is not None:
             room = min(room, self.max_context - len(prompt))
             if room < 1:
-                raise BadValue(f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.max_context}")
+                raise BadValue(
+                    f"a prompt of {len(prompt)} tokens leaves no room for a reply in a context of {self.max_context}"
+                )
         version = self.version
         shown = None if self._blind else self.tokenizer.decode(prompt, skip_special_tokens=False)
-        said = await self._say(shown, conversation)
-        ids, text, finish = _tokens(list(self._encode(said.text)), self.tokenizer, sampling, room)
+        reply = await self._next_reply(shown, conversation)
+        ids, text, finish = _tokens(list(self._encode(reply.text)), self.tokenizer, sampling, room)
         return Completion(
             ids=ids,
             logprobs=[0.0] * len(ids),
@@ -94,7 +98,7 @@ class ScriptedEngine(Engine):
             finish=finish,
             version=version,
             prompt_ids=prompt,
-            tool_calls=list(said.tool_calls),
+            tool_calls=list(reply.tool_calls),
         )
 
     async def chat(
@@ -103,70 +107,70 @@ class ScriptedEngine(Engine):
         if self.tokenizer is not None:
             return await super().chat(messages, sampling, tools=tools)
         version = self.version
-        said = await self._say(None if self._blind else list(messages), None)
+        reply = await self._next_reply(None if self._blind else list(messages), None)
         return Completion(
             ids=[],
             logprobs=[],
-            text=_before(said.text, sampling.stop),
+            text=_cut_at_stop(reply.text, sampling.stop),
             finish="stop",
             version=version,
             prompt_ids=[],
-            tool_calls=list(said.tool_calls),
+            tool_calls=list(reply.tool_calls),
         )
 
     def forget(self, conversation: Hashable) -> None:
         self._lists.pop(conversation, None)
         self._scripts.pop(conversation, None)
 
-    async def _say(self, prompt: Any, conversation: Hashable | None) -> Reply:
+    async def _next_reply(self, prompt: Any, conversation: Hashable | None) -> Reply:
         self.requests += 1
         number = self.requests
         key = conversation if self._by_conversation else None
         script = self._script(key)
-        # A list is read on arrival: the order of requests, not of delays, decides who gets which reply.
-        said = script if callable(script) else self._next(script, key)
+        # Lists are read on arrival, so that the order of requests decides and not the delays.
+        item = script if callable(script) else self._next(script, key)
         seconds = self._delay() if callable(self._delay) else self._delay
-        await asyncio.sleep(seconds or 0)  # even at once, others get their turn, as they would beside a real engine
+        await asyncio.sleep(seconds or 0)  # always yields to other tasks, like a real engine
         if self._fail_every is not None and number % self._fail_every == 0:
-            raise EngineFailed(f"request {number} fails, as fail_every={self._fail_every} asked")
-        if callable(said):
-            answer = said(prompt)
-            said = await answer if inspect.isawaitable(answer) else answer
-        if isinstance(said, str):
-            return Reply(text=said)
-        if isinstance(said, Reply):
-            return said
-        raise BadValue(f"a script says a string or a Reply, got {type(said).__name__}")
+            raise EngineFailed(f"request {number} failed because of fail_every={self._fail_every}")
+        if callable(item):
+            result = item(prompt)
+            item = await result if inspect.isawaitable(result) else result
+        if isinstance(item, str):
+            return Reply(text=item)
+        if isinstance(item, Reply):
+            return item
+        raise BadValue(f"a script must return a string or a Reply, got {type(item).__name__}")
 
     def _script(self, key: Hashable | None) -> Script:
         if isinstance(self._reply, Mapping):
             if key not in self._reply:
                 raise BadValue(f"no script for conversation {key!r}; there are {len(self._reply)}")
-            return _checked(self._reply[key])
+            return _check_script(self._reply[key])
         reply = self._reply
         if not self._by_conversation or not callable(reply):
             return reply
         if key not in self._scripts:
-            self._scripts[key] = _checked(reply(key))
+            self._scripts[key] = _check_script(reply(key))
         return self._scripts[key]
 
-    def _next(self, script: str | Sequence[Said], key: Hashable | None) -> Said:
+    def _next(self, script: str | Sequence[ScriptItem], key: Hashable | None) -> ScriptItem:
         if isinstance(script, str):
             return script
-        said = next(self._lists.setdefault(key, iter(script)), None)
-        if said is None:
-            raise BadValue(f"the script has {len(script)} replies and was asked for one more")
-        return said
+        item = next(self._lists.setdefault(key, iter(script)), None)
+        if item is None:
+            raise BadValue(f"the script has {len(script)} replies, but request {len(script) + 1} arrived")
+        return item
 
 
-def _checked(script: Any) -> Script:
+def _check_script(script: Any) -> Script:
     if isinstance(script, Sequence) or callable(script):
         return cast("Script", script)
-    raise BadValue(f"a script is a string, a list of replies or a function, got {type(script).__name__}")
+    raise BadValue(f"a script must be a string, a list of replies or a function, got {type(script).__name__}")
 
 
-def _before(text: str, stops: Sequence[str]) -> str:
-    """The text up to the first stop string."""
+def _cut_at_stop(text: str, stops: Sequence[str]) -> str:
+    """Return the text up to the first stop string."""
     return text[: min((at for at in map(text.find, stops) if at >= 0), default=len(text))]
 
 
@@ -175,7 +179,7 @@ def _encoder(tokenizer: Tokenizer) -> Callable[[str], tuple[int, ...]]:
 
 
 def _tokens(ids: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int) -> tuple[list[int], str, Finish]:
-    """The reply as a model would have sampled it: cut at the first stop string or id, and at the token limit."""
+    """Return (ids, text, finish), cut at the first stop string or id and at the token limit, as a model would."""
 
     def read(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=False))
@@ -193,8 +197,8 @@ def _tokens(ids: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int)
         text = read(ids[:length])
         return any(stop in text for stop in sampling.stop)
 
-    if sampling.stop and stopped(len(ids[:end])):  # a model stops at the token that completes a stop string
+    if sampling.stop and stopped(len(ids[:end])):  # a model stops after the token that completes a stop string
         ids, end = ids[: bisect_left(range(len(ids)), True, key=stopped)], None
     if len(ids) > room:
-        return ids[:room], _before(read(ids[:room]), sampling.stop), "length"
-    return ids, _before(read(ids[:end]), sampling.stop), "stop"
+        return ids[:room], _cut_at_stop(read(ids[:room]), sampling.stop), "length"
+    return ids, _cut_at_stop(read(ids[:end]), sampling.stop), "stop"

@@ -1,23 +1,23 @@
-"""Find out, token by token, whether a reply has come to one of its stop strings."""
+"""Detect stop strings in a reply while it is sampled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-SLACK = 8  # tokens that may say nothing by themselves (halves of a character, marks of a word's start)
+SLACK = 8  # tokens that may decode to nothing (parts of a character, word-start markers)
 
 
 class StopStrings:
-    """Watches one reply. Only its last tokens are decoded each time; a hit is confirmed on the whole."""
+    """Checks one reply. Each check decodes only the last tokens; a match is confirmed on the whole reply."""
 
     def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
         self._tokenizer = tokenizer
         self._stops = tuple(stops)
-        self._tail = max(len(stop.encode()) for stop in stops) + SLACK  # a token is a byte at least
+        self._tail = max(len(stop.encode()) for stop in stops) + SLACK  # a token is at least one byte
 
     def reached(self, ids: Sequence[int], start: int) -> bool:
-        """Whether the reply, which begins at `start`, contains a stop string."""
+        """Return whether the reply, which starts at index `start` of `ids`, contains a stop string."""
         tail = text_of(self._tokenizer, ids[max(start, len(ids) - self._tail) :])
         if not any(stop in tail for stop in self._stops):
             return False
@@ -25,11 +25,11 @@ class StopStrings:
 
 
 def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text before the first stop string, and whether there is one."""
-    found = [at for stop in stops if (at := text.find(stop)) >= 0]
-    return (text[: min(found)], True) if found else (text, False)
+    """Return the text before the first stop string, and whether there is one."""
+    positions = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return (text[: min(positions)], True) if positions else (text, False)
 
 
 def text_of(tokenizer: Any, ids: Sequence[int]) -> str:
-    """What ids say, special tokens included: a reader may need them (calls of tools, say)."""
+    """Decode ids, including special tokens, which parsers of tool calls may need."""
     return str(tokenizer.decode(ids, skip_special_tokens=False))

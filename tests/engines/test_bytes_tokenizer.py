@@ -53,7 +53,7 @@ def test_specials_are_single_ids_inside_a_text() -> None:
 
 
 def test_an_id_beyond_the_last_is_refused() -> None:
-    with pytest.raises(BadValue, match="token 259 is not one of this tokenizer's 259"):
+    with pytest.raises(BadValue, match="token id must be in 0..258, got 259"):
         TOKENIZER.decode([259])
 
 
@@ -88,5 +88,5 @@ def test_a_chat_becomes_text_or_ids() -> None:
 
 
 def test_another_template_is_refused() -> None:
-    with pytest.raises(BadValue, match="its own template only"):
+    with pytest.raises(BadValue, match="only its own template"):
         TOKENIZER.apply_chat_template([], chat_template="{{ messages }}")

@@ -79,7 +79,7 @@ def test_a_server_with_defaults_of_its_own_is_told_everything() -> None:
 def test_a_field_the_server_does_not_know(plain: Stub, said: str) -> None:
     plain.refused_fields["top_k"] = said
     chat(plain)
-    with pytest.raises(BadValue, match="the server does not take top_k, so leave it at its default"):
+    with pytest.raises(BadValue, match="the server does not support top_k; leave it at its default"):
         chat(plain, sampling=Sampling(top_k=3))
 
 
@@ -131,16 +131,16 @@ def test_content_may_come_in_parts(plain: Stub) -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "problem"),
     [
-        ({"choices": []}, ParsingFailed, "not one choice"),
+        ({"choices": []}, ParsingFailed, "exactly one choice"),
         ({"choices": [{"finish_reason": "stop"}]}, ParsingFailed, "no message"),
-        ({"choices": [{"message": {"content": 5}}]}, ParsingFailed, "content is neither text nor parts but int"),
-        ({"choices": [{"message": {"tool_calls": [{"x": 1}]}}]}, ParsingFailed, "a tool call without"),
-        ({"choices": [{"message": {"tool_calls": 7}}]}, ParsingFailed, "a tool call without"),
+        ({"choices": [{"message": {"content": 5}}]}, ParsingFailed, "must be text or a list of parts, got int"),
+        ({"choices": [{"message": {"tool_calls": [{"x": 1}]}}]}, ParsingFailed, "a tool call has no function name"),
+        ({"choices": [{"message": {"tool_calls": 7}}]}, ParsingFailed, "a tool call has no function name"),
         ({"choices": [{"message": {}, "finish_reason": "content_filter"}]}, EngineFailed, "'content_filter'"),
-        ({"choices": [{"message": {}}]}, EngineFailed, "broke the reply off"),
-        ("<html>busy</html>", ParsingFailed, "something other than JSON .*<html>busy</html>"),
-        ("", ParsingFailed, "something other than JSON"),
-        (b"\xff\xfe{}", ParsingFailed, "something other than JSON"),
+        ({"choices": [{"message": {}}]}, EngineFailed, "ended the reply abnormally"),
+        ("<html>busy</html>", ParsingFailed, "a body that is not JSON .*<html>busy</html>"),
+        ("", ParsingFailed, "a body that is not JSON"),
+        (b"\xff\xfe{}", ParsingFailed, "a body that is not JSON"),
     ],
 )
 def test_answers_that_cannot_be_read(plain: Stub, answer: Any, error: type[Exception], problem: str) -> None:
@@ -156,10 +156,10 @@ def test_the_model_is_asked_for(plain: Stub) -> None:
     chat(plain, model="toy-lora")
     assert plain.bodies(CHAT)[-1]["model"] == "toy-lora"
     plain.models = [{"id": f"m{i}"} for i in range(10)]
-    with pytest.raises(BadValue, match="which model of .* Give model=; it has 'm0', .* and 2 more"):
+    with pytest.raises(BadValue, match="model= is required, because .* lists 'm0', .* and 2 more"):
         chat(plain)
     plain.models = []
-    with pytest.raises(BadValue, match="Give model=; it lists none"):
+    with pytest.raises(BadValue, match="model= is required, because .* lists none"):
         chat(plain)
 
 
@@ -181,5 +181,5 @@ def test_a_conversation_beyond_the_context(plain: Stub) -> None:
 
 
 def test_it_takes_no_ids(plain: Stub) -> None:
-    with pytest.raises(BadValue, match="takes messages, not ids; call chat"):
+    with pytest.raises(BadValue, match="accepts messages, not token ids; call chat"):
         asyncio.run(OpenAIEngine(plain.url).generate([1], Sampling()))

@@ -133,13 +133,13 @@ def test_a_server_without_ids_is_chatted_with(caplog: pytest.LogCaptureFixture) 
     with Stub("plain") as server, caplog.at_level(logging.WARNING):
         done = run(talk(made(server, exact=False)))
         assert "log-probabilities but no token ids" in caplog.text
-        assert "cannot be trained on" in caplog.text
+        assert "training cannot use" in caplog.text
         assert done.ids == []
         assert done.text
 
-        with pytest.raises(BadValue, match="takes messages, not ids: the server shows no token ids"):
+        with pytest.raises(BadValue, match="accepts messages, not token ids: the server returns no token ids"):
             run(made(server, exact=False).generate(PROMPT, Sampling()))
-        with pytest.raises(BadValue, match="no token ids .*vLLM from 0.10.2 on and SGLang show them"):
+        with pytest.raises(BadValue, match="no token ids .*vLLM 0.10.2 or newer and SGLang return them"):
             run(made(server, exact=True).ready())
 
 
@@ -153,7 +153,7 @@ def test_a_foreign_tokenizer_is_noticed(vllm: Stub) -> None:
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return [token ^ 1 for token in super().encode(text)]
 
-    with pytest.raises(BadValue, match="the tokenizer is not the one of 'toy'"):
+    with pytest.raises(BadValue, match="the tokenizer does not match 'toy'"):
         run(OpenAIEngine(vllm.url, tokenizer=Other()).ready())
 
 
@@ -168,7 +168,7 @@ def test_the_context_ends_a_reply(server: Stub) -> None:
 
 def test_a_prompt_beyond_the_context(server: Stub) -> None:
     long = (PROMPT * 40)[:300]
-    with pytest.raises(BadValue, match="a prompt of 300 tokens leaves no room in a context of 256"):
+    with pytest.raises(BadValue, match="a prompt of 300 tokens leaves no room for a reply in a context of 256"):
         generate(server, long)
 
     async def told_by_the_server() -> None:
@@ -177,7 +177,7 @@ def test_a_prompt_beyond_the_context(server: Stub) -> None:
         engine.max_context = None
         await engine.generate(long, Sampling(max_tokens=7))
 
-    with pytest.raises(BadValue, match=r"max_tokens=7 do not fit: .*answered 400: .*256 tokens.* 300 input tokens"):
+    with pytest.raises(BadValue, match=r"max_tokens=7 do not fit: .*returned 400: .*256 tokens.* 300 input tokens"):
         run(told_by_the_server())
 
 
@@ -193,20 +193,24 @@ CHOICE = {
 @pytest.mark.parametrize(
     ("answer", "error", "problem"),
     [
-        ([], ParsingFailed, "not one choice"),
-        ({"choices": []}, ParsingFailed, "not one choice"),
-        ({"choices": [CHOICE, CHOICE]}, ParsingFailed, "not one choice"),
+        ([], ParsingFailed, "exactly one choice"),
+        ({"choices": []}, ParsingFailed, "exactly one choice"),
+        ({"choices": [CHOICE, CHOICE]}, ParsingFailed, "exactly one choice"),
         ({"choices": [{**CHOICE, "token_ids": None}]}, ParsingFailed, "log-probabilities but no token ids"),
-        ({"choices": [{**CHOICE, "token_ids": []}]}, ParsingFailed, "no list of whole numbers"),
-        ({"choices": [{**CHOICE, "token_ids": [97, "b"]}]}, ParsingFailed, "no list of whole numbers"),
+        ({"choices": [{**CHOICE, "token_ids": []}]}, ParsingFailed, "must be a list of integers"),
+        ({"choices": [{**CHOICE, "token_ids": [97, "b"]}]}, ParsingFailed, "must be a list of integers"),
         ({"choices": [{**CHOICE, "token_ids": [97]}]}, ParsingFailed, "1 token ids and 2 log-prob"),
         ({"choices": [{**CHOICE, "logprobs": None}]}, ParsingFailed, "no log-probabilities"),
-        ({"choices": [{**CHOICE, "logprobs": {"token_logprobs": [None, -1]}}]}, ParsingFailed, "no list of numbers"),
+        (
+            {"choices": [{**CHOICE, "logprobs": {"token_logprobs": [None, -1]}}]},
+            ParsingFailed,
+            "must be a list of numbers",
+        ),
         ({"choices": [{**CHOICE, "logprobs": {"token_logprobs": [3.5, -1]}}]}, EngineFailed, "they are logits"),
-        ({"choices": [{**CHOICE, "text": 5}]}, ParsingFailed, "text is int"),
+        ({"choices": [{**CHOICE, "text": 5}]}, ParsingFailed, "must be a string, got int"),
         ({"choices": [{**CHOICE, "prompt_token_ids": [1]}]}, EngineFailed, "read another prompt"),
-        ({"choices": [{**CHOICE, "finish_reason": "abort"}]}, EngineFailed, "broke the reply off.*'abort'"),
-        ({"choices": [{**CHOICE, "finish_reason": None}]}, EngineFailed, "broke the reply off"),
+        ({"choices": [{**CHOICE, "finish_reason": "abort"}]}, EngineFailed, "ended the reply abnormally.*'abort'"),
+        ({"choices": [{**CHOICE, "finish_reason": None}]}, EngineFailed, "ended the reply abnormally"),
     ],
 )
 def test_half_an_answer_is_no_reply(vllm: Stub, answer: Any, error: type[Exception], problem: str) -> None:
@@ -226,9 +230,13 @@ def test_half_an_answer_is_no_reply(vllm: Stub, answer: Any, error: type[Excepti
         (None, ParsingFailed, "no meta_info"),
         ({}, ParsingFailed, "no output_token_logprobs"),
         ({"output_token_logprobs": [[-1.0]]}, ParsingFailed, "no output_token_logprobs"),
-        ({"output_token_logprobs": [[-1.0, 5, None]], "prompt_tokens": 1}, EngineFailed, "read 1 tokens of the 9"),
-        ({"output_token_logprobs": [[-1.0, 5, None]]}, EngineFailed, "broke the reply off"),
-        ({"output_token_logprobs": [], "finish_reason": {"type": "stop"}}, ParsingFailed, "no list of whole numbers"),
+        (
+            {"output_token_logprobs": [[-1.0, 5, None]], "prompt_tokens": 1},
+            EngineFailed,
+            "but 9 were sent",
+        ),
+        ({"output_token_logprobs": [[-1.0, 5, None]]}, EngineFailed, "ended the reply abnormally"),
+        ({"output_token_logprobs": [], "finish_reason": {"type": "stop"}}, ParsingFailed, "must be a list of integers"),
     ],
 )
 def test_half_an_answer_of_sglang(meta: Any, error: type[Exception], problem: str) -> None:
@@ -299,12 +307,12 @@ def test_a_tokenizer_by_its_folder(vllm: Stub, tmp_path: Path) -> None:
     engine = palestra.engines.OpenAIEngine(vllm.url, tokenizer=tmp_path)
     assert engine.tokenizer is not None
     assert engine.tokenizer.decode(engine.tokenizer.encode("h\u00e9 you")) == "h\u00e9 you"
-    with pytest.raises(BadValue, match="the tokenizer is not the one"):  # other ids for the same bytes
+    with pytest.raises(BadValue, match="the tokenizer does not match"):  # other ids for the same bytes
         run(engine.ready())
     with pytest.raises(BadValue, match="no tokenizer at"):
         OpenAIEngine(vllm.url, tokenizer=tmp_path / "nothing")
 
 
 def test_exact_needs_a_tokenizer(vllm: Stub) -> None:
-    with pytest.raises(BadValue, match="exact tokens need the server's tokenizer"):
+    with pytest.raises(BadValue, match="exact=True needs the tokenizer of the server"):
         OpenAIEngine(vllm.url, exact=True)

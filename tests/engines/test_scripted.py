@@ -54,7 +54,7 @@ def test_a_list_is_said_in_order_once() -> None:
         return [done.text for done in await asyncio.gather(*(engine.generate(prompt, Sampling()) for _ in range(2)))]
 
     assert asyncio.run(both()) == ["a", "b"]
-    with pytest.raises(BadValue, match="has 2 replies and was asked for one more"):
+    with pytest.raises(BadValue, match="has 2 replies, but request 3 arrived"):
         generate(engine)
 
 
@@ -130,7 +130,7 @@ def test_the_context_limits_the_reply() -> None:
     engine = ScriptedEngine("abcdef", tokenizer=TOKENIZER, max_context=6)
     done = generate(engine, "1234")
     assert (done.text, done.finish) == ("ab", "length")
-    with pytest.raises(BadValue, match="6 tokens leaves no room in a context of 6"):
+    with pytest.raises(BadValue, match="6 tokens leaves no room for a reply in a context of 6"):
         generate(engine, "123456")
 
 
@@ -164,9 +164,9 @@ def test_slow_replies_run_beside_each_other() -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: ScriptedEngine(7), "a script is a string"),  # type: ignore[arg-type]
-        (lambda: ScriptedEngine({"x": "a"}), "chat requests name none"),
-        (lambda: ScriptedEngine("x", fail_every=0), "fail_every is 1 or more"),
+        (lambda: ScriptedEngine(7), "a script must be a string"),  # type: ignore[arg-type]
+        (lambda: ScriptedEngine({"x": "a"}), "chat requests carry no conversation"),
+        (lambda: ScriptedEngine("x", fail_every=0), "fail_every must be at least 1"),
         (lambda: generate(ScriptedEngine(lambda _: 5, tokenizer=TOKENIZER)), "got int"),
     ],
 )

@@ -204,7 +204,7 @@ def test_the_context_ends_a_reply(engine: OpenAIEngine, prompts: list[list[int]]
 
 def test_a_prompt_beyond_the_context(engine: OpenAIEngine, server: str, prompts: list[list[int]]) -> None:
     long = (prompts[2] * 20)[: CONTEXT + 88]
-    with pytest.raises(BadValue, match=f"{len(long)} tokens leaves no room in a context of {CONTEXT}"):
+    with pytest.raises(BadValue, match=f"{len(long)} tokens leaves no room for a reply in a context of {CONTEXT}"):
         run(all_of(engine, [long], [Sampling()]))
 
     async def told_by_the_server() -> None:
@@ -212,7 +212,7 @@ def test_a_prompt_beyond_the_context(engine: OpenAIEngine, server: str, prompts:
         engine.max_context = None
         await engine.generate(long, Sampling())
 
-    with pytest.raises(BadValue, match=f"do not fit: {server} answered 400: .*{CONTEXT} tokens.*{len(long)} input"):
+    with pytest.raises(BadValue, match=f"do not fit: {server} returned 400: .*{CONTEXT} tokens.*{len(long)} input"):
         run(told_by_the_server())
 
 
@@ -222,7 +222,7 @@ def test_a_token_the_model_does_not_have(engine: OpenAIEngine) -> None:
 
 
 def test_a_foreign_tokenizer_is_noticed(server: str) -> None:
-    with pytest.raises(BadValue, match="the tokenizer is not the one of 'tiny'"):
+    with pytest.raises(BadValue, match="the tokenizer does not match 'tiny'"):
         run(OpenAIEngine(server, tokenizer=ByteTokenizer()).ready())
 
 

@@ -1,8 +1,8 @@
-"""Sampling to a request's body, and an answer's body to a reply, for each way of asking a server.
+"""Request and response formats of inference servers: vLLM completions, SGLang generate, OpenAI chat.
 
-Token dialects (vLLM's completions, SGLang's generate) take ids and show ids; the chat dialect takes messages. A server
-may fill in what a request leaves out from the model's `generation_config.json` (vLLM and SGLang do: temperature 0.6 and
-top-k 20 for some models, a repetition penalty for others), so the token dialects always say everything.
+The token formats (vLLM completions, SGLang generate) send and receive token ids; the chat format sends messages. vLLM
+and SGLang fill in missing sampling parameters from the model's `generation_config.json` (for example temperature 0.6
+and top-k 20, or a repetition penalty), so the token formats always send every parameter.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from palestra.engines.base import Finish, Sampling
 from palestra.errors import EngineFailed, ParsingFailed
 from palestra.types import Message, Observation
 
-_SEEDS = 2**31 - 1  # servers take seeds of at least so many
+_SEED_RANGE = 2**31 - 1  # accepted by every server
 _FINISHES: dict[str, Finish] = {"stop": "stop", "tool_calls": "stop", "function_call": "stop", "length": "length"}
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """A reply as a server put it."""
+class ServerReply:
+    """A parsed reply of a server."""
 
     text: str
     finish: Finish
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    stopped_by: str | None = None  # the stop string; None with finish "stop": the last id
+    stopped_by: str | None = None  # the stop string; None with finish "stop" means a stop token
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    usage: tuple[int, int] | None = None  # tokens of prompt and reply, as the server counted them
+    usage: tuple[int, int] | None = None  # (prompt tokens, completion tokens) as counted by the server
 
 
-class TokenDialect(ABC):
-    """Ids in, ids and log-probabilities out."""
+class TokenFormat(ABC):
+    """A format that sends prompt ids and receives sampled ids with log-probabilities."""
 
     name: ClassVar[str]
-    path: ClassVar[str]  # beside the base address; from its root where it begins with `//`
+    path: ClassVar[str]  # relative to the base URL, or to the server root if it starts with `//`
 
     @abstractmethod
     def request(self, model: str, prompt: Any, sampling: Sampling, max_tokens: int) -> dict[str, Any]: ...
 
     @abstractmethod
-    def read(self, answer: Any, prompt: list[int] | None) -> Said:
-        """The reply; EngineFailed where the server read another prompt than `prompt` (None: any)."""
+    def read(self, response: Any, prompt: list[int] | None) -> ServerReply:
+        """Parse a response. Raise EngineFailed if the server read another prompt than `prompt` (None: do not check)."""
 
 
-class Completions(TokenDialect):
+class CompletionsFormat(TokenFormat):
     """vLLM's `/v1/completions` with `return_token_ids`."""
 
     name = "completions"
@@ -65,9 +65,9 @@ class Completions(TokenDialect):
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
             "repetition_penalty": 1.0,
-            "logprobs": 0,  # of the sampled token alone
+            "logprobs": 0,  # only of the sampled token
             "return_token_ids": True,
-            "skip_special_tokens": False,  # some models write tool calls and thinking in them
+            "skip_special_tokens": False,  # some models use them for tool calls and thinking
             "spaces_between_special_tokens": False,
             "add_special_tokens": False,
         }
@@ -76,32 +76,32 @@ class Completions(TokenDialect):
         if sampling.stop_ids:
             body["stop_token_ids"] = sampling.stop_ids
         if sampling.seed is not None:
-            body["seed"] = sampling.seed % _SEEDS
+            body["seed"] = sampling.seed % _SEED_RANGE
         return body
 
-    def read(self, answer: Any, prompt: list[int] | None) -> Said:
-        choice = _only_choice(answer)
+    def read(self, response: Any, prompt: list[int] | None) -> ServerReply:
+        choice = _only_choice(response)
         ids = choice.get("token_ids")
         logprobs = choice.get("logprobs")
         if ids is None:
-            raise ParsingFailed(f"the answer shows {'log-probabilities but ' if logprobs else ''}no token ids")
+            raise ParsingFailed(f"the response contains {'log-probabilities but ' if logprobs else ''}no token ids")
         if not isinstance(logprobs, Mapping):
-            raise ParsingFailed("the answer shows no log-probabilities")
+            raise ParsingFailed("the response contains no log-probabilities")
         read = choice.get("prompt_token_ids")
         if prompt is not None and read is not None and read != prompt:
             raise EngineFailed(f"the server read another prompt ({len(read)} tokens) than was sent ({len(prompt)})")
         reason = choice.get("finish_reason")
-        return _checked(ids, logprobs.get("token_logprobs"), choice.get("text"), reason, choice.get("stop_reason"))
+        return _token_reply(ids, logprobs.get("token_logprobs"), choice.get("text"), reason, choice.get("stop_reason"))
 
 
-class Generate(TokenDialect):
-    """SGLang's own `/generate`."""
+class GenerateFormat(TokenFormat):
+    """SGLang's native `/generate`."""
 
     name = "generate"
     path = "//generate"
 
     def request(self, model: str, prompt: Any, sampling: Sampling, max_tokens: int) -> dict[str, Any]:
-        del model  # it serves one
+        del model  # the server has only one
         params: dict[str, Any] = {
             "max_new_tokens": max_tokens,
             "temperature": sampling.temperature,
@@ -117,22 +117,22 @@ class Generate(TokenDialect):
         if sampling.stop_ids:
             params["stop_token_ids"] = sampling.stop_ids
         if sampling.seed is not None:
-            params["sampling_seed"] = sampling.seed % _SEEDS
+            params["sampling_seed"] = sampling.seed % _SEED_RANGE
         return {"input_ids": prompt, "sampling_params": params, "return_logprob": True}
 
-    def read(self, answer: Any, prompt: list[int] | None) -> Said:
-        if not isinstance(answer, Mapping) or not isinstance(answer.get("meta_info"), Mapping):
-            raise ParsingFailed("the answer is no SGLang one: it has no meta_info")
-        meta = answer["meta_info"]
+    def read(self, response: Any, prompt: list[int] | None) -> ServerReply:
+        if not isinstance(response, Mapping) or not isinstance(response.get("meta_info"), Mapping):
+            raise ParsingFailed("the response is not in SGLang format: it has no meta_info")
+        meta = response["meta_info"]
         pairs = meta.get("output_token_logprobs")
         if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) >= 2 for pair in pairs):
-            raise ParsingFailed("the answer shows no output_token_logprobs")
+            raise ParsingFailed("the response contains no output_token_logprobs")
         if prompt is not None and meta.get("prompt_tokens", len(prompt)) != len(prompt):
-            raise EngineFailed(f"the server read {meta['prompt_tokens']} tokens of the {len(prompt)} that were sent")
+            raise EngineFailed(f"the server read {meta['prompt_tokens']} prompt tokens, but {len(prompt)} were sent")
         finish = meta.get("finish_reason")
         finish = finish if isinstance(finish, Mapping) else {}
         ids, logprobs = [pair[1] for pair in pairs], [pair[0] for pair in pairs]
-        return _checked(ids, logprobs, answer.get("text"), finish.get("type"), finish.get("matched"))
+        return _token_reply(ids, logprobs, response.get("text"), finish.get("type"), finish.get("matched"))
 
 
 def chat_request(
@@ -145,8 +145,10 @@ def chat_request(
     limit_field: str,
     complete: bool,
 ) -> dict[str, Any]:
-    """The body for `/v1/chat/completions`. A strict server refuses fields it does not know, so what is at its default
-    is left out, unless the server is known to take (and to have defaults of its own for) all of them: `complete`.
+    """Return the body for `/v1/chat/completions`.
+
+    Strict servers reject unknown fields, so parameters at their default are left out, unless the server is known to
+    accept all of them and to have defaults that differ (`complete`).
     """
     body: dict[str, Any] = {
         "model": model,
@@ -167,71 +169,71 @@ def chat_request(
     if sampling.stop_ids:
         body["stop_token_ids"] = sampling.stop_ids
     if sampling.seed is not None:
-        body["seed"] = sampling.seed % _SEEDS
+        body["seed"] = sampling.seed % _SEED_RANGE
     if tools:
         body["tools"] = list(tools)
     return body
 
 
-def read_chat(answer: Any) -> Said:
-    choice = _only_choice(answer)
+def read_chat(response: Any) -> ServerReply:
+    choice = _only_choice(response)
     message = choice.get("message")
     if not isinstance(message, Mapping):
-        raise ParsingFailed("the answer has no message")
+        raise ParsingFailed("the response has no message")
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
     if not isinstance(content, str | None):
-        raise ParsingFailed(f"the message's content is neither text nor parts but {type(content).__name__}")
+        raise ParsingFailed(f"the message content must be text or a list of parts, got {type(content).__name__}")
     calls = message.get("tool_calls") or []
     for call in calls if isinstance(calls, list) else [calls]:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise ParsingFailed(f"a tool call without a function's name: {str(call)[:200]}")
+            raise ParsingFailed(f"a tool call has no function name: {str(call)[:200]}")
     finish = _finish(choice.get("finish_reason"))
-    return Said(text=content or "", finish=finish, tool_calls=calls, usage=_usage(answer))
+    return ServerReply(text=content or "", finish=finish, tool_calls=calls, usage=_usage(response))
 
 
-def _usage(answer: Any) -> tuple[int, int] | None:
-    """What a server says it read and wrote; None where it does not say."""
-    usage = answer.get("usage") if isinstance(answer, Mapping) else None
+def _usage(response: Any) -> tuple[int, int] | None:
+    """Return (prompt tokens, completion tokens) if the server reports them."""
+    usage = response.get("usage") if isinstance(response, Mapping) else None
     if not isinstance(usage, Mapping):
         return None
-    read, wrote = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return (read, wrote) if type(read) is int and type(wrote) is int else None
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return (prompt, completion) if type(prompt) is int and type(completion) is int else None
 
 
-def _only_choice(answer: Any) -> Mapping[str, Any]:
-    choices = answer.get("choices") if isinstance(answer, Mapping) else None
+def _only_choice(response: Any) -> Mapping[str, Any]:
+    choices = response.get("choices") if isinstance(response, Mapping) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
-        raise ParsingFailed(f"the answer has not one choice: {str(answer)[:200]}")
+        raise ParsingFailed(f"the response must have exactly one choice: {str(response)[:200]}")
     return choices[0]
 
 
 def _finish(reason: Any) -> Finish:
     if reason in _FINISHES:
         return _FINISHES[reason]
-    raise EngineFailed(f"the server broke the reply off: finish_reason {reason!r}")
+    raise EngineFailed(f"the server ended the reply abnormally: finish_reason {reason!r}")
 
 
-def _checked(ids: Any, logprobs: Any, text: Any, reason: Any, stop: Any) -> Said:
-    """Everything there and of one length, or ParsingFailed: half a reply must not be trained on."""
+def _token_reply(ids: Any, logprobs: Any, text: Any, reason: Any, stop: Any) -> ServerReply:
+    """Validate the fields of a reply. Raise ParsingFailed for incomplete ones: they must not be trained on."""
     finish = _finish(reason)
     if not isinstance(ids, list) or not ids or not all(type(token) is int for token in ids):
-        raise ParsingFailed(f"the reply's token ids are no list of whole numbers: {str(ids)[:100]}")
+        raise ParsingFailed(f"the token ids of the reply must be a list of integers: {str(ids)[:100]}")
     if not isinstance(logprobs, list) or not all(isinstance(value, float | int) for value in logprobs):
-        raise ParsingFailed(f"the reply's log-probabilities are no list of numbers: {str(logprobs)[:100]}")
+        raise ParsingFailed(f"the log-probabilities of the reply must be a list of numbers: {str(logprobs)[:100]}")
     if len(ids) != len(logprobs):
         raise ParsingFailed(f"the reply has {len(ids)} token ids and {len(logprobs)} log-probabilities")
     if not isinstance(text, str):
-        raise ParsingFailed(f"the reply's text is {type(text).__name__}")
+        raise ParsingFailed(f"the text of the reply must be a string, got {type(text).__name__}")
     if max(logprobs) > 1e-3:
         raise EngineFailed(
-            f"the server's log-probabilities reach {max(logprobs):.3g}, so they are logits; "
+            f"the server returns log-probabilities up to {max(logprobs):.3g}, so they are logits; "
             "start vLLM with --logprobs-mode raw_logprobs (its default)"
         )
     stopped_by = stop if isinstance(stop, str) else None
-    return Said(text=text, finish=finish, ids=ids, logprobs=logprobs, stopped_by=stopped_by)
+    return ServerReply(text=text, finish=finish, ids=ids, logprobs=logprobs, stopped_by=stopped_by)
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -239,15 +241,15 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _content(content: Observation | None) -> Any:
-    """Text as it is; pictures as data addresses."""
+    """Return text unchanged and images as data URLs."""
     if content is None or isinstance(content, str):
         return content
     return [
-        {"type": "image_url", "image_url": {"url": _address(part["image"])}} if part["type"] == "image" else part
+        {"type": "image_url", "image_url": {"url": _data_url(part["image"])}} if part["type"] == "image" else part
         for part in content
     ]
 
 
-def _address(image: bytes) -> str:
+def _data_url(image: bytes) -> str:
     kind = next((kind for start, kind in _IMAGES.items() if image.startswith(start)), "png")
     return f"data:image/{kind};base64,{b64encode(image).decode()}"
