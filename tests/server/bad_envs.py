@@ -1,4 +1,4 @@
-"""Environments that do to their server what it has to survive; bad_ids.py registers them, in servers alone."""
+"""Environment that fails on request, for tests of the server; bad_ids.py registers it in server processes only."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MEGABYTE = 1 << 20
 
 
 class Mute(Exception):
-    """Cannot say what is wrong."""
+    """Exception whose message cannot be read."""
 
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no message")
 
 
 class Tricky(Env):
-    """Does what its actions say, and counts them: the observation holds everything that was done, in order."""
+    """Execute commands given as actions; the observation lists all of them in order."""
 
     reward_range = (0.0, 1.0)
 
@@ -36,7 +36,7 @@ class Tricky(Env):
             raise RuntimeError("it does not open")
         time.sleep(opens)
         self.word = word
-        self.forks = forks  # seconds that takes
+        self.forks = forks  # seconds that a fork takes
         self.done: list[str] | None = None
         self.over = False
         self.held: list[bytes] = []
@@ -59,7 +59,7 @@ class Tricky(Env):
         reward, info = 0.0, {"count": len(self.done)}
         if what == "sleep":
             time.sleep(float(how))
-        elif what == "spin":  # long, and Python can be interrupted in it
+        elif what == "spin":  # endless, but interruptible
             while True:
                 time.sleep(0.01)
         elif what == "raise":

@@ -1,4 +1,4 @@
-"""Registers what a server of the tests serves. Servers import it; the tests' own process has no such id."""
+"""Register the environment of the server tests; imported by servers, not by the test process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is thrown at a server, and who plays on there meanwhile."""
+"""Helpers that send raw bytes to a server while another client checks that it still works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.servers import GUESS, Client, Server, until
 
 
 class Bystander:
-    """Plays one game after another in a thread, and compares every word with the game played here."""
+    """Client that plays episodes in a thread and compares every result with a local environment."""
 
     def __init__(self, server: Server, token: str) -> None:
         self.steps = 0
@@ -39,9 +39,9 @@ class Bystander:
                         step = env.step(action)
                         self._compare(step._asdict(), play.do(action))
                         done = step.done
-                        self._stop.wait(0.01)  # it is there, it does not have to hurry
+                        self._stop.wait(0.01)  # a light load is enough
                 play.close()
-        except Exception as err:  # noqa: BLE001  # told by the test
+        except Exception as err:  # noqa: BLE001  # reported by the test
             self.wrong.append(err)
 
     def _compare(self, here: dict[str, Any], there: Any) -> None:
@@ -50,7 +50,7 @@ class Bystander:
             self.wrong.append((here, there))
 
     def check(self) -> None:
-        """Has nothing been wrong so far, and does it go on?"""
+        """Check that there was no error so far and that steps continue."""
         before = self.steps
         until(lambda: self.steps >= before + 3 or self.wrong)
         assert not self.wrong
@@ -63,20 +63,20 @@ class Bystander:
 
 @contextlib.contextmanager
 def no_harm(server: Server, bystander: Bystander, token: str, *, megabytes: int = 64) -> Iterator[None]:
-    """Whatever happens inside: afterwards all is as before, and nobody else has noticed."""
+    """Check that the block leaks nothing and does not affect the other client."""
     with server.client(token=token) as client:
         sessions = server.number("sessions", client)
         handles, memory = server.handles(), server.memory()
         workers = [worker.pid for worker in server.workers()]
-        said = len(server.lines)
+        logged = len(server.lines)
         yield
         until(lambda: server.number("sessions", client) == sessions)
         until(lambda: server.number("websockets", client) == 0)
-        until(lambda: server.number("calls_in_flight", client) <= 1)  # the bystander's
+        until(lambda: server.number("calls_in_flight", client) <= 1)  # of the other client
         until(lambda: server.handles() <= handles)
     assert [worker.pid for worker in server.workers()] == workers
     assert server.memory() < memory + megabytes * 2**20
-    errors = [line["event"] for line in server.lines[said:] if line["level"] == "error"]
+    errors = [line["event"] for line in server.lines[logged:] if line["level"] == "error"]
     assert {*errors} <= {"Invalid UTF-8 sequence received from client."}
     bystander.check()
 
@@ -87,7 +87,7 @@ def connect(server: Server) -> socket.socket:
 
 
 def raw(server: Server, *pieces: bytes, half: bool = True) -> bytes:
-    """Send bytes as they are, and read until the server hangs up; `half`: say that nothing more comes."""
+    """Send raw bytes and read until the server disconnects; `half` closes our side after sending."""
     with connect(server) as sock:
         with contextlib.suppress(ConnectionError):
             for piece in pieces:
@@ -98,13 +98,13 @@ def raw(server: Server, *pieces: bytes, half: bool = True) -> bytes:
 
 
 def read_all(sock: socket.socket) -> bytes:
-    found = bytearray()
+    received = bytearray()
     with contextlib.suppress(ConnectionError):
         while data := sock.recv(1 << 16):
-            found += data
-    return bytes(found)
+            received += data
+    return bytes(received)
 
 
 def statuses(answer: bytes) -> list[int]:
-    """Of all the responses in it."""
+    """Return the status codes of all responses in `answer`."""
     return [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]

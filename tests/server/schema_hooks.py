@@ -1,4 +1,4 @@
-"""What schemathesis has to be told before it can speak msgpack; loaded by it, not by the tests."""
+"""Hooks that teach schemathesis msgpack; loaded by schemathesis, not by the tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import schemathesis
 
 @schemathesis.deserializer("application/msgpack")
 def read(_: Any, response: Any) -> Any:
-    """As plain JSON types, which its schema speaks of: pictures are base64 there."""
+    """Convert to JSON types, which the schema describes: images are base64 there."""
     return msgspec.json.decode(msgspec.json.encode(msgspec.msgpack.decode(response.content)))
 
 
@@ -18,5 +18,9 @@ def read(_: Any, response: Any) -> Any:
 def write(_: Any, value: Any) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
-    except (OverflowError, UnicodeEncodeError, TypeError):  # it has no numbers that large, and no half characters
+    except (
+        OverflowError,
+        UnicodeEncodeError,
+        TypeError,
+    ):  # integers over 64 bits, lone surrogates
         return msgspec.msgpack.encode(repr(value))

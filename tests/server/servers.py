@@ -1,4 +1,4 @@
-"""A server in a process of its own, and a plain HTTP client for it."""
+"""Server in a child process, and a plain HTTP client for it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Reply(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Of an error; "" where it went well."""
+        """Error code; "" for a success."""
         return str(self.data.get("error", {}).get("code", ""))
 
 
 class Client:
-    """One connection; `kind` is what it writes and reads."""
+    """One connection; `kind` is the content type of requests and responses."""
 
     def __init__(self, url: str, *, token: str | None = None, kind: str = JSON, timeout: float = 60) -> None:
         self.url = url
@@ -57,12 +57,12 @@ class Client:
         self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """`body` as it is."""
+        """Send `body` unchanged."""
         given = {"Accept": self.kind, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
         self.connection.request(method, self.path + path, body, {**given, **(headers or {})})
-        answer = self.connection.getresponse()
-        data = answer.read()
-        return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, data)
+        response = self.connection.getresponse()
+        data = response.read()
+        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, data)
 
     def get(self, path: str) -> Reply:
         return self.send("GET", path)
@@ -90,14 +90,14 @@ class Client:
 
 
 class Play:
-    """A session."""
+    """One session of a client."""
 
     def __init__(self, client: Client, session: str) -> None:
         self.client = client
         self.session = session
 
     def __getattr__(self, what: str) -> Callable[..., Reply]:
-        """step, reset, fork, render, suggest_action, close."""
+        """Call step, reset, fork, render, suggest_action or close."""
         if what.startswith("_"):
             raise AttributeError(what)
         return lambda **data: self.client.post(f"/v1/sessions/{self.session}/{what}", data)
@@ -120,7 +120,7 @@ class Server:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged."""
+        """Log lines so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def workers(self) -> list[psutil.Process]:
@@ -130,11 +130,11 @@ class Server:
         return int(psutil.Process(self.process.pid).num_fds())
 
     def memory(self) -> int:
-        """Resident bytes of the server itself."""
+        """Return the resident memory of the server process."""
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def number(self, metric: str, client: Client | None = None, **labels: str) -> float:
-        """A metric's value, all labels but those given added up."""
+        """Return the value of a metric, summed over all series with the given labels."""
         from prometheus_client.parser import text_string_to_metric_families
 
         with contextlib.ExitStack() as stack:
@@ -156,7 +156,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]:
-    """A server of `envs`; it is stopped afterwards, and has to stop as it should."""
+    """Run a server of `envs`; it must exit with status 0 afterwards."""
     given = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.server.bad_ids"], **settings}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -171,9 +171,9 @@ def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]
             )
         assert process.stdout is not None
         try:
-            said = process.stdout.readline().split()
-            assert said[:1] == ["ready"], log.read_text()
-            server = Server(process, said[1], log)
+            words = process.stdout.readline().split()
+            assert words[:1] == ["ready"], log.read_text()
+            server = Server(process, words[1], log)
             yield server
             assert process.poll() is None or process.returncode == 0, log.read_text()
         finally:
@@ -188,29 +188,29 @@ def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]
         assert process.returncode == 0, log.read_text()
 
 
-def until(true: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait for something that happens by itself."""
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait until `condition()` is true."""
     end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it does not happen"
+    while not condition():
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.02)
 
 
 class Later:
-    """A call in a thread."""
+    """Call that runs in a thread."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
-        self._found: list[Any] = []
+        self._results: list[Any] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        self._found.append(self._call())
+        self._results.append(self._call())
 
     def result(self) -> Any:
         self._thread.join(60)
-        return self._found[0]
+        return self._results[0]
 
 
 def _main() -> None:

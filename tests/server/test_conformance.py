@@ -1,4 +1,4 @@
-"""The suite for servers that claim the protocol: ours keeps it, and every deliberate defect is named."""
+"""Conformance checks of servers: ours passes, and every injected defect is detected."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from palestra.errors import ConformanceError
 from palestra.server.conformance import CHECKS, check_server
 from tests.server.servers import GUESS, Client, Server, serving
 
-TOKEN = "a token nobody knows"
+TOKEN = "a secret token"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(GUESS) as running:
-        yield running
+    with serving(GUESS) as server:
+        yield server
 
 
-def test_ours_keeps_every_law(server: Server) -> None:
+def test_our_server_passes(server: Server) -> None:
     assert len(check_server(server.url)) == len(CHECKS)
     assert server.number("sessions") == 0
 
 
-def test_ours_keeps_them_with_a_token() -> None:
+def test_our_server_passes_with_a_token() -> None:
     with serving(GUESS, tokens={TOKEN: "me"}, any_host=True) as server:
         assert len(check_server(server.url, env=GUESS, token=TOKEN)) == len(CHECKS)
 
 
-Spoil = Callable[[str, str, dict[str, Any]], tuple[str, dict[str, Any]] | None]  # method, path, body -> what is asked
+Change = Callable[[str, str, dict[str, Any]], tuple[str, dict[str, Any]] | None]  # (method, path, body)
 
 
-def forget_ids(method: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def drop_ids(method: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return path, {name: value for name, value in body.items() if name not in ("id", "seq")}
 
 
-def forget_seeds(method: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def drop_seeds(method: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return path, {name: value for name, value in body.items() if name != "seed"}
 
 
-def forget_numbers(method: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def drop_numbers(method: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return path, {name: value for name, value in body.items() if name != "seq"}
 
 
-class Worse(BaseHTTPRequestHandler):
-    """Passes requests on to a good server, after spoiling them or before spoiling the answers."""
+class DefectiveProxy(BaseHTTPRequestHandler):
+    """Proxy that changes the requests to a correct server or its responses."""
 
     protocol_version = "HTTP/1.1"
     target = ""
@@ -65,13 +65,13 @@ class Worse(BaseHTTPRequestHandler):
             path, body = self.ask(self.command, path, json.loads(raw))
             raw = json.dumps(body).encode()
         with Client(self.target, kind=self.headers.get("Accept", "application/json")) as client:
-            told = client.send(self.command, path, raw or None, {"Content-Type": kind} if kind else {})
-        status, data = told.status, told.body
-        if told.headers.get("content-type") == "application/json":
+            response = client.send(self.command, path, raw or None, {"Content-Type": kind} if kind else {})
+        status, data = response.status, response.body
+        if response.headers.get("content-type") == "application/json":
             status, value = self.answer(self.path, status, json.loads(data))
             data = json.dumps(value).encode()
         self.send_response(status)
-        self.send_header("Content-Type", told.headers["content-type"])
+        self.send_header("Content-Type", response.headers["content-type"])
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -85,15 +85,15 @@ def closed_is_unknown(path: str, status: int, body: Any) -> tuple[int, Any]:
     return (404, {"error": {"code": "unknown_session", "message": ""}}) if status == 410 else (status, body)
 
 
-def five_hundred(path: str, status: int, body: Any) -> tuple[int, Any]:
+def internal_error(path: str, status: int, body: Any) -> tuple[int, Any]:
     return (500, body) if status == 400 else (status, body)
 
 
-def unordered(path: str, status: int, body: Any) -> tuple[int, Any]:
+def reversed_batch(path: str, status: int, body: Any) -> tuple[int, Any]:
     return status, {"responses": body["responses"][::-1]} if path.endswith("/batch") else body
 
 
-def crossed(path: str, status: int, body: Any) -> tuple[int, Any]:
+def swapped_rows(path: str, status: int, body: Any) -> tuple[int, Any]:
     if path.endswith("/steps"):
         indexes = [row[0] for row in body["rows"]]
         rows = [[index, *row[1:]] for index, row in zip(indexes[::-1], body["rows"], strict=True)]
@@ -101,41 +101,41 @@ def crossed(path: str, status: int, body: Any) -> tuple[int, Any]:
     return status, body
 
 
-def unnumbered(path: str, status: int, body: Any) -> tuple[int, Any]:
+def accepts_any_number(path: str, status: int, body: Any) -> tuple[int, Any]:
     if status == 409 and body["error"]["code"] == "out_of_order":
         return 200, {"observation": "", "reward": 0.0, "terminated": False, "truncated": False, "info": {}}
     return status, body
 
 
-def sick(path: str, status: int, body: Any) -> tuple[int, Any]:
+def not_ready(path: str, status: int, body: Any) -> tuple[int, Any]:
     return (503, body) if path == "/ready" else (status, body)
 
 
 @pytest.mark.parametrize(
     ("ask", "answer", "law"),
     [
-        (forget_ids, None, "exactly once"),
-        (forget_numbers, None, "order"),
-        (forget_seeds, None, "seeds"),
+        (drop_ids, None, "exactly once"),
+        (drop_numbers, None, "order"),
+        (drop_seeds, None, "seeds"),
         (None, closed_is_unknown, "close"),
-        (None, five_hundred, "errors"),
-        (None, unordered, "batch"),
-        (None, crossed, "vector"),
-        (None, unnumbered, "order"),
-        (None, sick, "health"),
+        (None, internal_error, "errors"),
+        (None, reversed_batch, "batch"),
+        (None, swapped_rows, "vector"),
+        (None, accepts_any_number, "order"),
+        (None, not_ready, "health"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_every_defect_is_named(server: Server, ask: Any, answer: Any, law: str) -> None:
-    spoils = {name: staticmethod(value) for name, value in (("ask", ask), ("answer", answer)) if value is not None}
-    handler = type("Spoilt", (Worse,), {"target": server.url, **spoils})
-    worse = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=worse.serve_forever, daemon=True)
+def test_every_defect_is_detected(server: Server, ask: Any, answer: Any, law: str) -> None:
+    changes = {name: staticmethod(value) for name, value in (("ask", ask), ("answer", answer)) if value is not None}
+    handler = type("Handler", (DefectiveProxy,), {"target": server.url, **changes})
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=proxy.serve_forever, daemon=True)
     thread.start()
     try:
         with pytest.raises(ConformanceError) as caught:
-            check_server(f"http://127.0.0.1:{worse.server_port}")
+            check_server(f"http://127.0.0.1:{proxy.server_port}")
     finally:
-        worse.shutdown()
-        worse.server_close()
+        proxy.shutdown()
+        proxy.server_close()
     assert caught.value.invariant == law

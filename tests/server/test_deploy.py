@@ -1,4 +1,4 @@
-"""What deploy/ holds: the balancer's settings in a real nginx; a unit and a container that start the real command."""
+"""Files in deploy/: the load balancer in a real nginx, and the options of the systemd unit and the container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "token-of-the-cluster"
 
 @contextlib.contextmanager
 def nginx(nodes: dict[str, Server], folder: Path) -> Iterator[str]:
-    """deploy/nginx.conf, with the ports of today."""
+    """Run nginx with deploy/nginx.conf and free ports."""
     own = ROOT / ".cache/nginx/usr/sbin/nginx"
     program = str(own) if own.exists() else shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
     assert program, "there is no nginx: `make balancer` fetches it"
@@ -67,7 +67,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
         url = stack.enter_context(nginx(nodes, tmp_path))
         client = stack.enter_context(Client(url, token=TOKEN))
         here = stack.enter_context(palestra.make(GUESS))
-        plays = [client.open(GUESS) for _ in range(16)]  # wherever they go, their names tell
+        plays = [client.open(GUESS) for _ in range(16)]  # their names contain the node
         homes = [play.session.partition(".")[0] for play in plays]
         assert {*homes} == {"a", "b"}
         with nodes["a"].client(token=TOKEN) as direct:
@@ -92,7 +92,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
         with Client(url) as nobody:
             assert nobody.create(GUESS).status == 401
 
-        nodes["a"].process.kill()  # its sessions cannot be reached; the others do not notice
+        nodes["a"].process.kill()  # only its sessions are lost
         nodes["a"].process.wait()
         nodes["a"].process.returncode = 0
         for play, home in zip(plays, homes, strict=True):
@@ -101,8 +101,8 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
         assert {play.session.partition(".")[0] for play in fresh} == {"b"}
 
 
-def test_the_unit_and_the_container_start_the_command() -> None:
-    """Every option they give is one the command has, and every file they copy is there."""
+def test_options_of_the_unit_and_the_container() -> None:
+    """Every option exists in the command, and every copied file exists."""
     unit = (DEPLOY / "palestra-serve.service").read_text()
     (started,) = re.findall(r"^ExecStart=(.*)$", unit, re.M)
     (chosen,) = re.findall(r"PALESTRA_SERVE=(.*?)'", unit)

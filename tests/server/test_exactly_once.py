@@ -1,4 +1,4 @@
-"""Whatever order requests arrive in and however often: every acknowledged call happened once, in its place."""
+"""Every acknowledged call is executed once and in its place, in whatever order and however often requests arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def lines(server: Server) -> Iterator[list[ClientConnection]]:
-    """Two sockets: what goes by one can be overtaken by what goes by the other."""
+    """Two WebSockets, so that requests on one can overtake those on the other."""
     url = f"ws{server.url[4:]}/v1/ws"
     with connect(url) as one, connect(url) as two:
         yield [one, two]
@@ -46,10 +46,10 @@ def receive(line: ClientConnection, count: int) -> list[dict[str, Any]]:
     actions=st.lists(st.sampled_from(["a", "b", "sleep 0.003", "c"]), min_size=1, max_size=8),
     seed=st.integers(0, 2**32),
 )
-def test_a_shuffled_crowd_of_requests(
+def test_shuffled_and_repeated_requests(
     server: Server, lines: list[ClientConnection], actions: list[str], seed: int
 ) -> None:
-    """All calls of an episode at once, each several times, in any order, on two lines; again until each is answered."""
+    """Send all calls of an episode at once, repeatedly, in random order, until each has a response."""
     draw = random.Random(seed)
     with server.client() as client:
         play = client.open()
@@ -63,7 +63,7 @@ def test_a_shuffled_crowd_of_requests(
         while len(done) < len(calls):
             rounds += 1
             assert rounds < 500
-            crowd = [calls[name] for name in calls for _ in range(draw.randint(1, 3))]  # done ones too
+            crowd = [calls[name] for name in calls for _ in range(draw.randint(1, 3))]  # also finished ones
             draw.shuffle(crowd)
             cut = draw.randint(0, len(crowd))
             parts = [crowd[:cut], crowd[cut:]]
@@ -87,18 +87,18 @@ def test_a_shuffled_crowd_of_requests(
 
 
 class Model:
-    """What a session has to be, call by call."""
+    """Model of a session: the expected result of every call."""
 
     def __init__(self, client: Client) -> None:
         self.play: Play = client.open()
-        self.seq = 0  # the next one's
+        self.seq = 0  # of the next call
         self.names = 0
-        self.before: tuple[str, dict[str, Any], int, bytes] | None = None  # the call before, and its answer
+        self.before: tuple[str, dict[str, Any], int, bytes] | None = None  # the previous call and its response
         self.done: list[str] | None = None
         self.over = self.broken = False
 
     def call(self, what: str, **given: Any) -> Any:
-        """A new call, with the right number."""
+        """Send a new call with the next number."""
         self.names += 1
         asked = {**given, "id": f"n{self.names}", "seq": self.seq}
         answer = getattr(self.play, what)(**asked)
@@ -135,7 +135,7 @@ class Model:
             assert (again.status, again.body) == (status, body)
 
     def stray(self, offset: int) -> None:
-        """A call with a number that is not the next."""
+        """Send a call with a wrong number."""
         if offset and self.seq + offset >= 0:
             answer = self.play.do("stray", id="stray", seq=self.seq + offset)
             assert (answer.code, answer.data["error"]["expected"]) == ("out_of_order", self.seq)
@@ -164,7 +164,7 @@ MOVES = st.one_of(
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=st.lists(MOVES, max_size=30))
-def test_a_session_is_what_its_calls_make_it(server: Server, moves: list[tuple[Any, ...]]) -> None:
+def test_session_matches_its_model(server: Server, moves: list[tuple[Any, ...]]) -> None:
     with server.client() as client:
         model = Model(client)
         for name, *given_ in moves:

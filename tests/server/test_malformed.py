@@ -1,4 +1,4 @@
-"""Whatever is sent to a server: documented answers only, nothing left behind, and other sessions play on."""
+"""Malformed requests: every response is documented, nothing leaks, and other sessions are not affected."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def client(server: Server) -> Iterator[Client]:
 def play(client: Client) -> Iterator[Play]:
     found = client.open()
     yield found
-    with client.__class__(client.url, token=ANN) as fresh:  # the test may have spoiled the connection
+    with client.__class__(client.url, token=ANN) as fresh:  # the test may have broken the connection
         assert fresh.send("DELETE", f"/v1/sessions/{found.session}").status == 200
 
 
-# What the schema says, and what it does not.
+# Conformance with the OpenAPI document.
 
 
 def schemathesis(server: Server, folder: Path, session: str, *options: str) -> None:
     (folder / "schemathesis.toml").write_text(f'[parameters]\n"path.session" = "{session}"\n' if session else "")
     given = ["--max-examples", "2", "--no-color", "-H", f"Authorization: Bearer {ANN}", *options]
-    # A 5xx is an answer where it is documented, which is checked; and an environment may refuse valid data.
+    # Documented 5xx responses are valid, and an environment may refuse data that the schema allows.
     given += ["--exclude-checks", "not_a_server_error,positive_data_acceptance"]
     if "CI" in os.environ:
         given.append("--generation-deterministic")
@@ -92,7 +92,7 @@ def schemathesis(server: Server, folder: Path, session: str, *options: str) -> N
 
 
 @pytest.mark.slow
-def test_the_schema_is_kept_by_a_session(server: Server, play: Play, tmp_path: Path) -> None:
+def test_openapi_schema_of_a_session(server: Server, play: Play, tmp_path: Path) -> None:
     play.reset(seed=1)
     ends = ["--exclude-operation-id", "close", "--exclude-operation-id", "deleteSession"]
     with closing_all(server):
@@ -100,14 +100,14 @@ def test_the_schema_is_kept_by_a_session(server: Server, play: Play, tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_schema_is_kept_by_sequences_of_calls(server: Server, tmp_path: Path) -> None:
+def test_openapi_schema_of_call_sequences(server: Server, tmp_path: Path) -> None:
     with closing_all(server):
         schemathesis(server, tmp_path, "", "--phases", "examples,stateful")
 
 
 @contextmanager
 def closing_all(server: Server) -> Iterator[None]:
-    """The sessions that are opened on the way, by what the log says."""
+    """Close the sessions that the log reports as opened."""
     try:
         yield
     finally:
@@ -119,7 +119,7 @@ def closing_all(server: Server) -> Iterator[None]:
                 assert client.send("DELETE", f"/v1/sessions/{session}").status in (200, 404)
 
 
-def test_every_code_is_in_the_document(client: Client) -> None:
+def test_every_error_code_is_documented(client: Client) -> None:
     document = client.get("/openapi.json").data
     operations = [found for path in document["paths"].values() for name, found in path.items() if name != "parameters"]
     told = " ".join(answer["description"] for found in operations for answer in found["responses"].values())
@@ -127,7 +127,7 @@ def test_every_code_is_in_the_document(client: Client) -> None:
     assert len({found["operationId"] for found in operations}) == len(operations) == 17
 
 
-# Bytes that are no request.
+# Bytes that are not HTTP requests.
 
 OK_HEAD = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + ANN.encode() + b"\r\n"
 NO_REQUESTS = {
@@ -152,7 +152,7 @@ NO_REQUESTS = {
 }
 
 
-def test_what_is_no_request_is_refused(server: Server) -> None:
+def test_invalid_http_is_refused(server: Server) -> None:
     for name, sent in NO_REQUESTS.items():
         answer = raw(server, sent, half=False)
         assert statuses(answer), name
@@ -189,8 +189,8 @@ def test_requests_with_random_changes(server: Server) -> None:
     ],
     ids=["value", "path", "lines", "trailer", "extension"],
 )
-def test_heads_without_end(server: Server, pieces: list[bytes]) -> None:
-    answer = raw(server, *pieces, half=False)  # empty where it hung up before we were done
+def test_oversized_heads(server: Server, pieces: list[bytes]) -> None:
+    answer = raw(server, *pieces, half=False)  # empty if the server disconnected before we finished
     assert {*statuses(answer)} <= {400, 413}
 
 
@@ -200,12 +200,12 @@ ENDLESS = [
     OK_HEAD,
     OK_HEAD + b"Content-Length: 100\r\n\r\n{",
     OK_HEAD + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
-    b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",  # answered before it is all there
+    b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",  # gets an early response
 ]
 
 
-def test_requests_that_never_end(server: Server) -> None:
-    """Some that say nothing more, and some that go on a byte at a time, so that they are never idle."""
+def test_incomplete_requests_time_out(server: Server) -> None:
+    """Some clients stop sending, others send one byte at a time and are never idle."""
     with ExitStack() as stack:
         still = [stack.enter_context(connect(server)) for _ in ENDLESS]
         drips = [stack.enter_context(connect(server)) for _ in ENDLESS]
@@ -253,13 +253,13 @@ def test_a_body_of_100_megabytes(server: Server, client: Client, declared: bool)
     assert most < before + 4 * LIMIT + 16 * MEGABYTE
 
 
-def test_a_body_that_claims_to_be_large(server: Server) -> None:
+def test_large_content_length(server: Server) -> None:
     for length in (10**9, 10**15, 10**30):
         answer = raw(server, OK_HEAD + b"Content-Length: %d\r\n\r\n{}" % length)
         assert {*statuses(answer)} <= {400, 413}
 
 
-# Requests by the wrong people.
+# Authentication.
 
 
 def test_wrong_tokens(server: Server) -> None:
@@ -289,20 +289,20 @@ def test_wrong_tokens(server: Server) -> None:
     assert refused.value.response.status_code == 401
 
 
-def test_other_names_of_this_machine(client: Client) -> None:
+def test_wrong_host_header(client: Client) -> None:
     for host in ("example.org", "localhost.example.org", "127.0.0.1.example.org", "[::1", "\xff", ""):
         answer = client.send("GET", "/health", None, {"Host": host})
         assert (answer.status, answer.code) == (421, "wrong_host"), host
 
 
-def test_pages_of_other_sites(client: Client) -> None:
+def test_foreign_origin(client: Client) -> None:
     for origin in ("http://example.org", "null", "http://[", "http://\xc2\xbd", "", "http://localhost:1"):
         answer = client.send("GET", "/v1/envs", None, {"Origin": origin})
         assert (answer.status, answer.code) == (401, "unauthorized"), origin
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_sessions_of_others(server: Server, play: Play) -> None:
+def test_sessions_of_other_clients(server: Server, play: Play) -> None:
     play.reset(seed=1)
     with server.client(token=BOB) as bob:
         theirs = Play(bob, play.session)
@@ -315,11 +315,11 @@ def test_sessions_of_others(server: Server, play: Play) -> None:
     assert play.do("b").data["observation"] == "b"
 
 
-# Calls that make no sense.
+# Invalid calls.
 
 
 def test_unknown_names(client: Client) -> None:
-    for name in ("nobody", "", "..", "%2e%2e", "x" * 10_000, "%00", "%ff", "a%2Fb", "🙂".encode().hex(), "{session}"):
+    for name in ("unknown", "", "..", "%2e%2e", "x" * 10_000, "%00", "%ff", "a%2Fb", "🙂".encode().hex(), "{session}"):
         for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/step"), ("POST", "/close"), ("POST", "/nothing")):
             body, headers = (b'{"action":"a"}' if rest == "/step" else b"{}"), {"Content-Type": "application/json"}
             assert client.send(method, f"/v1/sessions/{name}{rest}", body, headers).status in (404, 405)
@@ -327,7 +327,7 @@ def test_unknown_names(client: Client) -> None:
     assert {(answer.status, answer.code) for answer in answers} == {(404, "unknown_env")}
 
 
-def test_calls_out_of_season(play: Play) -> None:
+def test_calls_in_the_wrong_state(play: Play) -> None:
     for early in (
         play.do("a"),
         play.render(),
@@ -344,7 +344,7 @@ def test_calls_out_of_season(play: Play) -> None:
     assert play.reset(seed=1).data["observation"] == "begun 1"
 
 
-def test_steps_at_once_on_one_session(server: Server, play: Play) -> None:
+def test_concurrent_steps_of_one_session(server: Server, play: Play) -> None:
     play.reset(seed=1)
 
     def steps() -> list[int]:
@@ -357,7 +357,7 @@ def test_steps_at_once_on_one_session(server: Server, play: Play) -> None:
     assert play.do("last").data["info"]["count"] == found.count(200) + 1
 
 
-# Bodies that say nothing, or too much.
+# Invalid bodies.
 
 BAD_JSON = [
     b"",
@@ -447,21 +447,21 @@ def test_bad_msgpack(client: Client, play: Play, path: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", MSGPACK])
-def test_keywords_a_client_may_not_give(server: Server, kind: str) -> None:
+def test_forbidden_keywords(server: Server, kind: str) -> None:
     with server.client(token=ANN, kind=kind) as mine:
         for given in BAD_KEYWORDS:
             answer = mine.create(TRICKY, kwargs=given)
             assert (answer.status, answer.code) == (422, "bad_value"), given
 
 
-def test_keywords_that_only_msgpack_can_say(server: Server) -> None:
+def test_keywords_that_only_msgpack_can_encode(server: Server) -> None:
     with server.client(token=ANN, kind=MSGPACK) as mine:
         for value in (b"bytes", msgspec.msgpack.Ext(5, b"x"), {1: 2, None: 3, b"k": 4}, {(1, 2): 3}):
             answer = mine.create(TRICKY, kwargs={"word": value})
             assert (answer.status, answer.code) == (422, "bad_value")
 
 
-def test_other_kinds_of_bodies(client: Client, play: Play) -> None:
+def test_unsupported_content_types(client: Client, play: Play) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "a/b/c;;;"):
         answer = client.send("POST", f"/v1/sessions/{play.session}/step", b"{}", {"Content-Type": kind})
         assert (answer.status, answer.code) == (415, "unsupported_media")
@@ -473,7 +473,7 @@ def test_actions_of_all_kinds(play: Play) -> None:
         assert play.do(action).data["info"]["count"] == number
 
 
-# The socket.
+# WebSocket.
 
 
 def talk(server: Server) -> ClientConnection:
@@ -516,15 +516,15 @@ BAD_FRAMES = {
 def test_bad_frames(server: Server) -> None:
     for name, (sent, code) in BAD_FRAMES.items():
         with talk(server) as ws:
-            with suppress(OSError):  # it may have hung up already
+            with suppress(OSError):  # the server may have disconnected
                 ws.socket.sendall(sent)
             with pytest.raises(ConnectionClosed) as closed:
                 ws.recv(timeout=30)
-            if code is not None and closed.value.rcvd is not None:  # else it hung up while we were still talking
+            if code is not None and closed.value.rcvd is not None:  # otherwise it disconnected while we were sending
                 assert closed.value.rcvd.code == code, name
 
 
-def test_messages_that_are_no_requests(server: Server) -> None:
+def test_invalid_messages(server: Server) -> None:
     with talk(server) as ws:
         messages: list[str | bytes] = [
             "",
@@ -574,8 +574,8 @@ def test_a_batch_that_is_too_long(client: Client) -> None:
     assert (answer.status, answer.code) == (400, "bad_request")
 
 
-def test_clients_that_vanish(server: Server, play: Play) -> None:
-    """In the middle of a call, over HTTP and on the socket, with and without a word: the call is carried out."""
+def test_clients_that_disconnect_during_a_call(server: Server, play: Play) -> None:
+    """The call is executed, over HTTP and on the WebSocket, with and without a closing handshake."""
     play.reset(seed=1)
     body = b'{"action":"sleep 0.3","id":"a"}'
     head = b"POST /v1/sessions/%b/step HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n" % (
@@ -586,7 +586,7 @@ def test_clients_that_vanish(server: Server, play: Play) -> None:
     with connect(server) as sock:
         sock.sendall(head + body)
         time.sleep(0.05)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no goodbye
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a TCP reset
     assert play.do("sleep 0.3", id="a").data["info"]["count"] == 1
     ws = connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {ANN}"}, legacy=True)
     ws.send(msgspec.json.encode({"op": "step", "session": play.session, "action": "sleep 0.3", "id": "b"}).decode())
@@ -598,7 +598,7 @@ def test_clients_that_vanish(server: Server, play: Play) -> None:
 
 
 def upgrade(server: Server) -> socket.socket:
-    """A socket that is one, with nobody at this end who answers pings."""
+    """Open a WebSocket that does not respond to pings."""
     sock = connect(server)
     head = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     head += f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\nAuthorization: Bearer {ANN}\r\n\r\n"
@@ -607,8 +607,8 @@ def upgrade(server: Server) -> socket.socket:
     return sock
 
 
-def test_clients_that_do_not_listen() -> None:
-    """Half-open sockets, and answers of 10 MB that are never read: the server lets go of them."""
+def test_clients_that_do_not_read() -> None:
+    """The server disconnects half-open WebSockets and clients that never read a 10 MB response."""
     with serving(tokens={ANN: "ann"}, request_timeout=1.0, ping=0.5) as server, server.client(token=ANN) as client:
         play = client.open()
         play.reset(seed=1)
@@ -628,6 +628,6 @@ def test_clients_that_do_not_listen() -> None:
                 until(lambda: play.look().data["seq"] > before and not play.look().data["busy"])  # noqa: B023
             until(lambda: server.number("websockets", client) == 0)
             until(lambda: server.handles() <= handles)
-            read_all(silent)  # it was told and hung up on
+            read_all(silent)  # until the server disconnects
         assert play.do("a").data["info"]["count"] == 7
         assert server.memory() < memory + 64 * MEGABYTE

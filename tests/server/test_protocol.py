@@ -1,4 +1,4 @@
-"""What a session promises: each call once, in order, answered again where it was asked again; and how it ends."""
+"""Guarantees of a session: calls are executed once and in order, retries get the same response, ends have a cause."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def play(client: Client) -> Iterator[Play]:
 
 
 def later(server: Server, session: str, action: str, token: str | None = None, **more: Any) -> Later:
-    """A step on a connection of its own; it has begun when this returns."""
+    """Start a step on its own connection and return while it runs."""
 
     def call() -> Reply:
         with server.client(token=token) as mine:
@@ -54,29 +54,29 @@ def later(server: Server, session: str, action: str, token: str | None = None, *
 
 
 def count(play: Play) -> int:
-    """How many steps the environment has seen, this one too."""
+    """Return the number of steps the environment has executed, including this one."""
     return int(play.do("?").data["info"]["count"])
 
 
-# Once, and in order.
+# Exactly once, and in order.
 
 
-def test_a_retry_is_answered_as_before(play: Play) -> None:
+def test_retry_gets_the_same_response(play: Play) -> None:
     first = play.do("a", id="x", seq=1)
     assert first.data["info"]["count"] == 1
     assert [play.do("a", id="x", seq=1).body for _ in range(3)] == [first.body] * 3
-    assert play.do("a", id="x").body == first.body  # the number may be left out
+    assert play.do("a", id="x").body == first.body  # the number is optional
     assert count(play) == 2
 
 
-def test_a_retry_of_a_reset_a_refusal_and_a_failure(play: Play) -> None:
+def test_retry_of_a_reset_an_error_and_a_failure(play: Play) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("reset", {"seed": 5}),
         ("step", {"action": "end"}),
         ("step", {"action": "a"}),  # the episode is over
         ("reset", {"seed": 6}),
         ("step", {"action": "raise"}),
-        ("step", {"action": "a"}),  # it is broken
+        ("step", {"action": "a"}),  # the environment has failed
         ("reset", {"options": {"raises": True}}),
         ("reset", {}),
     ]
@@ -87,7 +87,7 @@ def test_a_retry_of_a_reset_a_refusal_and_a_failure(play: Play) -> None:
         assert data.get("error", data)["seq"] == seq
 
 
-def test_a_retry_while_the_call_is_under_way(server: Server, play: Play) -> None:
+def test_retry_while_the_call_is_running(server: Server, play: Play) -> None:
     first = later(server, play.session, "sleep 0.4", id="x", seq=1)
     again = play.do("sleep 0.4", id="x", seq=1)
     assert again.data["info"]["count"] == 1
@@ -95,7 +95,7 @@ def test_a_retry_while_the_call_is_under_way(server: Server, play: Play) -> None
     assert count(play) == 2
 
 
-def test_a_retry_in_the_other_encoding(server: Server, client: Client) -> None:
+def test_retry_in_the_other_encoding(server: Server, client: Client) -> None:
     created = client.create(id="made")
     play = Play(client, created.data["session"])
     with server.client(kind=MSGPACK) as packed:
@@ -116,29 +116,28 @@ def test_calls_out_of_order(play: Play) -> None:
         assert (answer.status, answer.code) == (409, "out_of_order")
         assert answer.data["error"]["expected"] == 1
     assert play.do("a", id="b", seq=1).data["seq"] == 1
-    late = play.do("a", id="c", seq=1)  # the number of another call
+    late = play.do("a", id="c", seq=1)  # the number of a previous call
     assert (late.code, late.data["error"]["expected"]) == ("out_of_order", 2)
     assert count(play) == 2
 
 
-def test_an_id_stands_for_one_call(client: Client, play: Play) -> None:
-    """Whoever uses it for another one is not given the first one's answer, and is told."""
+def test_reused_id_is_refused(client: Client, play: Play) -> None:
     first = play.do("a", id="b", timeout=5)
-    assert play.do("a", id="b", timeout=7).body == first.body  # a retry, though it waits longer
+    assert play.do("a", id="b", timeout=7).body == first.body  # the timeout is not part of the call
     others = [play.do("c", id="b"), play.do("c", id="b", seq=1), play.fork(id="b"), play.reset(id="b", seed=1)]
     assert {(answer.status, answer.code) for answer in others} == {(409, "id_reused")}
     reset = play.reset(id="d", seed=1)
     assert play.reset(id="d", seed=1).body == reset.body
     assert play.reset(id="d", seed=2).code == "id_reused"
-    assert play.do("c", id="d", seq=3).data["seq"] == 3  # the next call, whatever its id
+    assert play.do("c", id="d", seq=3).data["seq"] == 3  # the next number is accepted with any id
     made = client.create(id="made", kwargs={})
     assert client.create(id="made").body == made.body
     assert client.create(id="made", lease=7.0).code == "id_reused"
     Play(client, made.data["session"]).close()
 
 
-def test_a_retry_with_numbers_of_any_size(client: Client, play: Play) -> None:
-    huge = {"unheard_of": 10**30}
+def test_retry_with_integers_over_64_bits(client: Client, play: Play) -> None:
+    huge = {"unknown_keyword": 10**30}
     assert [client.create(id="huge", kwargs=huge).status for _ in range(2)] == [422, 422]
     first = play.reset(id="huge", options=huge)
     assert play.reset(id="huge", options=huge).body == first.body
@@ -155,14 +154,14 @@ def test_one_call_at_a_time(server: Server, play: Play) -> None:
     assert count(play) == 2
 
 
-def test_creating_again_is_the_same_session(server: Server, client: Client) -> None:
+def test_repeated_creation_returns_the_same_session(server: Server, client: Client) -> None:
     before = server.number("sessions_opened_total", client)
 
     def create(name: str) -> Reply:
         with server.client() as mine:
             return mine.create(TRICKY, kwargs={"opens": 0.3}, id=name)
 
-    both = [Later(lambda: create("once")), Later(lambda: create("once"))]  # the second while the first is under way
+    both = [Later(lambda: create("once")), Later(lambda: create("once"))]  # the second while the first is running
     replies = [*(one.result() for one in both), create("once")]
     assert {reply.status for reply in replies} == {201}
     assert len({reply.body for reply in replies}) == 1
@@ -172,7 +171,7 @@ def test_creating_again_is_the_same_session(server: Server, client: Client) -> N
         Play(client, reply.data["session"]).close()
 
 
-def test_an_id_in_a_header(client: Client, play: Play) -> None:
+def test_request_id_header(client: Client, play: Play) -> None:
     path = f"/v1/sessions/{play.session}/step"
     first = client.post(path, {"action": "a"}, **{"X-Request-Id": "h"})
     assert first.headers["x-request-id"] == "h"
@@ -180,16 +179,16 @@ def test_an_id_in_a_header(client: Client, play: Play) -> None:
     assert count(play) == 2
 
 
-def test_a_fork_goes_its_own_way(client: Client, play: Play) -> None:
+def test_fork_is_independent(client: Client, play: Play) -> None:
     play.do("a")
     forked = play.fork(id="f", seq=2)
     assert play.fork(id="f", seq=2).body == forked.body
-    twin = Play(client, forked.data["session"])
-    assert twin.session != play.session
-    assert twin.do("b").data["observation"] == "a b"
+    fork_session = Play(client, forked.data["session"])
+    assert fork_session.session != play.session
+    assert fork_session.do("b").data["observation"] == "a b"
     assert play.do("c").data["observation"] == "a c"
-    assert twin.do("d", seq=1).data["info"]["count"] == 3
-    assert twin.close().status == 200
+    assert fork_session.do("d", seq=1).data["info"]["count"] == 3
+    assert fork_session.close().status == 200
     assert count(play) == 3
 
 
@@ -202,7 +201,7 @@ def test_closing_twice(client: Client) -> None:
     assert Play(client, "never").close().status == 404
 
 
-def test_closing_while_a_call_is_under_way(server: Server, client: Client) -> None:
+def test_closing_during_a_call(server: Server, client: Client) -> None:
     play = client.open()
     play.reset()
     slow = later(server, play.session, "sleep 0.3")
@@ -211,8 +210,8 @@ def test_closing_while_a_call_is_under_way(server: Server, client: Client) -> No
     until(lambda: server.number("calls_in_flight", client) == 0)
 
 
-def test_a_vector_session_goes_on_by_itself(client: Client) -> None:
-    assert client.create(autoreset="same_step").code == "bad_request"  # of which seed?
+def test_autoreset(client: Client) -> None:
+    assert client.create(autoreset="same_step").code == "bad_request"  # `root` is missing
     play = client.open(autoreset="same_step", root=7)
     first = play.reset().data
     assert (first["observation"], first["episode"], first["reward"]) == ("begun 7", 0, 0.0)
@@ -226,16 +225,16 @@ def test_a_vector_session_goes_on_by_itself(client: Client) -> None:
     play.close()
 
 
-def test_a_reset_can_play_on(play: Play) -> None:
+def test_reset_with_actions(play: Play) -> None:
     answer = play.reset(seed=4, actions=["a", "b", "end"]).data
     assert (answer["observation"], answer["reward"], answer["terminated"]) == ("a b end", 1.0, True)
     assert play.reset(seed=4, actions=["end", "a"]).code == "episode_over"
 
 
-# Leases, limits, deadlines.
+# Leases, limits, timeouts.
 
 
-def test_a_lease_is_renewed_by_use_and_ends(server: Server, client: Client) -> None:
+def test_lease_is_renewed_by_use_and_expires(server: Server, client: Client) -> None:
     play = client.open(lease=0.6)
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
@@ -247,11 +246,11 @@ def test_a_lease_is_renewed_by_use_and_ends(server: Server, client: Client) -> N
     assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "expired")
     assert play.close().data["cause"] == "expired"
     long = client.create(lease=80_000).data
-    assert long["lease"] == 1_000  # as long as the server allows
+    assert long["lease"] == 1_000  # the maximum of the server
     Play(client, long["session"]).close()
 
 
-def test_a_lease_does_not_end_under_a_call(client: Client) -> None:
+def test_lease_does_not_expire_during_a_call(client: Client) -> None:
     play = client.open(lease=0.3)
     play.reset()
     assert play.do("sleep 1").status == 200
@@ -259,7 +258,7 @@ def test_a_lease_does_not_end_under_a_call(client: Client) -> None:
     play.close()
 
 
-def test_a_caller_does_not_wait_longer_than_it_says(play: Play) -> None:
+def test_request_timeout(play: Play) -> None:
     first = play.do("sleep 0.5", id="x", seq=1, timeout=0.05)
     assert (first.status, first.code) == (504, "not_yet")
     assert first.headers["retry-after"] == "1"
@@ -282,14 +281,14 @@ def test_quotas_and_capacity() -> None:
             full = bob.create()
             assert (full.status, full.code, full.headers["retry-after"]) == (503, "capacity", "5")
             mine[1].close()
-            assert ann.create(kwargs={"word": [[[[[["deep"]]]]]]}).code == "bad_value"  # whatever may be said
+            assert ann.create(kwargs={"word": [[[[[["deep"]]]]]]}).code == "bad_value"  # nested too deep
             mine[1] = ann.open()
             mine[1].reset()
             slow = [later(server, play.session, "sleep 1", token="ann-has-a-token") for play in mine]
             until(lambda: server.number("calls_in_flight", ann) == 2)
             busy = theirs.reset()
             assert (busy.status, busy.code, busy.headers["retry-after"]) == (503, "capacity", "1")
-            assert theirs.close().status == 200  # which makes room
+            assert theirs.close().status == 200  # frees capacity
             assert [one.result().status for one in slow] == [200, 200]
 
 
@@ -304,11 +303,11 @@ def test_too_many_requests() -> None:
             assert {(one.status, one.code, one.headers["retry-after"]) for one in refused} == {
                 (429, "rate_limited", "1")
             }
-            assert bob.create().status == 201  # the others have their own
+            assert bob.create().status == 201  # limits are per client
             until(lambda: play.look().status == 200)
 
 
-# What goes wrong inside.
+# Failures of environments and workers.
 
 BROKEN = {
     "raise": ("RuntimeError", "it broke"),
@@ -322,7 +321,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("action", BROKEN)
-def test_an_environment_that_breaks(play: Play, action: str) -> None:
+def test_environment_that_fails(play: Play, action: str) -> None:
     kind, words = BROKEN[action]
     broke = play.do(action)
     error = broke.data["error"]
@@ -336,7 +335,7 @@ def test_an_environment_that_breaks(play: Play, action: str) -> None:
     assert count(play) == 1
 
 
-def test_an_environment_that_does_not_open(server: Server, client: Client) -> None:
+def test_environment_that_cannot_be_created(server: Server, client: Client) -> None:
     before = server.number("sessions", client)
     failed = client.create(kwargs={"fails": True})
     assert (failed.status, failed.code, failed.data["error"]["kind"]) == (502, "env_failed", "RuntimeError")
@@ -346,18 +345,18 @@ def test_an_environment_that_does_not_open(server: Server, client: Client) -> No
     assert server.number("sessions", client) == before
 
 
-def test_a_reward_that_is_no_number(play: Play) -> None:
+def test_reward_nan(play: Play) -> None:
     assert play.do("nan").data["reward"] is None
 
 
 @pytest.fixture(scope="module")
 def frail() -> Iterator[Server]:
-    """Little time and memory for an environment."""
+    """Server with short timeouts and little memory."""
     with serving(workers=2, step_timeout=1.0, memory=600 * MEGABYTE) as found:
         yield found
 
 
-def test_a_hung_call_costs_its_session_alone(frail: Server) -> None:
+def test_hanging_call_ends_only_its_session(frail: Server) -> None:
     with frail.client() as client, frail.client() as other:
         plays = [client.open() for _ in range(3)]
         for play in plays:
@@ -380,7 +379,7 @@ def test_a_hung_call_costs_its_session_alone(frail: Server) -> None:
         assert frail.number("worker_deaths_total", other) == 0
 
 
-def test_a_session_that_is_closed_in_a_hung_call_leaves_nothing(frail: Server) -> None:
+def test_closing_during_a_hanging_call_frees_everything(frail: Server) -> None:
     with frail.client() as client:
         before = frail.number("sessions", client)
         play = client.open()
@@ -393,7 +392,7 @@ def test_a_session_that_is_closed_in_a_hung_call_leaves_nothing(frail: Server) -
 
 
 @pytest.mark.parametrize(("seconds", "cause"), [(0.4, "closed"), (20.0, "deadline")])
-def test_a_fork_whose_parent_ends_leaves_nothing(frail: Server, seconds: float, cause: str) -> None:
+def test_fork_of_a_session_that_ends_frees_everything(frail: Server, seconds: float, cause: str) -> None:
     with frail.client() as client, frail.client() as other:
         before = frail.number("sessions", client)
         play = client.open(kwargs={"forks": seconds}, lease=0.5)
@@ -407,7 +406,7 @@ def test_a_fork_whose_parent_ends_leaves_nothing(frail: Server, seconds: float, 
         until(lambda: frail.number("calls_in_flight", client) == 0)
 
 
-def test_memory_has_a_limit(frail: Server) -> None:
+def test_memory_limit(frail: Server) -> None:
     with frail.client() as client:
         plays = [client.open() for _ in range(2)]
         for play in plays:
@@ -420,10 +419,10 @@ def test_memory_has_a_limit(frail: Server) -> None:
             play.close()
 
 
-def test_a_dead_worker_costs_its_sessions_and_is_replaced(frail: Server) -> None:
+def test_dead_worker_ends_its_sessions_and_is_replaced(frail: Server) -> None:
     with frail.client() as client:
         workers = {worker.pid for worker in frail.workers()}
-        plays = [client.open() for _ in range(4)]  # two in each worker
+        plays = [client.open() for _ in range(4)]  # two per worker
         for play in plays:
             play.reset()
         gone = plays[0].do("exit")
@@ -443,11 +442,11 @@ def test_a_dead_worker_costs_its_sessions_and_is_replaced(frail: Server) -> None
         assert frail.number("sessions", client) == frail.number("worker_sessions", client) == 0
 
 
-# What is sent.
+# Encodings and transports.
 
 
 @pytest.mark.parametrize("kind", [JSON, MSGPACK])
-def test_large_observations_and_pictures(server: Server, kind: str) -> None:
+def test_large_observations_and_images(server: Server, kind: str) -> None:
     with server.client(kind=kind) as client:
         play = client.open()
         play.reset()
@@ -468,7 +467,7 @@ def test_a_batch(client: Client, play: Play) -> None:
     asked: list[dict[str, Any]] = [
         {"op": "step", "session": play.session, "action": "sleep 0.1", "id": "slow"},
         {"op": "reset", "session": other.session, "seed": 3, "id": "quick"},
-        {"op": "step", "session": "nobody", "action": "a", "id": "lost"},
+        {"op": "step", "session": "unknown", "action": "a", "id": "lost"},
         {"op": "step", "session": play.session, "action": "b", "id": "busy"},
         {"op": "status", "session": other.session},
     ]
@@ -483,11 +482,11 @@ def test_a_batch(client: Client, play: Play) -> None:
     other.close()
 
 
-def test_the_socket_serves_many_sessions(server: Server) -> None:
+def test_websocket_serves_many_sessions(server: Server) -> None:
     with connect(f"ws{server.url[4:]}/v1/ws", max_size=None) as ws:
 
         def ask(*requests: dict[str, Any], packed: bool = False) -> dict[str, Any]:
-            """Answers by id, in whatever order they come."""
+            """Return the responses by id."""
             if packed:
                 ws.send(msgspec.msgpack.encode(list(requests)))
             else:
@@ -511,15 +510,15 @@ def test_the_socket_serves_many_sessions(server: Server) -> None:
         assert ask({**slow, "timeout": 30})["slow"]["info"]["count"] == 1
         big = ask({"op": "step", "session": sessions[2], "action": "image 1", "id": "p"}, packed=True)["p"]
         assert len(big["observation"][1]["image"]) == MEGABYTE
-    with connect(f"ws{server.url[4:]}/v1/ws") as ws:  # sessions do not hang on the socket
+    with connect(f"ws{server.url[4:]}/v1/ws") as ws:  # sessions survive the connection
         closed = ask(*({"op": "close", "session": session, "id": session} for session in sessions))
         assert {answer["cause"] for answer in closed.values()} == {"closed"}
 
 
-# What can be seen from outside.
+# Monitoring.
 
 
-def test_it_tells_how_it_is(server: Server, client: Client, play: Play) -> None:
+def test_health_metrics_and_envs(server: Server, client: Client, play: Play) -> None:
     assert client.get("/health").data == {"status": "healthy"}
     assert client.get("/ready").data == {"status": "ready"}
     assert client.send("HEAD", "/health").body == b""
@@ -540,7 +539,7 @@ def test_it_tells_how_it_is(server: Server, client: Client, play: Play) -> None:
     assert client.get("/v1/envs/game:Nothing-v0").code == "unknown_env"
 
 
-def test_its_log_has_lines_of_json_with_ids(server: Server, client: Client) -> None:
+def test_log_lines_are_json_with_ids(server: Server, client: Client) -> None:
     name = uuid.uuid4().hex
     play = client.open()
     play.reset(id=name)

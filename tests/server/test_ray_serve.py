@@ -1,4 +1,4 @@
-"""The server behind Ray Serve, on a real cluster of this machine: sessions stay on their node, and end with it."""
+"""Server behind Ray Serve, on a local cluster: sessions stay on their node and end with it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @contextlib.contextmanager
 def ray_serve(*envs: str, tries: int = 3) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Ray gives up its own start where the machine is very busy, hence the tries."""
+    """Start the recipe; retry, since Ray's own start can time out on a busy machine."""
     for _ in range(tries - 1):
         with contextlib.suppress(NotStarted), one_ray_serve(*envs) as found:
             yield found
@@ -47,7 +47,7 @@ def one_ray_serve(*envs: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder = tempfile.mkdtemp(prefix="r")  # short: its sockets have long names
+    folder = tempfile.mkdtemp(prefix="r")  # a short path, since socket paths are limited
     log = Path(folder) / "errors"
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -77,7 +77,7 @@ def one_ray_serve(*envs: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_two_nodes_of_which_one_dies() -> None:
+def test_node_that_dies() -> None:
     with ray_serve(GUESS) as (process, url), contextlib.ExitStack() as stack:
         clients = {name: stack.enter_context(Client(f"{url}/{name}", token=TOKEN)) for name in "ab"}
         plays = {name: [client.open(GUESS) for _ in range(2)] for name, client in clients.items()}
@@ -99,7 +99,7 @@ def test_two_nodes_of_which_one_dies() -> None:
         for env in remote.values():
             assert env.reset(seed=5)[0] == here.reset(seed=5)[0]
 
-        # One of them is gone, as if its machine had lost power.
+        # Kill one node, as if its machine had lost power.
         (replica,) = [one for one in psutil.Process(process.pid).children(recursive=True) if "Replica:a" in one.name()]
         below = replica.children(recursive=True)
         assert below
@@ -126,7 +126,7 @@ def test_two_nodes_of_which_one_dies() -> None:
 
 
 def _lost(play: Play) -> bool:
-    """Is the session reported as lost? Ray itself may answer while it has no replica."""
+    """Return whether the session is reported as lost; Ray itself responds while it has no replica."""
     answer = play.look()
     assert answer.status in (404, 500, 503)
     return answer.status == 404 and answer.data["error"]["kind"] == "SessionLost"

@@ -1,4 +1,4 @@
-"""A server as a process: it drains and stops, leaves nothing, and runs families under other interpreters."""
+"""Server process: draining, shutdown without leftovers, and families under other interpreters."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.server.bad_envs import TRICKY
 from tests.server.servers import GUESS, JSON, MSGPACK, Later, Play, serving, until
 
 
-def test_it_drains(tmp_path: Path) -> None:
-    """New sessions are refused, those there are go on, and when the last has ended so has the server."""
+def test_draining(tmp_path: Path) -> None:
+    """New sessions are refused, open ones continue, and the server exits after the last one."""
     with serving(workers=2, drain=30.0) as server, server.client() as client, server.client() as other:
         children = server.workers()
         play = client.open()
@@ -48,7 +48,7 @@ def test_it_drains(tmp_path: Path) -> None:
         assert events.index("draining") < events.index("stopping")
 
 
-def test_it_does_not_drain_for_ever() -> None:
+def test_draining_has_a_time_limit() -> None:
     with serving(drain=0.3) as server, server.client() as client:
         children = server.workers()
         play = client.open()
@@ -62,7 +62,7 @@ def test_it_does_not_drain_for_ever() -> None:
             try:
                 ws.recv(timeout=10)
             except ConnectionClosed as err:
-                assert err.rcvd is None or err.rcvd.code == 1012  # it restarts
+                assert err.rcvd is None or err.rcvd.code == 1012  # service restart
         assert psutil.wait_procs(children, timeout=10)[1] == []
 
 
@@ -74,20 +74,20 @@ def test_a_second_signal_stops_at_once() -> None:
         assert server.stop() == 0
 
 
-def test_its_workers_die_with_it() -> None:
-    """Whatever kills it: nothing is left that nobody looks after."""
+def test_workers_die_with_the_server() -> None:
+    """No worker process is left, even if the server is killed."""
     with serving(workers=2) as server:
         children = server.workers()
         assert len(children) == 2
-        os.kill(server.process.pid, signal.SIGSTOP)  # so that it cannot clean up by chance
+        os.kill(server.process.pid, signal.SIGSTOP)  # so that it cannot clean up
         server.process.kill()
         server.process.wait()
         assert psutil.wait_procs(children, timeout=10)[1] == []
-        server.process.returncode = 0  # as it should be for once
+        server.process.returncode = 0  # SIGKILL was expected
 
 
-def test_a_family_under_another_interpreter(tmp_path: Path) -> None:
-    """One that has no package at all: the results are the same, in every encoding."""
+def test_family_under_another_interpreter(tmp_path: Path) -> None:
+    """An interpreter without any package gives the same results in both encodings."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
     found = subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False)
@@ -98,7 +98,7 @@ def test_a_family_under_another_interpreter(tmp_path: Path) -> None:
         for env_id in (GUESS, "game:Wordle-v0-easy", "game:Sudoku-v0-easy"):
             for kind in (JSON, MSGPACK):
                 _same_episode(server.url, env_id, kind)
-        with server.client(kind=MSGPACK) as client:  # asked in one encoding, then in the other
+        with server.client(kind=MSGPACK) as client:  # a retry in the other encoding
             play = client.open(GUESS)
             play.reset(seed=1)
             with server.client() as plain:
@@ -106,7 +106,7 @@ def test_a_family_under_another_interpreter(tmp_path: Path) -> None:
             assert isinstance(play.suggest_action(player="random").data["action"], str)
             broken = client.create(GUESS, kwargs={"min_number": 5, "max_number": 1})
             assert (broken.status, broken.code) == (422, "bad_value")
-            mine = client.open(TRICKY)  # in ours
+            mine = client.open(TRICKY)  # in our interpreter
             mine.reset()
             assert mine.do("a").status == play.close().status == mine.close().status == 200
 
@@ -130,7 +130,7 @@ def _same_episode(url: str, env_id: str, kind: str) -> None:
         play.close()
 
 
-def test_it_does_not_start_with_what_it_cannot_serve() -> None:
+def test_unknown_environment_prevents_the_start() -> None:
     for envs in ("game:Nothing-v0", ""):
         done = subprocess.run(
             [sys.executable, "-m", "palestra", "serve", "--port", "0", *([envs] if envs else [])],

@@ -1,4 +1,4 @@
-"""A whole vector's step in one request: every session answers for itself in it, once, as it would alone."""
+"""Vector steps: many sessions in one request, each with the guarantees of a single step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def step(client: Client, steps: list[tuple[str, int, str]], **more: Any) -> Repl
 
 
 def told(reply: Reply | dict[str, Any]) -> dict[int, Any]:
-    """By index: a row's outcome, or an error's code. Every step is answered once."""
+    """Return the outcome or error code of each step by index; each step must have exactly one."""
     data = reply.data if isinstance(reply, Reply) else reply
     found = [(row[0], dict(zip(FIELDS, row[1:6], strict=True))) for row in data["rows"]]
     found += [(missed["index"], missed["error"]["code"]) for missed in data["errors"]]
@@ -53,7 +53,7 @@ def alone(reply: Reply) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [JSON, MSGPACK])
-def test_each_is_answered_for_itself(server: Server, kind: str) -> None:
+def test_rows_equal_single_steps(server: Server, kind: str) -> None:
     actions = ["a", "end", "raise", "nan", "object", "surrogate", "mute", "b", "big 1", "image 1"]
     with server.client(kind=kind) as client:
         plays, twins = begun(client, len(actions)), begun(client, len(actions))
@@ -62,7 +62,7 @@ def test_each_is_answered_for_itself(server: Server, kind: str) -> None:
         found = told(step(client, [*steps, *strangers], id="x"))
         for index, (twin, action) in enumerate(zip(twins, actions, strict=True)):
             one = twin.do(action, seq=1)
-            assert repr(found[index]) == repr(one.code or alone(one)), action  # where nan is nan
+            assert repr(found[index]) == repr(one.code or alone(one)), action  # repr, since nan != nan
         assert (found[len(actions)], found[len(actions) + 1]) == ("unknown_session", "out_of_order")
         assert sorted(found) == list(range(len(actions) + 2))
         again = told(step(client, [(play.session, 2, "a") for play in plays[:3]]))
@@ -73,7 +73,7 @@ def test_each_is_answered_for_itself(server: Server, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "other"), [(JSON, JSON), (JSON, MSGPACK), (MSGPACK, JSON), (MSGPACK, MSGPACK)])
-def test_a_retry_is_answered_as_before(server: Server, kind: str, other: str) -> None:
+def test_retry_gets_the_same_rows(server: Server, kind: str, other: str) -> None:
     with server.client(kind=kind) as client, server.client(kind=other) as second:
         plays = begun(client, 40)
         steps = [(play.session, 1, "raise" if i == 5 else f"{i}") for i, play in enumerate(plays)]
@@ -91,7 +91,7 @@ def test_a_retry_is_answered_as_before(server: Server, kind: str, other: str) ->
             play.close()
 
 
-def test_what_is_not_done_in_time_is_asked_for_again(server: Server) -> None:
+def test_timeout_and_retry(server: Server) -> None:
     with server.client() as client:
         plays = begun(client, 3)
         steps = [(play.session, 1, action) for play, action in zip(plays, ("a", "sleep 0.5", "b"), strict=True)]
@@ -112,7 +112,7 @@ def test_what_is_not_done_in_time_is_asked_for_again(server: Server) -> None:
             play.close()
 
 
-def test_a_session_that_ends_in_the_middle(server: Server) -> None:
+def test_session_that_ends_during_a_vector_step(server: Server) -> None:
     with server.client() as client, server.client() as other:
         plays = begun(client, 4)
         actions = ["a", "sleep 0.6", "spin", "b"]
@@ -121,7 +121,7 @@ def test_a_session_that_ends_in_the_middle(server: Server) -> None:
         until(lambda: Play(other, plays[3].session).look().data["seq"] == 2)
         Play(other, plays[1].session).close()
         found = asked.result()
-        assert (found[1], found[2]) == ("session_gone", "session_gone")  # closed, and past the server's deadline
+        assert (found[1], found[2]) == ("session_gone", "session_gone")  # closed, and over the step timeout
         assert (found[0]["observation"], found[3]["observation"]) == ("a", "b")
         for play in plays:
             play.close()
@@ -129,7 +129,7 @@ def test_a_session_that_ends_in_the_middle(server: Server) -> None:
     until(lambda: server.number("calls_in_flight") == 0)
 
 
-def test_a_worker_that_dies_under_a_vector() -> None:
+def test_worker_that_dies_during_a_vector_step() -> None:
     with serving(workers=2) as server, server.client() as client:
         plays = begun(client, 12)
         steps = [(play.session, 1, "exit" if i == 4 else "a") for i, play in enumerate(plays)]
@@ -137,7 +137,7 @@ def test_a_worker_that_dies_under_a_vector() -> None:
         assert sorted(found) == list(range(12))
         assert found[4] == "session_gone"
         good = {i for i in found if found[i] != "session_gone"}
-        assert len(good) >= 6  # those of the other worker at least
+        assert len(good) >= 6  # at least those of the other worker
         after = told(step(client, [(play.session, 2, "b") for play in plays]))
         lost = {i for i in after if after[i] == "session_gone"}
         assert lost >= set(range(12)) - good
@@ -145,7 +145,7 @@ def test_a_worker_that_dies_under_a_vector() -> None:
         assert len(lost) == 6
 
 
-def test_more_than_may_be_under_way_are_refused_one_by_one() -> None:
+def test_steps_over_the_capacity_are_refused_one_by_one() -> None:
     with serving(workers=1, max_in_flight=3) as server, server.client() as client:
         plays = begun(client, 5)
         found = told(step(client, [(play.session, 1, "a") for play in plays]))
@@ -166,12 +166,12 @@ def test_every_step_counts_against_the_rate() -> None:
         assert told(step(client, steps, id="x"))[0]["observation"] == "a"
         answer = step(client, steps, id="x")
         assert (answer.status, answer.code) == (429, "rate_limited")
-        assert 0.5 < answer.data["error"]["retry_after"] <= 1.1  # until the credit is paid back
+        assert 0.5 < answer.data["error"]["retry_after"] <= 1.1  # until the overdraft is repaid
         until(lambda: step(client, steps[:1], id="x").status == 200)
         assert time.monotonic() - began > 0.5
 
 
-def test_a_vector_loses_the_env_that_takes_too_long_and_no_other(server: Server) -> None:
+def test_vector_loses_only_the_env_that_takes_too_long(server: Server) -> None:
     with palestra.make_vec(f"{server.url}/{TRICKY}", num_envs=4, seed=1, step_timeout=0.5) as vec:
         vec.reset()
         observations, rewards, _, truncated, infos = vec.step(["a", "b", "sleep 1.5", "c"])
@@ -182,10 +182,10 @@ def test_a_vector_loses_the_env_that_takes_too_long_and_no_other(server: Server)
         assert not any("failure" in infos[i] for i in (0, 1, 3))
         observations, _, _, _, infos = vec.step(["d"] * 4)
         assert [observations[i] for i in (0, 1, 3)] == ["a d", "b d", "c d"]
-        assert "failure" not in infos[2]  # it has begun anew
+        assert "failure" not in infos[2]  # it has been reset
 
 
-def test_over_the_socket(server: Server) -> None:
+def test_over_the_websocket(server: Server) -> None:
     with server.client() as client, connect(f"ws{server.url[4:]}/v1/ws") as line:
         plays = begun(client, 3)
         steps = [(play.session, 1, "a") for play in plays]
@@ -199,8 +199,8 @@ def test_over_the_socket(server: Server) -> None:
             play.close()
 
 
-def test_an_interpreter_that_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker without msgspec leaves the writing to the server."""
+def test_worker_without_msgspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server encodes the results of an interpreter that has no msgspec."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -229,13 +229,15 @@ MOVES = st.lists(
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=MOVES, twice=st.booleans())
-def test_a_vector_is_its_steps_in_order(server: Server, moves: list[list[tuple[int, str, int]]], twice: bool) -> None:
-    """The same steps in requests of many, and one by one in other sessions, lead to the same; retried or not."""
+def test_vector_steps_equal_single_steps_in_order(
+    server: Server, moves: list[list[tuple[int, str, int]]], twice: bool
+) -> None:
+    """The same steps as vector requests and one by one give the same results, with and without retries."""
     with server.client() as client:
         plays, twins = begun(client, 4), begun(client, 4)
         seqs = [1] * 4
         for number, move in enumerate(moves):
-            chosen = list({who: (who, action, offset) for who, action, offset in move}.values())  # one of a session
+            chosen = list({who: (who, action, offset) for who, action, offset in move}.values())  # one step per session
             steps = [(plays[who].session, max(0, seqs[who] + offset), action) for who, action, offset in chosen]
             found = told(step(client, steps, id=f"{number}"))
             for index, (who, action, offset) in enumerate(chosen):

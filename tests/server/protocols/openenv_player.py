@@ -1,4 +1,4 @@
-"""Run by an interpreter that has OpenEnv: its own client plays an episode, and says what it got."""
+"""Script for an interpreter with OpenEnv: its client plays an episode and prints the results."""
 
 import asyncio
 import json

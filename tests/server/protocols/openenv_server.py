@@ -1,4 +1,4 @@
-"""Run by an interpreter that has OpenEnv: its own server, with an environment that repeats what it is told."""
+"""Script for an interpreter with OpenEnv: its server with an echo environment."""
 
 import sys
 import time
@@ -14,11 +14,11 @@ from openenv.core.env_server.types import (  # type: ignore[import-not-found, un
 )
 
 
-class Said(Action):  # type: ignore[misc, unused-ignore]
+class EchoAction(Action):  # type: ignore[misc, unused-ignore]
     message: str
 
 
-class Heard(Observation):  # type: ignore[misc, unused-ignore]
+class EchoObservation(Observation):  # type: ignore[misc, unused-ignore]
     message: str
 
 
@@ -29,18 +29,20 @@ class Echo(Environment):  # type: ignore[misc, unused-ignore]
         super().__init__()
         self._state = State(episode_id="e", step_count=0)
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Heard:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> EchoObservation:
         self._state = State(episode_id=episode_id, step_count=0)
-        return Heard(message=f"seed {seed}", done=False, reward=None)
+        return EchoObservation(message=f"seed {seed}", done=False, reward=None)
 
-    def step(self, action: Said, timeout_s: float | None = None, **_: Any) -> Heard:
+    def step(self, action: EchoAction, timeout_s: float | None = None, **_: Any) -> EchoObservation:
         self._state.step_count += 1
         if action.message == "raise":
             raise RuntimeError("it broke")
         if action.message == "sleep":
             time.sleep(1.0)
         over = action.message == "end"
-        return Heard(message=f"{self._state.step_count}: {action.message}", done=over, reward=1.0 if over else 0.0)
+        return EchoObservation(
+            message=f"{self._state.step_count}: {action.message}", done=over, reward=1.0 if over else 0.0
+        )
 
     @property
     def state(self) -> State:
@@ -48,5 +50,5 @@ class Echo(Environment):  # type: ignore[misc, unused-ignore]
 
 
 if __name__ == "__main__":
-    app = create_app(Echo, Said, Heard, env_name="echo", max_concurrent_envs=8)
+    app = create_app(Echo, EchoAction, EchoObservation, env_name="echo", max_concurrent_envs=8)
     uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False)

@@ -1,4 +1,4 @@
-"""What tests of dialects need from outside: an interpreter that has OpenEnv, and a server without patience."""
+"""Helpers of the protocol tests: an interpreter with OpenEnv, and a server with short timeouts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HERE = Path(__file__).parent
 
 
 def openenv_python() -> str:
-    """OpenEnv's packages clash with ours, so they have a virtual environment of their own, made once."""
+    """Return an interpreter with OpenEnv, in its own virtual environment since its packages conflict with ours."""
     HOME.parent.mkdir(exist_ok=True)
     with (HOME.parent / "openenv-venv.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may create it at once
         if not (HOME / ".ready").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(HOME)], check=True)
             subprocess.run([str(HOME / "bin" / "python"), "-m", "pip", "install", "-q", *PACKAGES], check=True)
@@ -34,7 +34,7 @@ def openenv_python() -> str:
 
 @contextlib.contextmanager
 def started(command: Sequence[str], port: int) -> Iterator[str]:
-    """A server that another program is; its address once it listens."""
+    """Run another program's server and yield its URL once it listens."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
         try:
@@ -52,7 +52,7 @@ def started(command: Sequence[str], port: int) -> Iterator[str]:
 
 @contextlib.contextmanager
 def impatient(*envs: str) -> Iterator[Server]:
-    """A server that asks every 0.2 s whether its sockets are still there."""
+    """Run a server that pings its WebSockets every 0.2 s."""
     code = "from tests.server.servers import _main; _main()"
     given = json.dumps([{"envs": envs, "imports": ["tests.server.bad_ids"], "ping": 0.2}, 0.2])
     with tempfile.TemporaryDirectory() as folder:

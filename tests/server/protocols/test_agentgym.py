@@ -1,4 +1,4 @@
-"""AgentGym's protocol on our server, spoken as its clients speak it."""
+"""AgentGym's protocol on our server, with requests as its clients send them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
         yield found
 
 
-class Their:
+class AgentGymClient:
     """Requests as AgentGym's clients send them."""
 
     def __init__(self, client: Client, family: str) -> None:
@@ -38,7 +38,7 @@ class Their:
 
     def send(self, path: str, body: Any = None) -> Reply:
         address = f"/agentgym/{self.family}/{path}"
-        if body is None:  # requests.post(url): no body, and no type of one
+        if body is None:  # requests.post(url): no body and no content type
             return self.client.send("POST", address)
         return self.client.send("POST", address, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
@@ -64,7 +64,7 @@ class Their:
         return made
 
     def reset(self, task: int) -> str:
-        """What the client's `observe` says afterwards."""
+        """Start an episode and return the result of the client's `observe`."""
         if self.family == "searchqa":
             answer = self.post("reset", {"id": task, "env_idx": self.number})
             assert answer == self.read("observation")
@@ -79,14 +79,14 @@ class Their:
         return str(answer["observation"])
 
     def step(self, action: str) -> tuple[str, float, bool]:
-        """State, reward and done, as the client makes its StepOutput."""
+        """Return state, reward and done of the client's StepOutput."""
         answer = self.post("step", {"action": action, self.key: self.number})
         reward = answer["score" if self.family in ("babyai", "sciworld") else "reward"]
         return answer["state" if self.family == "webshop" else "observation"], reward, answer["done"]
 
 
 def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
-    """The same episode over our own protocol: actions of the expert's, and what they lead to."""
+    """Play the same episode over the native protocol; yield the expert's actions and their results."""
     play = client.open(task.env, kwargs=task.kwargs)
     yield play.reset(seed=task.seed, options=task.options).data["observation"], "", 0.0
     done = False
@@ -102,9 +102,9 @@ def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
     ("family", "number"),
     [("babyai", 0), ("babyai", 47), ("textcraft", 5), ("textcraft", 6), ("searchqa", 3), ("webshop", 4)],
 )
-def test_an_expert_plays_a_whole_episode(server: Server, family: str, number: int) -> None:
+def test_expert_plays_an_episode(server: Server, family: str, number: int) -> None:
     with server.client() as client, server.client() as other:
-        their = Their(client, family)
+        their = AgentGymClient(client, family)
         their.create()
         theirs = expert(other, TASKS[family][1](family_envs(ENVS, family), number))
         first, _, _ = next(theirs)
@@ -123,9 +123,9 @@ def test_an_expert_plays_a_whole_episode(server: Server, family: str, number: in
 
 
 @pytest.mark.slow
-def test_scienceworld_in_hundredths(server: Server) -> None:
+def test_scienceworld_scores_are_percentages(server: Server) -> None:
     with server.client() as client:
-        their = Their(client, "sciworld")
+        their = AgentGymClient(client, "sciworld")
         assert their.create() == {"id": their.number}
         answer = their.post("reset", {"id": their.number, "data_idx": 3_500})
         assert (answer["task_name"], answer["var_num"]) == ("find-non-living-thing", 264)
@@ -134,7 +134,11 @@ def test_scienceworld_in_hundredths(server: Server) -> None:
         hint = their.read("action_hint")
         assert "look at OBJ" in hint["possible_actions"]
         assert "red box" in hint["possible_objects"]
-        expected = {"look around": 8, "focus on green wire": 58, "move green wire to red box": 100}  # the expert's
+        expected = {
+            "look around": 8,
+            "focus on green wire": 58,
+            "move green wire to red box": 100,
+        }  # the expert
         for action, score in expected.items():
             _, earned, done = their.step(action)
             assert (earned, done) == (score, score == 100)
@@ -143,9 +147,9 @@ def test_scienceworld_in_hundredths(server: Server) -> None:
         their.post("close", {"id": their.number})
 
 
-def test_what_textcraft_and_webshop_tell_besides(server: Server) -> None:
+def test_views_of_textcraft_and_webshop(server: Server) -> None:
     with server.client() as client:
-        craft = Their(client, "textcraft")
+        craft = AgentGymClient(client, "textcraft")
         made = craft.post("create", {"goal": "minecraft:stick"})
         craft.number = made["id"]
         assert "Goal: craft stick." in made["observation"]
@@ -161,7 +165,7 @@ def test_what_textcraft_and_webshop_tell_besides(server: Server) -> None:
             "deleted": False,
         }
         assert craft.send("create", {"commands": "craft 1 a using 1 b"}).status == 422
-        shop = Their(client, "webshop")
+        shop = AgentGymClient(client, "webshop")
         shop.create()
         page = shop.reset(7)
         assert shop.read("instruction_text") in page
@@ -170,14 +174,14 @@ def test_what_textcraft_and_webshop_tell_besides(server: Server) -> None:
         assert "Back to Search" in shop.read("available_actions")["clickables"]
 
 
-def test_numbers_are_ones_own_and_never_given_twice() -> None:
+def test_numbers_are_private_and_never_reused() -> None:
     with (
         serving("textcraft:Depth1-v0", tokens={"token-of-a": "a", "token-of-b": "b"}) as server,
         server.client(token="token-of-a") as one,
         server.client(token="token-of-b") as two,
         server.client() as nobody,
     ):
-        a, b = Their(one, "textcraft"), Their(two, "textcraft")
+        a, b = AgentGymClient(one, "textcraft"), AgentGymClient(two, "textcraft")
         seen = []
         for _ in range(3):
             a.create()
@@ -197,9 +201,9 @@ def test_numbers_are_ones_own_and_never_given_twice() -> None:
         assert nobody.post("/agentgym/textcraft/create").status == 401
 
 
-def test_ends_are_told_and_forgotten() -> None:
+def test_ended_environments_report_their_cause() -> None:
     with serving("textcraft:Depth1-v0", lease=1.0) as server, server.client() as client:
-        their = Their(client, "textcraft")
+        their = AgentGymClient(client, "textcraft")
         their.create()
         their.reset(0)
         until(lambda: server.number("sessions") == 0)
@@ -219,9 +223,9 @@ def test_ends_are_told_and_forgotten() -> None:
         their.reset(0)
 
 
-def test_another_environment_takes_the_place_of_the_one_before() -> None:
+def test_reset_with_another_environment_reuses_the_capacity() -> None:
     with serving("textcraft:Depth1-v0", "textcraft:Depth2-v0", max_sessions=1) as server, server.client() as client:
-        their = Their(client, "textcraft")
+        their = AgentGymClient(client, "textcraft")
         their.create()
         full = their.send("create", {})
         assert (full.status, full.data["code"]) == (503, "capacity")
@@ -233,9 +237,9 @@ def test_another_environment_takes_the_place_of_the_one_before() -> None:
         assert server.number("sessions") == 0
 
 
-def test_a_retry_with_the_same_request_id_is_one_step(server: Server) -> None:
+def test_repeated_request_id_is_one_step(server: Server) -> None:
     with server.client() as client:
-        their = Their(client, "textcraft")
+        their = AgentGymClient(client, "textcraft")
         their.create()
         their.reset(1)
         body = json.dumps({"id": their.number, "action": "get 2 cobblestone"}).encode()
@@ -245,7 +249,7 @@ def test_a_retry_with_the_same_request_id_is_one_step(server: Server) -> None:
         assert their.step("inventory")[0] == "You have: 2 cobblestone."
 
 
-def test_mistakes_have_codes(server: Server) -> None:
+def test_error_codes(server: Server) -> None:
     def send(method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> int:
         with server.client() as client:
             reply = client.send(method, f"/agentgym/{path}", body, {"Content-Type": kind} if body else {})
@@ -253,11 +257,11 @@ def test_mistakes_have_codes(server: Server) -> None:
             return reply.status
 
     with server.client() as client:
-        their = Their(client, "babyai")
+        their = AgentGymClient(client, "babyai")
         their.create()
     number = str(their.number)
     step = f'{{"id": {number}, "action": "x"}}'.encode()
-    assert send("POST", "babyai/step", step) == 409  # nothing has begun
+    assert send("POST", "babyai/step", step) == 409  # no episode is running
     assert send("GET", f"babyai/observation?id={number}") == 409
     assert send("GET", "babyai/step") == 405
     assert send("POST", f"babyai/observation?id={number}") == 405
@@ -271,7 +275,7 @@ def test_mistakes_have_codes(server: Server) -> None:
     assert send("POST", "babyai/step", b'{"id": 1e99, "action": "x"}') == 400
     assert send("POST", "babyai/step", b'{"id": 0, "action": "x"}') == 404
     assert send("POST", "babyai/reset", f'{{"id": {number}, "data_idx": -1}}'.encode()) == 400
-    assert send("POST", "textcraft/step", step) == 404  # a number of another family's
+    assert send("POST", "textcraft/step", step) == 404  # a number of another family
     assert send("GET", "babyai/observation?id=x") == 400
     assert send("GET", "babyai/observation") == 400
     assert send("GET", "babyai/nothing") == 404
@@ -281,21 +285,21 @@ def test_mistakes_have_codes(server: Server) -> None:
 
 
 @given(number=st.integers(0, 10_000), ids=st.lists(st.text("abc", min_size=1), min_size=1, max_size=9, unique=True))
-def test_a_number_is_spread_and_can_be_told_again(number: int, ids: list[str]) -> None:
+def test_spread_is_a_bijection(number: int, ids: list[str]) -> None:
     task = spread(ids, number)
     assert task.seed * len(ids) + ids.index(task.env) == number
 
 
 @given(st.integers(0, 100_000))
-def test_numbers_are_agentgyms_own(number: int) -> None:
-    assert TASKS["babyai"][1](ENVS, number)[:2] == ("babyai:All-v0", number)  # whose seeds are AgentGym's index
+def test_babyai_and_sciworld_use_agentgyms_numbers(number: int) -> None:
+    assert TASKS["babyai"][1](ENVS, number)[:2] == ("babyai:All-v0", number)  # its seeds are AgentGym's task numbers
     task = TASKS["sciworld"][1](ENVS, number)
     kind = TYPES[task.options["task"]]
     assert kind.number not in ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
     assert task.options["variation"] in range(kind.variations)
 
 
-def test_scienceworld_goes_through_all_variations_in_order() -> None:
+def test_scienceworld_variations_are_in_order() -> None:
     first = [TASKS["sciworld"][1](ENVS, number).options for number in range(62)]
     assert first[:2] == [{"task": "boil", "variation": 0}, {"task": "boil", "variation": 1}]
     assert first[30] == {"task": "melt", "variation": 0}

@@ -1,4 +1,4 @@
-"""Any environment over MCP: the official client, ours, and what the wire says."""
+"""MCP on our server: the official client, our client, and raw requests."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def server() -> Iterator[Server]:
         yield found
 
 
-class Wire:
-    """MCP by hand."""
+class RawClient:
+    """MCP client that sends raw requests."""
 
     def __init__(self, client: Client, env: str = TRICKY) -> None:
         self.client = client
@@ -41,7 +41,7 @@ class Wire:
             headers["Mcp-Session-Id"] = self.session
         return self.client.send("POST", self.path, json.dumps(body).encode(), headers)
 
-    def begin(self) -> Reply:
+    def initialize(self) -> Reply:
         reply = self.send("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}})
         self.session = reply.headers["mcp-session-id"]
         return reply
@@ -53,7 +53,7 @@ class Wire:
         return self.client.send("DELETE", self.path, None, {"Mcp-Session-Id": self.session})
 
 
-def test_the_official_client_plays_an_episode(server: Server) -> None:
+def test_official_client(server: Server) -> None:
     async def played() -> None:
         from mcp import Client as Official
 
@@ -76,10 +76,10 @@ def test_the_official_client_plays_an_episode(server: Server) -> None:
                 assert server.number("sessions") == 1
 
     asyncio.run(played())
-    until(lambda: server.number("sessions") == 0)  # the session took its environment with it
+    until(lambda: server.number("sessions") == 0)  # the environment was closed with the session
 
 
-def test_our_own_client_plays_an_episode(server: Server) -> None:
+def test_our_client(server: Server) -> None:
     with palestra.make(CRAFT) as env, closing(McpTools(f"{server.url}/mcp/{CRAFT}", timeout=30).open(seed=0)) as tools:
         named = {tool.name: tool for tool in tools.tools}
         first, _ = env.reset(seed=4)
@@ -95,14 +95,14 @@ def test_our_own_client_plays_an_episode(server: Server) -> None:
     until(lambda: server.number("sessions") == 0)
 
 
-def test_sessions_are_apart_and_end(server: Server) -> None:
+def test_sessions_are_independent_and_end(server: Server) -> None:
     with server.client() as client:
-        one, two = Wire(client), Wire(client)
-        hello = one.begin().data["result"]
-        two.begin()
+        one, two = RawClient(client), RawClient(client)
+        hello = one.initialize().data["result"]
+        two.initialize()
         assert hello["protocolVersion"] == "2025-06-18"
         assert one.send("ping").data["result"] == {}
-        assert server.number("sessions") == 0  # none before the first reset
+        assert server.number("sessions") == 0  # an environment is created by the first reset
         assert one.call("step", {"action": "a"})["result"]["isError"] is True
         assert one.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "begun 1"
         assert two.call("reset", {"seed": 2})["result"]["content"][0]["text"] == "begun 2"
@@ -121,10 +121,10 @@ def test_sessions_are_apart_and_end(server: Server) -> None:
     assert server.number("sessions") == 0
 
 
-def test_the_same_request_twice_is_one_step(server: Server) -> None:
+def test_repeated_request_is_one_step(server: Server) -> None:
     with server.client() as client:
-        wire = Wire(client)
-        wire.begin()
+        wire = RawClient(client)
+        wire.initialize()
         wire.call("reset", {"seed": 1})
         answers = [wire.call("step", {"action": "a"}, id="again") for _ in range(3)]
         assert answers[0] == answers[1] == answers[2]
@@ -132,10 +132,10 @@ def test_the_same_request_twice_is_one_step(server: Server) -> None:
         wire.end()
 
 
-def test_failures_are_told_and_the_session_goes_on(server: Server) -> None:
+def test_session_continues_after_a_failure(server: Server) -> None:
     with server.client() as client:
-        wire = Wire(client)
-        wire.begin()
+        wire = RawClient(client)
+        wire.initialize()
         wire.call("reset", {"seed": 1})
         broken = wire.call("step", {"action": "raise"})["result"]
         assert (broken["isError"], broken["structuredContent"]["code"]) == (True, "env_failed")
@@ -143,7 +143,7 @@ def test_failures_are_told_and_the_session_goes_on(server: Server) -> None:
         lost = wire.call("step", {"action": "exit"})["result"]["structuredContent"]
         assert (lost["code"], lost["boundary"]) == ("session_gone", "env")
         until(lambda: client.get("/ready").status == 200)
-        assert wire.call("reset")["result"]["isError"] is True  # told once more: an episode was lost
+        assert wire.call("reset")["result"]["isError"] is True  # reports the lost episode once
         assert wire.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "begun 1"
         assert wire.call("step", {"action": 3})["error"]["code"] == -32602
         assert wire.call("reset", {"seed": -1})["error"]["code"] == -32602
@@ -152,10 +152,10 @@ def test_failures_are_told_and_the_session_goes_on(server: Server) -> None:
         wire.end()
 
 
-def test_mistakes_have_codes(server: Server) -> None:
+def test_error_codes(server: Server) -> None:
     with server.client() as client:
-        wire = Wire(client)
-        assert wire.send("tools/list").status == 400  # no session was begun
+        wire = RawClient(client)
+        assert wire.send("tools/list").status == 400  # not initialized
         assert wire.send("server/discover").data["error"]["code"] == -32601
         wire.session = "made-up"
         assert wire.send("tools/list").status == 404
@@ -169,13 +169,13 @@ def test_mistakes_have_codes(server: Server) -> None:
         assert client.send("POST", "/mcp/game:Nothing-v0", note, headers).status == 404
 
 
-def test_leases_and_quotas_hold_here_too() -> None:
+def test_leases_and_quotas() -> None:
     with serving(TRICKY, lease=1.0, sessions_per_client=2) as server, server.client() as client:
-        wires = [Wire(client) for _ in range(2)]
+        wires = [RawClient(client) for _ in range(2)]
         for wire in wires:
-            wire.begin()
+            wire.initialize()
             wire.call("reset")
-        assert Wire(client).send("initialize").data["error"]["data"]["code"] == "quota"
+        assert RawClient(client).send("initialize").data["error"]["data"]["code"] == "quota"
         until(lambda: server.number("sessions") == 0)
         assert wires[0].send("tools/list").status == 404
-        Wire(client).begin()
+        RawClient(client).initialize()

@@ -1,4 +1,4 @@
-"""OpenEnv's protocol on our server: its own client, plain HTTP that goes on, and a socket that leaks nothing."""
+"""OpenEnv's protocol on our server: its own client, episodes over plain HTTP, and the WebSocket."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def server() -> Iterator[Server]:
         yield found
 
 
-class Plain:
-    """OpenEnv's HTTP."""
+class HttpClient:
+    """Client of OpenEnv's HTTP routes."""
 
     def __init__(self, client: Client, env: str = TRICKY) -> None:
         self.client = client
@@ -46,8 +46,8 @@ class Plain:
         return self.client.get(f"{self.base}/state{query}").data
 
 
-class Talk:
-    """OpenEnv's socket."""
+class SocketClient:
+    """Client of OpenEnv's WebSocket."""
 
     def __init__(self, server: Server, env: str = TRICKY) -> None:
         address = server.url.replace("http", "ws", 1)
@@ -58,12 +58,12 @@ class Talk:
     def send(self, kind: str, data: Any = None, **more: Any) -> None:
         self.socket.send(json.dumps({"type": kind, **({} if data is None else {"data": data}), **more}))
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         return json.loads(self.socket.recv(timeout=30))
 
-    def ask(self, kind: str, data: Any = None, **more: Any) -> Any:
+    def request(self, kind: str, data: Any = None, **more: Any) -> Any:
         self.send(kind, data, **more)
-        return self.hear()
+        return self.receive()
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +73,7 @@ class Talk:
 
 
 @pytest.mark.slow
-def test_openenvs_own_client_plays_an_episode(server: Server) -> None:
+def test_openenv_client(server: Server) -> None:
     with palestra.make(CRAFT) as env:
         first, _ = env.reset(seed=11)
         expected: list[list[Any]] = [[first, None, False]]
@@ -103,9 +103,9 @@ def test_openenvs_own_client_plays_an_episode(server: Server) -> None:
     until(lambda: server.number("sessions") == 0)
 
 
-def test_plain_http_goes_on_from_request_to_request(server: Server) -> None:
+def test_episodes_continue_over_http(server: Server) -> None:
     with server.client() as client:
-        plain = Plain(client)
+        plain = HttpClient(client)
         assert plain.state() == {"episode_id": None, "step_count": 0}
         assert plain.step("a").status == 409
         begun = plain.reset(seed=5)
@@ -139,9 +139,9 @@ def test_plain_http_goes_on_from_request_to_request(server: Server) -> None:
         assert server.number("sessions") == 0
 
 
-def test_a_request_id_is_one_step(server: Server) -> None:
+def test_repeated_request_id_is_one_step(server: Server) -> None:
     with server.client() as client:
-        plain = Plain(client)
+        plain = HttpClient(client)
         plain.reset(seed=1)
         answers = [plain.step("a", request_id="1").body for _ in range(3)]
         assert len(set(answers)) == 1
@@ -164,7 +164,7 @@ def test_two_clients_do_not_share_an_unnamed_episode() -> None:
         server.client(token="token-of-a") as one,
         server.client(token="token-of-b") as two,
     ):
-        a, b = Plain(one), Plain(two)
+        a, b = HttpClient(one), HttpClient(two)
         for name in ({}, {"episode_id": "x"}):
             a.reset(seed=1, **name)
             assert b.step("a", **name).status == 409
@@ -172,7 +172,7 @@ def test_two_clients_do_not_share_an_unnamed_episode() -> None:
             assert a.step("a", **name).data["observation"]["text"] == "a"
 
 
-def test_what_an_environment_is(server: Server) -> None:
+def test_metadata_and_schema(server: Server) -> None:
     with server.client() as client:
         assert client.get(f"/openenv/{CRAFT}/health").data == {"status": "healthy"}
         assert client.get("/openenv/textcraft%3ADepth2-v0/metadata").data["name"] == CRAFT
@@ -203,7 +203,7 @@ def test_what_an_environment_is(server: Server) -> None:
         ("../v1/envs", b"{}", 404),
     ],
 )
-def test_mistakes_have_codes(server: Server, path: str, body: bytes, status: int) -> None:
+def test_error_codes(server: Server, path: str, body: bytes, status: int) -> None:
     with server.client() as client:
         reply = client.send("POST", f"/openenv/{TRICKY}/{path}", body, {"Content-Type": "application/json"})
         assert reply.status == status
@@ -232,71 +232,71 @@ def test_tools_over_plain_http(server: Server) -> None:
     assert server.number("sessions") == 0
 
 
-def test_the_socket_speaks_their_codes(server: Server) -> None:
-    with Talk(server) as talk:
-        assert talk.ask("state") == {"type": "state", "data": {"episode_id": None, "step_count": 0}}
-        assert talk.ask("step", {"action": "a"})["data"]["fault"] == "reset_needed"
+def test_error_codes_on_the_websocket(server: Server) -> None:
+    with SocketClient(server) as talk:
+        assert talk.request("state") == {"type": "state", "data": {"episode_id": None, "step_count": 0}}
+        assert talk.request("step", {"action": "a"})["data"]["fault"] == "reset_needed"
         talk.socket.send("{")
-        assert talk.hear()["data"]["code"] == "INVALID_JSON"
+        assert talk.receive()["data"]["code"] == "INVALID_JSON"
         talk.socket.send("[]")
-        assert talk.hear()["data"]["code"] == "VALIDATION_ERROR"
-        assert talk.ask("what")["data"]["code"] == "UNKNOWN_TYPE"
-        assert talk.ask("reset", [])["data"]["code"] == "VALIDATION_ERROR"
-        assert talk.ask("reset", {"seed": -1})["data"]["code"] == "VALIDATION_ERROR"
-        assert talk.ask("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
-        assert talk.ask("step", {"message": "a"})["data"]["observation"]["text"] == "a"
-        assert talk.ask("step", {"code": "a"})["data"]["code"] == "VALIDATION_ERROR"
-        picture = talk.ask("step", {"action": "image 1"})["data"]["observation"]
+        assert talk.receive()["data"]["code"] == "VALIDATION_ERROR"
+        assert talk.request("what")["data"]["code"] == "UNKNOWN_TYPE"
+        assert talk.request("reset", [])["data"]["code"] == "VALIDATION_ERROR"
+        assert talk.request("reset", {"seed": -1})["data"]["code"] == "VALIDATION_ERROR"
+        assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
+        assert talk.request("step", {"message": "a"})["data"]["observation"]["text"] == "a"
+        assert talk.request("step", {"code": "a"})["data"]["code"] == "VALIDATION_ERROR"
+        picture = talk.request("step", {"action": "image 1"})["data"]["observation"]
         assert picture["text"] == "look[image]"
         assert len(base64.b64decode(picture["parts"][1]["image"])) == 1 << 20
-        listed = talk.ask("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        listed = talk.request("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert len(listed["data"]["result"]["tools"]) == 4
-        assert talk.ask("step", {"action": "raise"})["data"]["fault"] == "env_failed"
-        assert talk.ask("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
+        assert talk.request("step", {"action": "raise"})["data"]["fault"] == "env_failed"
+        assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
         talk.send("close")
         with pytest.raises(Exception, match="1000"):
-            talk.hear()
+            talk.receive()
     until(lambda: server.number("sessions") == 0)
 
 
-def test_a_late_reply_is_not_the_next_ones(server: Server) -> None:
-    """A client that has no ids and has lost its patience gets the reply to what it asked last."""
-    with Talk(server) as talk:
-        talk.ask("reset", {"seed": 1})
+def test_late_replies_are_dropped(server: Server) -> None:
+    """A client without request ids gets only the reply to its last message."""
+    with SocketClient(server) as talk:
+        talk.request("reset", {"seed": 1})
         talk.send("step", {"action": "sleep 0.5"})
         with pytest.raises(TimeoutError):
             talk.socket.recv(timeout=0.1)
         talk.send("step", {"action": "b"})
-        assert talk.hear()["data"]["observation"]["text"] == "sleep 0.5 b"
+        assert talk.receive()["data"]["observation"]["text"] == "sleep 0.5 b"
         with pytest.raises(TimeoutError):
             talk.socket.recv(timeout=0.1)
-        assert talk.ask("state")["data"]["step_count"] == 2
-        for name in ("1", "2", "3"):  # with ids all are answered
+        assert talk.request("state")["data"]["step_count"] == 2
+        for name in ("1", "2", "3"):  # messages with ids all get a reply
             talk.send("step", {"action": f"sleep 0.0{name}"}, request_id=name)
-        assert [talk.hear()["request_id"] for _ in range(3)] == ["1", "2", "3"]
-        again = [talk.ask("step", {"action": "c"}, request_id="4") for _ in range(2)]
+        assert [talk.receive()["request_id"] for _ in range(3)] == ["1", "2", "3"]
+        again = [talk.request("step", {"action": "c"}, request_id="4") for _ in range(2)]
         assert again[0] == again[1]
-        assert talk.ask("state")["data"]["step_count"] == 6
+        assert talk.request("state")["data"]["step_count"] == 6
 
 
-def test_with_a_socket_its_session_ends(server: Server) -> None:
-    talks = [Talk(server) for _ in range(5)]
+def test_session_ends_with_the_websocket(server: Server) -> None:
+    talks = [SocketClient(server) for _ in range(5)]
     for talk in talks:
-        talk.ask("reset")
+        talk.request("reset")
     assert server.number("sessions") == 5
-    talks[0].send("step", {"action": "sleep 30"})  # under way when its client goes
+    talks[0].send("step", {"action": "sleep 30"})  # running when its client disconnects
     for talk in talks:
         talk.socket.socket.shutdown(socket.SHUT_RDWR)
         talk.held.close()
     until(lambda: server.number("sessions") == 0)
     until(lambda: server.number("websockets") == 0)
-    with Talk(server) as talk:
+    with SocketClient(server) as talk:
         talk.socket.send(json.dumps({"type": "reset"}))
-        talk.socket.socket.shutdown(socket.SHUT_RDWR)  # while its environment may still be in the making
+        talk.socket.socket.shutdown(socket.SHUT_RDWR)  # while its environment may still be created
     until(lambda: server.number("sessions") == 0)
 
 
-def test_a_half_open_socket_is_found_out() -> None:
+def test_half_open_websocket_is_closed() -> None:
     with impatient(TRICKY) as server:
         parts = urlsplit(server.url)
         with socket.create_connection((str(parts.hostname), int(parts.port or 0))) as silent:
@@ -312,35 +312,35 @@ def test_a_half_open_socket_is_found_out() -> None:
                 b"\x81" + bytes([0x80 | len(text)]) + mask + bytes(c ^ mask[i % 4] for i, c in enumerate(text))
             )
             until(lambda: server.number("sessions") == 1)
-            until(lambda: server.number("sessions") == 0)  # it says nothing, and does not answer when it is asked
+            until(lambda: server.number("sessions") == 0)  # it does not respond to pings
 
 
-def test_a_lost_session_is_told_once_and_a_reset_begins_anew(server: Server) -> None:
-    with Talk(server) as talk, server.client() as client:
-        plain = Plain(client)
-        talk.ask("reset", {"seed": 1})
+def test_lost_session_is_reported_once(server: Server) -> None:
+    with SocketClient(server) as talk, server.client() as client:
+        plain = HttpClient(client)
+        talk.request("reset", {"seed": 1})
         plain.reset(seed=2)
         for worker in server.workers():
             worker.kill()
         until(lambda: server.number("sessions") == 0)
-        lost = talk.ask("step", {"action": "a"})["data"]
+        lost = talk.request("step", {"action": "a"})["data"]
         assert (lost["code"], lost["cause"]) == ("SESSION_ERROR", "worker")
         gone = plain.step("a")
         assert (gone.status, gone.data["cause"], gone.data["boundary"]) == (410, "worker", "env")
         until(lambda: client.get("/ready").status == 200)
-        assert talk.ask("reset", {"seed": 1})["data"]["observation"]["text"] == "begun 1"
+        assert talk.request("reset", {"seed": 1})["data"]["observation"]["text"] == "begun 1"
         assert plain.reset(seed=2).data["observation"]["text"] == "begun 2"
         client.post(f"{plain.base}/close")
 
 
-def test_limits_hold_here_too() -> None:
+def test_limits() -> None:
     with serving(TRICKY, max_sessions=1, lease=1.0) as server, server.client() as client:
-        plain = Plain(client)
+        plain = HttpClient(client)
         plain.reset(seed=1, episode_id="a")
         full = plain.reset(seed=1, episode_id="b")
         assert (full.status, full.data["code"]) == (503, "capacity")
-        with Talk(server) as talk:
-            assert talk.ask("reset")["data"]["code"] == "CAPACITY_REACHED"
-            until(lambda: server.number("sessions") == 0)  # the lease of the first is over
+        with SocketClient(server) as talk:
+            assert talk.request("reset")["data"]["code"] == "CAPACITY_REACHED"
+            until(lambda: server.number("sessions") == 0)  # the lease of the first has expired
             assert plain.step("x", episode_id="a").data["cause"] == "expired"
-            assert talk.ask("reset")["type"] == "observation"
+            assert talk.request("reset")["type"] == "observation"
