@@ -18,7 +18,7 @@ from typing import Any
 
 from palestra.core import Env
 from palestra.errors import BadValue, EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
-from palestra.registry import EnvFactory, get_registered_spec, preload
+from palestra.registry import EnvFactory, get_spec, preload
 from palestra.seeding import check_seed
 from palestra.workers.command_loop import CommandLoop
 from palestra.workers.env_runner import EnvRunner
@@ -202,7 +202,7 @@ class SessionWorker(CommandLoop):
 
     def _make(self, key: int, payload: Any) -> tuple[int, Any]:
         env_id, kwargs, vector = payload
-        spec = get_registered_spec(env_id)  # a client cannot name a class or another server
+        spec = get_spec(env_id)  # any form of name: the dispatcher admits only names that the server was started with
         factory = EnvFactory(env_id, kwargs=kwargs)
         runner = None
         if vector is not None:
