@@ -65,7 +65,7 @@ def test_step_before_reset_and_after_the_end() -> None:
 def test_an_action_must_be_a_string(action: Any) -> None:
     env = palestra.make("game:GuessTheNumber-v0-easy")
     env.reset(seed=1)
-    with pytest.raises(BadValue, match="the action must be a string"):
+    with pytest.raises(BadValue, match="an action must be a string"):
         env.step(action)
     assert env.step(r"\boxed{99}").info["turn"] == 1, "a rejected action must not use a turn"
 

@@ -36,9 +36,8 @@ def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedPro
             continue
         if all(run_program(other.source, program.inputs) != outputs for other in shorter):
             return GeneratedProgram(program=program, outputs=outputs)
-    raise AssertionError(
-        f"no valid program of {steps} steps in {_MAX_ATTEMPTS} attempts"
-    )  # about half of the attempts succeed
+    # About half of the attempts succeed, so this is never reached in practice.
+    raise AssertionError(f"no valid program of {steps} steps in {_MAX_ATTEMPTS} attempts")
 
 
 def _draw(rng: Random, steps: int, classics: bool) -> tuple[Program, list[Program]]:

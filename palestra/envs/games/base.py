@@ -167,7 +167,7 @@ class LanguageGame(Env):
         try:
             text = last_boxed(action)
         except (AttributeError, TypeError):
-            raise BadValue(f"the action must be a string, got {type(action).__name__}") from None
+            raise BadValue(f"an action must be a string, got {type(action).__name__}") from None
         turn = self.turn = self.turn + 1
         move = None if text is None or len(text) > MAX_MOVE_LENGTH else self.parse(text)
         if move is None:

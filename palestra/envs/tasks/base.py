@@ -45,9 +45,7 @@ class TaskEnv(Env):
     """Base class of the tasks; the module docstring lists what a subclass defines."""
 
     answer_name: ClassVar[str] = "answer"
-    fenced_answers: ClassVar[bool] = (
-        False  # True: answers are fenced code blocks, which tools must not interpret as calls
-    )
+    fenced_answers: ClassVar[bool] = False  # True: answers are fenced blocks, which tools must not run as calls
 
     inline = True  # set to False if the grader waits for a process or a server
     shared = Env.shared | {"item"}
@@ -130,7 +128,7 @@ class TaskEnv(Env):
         if self.ending is not None:
             self._raise_not_running()
         if not isinstance(action, str):
-            raise BadValue(f"the action must be a string, got {type(action).__name__}")
+            raise BadValue(f"an action must be a string, got {type(action).__name__}")
         answer = self.read(action)
         if answer is None or len(answer) > MAX_ANSWER_LENGTH:
             self.turn += 1

@@ -262,7 +262,7 @@ def test_rows_without_an_answer_are_named(tmp_path: Path) -> None:
         ("math", {"problem": "?", "answer": None}, r"one\.jsonl\[0\] has no answer"),
         ("qa", {"problem": "?", "answer": []}, r"\[0\] has no answer"),
         ("logic", {"question": "?", "answer": "maybe"}, "True, False or Unknown, got 'maybe'"),
-        ("code", {"problem": "?", "tests": "{}"}, r"\[0\]: hidden tests are"),
+        ("code", {"problem": "?", "tests": "{}"}, r"\[0\]: hidden tests must"),
     ):
         with pytest.raises(BadValue, match=message):
             graded(family, row, "", tmp_path)
