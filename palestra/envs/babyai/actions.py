@@ -32,7 +32,7 @@ class Refusal(NamedTuple):
     """Reason why an action is not possible."""
 
     why: str
-    known: bool = True  # False: there is no such action
+    recognized: bool = True  # False: there is no such action
 
 
 def open_floor(cells: list[Any], width: int, pos: Pos) -> bool:
@@ -134,7 +134,7 @@ def plan(words: str, level: Level, view: View) -> list[int] | Refusal:
         return blocked if isinstance(blocked, Refusal) else [FORWARD] * min(count, level.width + level.height)
     match = _ON_THING.fullmatch(words)
     if match is None:
-        return Refusal("That is not an action.", known=False)
+        return Refusal("That is not an action.", recognized=False)
     verb, name = match.groups()
     thing = _find(name, view)
     if thing is None:

@@ -101,7 +101,7 @@ class BabyAI(MultiTurnEnv):
         current = self._current_level()
         if words == CHECK:
             return Outcome(f"You can: {', '.join(available(current, self.view))}.")
-        moves = Refusal("", known=False) if not words else plan(words, current, self.view)
+        moves = Refusal("", recognized=False) if not words else plan(words, current, self.view)
         if isinstance(moves, Refusal):
             return self._refusal(words, moves)
         ending = None
@@ -209,11 +209,11 @@ class BabyAI(MultiTurnEnv):
         possible = ", ".join(available(self._current_level(), self.view))
         if not words:
             why = "No action found: write it on the last line of your reply."
-        elif not refusal.known:
+        elif not refusal.recognized:
             why = f'There is no action "{clip(words)}".'
         else:
             why = clip(refusal.why, 200)
-        kind = "rule" if words and refusal.known else "format"
+        kind = "rule" if words and refusal.recognized else "format"
         return Outcome(f"{why} You can: {possible}.", invalid=kind, info=self._counters())
 
     def _counters(self) -> dict[str, Any]:

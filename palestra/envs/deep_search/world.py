@@ -64,16 +64,20 @@ class _StepSolver(Solver):
     """The world's solver over the pages shown so far, run again every turn; raises `_PageNeeded` for the next page."""
 
     def __init__(
-        self, found: Collection[str], opened: Mapping[str, str], past_queries: Collection[str], searches_left: int
+        self,
+        found_titles: Collection[str],
+        opened: Mapping[str, str],
+        past_queries: Collection[str],
+        searches_left: int,
     ) -> None:
         super().__init__(lambda _: "")
-        self._found, self._opened = found, opened
+        self._found_titles, self._opened = found_titles, opened
         self._past_queries, self._searches_left = past_queries, searches_left
 
     def lookup(self, title: str) -> Reading | None:
         if title in self._opened:
             return _reading(title, self._opened[title])
-        if title in self._found:
+        if title in self._found_titles:
             raise _PageNeeded(SearchAction(OPEN, title))
         query = next((query for query in queries(title) if query not in self._past_queries), None)
         if query is None or self._searches_left < 1:

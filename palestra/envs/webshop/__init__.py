@@ -1,1 +1,1 @@
-"""A shop: search, look, choose options, buy what was asked for."""
+"""WebShop: search a shop, choose options, and buy the product an instruction describes."""

@@ -1,4 +1,4 @@
-"""Products, reviews, and goals: what a customer wants to buy."""
+"""Products, reviews and goals (the requirements of a customer)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What the customer wants, and the product it was derived from."""
+    """The customer's requirements, and the product they were derived from."""
 
     asin: str
     query: str

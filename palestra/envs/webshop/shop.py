@@ -24,7 +24,7 @@ MAX_RESULTS = 50  # per search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where the products and goals of a shop come from."""
+    """Origin of a shop's products and goals."""
 
     folder: str | None = None  # folder with WebShop's files; None for a generated catalogue
     products: int | None = 1000  # number of products; None for all products of a folder

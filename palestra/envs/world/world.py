@@ -1,6 +1,6 @@
 """Generate a world from a seed and a size: its entities, their names and their relations.
 
-Nothing is stored. The facts of a page are computed from its number with random bytes derived for it alone
+Nothing is stored. The facts of a page are computed from its number with random bytes derived from it
 (`World.random_bytes`) and with invertible permutations and splits. A page costs the same in a world of a hundred pages
 and of a million, and is the same in any order and any process.
 """
