@@ -2,7 +2,7 @@
 
 Commands sent in one iteration of the loop travel together. A worker that dies is replaced, and its sessions are
 reported lost. A worker with too many hung threads accepts no more sessions and ends with its last one. A worker that
-does not answer pings is killed.
+does not reply to pings is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers of other projects as our environments: there and back on our own dialects, OpenEnv's own, and bad ones."""
+"""Environments on AgentGym and OpenEnv servers: Palestra's implementations, OpenEnv's server, and faulty servers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server() -> Iterator[Server]:
         yield found
 
 
-def test_a_vector_of_them(server: Server) -> None:
+def test_vector_of_adapter_envs(server: Server) -> None:
     url = f"agentgym+{server.url}/agentgym/textcraft"
     with palestra.make_vec(url, num_envs=3, backend="thread", seed=1, data_len=50) as vec:
         first, _ = vec.reset()
@@ -41,7 +41,7 @@ def test_a_vector_of_them(server: Server) -> None:
 
 
 @pytest.mark.parametrize("family", ["babyai", "textcraft", "searchqa", "webshop"])
-def test_agentgyms_protocol_there_and_back(server: Server, family: str) -> None:
+def test_agentgym_round_trip(server: Server, family: str) -> None:
     with AgentGymEnv(f"agentgym+{server.url}/agentgym/{family}", data_len=50) as env:
         for seed in (7, 108):
             task = TASKS[family][1](family_envs(ENVS, family), seed % 50)
@@ -69,7 +69,7 @@ def test_agentgyms_protocol_there_and_back(server: Server, family: str) -> None:
     until(lambda: server.number("sessions") == 0)
 
 
-def test_a_horizon_truncates_and_nothing_is_copied(server: Server) -> None:
+def test_max_turns_truncates_and_forks_are_refused(server: Server) -> None:
     with AgentGymEnv(f"{server.url}/agentgym/textcraft", family="textcraft", max_turns=2) as env:
         with pytest.raises(ResetNeeded):
             env.step("inventory")
@@ -82,7 +82,7 @@ def test_a_horizon_truncates_and_nothing_is_copied(server: Server) -> None:
             env.fork()
 
 
-def test_openenvs_protocol_there_and_back(server: Server) -> None:
+def test_openenv_round_trip(server: Server) -> None:
     with OpenEnvEnv(f"openenv+{server.url}/openenv/{GUESS}") as env, palestra.make(GUESS) as local:
         for seed in (3, 4):
             first, info = env.reset(seed=seed)
@@ -100,7 +100,7 @@ def test_openenvs_protocol_there_and_back(server: Server) -> None:
     until(lambda: server.number("sessions") == 0)
 
 
-def test_failures_there_are_failures_here(server: Server) -> None:
+def test_server_failures_raise_env_failed(server: Server) -> None:
     with OpenEnvEnv(f"{server.url}/openenv/{TRICKY}", timeout=1.0) as env:
         env.reset(seed=1)
         with pytest.raises(EnvFailed, match="it broke"):
@@ -110,13 +110,13 @@ def test_failures_there_are_failures_here(server: Server) -> None:
         assert env.reset(seed=2)[0] == "begun 2"
         with pytest.raises(EnvFailed, match="within 1 s"):
             env.step("sleep 3")
-        assert env.reset(seed=3)[0] == "begun 3"
+        assert env.reset(seed=3)[0] == "started 3"
         assert env.step("a").observation == "a"
     until(lambda: server.number("sessions") == 0)
 
 
 @pytest.mark.slow
-def test_openenvs_own_server() -> None:
+def test_openenv_reference_server() -> None:
     port = free_port()
     with started([openenv_python(), "-W", "ignore", str(HERE / "openenv_server.py"), str(port)], port) as url:
         with OpenEnvEnv(f"openenv+{url}", timeout=0.5) as env:
@@ -125,7 +125,7 @@ def test_openenvs_own_server() -> None:
             with pytest.raises(EnvFailed, match="did not reply"):
                 env.step("sleep")
             assert env.reset(seed=8)[0] == "seed 8"
-            assert env.step("again").observation == "1: again"  # and not what came late
+            assert env.step("again").observation == "1: again"  # not the late reply
             with pytest.raises(EnvFailed, match="it broke"):
                 env.step("raise")
             env.reset(seed=9)
@@ -138,17 +138,17 @@ def test_openenvs_own_server() -> None:
             assert (step.done, step.info["invalid"]) == (False, "format")
 
 
-class Answers:
-    """A server of AgentGym's dialect whose answers are what a test wants them to be."""
+class FakeAgentGym:
+    """AgentGym server whose responses a test chooses."""
 
-    def __init__(self, answer: Callable[[str, Any], Any]) -> None:
+    def __init__(self, respond: Callable[[str, Any], Any]) -> None:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
-                said = answer(self.path, json.loads(self.rfile.read(length) or b"{}"))
-                status, body = said if isinstance(said, tuple) else (200, said)
+                response = respond(self.path, json.loads(self.rfile.read(length) or b"{}"))
+                status, body = response if isinstance(response, tuple) else (200, response)
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 with contextlib.suppress(OSError):
                     self.send_response(status)
@@ -188,34 +188,34 @@ class Answers:
         (404, b""),
     ],
 )
-def test_what_is_no_step_is_no_reward(bad: Any) -> None:
-    made: list[int] = []
+def test_invalid_step_responses_raise(bad: Any) -> None:
+    created: list[int] = []
 
-    def answer(path: str, body: Any) -> Any:
+    def respond(path: str, body: Any) -> Any:
         if path == "/create":
-            made.append(len(made))
-            return {"id": made[-1], "observation": "x", "done": False, "reward": 0}
+            created.append(len(created))
+            return {"id": created[-1], "observation": "x", "done": False, "reward": 0}
         if path == "/reset":
-            return {"observation": f"begun {body['data_idx']} in {body['id']}", "reward": 0, "done": False}
+            return {"observation": f"started {body['data_idx']} in {body['id']}", "reward": 0, "done": False}
         return bad if path == "/step" else {"closed": True}
 
-    with Answers(answer) as url, AgentGymEnv(url, family="textcraft") as env:
-        assert env.reset(seed=3)[0] == "begun 3 in 0"
+    with FakeAgentGym(respond) as url, AgentGymEnv(url, family="textcraft") as env:
+        assert env.reset(seed=3)[0] == "started 3 in 0"
         with pytest.raises(EnvFailed):
             env.step("inventory")
         with pytest.raises(ResetNeeded):
             env.step("inventory")
-        assert env.reset(seed=4)[0] == "begun 4 in 1"  # another environment
+        assert env.reset(seed=4)[0] == "started 4 in 1"  # a new environment
 
 
-def test_a_late_answer_is_nobodys() -> None:
-    def answer(path: str, body: Any) -> Any:
+def test_late_responses_are_dropped() -> None:
+    def respond(path: str, body: Any) -> Any:
         if path == "/step" and body["action"] == "slow":
             time.sleep(0.5)
-        text = f"{body.get('action', 'begun')} in {body.get('id', 0)}"
+        text = f"{body.get('action', 'started')} in {body.get('id', 0)}"
         return {"id": 0, "observation": text, "reward": 0, "done": False}
 
-    with Answers(answer) as url, AgentGymEnv(url, family="textcraft", timeout=0.2) as env:
+    with FakeAgentGym(respond) as url, AgentGymEnv(url, family="textcraft", timeout=0.2) as env:
         env.reset(seed=1)
         with pytest.raises(EnvFailed, match="within"):
             env.step("slow")
@@ -225,14 +225,14 @@ def test_a_late_answer_is_nobodys() -> None:
             assert env.step(action).observation == f"{action} in 0"
 
 
-def test_a_socket_that_answers_nonsense() -> None:
-    said = iter(
+def test_invalid_socket_replies_raise() -> None:
+    replies = iter(
         ["[]", "{}", '{"type": "state", "data": {}}', '{"type": "observation", "data": {"observation": 3}}', "{"]
     )
 
     def talk(socket: ServerConnection) -> None:
         for _ in socket:
-            socket.send(next(said))
+            socket.send(next(replies))
 
     with serve(talk, "127.0.0.1", 0) as bad:
         threading.Thread(target=bad.serve_forever, daemon=True).start()
@@ -244,7 +244,7 @@ def test_a_socket_that_answers_nonsense() -> None:
         bad.shutdown()
 
 
-def test_nobody_there() -> None:
+def test_unreachable_servers() -> None:
     port = free_port()
     with pytest.raises(EnvFailed, match="cannot be reached"):
         AgentGymEnv(f"agentgym+http://127.0.0.1:{port}", family="babyai", timeout=2)
@@ -253,14 +253,14 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["agentgym+ftp://x", "agentgym+http://", "agentgym+http://me@host", "http://h:x"])
-def test_addresses_that_are_none(url: str) -> None:
+def test_invalid_urls(url: str) -> None:
     with pytest.raises(BadValue):
         AgentGymEnv(url, family="babyai")
     with pytest.raises(BadValue):
         OpenEnvEnv(url.replace("agentgym", "openenv"))
 
 
-def test_they_are_made_like_any_other(server: Server) -> None:
+def test_make_accepts_adapter_urls(server: Server) -> None:
     with palestra.make(f"agentgym+{server.url}/agentgym/textcraft", seed=5) as env:
         assert env.reset()[1]["seed"] == 5
     with palestra.make(f"openenv+{server.url}/openenv/{TRICKY}", seed=5, wrappers=[lambda e: Horizon(e, 1)]) as env:
@@ -270,7 +270,7 @@ def test_they_are_made_like_any_other(server: Server) -> None:
         palestra.make(f"agentgym+{server.url}", famly="textcraft")
 
 
-def test_families_and_tokens_are_asked_for() -> None:
+def test_missing_family_or_token_raises() -> None:
     with pytest.raises(BadValue, match="family must be one of"):
         AgentGymEnv("agentgym+http://127.0.0.1:1")
     with serving(GUESS, "textcraft:Depth1-v0", tokens={"a-long-token": "a"}) as server:

@@ -1,4 +1,4 @@
-"""Environments on a server, used as any other: RemoteEnv, vectors, what happens when something between breaks."""
+"""Environments on a Palestra server: RemoteEnv, vectors, rollouts, and failures of server or network."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ def transport(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_it_keeps_the_laws(server: Server) -> None:
+def test_remote_env_passes_check_env(server: Server) -> None:
     url = f"{server.url}/{GUESS}"
-    with palestra.make(url):  # the line to the server is there before anybody watches what an episode consults
+    with palestra.make(url):  # opens the connection before check_env watches for side effects
         assert check_env(lambda: palestra.make(url), allow={"clock"}, episodes=5, processes=False).passed
 
 
-def test_it_plays_as_the_env_itself_does(server: Server, transport: str) -> None:
-    here = palestra.make(GUESS)
-    with palestra.make(f"{server.url}/{GUESS}", transport=transport) as there:
-        assert there.max_turns == here.max_turns
-        assert there.reward_range == here.reward_range
-        assert there.spec == here.spec
+def test_remote_env_equals_local_env(server: Server, transport: str) -> None:
+    local = palestra.make(GUESS)
+    with palestra.make(f"{server.url}/{GUESS}", transport=transport) as remote:
+        assert remote.max_turns == local.max_turns
+        assert remote.reward_range == local.reward_range
+        assert remote.spec == local.spec
         for seed in range(3):
-            assert there.reset(seed=seed) == here.reset(seed=seed)
-            assert there.example_action() == here.example_action()
+            assert remote.reset(seed=seed) == local.reset(seed=seed)
+            assert remote.example_action() == local.example_action()
             done = False
             while not done:
-                action = here.expert_action()
-                assert there.expert_action() == action
+                action = local.expert_action()
+                assert remote.expert_action() == action
                 assert action is not None
-                step = there.step(action)
-                assert step == here.step(action)
+                step = remote.step(action)
+                assert step == local.step(action)
                 done = step.done
-        there.reset(seed=1)
-        here.reset(seed=1)
-        there.player_rng.seed(7)
-        here.player_rng.seed(7)
-        assert [there.sample_random_action() for _ in range(5)] == [here.sample_random_action() for _ in range(5)]
+        remote.reset(seed=1)
+        local.reset(seed=1)
+        remote.player_rng.seed(7)
+        local.player_rng.seed(7)
+        assert [remote.sample_random_action() for _ in range(5)] == [local.sample_random_action() for _ in range(5)]
 
 
-def test_keywords_and_the_first_seed_reach_the_env(server: Server) -> None:
+def test_keywords_and_first_seed_reach_the_env(server: Server) -> None:
     with palestra.make(f"{server.url}/{GUESS}", seed=5, max_number=99, max_turns=3) as env:
         observation, info = env.reset()
         assert "from 1 to 99" in observation
@@ -87,7 +87,7 @@ def palestra_next(seed: int) -> int:
     return int(env.reset()[1]["seed"])
 
 
-def test_pictures_and_renderings_pass(server: Server, transport: str) -> None:
+def test_images_and_renderings(server: Server, transport: str) -> None:
     with palestra.make(f"{server.url}/math:Geometry-v0-easy", transport=transport) as env:
         observation, _ = env.reset(seed=1)
         local, _ = palestra.make("math:Geometry-v0-easy").reset(seed=1)
@@ -100,7 +100,7 @@ def test_pictures_and_renderings_pass(server: Server, transport: str) -> None:
         assert isinstance(env.render(), str)
 
 
-def test_forks_and_snapshots_go_their_own_way(server: Server, transport: str) -> None:
+def test_forks_and_snapshots_are_independent(server: Server, transport: str) -> None:
     with palestra.make(f"{server.url}/{GUESS}", transport=transport, max_number=1000, max_turns=9) as env:
         env.reset(seed=3)
         env.step("\\boxed{500}")
@@ -114,7 +114,7 @@ def test_forks_and_snapshots_go_their_own_way(server: Server, transport: str) ->
         copy.close()
 
 
-def test_mistakes_are_the_errors_they_are_in_process(server: Server, transport: str) -> None:
+def test_usage_errors_equal_those_of_local_envs(server: Server, transport: str) -> None:
     url = f"{server.url}/{GUESS}"
     with pytest.raises(UnknownEnv, match="Did you mean"):
         palestra.make(f"{server.url}/game:GuessTheNumber-v0-eas", transport=transport)
@@ -138,7 +138,7 @@ def test_mistakes_are_the_errors_they_are_in_process(server: Server, transport: 
         assert env.step("no box").done
         with pytest.raises(EpisodeOver):
             env.step("x")
-        assert env.reset(seed=1)[1]["seed"] == 1  # and it goes on
+        assert env.reset(seed=1)[1]["seed"] == 1  # the env is still usable
     with pytest.raises(EnvFailed, match="closed"):
         env.reset()
     for wrong in ("http://x", "ftp://h/a:b", "http://h:0/a:b", "http://user@h/a:b", "http://h/nothing"):
@@ -146,19 +146,19 @@ def test_mistakes_are_the_errors_they_are_in_process(server: Server, transport: 
             palestra.make(wrong)
 
 
-def test_a_server_that_is_not_there_is_an_infrastructure_failure(transport: str) -> None:
+def test_unreachable_server_is_an_infrastructure_failure(transport: str) -> None:
     with pytest.raises(EnvFailed, match="no server responds"):
         palestra.make("http://127.0.0.1:9/game:X-v0", transport=transport, patience=0.3)
 
 
-def test_strange_actions_pass(server: Server, transport: str) -> None:
+def test_unusual_actions(server: Server, transport: str) -> None:
     with palestra.make(f"{server.url}/{GUESS}", transport=transport) as env:
         for action in ("", "\0", "\ud800", "é" * 1000, "\\boxed{" * 9999, "x" * 3_000_000):
             env.reset(seed=1)
             assert env.step(action).info["ending"] == "format"
 
 
-def test_a_forgotten_env_gives_its_session_back(server: Server) -> None:
+def test_garbage_collected_env_closes_its_session(server: Server) -> None:
     before = server.number("sessions")
     env = palestra.make(f"{server.url}/{GUESS}")
     assert server.number("sessions") == before + 1
@@ -167,7 +167,7 @@ def test_a_forgotten_env_gives_its_session_back(server: Server) -> None:
     until(lambda: server.number("sessions") == before)
 
 
-def test_many_at_once_in_one_event_loop(server: Server) -> None:
+def test_many_envs_in_one_event_loop(server: Server) -> None:
     async def play(seed: int) -> float:
         env = palestra.make(f"{server.url}/{GUESS}")
         await env.areset(seed=seed)
@@ -189,25 +189,25 @@ def test_many_at_once_in_one_event_loop(server: Server) -> None:
 
 
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
-def test_a_vector_there_is_the_vector_here(server: Server, autoreset: str) -> None:
+def test_remote_vector_equals_local_vector(server: Server, autoreset: str) -> None:
     settings = {"num_envs": 6, "seed": 9, "autoreset": autoreset}
-    there = palestra.make_vec(f"{server.url}/{GUESS}", **settings)  # type: ignore[arg-type]
-    here = palestra.make_vec(GUESS, **settings)  # type: ignore[arg-type]
-    assert there.reset() == here.reset()
+    remote = palestra.make_vec(f"{server.url}/{GUESS}", **settings)  # type: ignore[arg-type]
+    local = palestra.make_vec(GUESS, **settings)  # type: ignore[arg-type]
+    assert remote.reset() == local.reset()
     for turn in range(12):
         actions = [f"\\boxed{{{1 + (turn * 3 + i) % 10}}}" for i in range(6)]
         if autoreset == "disabled":
-            over = sorted(set(there._idle))
-            assert over == sorted(set(here._idle))
+            over = sorted(set(remote._idle))
+            assert over == sorted(set(local._idle))
             if over:
-                assert there.reset(indices=over) == here.reset(indices=over)
-        assert there.step(actions) == here.step(actions)
-    assert there.call("expert_action") == here.call("expert_action")
-    there.close()
-    here.close()
+                assert remote.reset(indices=over) == local.reset(indices=over)
+        assert remote.step(actions) == local.step(actions)
+    assert remote.call("expert_action") == local.call("expert_action")
+    remote.close()
+    local.close()
 
 
-def test_a_vector_does_not_wait_for_its_slowest(server: Server) -> None:
+def test_vector_does_not_wait_for_its_slowest_env(server: Server) -> None:
     ids = [f"{server.url}/fault:Slow-v0", *[f"{server.url}/{GUESS}"] * 7]
     with palestra.make_vec(ids, seed=0, vec_kwargs=[{"seconds": 2.0}, *[{}] * 7]) as vec:
         vec.reset()
@@ -217,7 +217,7 @@ def test_a_vector_does_not_wait_for_its_slowest(server: Server) -> None:
         assert {item.index for item in vec.recv()} == {0}
 
 
-def test_an_env_that_raises_costs_that_env(server: Server, transport: str) -> None:
+def test_an_env_that_raises_fails_alone(server: Server, transport: str) -> None:
     with palestra.make(f"{server.url}/fault:Raise-v0", transport=transport) as env:
         env.reset(seed=1)
         with pytest.raises(EnvFailed, match="injected failure") as caught:
@@ -236,22 +236,22 @@ def test_an_env_that_raises_costs_that_env(server: Server, transport: str) -> No
         assert str(step.observations[0]).startswith("You are playing")
 
 
-def test_replay_brings_a_session_back_when_its_worker_dies() -> None:
+def test_replay_recovers_a_session_whose_worker_died() -> None:
     with serving(GUESS, workers=1) as server:
         url = f"{server.url}/{GUESS}"
         lost = palestra.make(url, max_number=1000, max_turns=9)
-        kept = palestra.make(url, max_number=1000, max_turns=9, recover="replay")
+        replaying = palestra.make(url, max_number=1000, max_turns=9, recover="replay")
         over_http = palestra.make(url, max_number=1000, max_turns=9, recover="replay", transport="http")
-        here = palestra.make(GUESS, max_number=1000, max_turns=9)
-        for env in (lost, kept, over_http, here):
+        local = palestra.make(GUESS, max_number=1000, max_turns=9)
+        for env in (lost, replaying, over_http, local):
             env.reset(seed=8)
             env.step("\\boxed{500}")
         vec = palestra.make_vec(url, num_envs=2, seed=1)
         vec.reset()
         os.kill(server.workers()[0].pid, signal.SIGKILL)
         until(lambda: server.number("worker_deaths_total") == 1)
-        after = here.step("\\boxed{250}")
-        for env in (kept, over_http):
+        after = local.step("\\boxed{250}")
+        for env in (replaying, over_http):
             assert env.step("\\boxed{250}") == after
             assert env.recovered == 1  # type: ignore[attr-defined]
         with pytest.raises(SessionLost) as caught:
@@ -260,24 +260,24 @@ def test_replay_brings_a_session_back_when_its_worker_dies() -> None:
         with pytest.raises(SessionLost, match="reset"):
             lost.step("\\boxed{250}")
         assert lost.reset(seed=8) == palestra.make(GUESS, max_number=1000, max_turns=9).reset(seed=8)
-        step = vec.step(["\\boxed{1}"] * 2)  # both are reported, and go on with their next episodes
+        step = vec.step(["\\boxed{1}"] * 2)  # both failures are reported, and the next episodes start
         assert [info["failure"].cause for info in step.infos] == ["lost", "lost"]
-        local = palestra.make_vec(GUESS, num_envs=2, seed=1)
-        local.reset()
-        assert list(step.observations) == local.reset()[0]
-        assert vec.step(["\\boxed{1}"] * 2) == local.step(["\\boxed{1}"] * 2)
-        for env in (lost, kept, over_http):
+        local_vec = palestra.make_vec(GUESS, num_envs=2, seed=1)
+        local_vec.reset()
+        assert list(step.observations) == local_vec.reset()[0]
+        assert vec.step(["\\boxed{1}"] * 2) == local_vec.step(["\\boxed{1}"] * 2)
+        for env in (lost, replaying, over_http):
             env.close()
         vec.close()
 
 
-def test_a_crash_is_its_own_sessions_alone_to_answer_for() -> None:
+def test_a_session_that_crashed_its_worker_is_not_replayed() -> None:
     with serving(GUESS, "fault:", imports=[FAULTS], workers=1) as server:
         bad = palestra.make(f"{server.url}/fault:Crash-v0", recover="replay")
         good = palestra.make(f"{server.url}/{GUESS}", recover="replay")
         for env in (bad, good):
             env.reset(seed=1)
-        with pytest.raises(SessionLost) as caught:  # played again, it would crash again
+        with pytest.raises(SessionLost) as caught:  # a replay would crash again
             bad.step("\\boxed{1}")
         assert caught.value.cause == "crashed"
         step = good.step("\\boxed{1}")
@@ -287,33 +287,33 @@ def test_a_crash_is_its_own_sessions_alone_to_answer_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "fates", [{"drop": 0.15}, {"duplicate": 0.3}, {"reorder": 0.3}, {"garbage": 0.1}, {"delay": 0.3}]
+    "faults", [{"drop": 0.15}, {"duplicate": 0.3}, {"reorder": 0.3}, {"garbage": 0.1}, {"delay": 0.3}]
 )
-def test_whatever_happens_to_answers_every_step_happens_once(
-    server: Server, fates: dict[str, float], transport: str
+def test_every_step_happens_once_with_faulty_responses(
+    server: Server, faults: dict[str, float], transport: str
 ) -> None:
-    here = palestra.make(GUESS, max_number=10**6, max_turns=40)
-    with FaultyProxy(server.url, seed=3, seconds=0.02, **fates) as faulty:
+    local = palestra.make(GUESS, max_number=10**6, max_turns=40)
+    with FaultyProxy(server.url, seed=3, seconds=0.02, **faults) as faulty:
         env = palestra.make(f"{faulty.url}/{GUESS}", transport=transport, max_number=10**6, max_turns=40)
-        assert env.reset(seed=4) == here.reset(seed=4)
+        assert env.reset(seed=4) == local.reset(seed=4)
         for number in range(1, 30):
             action = f"\\boxed{{{number}}}"
-            assert env.step(action) == here.step(action)
+            assert env.step(action) == local.step(action)
         env.close()
-    assert faulty.counts[next(iter(fates))] > 0, "nothing was spoilt"
+    assert faulty.counts[next(iter(faults))] > 0, "no fault was injected"
 
 
-def test_a_half_open_connection_is_not_waited_for(server: Server, transport: str) -> None:
+def test_half_open_connections_time_out(server: Server, transport: str) -> None:
     with FaultyProxy(server.url, half_open=1.0) as faulty, pytest.raises(EnvFailed):
         palestra.make(f"{faulty.url}/{GUESS}", transport=transport, timeout=0.5, patience=0.5)
 
 
-def test_a_wrong_seed_is_noticed_by_who_looks(server: Server) -> None:
+def test_a_wrong_seed_is_visible_in_info(server: Server) -> None:
     with palestra.make(f"{server.url}/fault:WrongSeed-v0") as env:
         assert env.reset(seed=5)[1]["seed"] == 6
 
 
-def test_memory_that_grows_ends_at_the_limit_of_its_worker() -> None:
+def test_growing_memory_ends_at_the_limit_of_the_worker() -> None:
     with serving("fault:Grow-v0", imports=[FAULTS], memory=400 << 20) as server:
         env = palestra.make(f"{server.url}/fault:Grow-v0", megabytes=64)
         for seed in range(3):
