@@ -35,6 +35,7 @@ __all__ = [
     "rollout",
     "serve",
     "tools",
+    "train",
     "training",
     "unregister",
     "vector",
@@ -59,6 +60,7 @@ _MODULES = {  # name -> the module that defines it
     "register": "registry",
     "register_spec": "registry",
     "serve": "server",
+    "train": "training",
     "unregister": "registry",
 }
 _PACKAGES = frozenset(__all__) - frozenset(_MODULES)
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     )
     from palestra.server import serve
     from palestra.spec import EnvSpec
+    from palestra.training import train
     from palestra.types import Message, Observation, Step
     from palestra.vector import make_vec
 

@@ -409,10 +409,13 @@ class EnvFactory:
     builder: Callable[..., Env] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kwargs", dict(self.kwargs))
-        for name in ("tools", "wrappers"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        kwargs = dict(self.kwargs)
+        for name in ("tools", "wrappers"):  # keywords of `make` may come with those of the environment
+            inner = _as_tuple(kwargs.pop(name, ())) if self.builder is None else ()
+            object.__setattr__(self, name, (*inner, *_as_tuple(getattr(self, name))))
+        if self.builder is None and "max_tool_calls" in kwargs:
+            object.__setattr__(self, "max_tool_calls", kwargs.pop("max_tool_calls"))
+        object.__setattr__(self, "kwargs", kwargs)
         if self.max_tool_calls is not None and not self.tools:
             raise BadValue('max_tool_calls needs tools: EnvFactory(name, tools=["python"], max_tool_calls=5)')
 
@@ -427,8 +430,7 @@ class EnvFactory:
         if isinstance(source, EnvFactory):
             own = {item.name: getattr(source, item.name) for item in fields(source)}
             options["kwargs"] = {**source.kwargs, **options.get("kwargs", {})}
-            outer = options.get("wrappers", ())
-            options["wrappers"] = (*source.wrappers, *((outer,) if isinstance(outer, str) else outer))
+            options["wrappers"] = (*source.wrappers, *_as_tuple(options.get("wrappers", ())))
             return cls(**{**own, **options})
         if isinstance(source, str):
             get_spec(source)
@@ -497,6 +499,10 @@ def _unpickle_factory(
         except UnknownEnv:
             _add(spec, entry_point)
     return EnvFactory(**state)
+
+
+def _as_tuple(items: str | Iterable[Any]) -> tuple[Any, ...]:
+    return (items,) if isinstance(items, str) else tuple(items)
 
 
 def _identity(value: Any) -> str:

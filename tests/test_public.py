@@ -31,6 +31,7 @@ PACKAGES = [
     "palestra.tools.mcp",
     "palestra.tools.sandbox",
     "palestra.tools.search",
+    "palestra.training",
     "palestra.vector",
     "palestra.viewer",
     "palestra.wrappers",

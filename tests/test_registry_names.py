@@ -197,6 +197,8 @@ def test_a_factory_builds_and_compares() -> None:
     assert len({factory, same}) == 1
     assert factory.key != EnvFactory(GUESS).key
     assert factory.spec is palestra.get_spec(GUESS)
+    merged = EnvFactory(GUESS, kwargs={"max_turns": 3, "wrappers": ["Horizon(turns=2)"]}, wrappers=["Statistics"])
+    assert merged == factory
     with pytest.raises(AttributeError):
         factory.name = "other"  # type: ignore[misc]
 

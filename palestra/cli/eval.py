@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from palestra.cli import EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED, EXIT_OK
 from palestra.cli.env_options import (
     NAME_HELP,
+    add_backend,
     add_env_kwargs,
     add_import,
+    add_timeouts,
     add_tools_and_wrappers,
     expand_names,
     is_pattern,
@@ -134,6 +136,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_import(options)
     add_env_kwargs(options)
     add_tools_and_wrappers(options)
+    add_backend(options)
+    add_timeouts(options)
     execution = parser.add_argument_group("execution")
     execution.add_argument(
         "--out", metavar="FOLDER", help="Folder of the evaluation (default: runs/eval-TARGET-AGENT)."
@@ -155,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--call-timeout",
         type=float,
         metavar="S",
-        help="Maximum seconds for one reset, step or reply (default: no limit).",
+        help="Maximum seconds for one reply; also for a step or reset without its own timeout (default: no limit).",
     )
     execution.add_argument(
         "--max-failed",
@@ -283,6 +287,10 @@ def _execution_settings(args: argparse.Namespace) -> EvalSettings:
         concurrency=args.concurrency,
         retries=args.retries,
         call_timeout=args.call_timeout,
+        env_backend=args.env_backend,
+        env_workers=args.env_workers,
+        step_timeout=args.step_timeout,
+        reset_timeout=args.reset_timeout,
         prices=Prices(read=args.price_in, written=args.price_out),
         progress=not (args.quiet or args.json),
     )

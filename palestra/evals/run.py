@@ -23,6 +23,7 @@ from palestra.reports import html
 from palestra.reports.html import replace_file
 from palestra.rollout import Progress, Task, Writer, stream
 from palestra.rollout.codec import to_json
+from palestra.rollout.env_provider import EnvBackend
 from palestra.wrappers import Horizon
 
 SUMMARY_INTERVAL = 20.0  # seconds
@@ -35,7 +36,11 @@ class EvalSettings:
     concurrency: int = 32
     retries: int = 2  # per episode, after infrastructure failures
     give_up_after: int = 64  # consecutive failures
-    call_timeout: float | None = None
+    call_timeout: float | None = None  # seconds for one reply, step or reset
+    env_backend: EnvBackend = "inline"  # where environments run: inline, thread, process or ray
+    env_workers: int | None = None  # number of threads, processes or Ray actors
+    step_timeout: float | None = None  # seconds for one step; None: as call_timeout
+    reset_timeout: float | None = None  # seconds for one reset; None: as step_timeout
     prices: Prices = field(default_factory=Prices)
     progress: bool = False
 
@@ -126,6 +131,10 @@ async def _play(
                 retries=settings.retries,
                 give_up_after=settings.give_up_after,
                 call_timeout=settings.call_timeout,
+                env_backend=settings.env_backend,
+                env_workers=settings.env_workers,
+                step_timeout=settings.step_timeout,
+                reset_timeout=settings.reset_timeout,
                 wrappers=horizons(suite.entries),
             )
             async with episodes:

@@ -208,3 +208,12 @@ def test_mistakes_get_a_sentence(args: list[str], words: str, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert words in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_environments_run_in_every_backend_with_tools_and_wrappers(backend: str) -> None:
+    options = ["--agent", "expert", "-n", "3", "--tools", "python", "--wrappers", "Statistics", "--quiet"]
+    limits = ["--env-backend", backend, "--env-workers", "2", "--step-timeout", "60", "--reset-timeout", "60"]
+    done = palestra("eval", GAME, *options, *limits, "--out", f"runs/{backend}")
+    assert done.returncode == 0, done.stderr
+    assert summary(f"runs/{backend}")["table"]["total"]["success"] == 1.0
