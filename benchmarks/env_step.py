@@ -9,7 +9,7 @@ the next seed; resets are not part of the step figures.
 
 GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. Its word games
 read NLTK's corpora; they get Palestra's words instead, 850 common ones and all valid ones, no more than NLTK has. GEM's
-constructors also reset, so its figure for make includes a reset. The exit status is 1 if a threshold is missed.
+constructors also reset, so its figure for make includes a reset. The exit status is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -129,14 +129,14 @@ def import_cost(python: str, statement: str, runs: int) -> dict[str, float]:
     }
 
 
-def missed_thresholds(report: dict[str, Any]) -> list[str]:
-    """Return a description of every threshold that is not met."""
+def missed_bars(report: dict[str, Any]) -> list[str]:
+    """Return a description of every bar that is not met."""
     games = report["games"]
     failures = [f"{env_id}: {figures['error']}" for env_id, figures in games.items() if "error" in figures]
     games = {env_id: figures for env_id, figures in games.items() if "error" not in figures}
     for env_id, figures in games.items():
         ours = figures["ours"]
-        thresholds = [
+        bars = [
             (
                 figures.get("step_ratio", 1.0) >= 1.0,
                 f"step is {figures.get('step_ratio', 1.0):.2f} times as fast as GEM's",
@@ -146,7 +146,7 @@ def missed_thresholds(report: dict[str, Any]) -> list[str]:
             (ours["fork_us"] < 50, f"fork takes {ours['fork_us']:.0f} us"),
             (ours["hostile"]["ns"] < 50e6, f"{ours['hostile']['action']} takes {ours['hostile']['ns'] / 1e6:.0f} ms"),
         ]
-        failures += [f"{env_id}: {message}" for met, message in thresholds if not met]
+        failures += [f"{env_id}: {message}" for met, message in bars if not met]
         if "gem_error" in figures and env_id.endswith(VARIANTS):
             failures.append(f"{env_id}: no comparison because GEM fails in {figures['gem_error']}")
     ratios = [figures["step_ratio"] for figures in games.values() if "step_ratio" in figures]
@@ -188,7 +188,7 @@ def show(report: dict[str, Any]) -> None:
         print(f"import {name}: {cost['ms']:.1f} ms and {cost['mb']:.2f} MB over bare Python")
     for message in report["missed"]:
         print(f"MISSED  {message}")
-    print("all thresholds are met" if not report["missed"] else f"{len(report['missed'])} thresholds are missed")
+    print("all bars are met" if not report["missed"] else f"{len(report['missed'])} bars are missed")
 
 
 def _cell(figures: dict[str, float], name: str, width: int, digits: int) -> str:
@@ -232,7 +232,7 @@ def main() -> int:
         for side in (ours, gem):
             if side is not None:
                 side.close()
-    report["missed"] = missed_thresholds(report)
+    report["missed"] = missed_bars(report)
     if args.json:
         print(json.dumps(report, indent=1))
     else:
