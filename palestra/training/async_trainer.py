@@ -51,7 +51,10 @@ class AsyncTrainer(SyncTrainer):
 
     async def run(self) -> TrainingRun:
         self._batch_started = perf_counter()
-        async with stream(self.agent(), self._tasks(), **self.rollout_options) as self._stream:
+        async with (
+            self._env_workers(),
+            stream(self.agent(), self._tasks(), **self.rollout_options) as self._stream,
+        ):
             return await super().run()
 
     async def iteration(self, step: int) -> dict[str, Any]:

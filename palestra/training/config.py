@@ -88,10 +88,11 @@ class EnvConfig(Section):
         return HorizonSchedule.parse(self.horizon)
 
     @property
-    def tool_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of `palestra.make` that add the tools."""
-        limit = {"max_tool_calls": self.max_tool_calls} if self.max_tool_calls else {}
-        return {"tools": list(self.tools), **limit} if self.tools else {}
+    def all_wrappers(self) -> tuple[Any, ...]:
+        """Wrappers of every environment, innermost first: the tools, then `wrappers`."""
+        if not self.tools:
+            return self.wrappers
+        return ("Tools", {"tools": list(self.tools), "max_calls": self.max_tool_calls or None}), *self.wrappers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,14 +308,9 @@ class TrainConfig:
         return list(self.eval.env) or list(self.env.weights)
 
     @property
-    def env_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of `palestra.make` for the training environments, including tools."""
-        return {**self.env.kwargs, **self.env.tool_kwargs}
-
-    @property
     def eval_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of `palestra.make` for the environments to evaluate on, including tools."""
-        return {**(self.eval.kwargs if self.eval.env else self.env.kwargs), **self.env.tool_kwargs}
+        """Keyword arguments of the environments to evaluate on."""
+        return self.eval.kwargs if self.eval.env else self.env.kwargs
 
     @property
     def folder(self) -> Path:

@@ -52,7 +52,6 @@ class TrainingRun:
         from palestra.concurrency import run_sync
         from palestra.engines import LocalEngine
         from palestra.rollout import collect
-        from palestra.wrappers.factory import resolve_wrappers
 
         config = self.config
         sampling = config.sampling
@@ -72,7 +71,7 @@ class TrainingRun:
                     seed=seed,
                     concurrency=sampling.concurrency,
                     kwargs=config.eval_kwargs,
-                    wrappers=resolve_wrappers(config.env.wrappers),
+                    wrappers=config.env.all_wrappers,
                 )
 
         return run_sync(play())

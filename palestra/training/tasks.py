@@ -80,7 +80,7 @@ def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> li
     return [
         Task(
             env_id=name,
-            kwargs=config.env_kwargs,
+            kwargs=config.env.kwargs,
             seed=first + group,
             options={} if horizon is None else {"horizon": horizon},
             group=group,

@@ -11,7 +11,8 @@ import platform
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -21,11 +22,11 @@ import torch
 
 from palestra import __version__
 from palestra.agents import ChatAgent
-from palestra.core import Env
 from palestra.engines.base import PolicyEngine
-from palestra.engines.registry import make_engine
+from palestra.engines.registry import get_engine
 from palestra.errors import BadValue, EngineFailed
 from palestra.rollout import RolloutResult, Task, Writer, collect
+from palestra.rollout.env_provider import EnvProvider, create_provider
 from palestra.rollout.types import Trajectory
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
@@ -36,7 +37,6 @@ from palestra.training.reporting import console
 from palestra.training.reporting.metrics import Metrics, read
 from palestra.training.run import TrainingRun
 from palestra.training.tasks import held_out_tasks
-from palestra.wrappers import Horizon
 
 # Settings that may change when a run is resumed: its length, what is stored, and where environments run.
 CHANGEABLE = {
@@ -104,6 +104,7 @@ class Trainer(ABC):
             from_step=self.step if last else -1,
         )
         self.engine = self._make_engine(policy)
+        self._env_provider: EnvProvider | None = None
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -124,7 +125,7 @@ class Trainer(ABC):
         """Train to the last step, or until the target success rate is reached."""
         steps = self.config.run.steps
         try:
-            async with self.engine:
+            async with self.engine, self._env_workers():
                 if self.fresh:
                     await self.prepare()
                     self._save_reference()
@@ -143,21 +144,45 @@ class Trainer(ABC):
 
     # Sampling
 
+    @asynccontextmanager
+    async def _env_workers(self) -> AsyncIterator[None]:
+        """Keep the workers of the environment backend running for the whole run."""
+        env, sampling = self.config.env, self.config.sampling
+        if env.backend == "inline" or self._env_provider is not None:
+            yield
+            return
+        # An asynchronous run evaluates while training episodes are in progress.
+        capacity = sampling.concurrency * (2 if sampling.asynchronous else 1)
+        self._env_provider = create_provider(
+            env.backend,
+            capacity=capacity,
+            workers=env.workers or None,
+            step_timeout=env.step_timeout or None,
+            reset_timeout=env.reset_timeout or None,
+        )
+        try:
+            yield
+        finally:
+            await self._env_provider.aclose()
+            self._env_provider = None
+
     def _make_engine(self, policy: Policy) -> PolicyEngine:
         """Construct the engine named in the config on the policy's sampling weights."""
-        engine = make_engine(
-            self.config.sampling.engine,
-            policy.sampler,
-            tokenizer=policy.tokenizer,
-            max_running=self.config.sampling.concurrency,
-            lockstep=self.lockstep and policy.device.type == "cpu",
-        )
-        if not isinstance(engine, PolicyEngine):
-            raise BadValue(
-                f"the engine {self.config.sampling.engine!r} cannot be trained: it must be a PolicyEngine with "
-                "publish(), pause() and resume()"
+        name = self.config.sampling.engine
+        factory = get_engine(name)
+        trainable = not isinstance(factory, type) or issubclass(factory, PolicyEngine)
+        if trainable:
+            engine = factory(
+                policy.sampler,
+                tokenizer=policy.tokenizer,
+                max_running=self.config.sampling.concurrency,
+                lockstep=self.lockstep and policy.device.type == "cpu",
             )
-        return engine
+            if isinstance(engine, PolicyEngine):
+                return engine
+        raise BadValue(
+            f"the engine {name!r} must be a PolicyEngine, with publish(), pause() and resume(), for training"
+        )
 
     async def publish(self) -> None:
         """Make the engine sample with the current weights."""
@@ -182,16 +207,18 @@ class Trainer(ABC):
     @property
     def env_options(self) -> dict[str, Any]:
         """Options of `collect` and `stream` that say how environments are built and where they run."""
-        from palestra.wrappers.factory import resolve_wrappers
-
-        return {"wrappers": resolve_wrappers(self.config.env.wrappers)}
+        env = self.config.env
+        options: dict[str, Any] = {"wrappers": env.all_wrappers}
+        if self._env_provider is not None:
+            return {**options, "env_provider": self._env_provider}
+        return {**options, "step_timeout": env.step_timeout or None, "reset_timeout": env.reset_timeout or None}
 
     @property
     def rollout_options(self) -> dict[str, Any]:
         """Options of `collect` and `stream` for episodes of the policy; tasks may carry a horizon."""
         options = self.env_options
         if self.config.env.schedule.stages:
-            options["wrappers"] = [*options["wrappers"], _horizon]
+            options["wrappers"] = (*options["wrappers"], ("Horizon", {"turns": None}))
         sampling = self.config.sampling
         return {**options, "concurrency": sampling.concurrency, "retries": sampling.retries}
 
@@ -330,10 +357,6 @@ def metrics_by_env(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         metrics[f"return/{env_id}"] = sum(t.total_reward for t in own) / len(own)
         metrics[f"turns_per_episode/{env_id}"] = sum(len(t.turns) for t in own) / len(own)
     return metrics
-
-
-def _horizon(env: Env) -> Env:
-    return Horizon(env, None)
 
 
 def _differences(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:

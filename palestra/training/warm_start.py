@@ -69,7 +69,7 @@ async def warm_start(
     tasks = [
         Task(
             env_id=rng.choices(names, weights)[0],
-            kwargs=config.env_kwargs,
+            kwargs=config.env.kwargs,
             seed=child_seed(config.run.seed, "warm", i),
             group=i,
         )
@@ -77,8 +77,12 @@ async def warm_start(
     ]
     result = await collect(player, tasks, concurrency=64, **rollout_options)
     if not result.trajectories:
+        failure = next((t.failure for t in result.failures if t.failure is not None), None)
+        cause = "" if failure is None else f" ({failure.kind}: {failure.message})"
         raise BadValue(
-            f"the {options.player} player finished no episode, so there is nothing to clone; use --warm-start 0"
+            f"the {options.player} player finished no episode, so there is nothing to clone{cause}. Implement "
+            f"{'expert_action' if options.player == 'expert' else 'sample_random_action'} of the environment, or use "
+            "--warm-start 0"
         )
     loss = 0.0
     total = options.epochs * -(-len(result.trajectories) // options.batch)

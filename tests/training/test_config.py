@@ -27,7 +27,8 @@ def test_a_recipe_has_one_table_per_section(tmp_path: Path) -> None:
     )
     config = from_mapping(read_recipe(path))
     assert config.env.name == (GAME,)
-    assert config.env_kwargs == {"max_turns": 3, "tools": ["python"]}
+    assert config.env.kwargs == {"max_turns": 3}
+    assert config.env.all_wrappers == (("Tools", {"tools": ["python"], "max_calls": None}),)
     assert (config.sampling.episodes, config.sampling.group_size, config.optimizer.lr) == (64, 8, 1.0)
     assert config.algorithm == GRPO(normalize="none", entropy=0.003)
     assert from_mapping(merge(read_recipe(path), {"lr": 0.5, "gamma": 0.9})).algorithm.config.gamma == 0.9
