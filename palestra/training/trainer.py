@@ -26,7 +26,7 @@ from palestra.engines.base import PolicyEngine
 from palestra.engines.registry import get_engine
 from palestra.errors import BadValue, EngineFailed
 from palestra.rollout import RolloutResult, Task, Writer, collect
-from palestra.rollout.env_provider import EnvProvider, create_provider
+from palestra.rollout.env_provider import EnvProvider, create_env_provider
 from palestra.rollout.types import Trajectory
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
@@ -153,7 +153,7 @@ class Trainer(ABC):
             return
         # An asynchronous run evaluates while training episodes are in progress.
         capacity = sampling.concurrency * (2 if sampling.asynchronous else 1)
-        self._env_provider = create_provider(
+        self._env_provider = create_env_provider(
             env.backend,
             capacity=capacity,
             workers=env.workers or None,
