@@ -27,6 +27,7 @@ __all__ = [
     "GROUPS",
     "add_working_directory",
     "available",
+    "entry_point_value",
     "import_module",
     "import_modules",
     "import_object",
@@ -45,6 +46,12 @@ _imported: dict[str, None] = {}  # modules named by the user, in order
 def available(group: str) -> list[str]:
     """Return the names in an entry-point group, sorted, without importing any of them."""
     return sorted(_read(group))
+
+
+def entry_point_value(group: str, name: str) -> str | None:
+    """Return the `module:attribute` of an entry point without importing it; None if the group has no such name."""
+    entry_point = _read(group).get(name)
+    return None if entry_point is None else entry_point.value
 
 
 def load(group: str, name: str) -> Any:

@@ -321,7 +321,8 @@ def make(
     spec = get_spec(name)
     maker = _maker(spec)
     if "://" in name:
-        env = maker(name, **kwargs)
+        url, _, query = name.partition("?")
+        env = maker(url, **{**_query_kwargs(query), **kwargs})
     else:
         env = maker(**{**spec.kwargs, **kwargs})
         if not isinstance(env, Env):
@@ -330,6 +331,20 @@ def make(
     if seed is not None:
         env._first_seed = check_seed(seed)
     return _wrap(env, tools, max_tool_calls, wrappers)
+
+
+def _query_kwargs(query: str) -> dict[str, Any]:
+    """Return the keywords in the query of a URL, `max_turns=5&mode=fast`; values are JSON if possible, else text."""
+    import json
+    from urllib.parse import parse_qsl
+
+    kwargs: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        try:
+            kwargs[name] = json.loads(text)
+        except json.JSONDecodeError:
+            kwargs[name] = text
+    return kwargs
 
 
 def _wrap(env: Env, tools: Iterable[Any], max_tool_calls: int | None, wrappers: str | Iterable[Any]) -> Env:

@@ -149,6 +149,18 @@ def test_a_url_has_a_spec_without_contacting_the_server(url: str, parts: tuple[A
         assert spec.parts == parts
 
 
+def test_the_query_of_a_url_holds_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    def make_remote(url: str, /, **kwargs: Any) -> palestra.Env:
+        calls.append((url, kwargs))
+        return Sound()
+
+    monkeypatch.setattr("palestra.remote.make.make_remote", make_remote)
+    palestra.make("http://host:8100/game:Wordle-v0-easy?max_turns=3&mode=fast%20one", mode="slow")
+    assert calls == [("http://host:8100/game:Wordle-v0-easy", {"max_turns": 3, "mode": "slow"})]
+
+
 def test_register_states_everything_a_spec_can() -> None:
     try:
         palestra.register(

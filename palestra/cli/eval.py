@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     agent.add_argument(
         "--agent",
         metavar="AGENT",
-        help="Agent to evaluate: expert, random, or module:name of a Python function or Agent.",
+        help="Agent to evaluate: expert, random, the name of a plug-in, or module:name of a Python function or Agent.",
     )
     model = parser.add_argument_group("model")
     for name, kind, mark, text in _SAMPLING:
@@ -190,6 +190,7 @@ def run(args: argparse.Namespace) -> int:
     name = args.model or args.agent
     if name is None:
         raise BadValue("no agent given: use --model MODEL, or --agent with expert, random or module:name")
+    name = _plugin_agent(name) if args.agent else name
     if not 0 <= args.max_failed <= 1:
         raise BadValue(f"--max-failed must be a fraction from 0 to 1, got {args.max_failed}")
     if args.concurrency < 1:
@@ -215,6 +216,13 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     _print_evaluation(args, evaluation)
     return exit_code(evaluation, args.max_failed)
+
+
+def _plugin_agent(name: str) -> str:
+    """Return `module:name` of an agent that a plug-in package provides; return other names unchanged."""
+    from palestra.plugins import entry_point_value
+
+    return name if name in ("expert", "random") or ":" in name else entry_point_value("agents", name) or name
 
 
 def selected_suite(args: argparse.Namespace) -> Suite:
