@@ -46,8 +46,8 @@ class HttpClient(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, body = self.buffer.partition(b"\r\n\r\n")
+        if not separator:
             return
         _, _, rest = head.lower().partition(b"content-length:")
         if len(body) < int(rest.partition(b"\r\n")[0]):
@@ -91,8 +91,8 @@ class SocketClient(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.buffer += data
         if not self.open:
-            head, found, rest = bytes(self.buffer).partition(b"\r\n\r\n")
-            if not found:
+            head, separator, rest = bytes(self.buffer).partition(b"\r\n\r\n")
+            if not separator:
                 return
             assert b" 101 " in head, head
             self.open = True

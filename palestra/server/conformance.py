@@ -238,7 +238,7 @@ def check_close(client: Client) -> None:
     gone = response.status == 410 and response.code == "session_gone"
     gone = gone and response.body["error"].get("cause") == "closed"
     client.require(gone, "close", "a closed session must return 410 with the cause `closed`", response)
-    response = client.call("nobody", "step", action="x")
+    response = client.call("unknown", "step", action="x")
     unknown = response.status == 404 and response.code == "unknown_session"
     client.require(unknown, "sessions", "an unknown session must return 404", response)
 
@@ -298,7 +298,7 @@ def check_batch(client: Client) -> None:
     """The responses of a batch are in order, and one error does not affect the others."""
     sessions = [client.open() for _ in range(3)]
     requests: list[dict[str, Any]] = [{"op": "reset", "session": s, "seed": 1, "id": s} for s in sessions]
-    requests.insert(1, {"op": "step", "session": "nobody", "action": "x", "id": "bad"})
+    requests.insert(1, {"op": "step", "session": "unknown", "action": "x", "id": "bad"})
     response = client.send("POST", f"{PREFIX}/batch", {"requests": requests})
     items = response.body.get("responses", []) if isinstance(response.body, dict) else []
     in_order = response.status == 200 and [item.get("id") for item in items] == [r["id"] for r in requests]
@@ -316,7 +316,7 @@ def check_vector_step(client: Client) -> None:
         client.call(session, "reset", seed=number % 3, seq=0)
     actions = [client.random_action(session) for session in sessions]
     steps = [[session, 1, action] for session, action in zip(sessions, actions, strict=True)]
-    response = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": [*steps, ["nobody", 1, "x"]]})
+    response = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": [*steps, ["unknown", 1, "x"]]})
     rows = sorted(response.body.get("rows", [])) if isinstance(response.body, dict) else []
     complete = response.status == 200 and [row[0] for row in rows] == [0, 1, 2]
     client.require(complete, "vector", "every step must have one row", response)

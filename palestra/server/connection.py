@@ -87,7 +87,7 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
             self._refuse("too_slow", f"a request must arrive within {timeout:g} s")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # ours is JSON
-        self._refuse("bad_request", "not a valid HTTP/1.1 request")
+        self._refuse("bad_request", "the request is not valid HTTP/1.1")
 
     def _refuse(self, code: str, message: str) -> None:
         if self.transport.is_closing():
