@@ -46,7 +46,7 @@ class Tricky(Env):
         if options and options.get("raises"):
             raise RuntimeError("it does not begin")
         self.done, self.over = [], False
-        return f"begun {seed}", {"seed": seed}
+        return f"started {seed}", {"seed": seed}
 
     def step(self, action: str) -> Step:
         if self.done is None:

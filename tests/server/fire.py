@@ -105,6 +105,6 @@ def read_all(sock: socket.socket) -> bytes:
     return bytes(received)
 
 
-def statuses(answer: bytes) -> list[int]:
-    """Return the status codes of all responses in `answer`."""
-    return [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
+def statuses(response: bytes) -> list[int]:
+    """Return the status codes of all responses in `response`."""
+    return [int(part[:3]) for part in response.split(b"HTTP/1.1 ")[1:]]

@@ -53,8 +53,8 @@ class DefectiveProxy(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     target = ""
-    ask: Any = staticmethod(lambda method, path, body: (path, body))
-    answer: Any = staticmethod(lambda path, status, body: (status, body))
+    change_request: Any = staticmethod(lambda method, path, body: (path, body))
+    change_response: Any = staticmethod(lambda path, status, body: (status, body))
 
     def handle_any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
@@ -62,13 +62,13 @@ class DefectiveProxy(BaseHTTPRequestHandler):
         kind = self.headers.get("Content-Type", "")
         path: str = self.path
         if kind == "application/json" and raw.startswith(b"{") and raw.endswith(b"}"):
-            path, body = self.ask(self.command, path, json.loads(raw))
+            path, body = self.change_request(self.command, path, json.loads(raw))
             raw = json.dumps(body).encode()
         with Client(self.target, kind=self.headers.get("Accept", "application/json")) as client:
             response = client.send(self.command, path, raw or None, {"Content-Type": kind} if kind else {})
         status, data = response.status, response.body
         if response.headers.get("content-type") == "application/json":
-            status, value = self.answer(self.path, status, json.loads(data))
+            status, value = self.change_response(self.path, status, json.loads(data))
             data = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", response.headers["content-type"])
@@ -112,7 +112,7 @@ def not_ready(path: str, status: int, body: Any) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize(
-    ("ask", "answer", "law"),
+    ("change_request", "change_response", "invariant"),
     [
         (drop_ids, None, "exactly once"),
         (drop_numbers, None, "order"),
@@ -126,8 +126,9 @@ def not_ready(path: str, status: int, body: Any) -> tuple[int, Any]:
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_every_defect_is_detected(server: Server, ask: Any, answer: Any, law: str) -> None:
-    changes = {name: staticmethod(value) for name, value in (("ask", ask), ("answer", answer)) if value is not None}
+def test_every_defect_is_detected(server: Server, change_request: Any, change_response: Any, invariant: str) -> None:
+    both = {"change_request": change_request, "change_response": change_response}
+    changes = {name: staticmethod(value) for name, value in both.items() if value is not None}
     handler = type("Handler", (DefectiveProxy,), {"target": server.url, **changes})
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=proxy.serve_forever, daemon=True)
@@ -138,4 +139,4 @@ def test_every_defect_is_detected(server: Server, ask: Any, answer: Any, law: st
     finally:
         proxy.shutdown()
         proxy.server_close()
-    assert caught.value.invariant == law
+    assert caught.value.invariant == invariant

@@ -82,15 +82,15 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
             theirs = [play for play in plays if play.session.startswith(name)]
             asked = {"requests": [{"op": "status", "session": play.session} for play in theirs]}
             for path, headers in ((f"/{name}/v1/batch", {}), ("/v1/batch", {"X-Palestra-Node": name})):
-                answers = client.post(path, asked, **headers).data["responses"]
-                assert [answer["result"]["seq"] for answer in answers] == [2] * len(theirs)
+                responses = client.post(path, asked, **headers).data["responses"]
+                assert [response["result"]["seq"] for response in responses] == [2] * len(theirs)
             with connect(f"ws{url[4:]}/{name}/v1/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as ws:
                 ws.send(json.dumps({"op": "status", "session": theirs[0].session, "id": "w"}))
                 assert json.loads(ws.recv(timeout=30))["result"]["seq"] == 2
             env = stack.enter_context(palestra.make(f"{url}/{name}/{GUESS}", token=TOKEN))
             assert env.reset(seed=3)[0] == here.reset(seed=3)[0]
-        with Client(url) as nobody:
-            assert nobody.create(GUESS).status == 401
+        with Client(url) as anonymous:
+            assert anonymous.create(GUESS).status == 401
 
         nodes["a"].process.kill()  # only its sessions are lost
         nodes["a"].process.wait()

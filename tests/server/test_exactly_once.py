@@ -71,16 +71,16 @@ def test_shuffled_and_repeated_requests(
                 if part:
                     send(line, part)
             for line, part in zip(lines, parts, strict=True):
-                for answer in receive(line, len(part)):
-                    name = answer["id"]
-                    if "error" in answer:
-                        assert answer["error"]["code"] in ("out_of_order", "session_busy")
+                for response in receive(line, len(part)):
+                    name = response["id"]
+                    if "error" in response:
+                        assert response["error"]["code"] in ("out_of_order", "session_busy")
                     else:
-                        assert done.setdefault(name, answer["result"]) == answer["result"]
+                        assert done.setdefault(name, response["result"]) == response["result"]
         for seq, action in enumerate(actions, 1):
-            told = done[f"{seq}"]
-            assert (told["seq"], told["info"]["count"]) == (seq, seq)
-            assert told["observation"].endswith(action)
+            outcome = done[f"{seq}"]
+            assert (outcome["seq"], outcome["info"]["count"]) == (seq, seq)
+            assert outcome["observation"].endswith(action)
         last = play.do("last").data
         assert last["observation"] == " ".join([*actions, "last"])
         play.close()
@@ -101,32 +101,32 @@ class Model:
         """Send a new call with the next number."""
         self.names += 1
         asked = {**given, "id": f"n{self.names}", "seq": self.seq}
-        answer = getattr(self.play, what)(**asked)
+        response = getattr(self.play, what)(**asked)
         self.seq += 1
-        self.before = (what, asked, answer.status, answer.body)
-        return answer
+        self.before = (what, asked, response.status, response.body)
+        return response
 
     def reset(self) -> None:
-        answer = self.call("reset", seed=3)
+        response = self.call("reset", seed=3)
         self.done, self.over, self.broken = [], False, False
-        assert answer.data == {"seq": self.seq - 1, "observation": "begun 3", "info": {"seed": 3}}
+        assert response.data == {"seq": self.seq - 1, "observation": "started 3", "info": {"seed": 3}}
 
     def step(self, action: str) -> None:
-        answer = self.call("step", action=action)
+        response = self.call("step", action=action)
         if self.broken:
-            assert answer.code == "env_failed"
+            assert response.code == "env_failed"
         elif self.done is None:
-            assert answer.code == "reset_needed"
+            assert response.code == "reset_needed"
         elif self.over:
-            assert answer.code == "episode_over"
+            assert response.code == "episode_over"
         else:
             self.done.append(action)
             self.broken, self.over = action == "raise", action == "end"
             if self.broken:
-                assert answer.code == "env_failed"
+                assert response.code == "env_failed"
             else:
-                assert answer.data["observation"] == " ".join(self.done)
-                assert answer.data["terminated"] is self.over
+                assert response.data["observation"] == " ".join(self.done)
+                assert response.data["terminated"] is self.over
 
     def retry(self) -> None:
         if self.before is not None:
@@ -137,20 +137,20 @@ class Model:
     def stray(self, offset: int) -> None:
         """Send a call with a wrong number."""
         if offset and self.seq + offset >= 0:
-            answer = self.play.do("stray", id="stray", seq=self.seq + offset)
-            assert (answer.code, answer.data["error"]["expected"]) == ("out_of_order", self.seq)
+            response = self.play.do("stray", id="stray", seq=self.seq + offset)
+            assert (response.code, response.data["error"]["expected"]) == ("out_of_order", self.seq)
 
     def fork(self) -> None:
-        answer = self.call("fork")
+        response = self.call("fork")
         if self.broken:
-            assert answer.code == "env_failed"
+            assert response.code == "env_failed"
         elif self.done is None:
-            assert answer.code == "reset_needed"
+            assert response.code == "reset_needed"
         else:
-            twin = Play(self.play.client, answer.data["session"])
+            forked = Play(self.play.client, response.data["session"])
             if not self.over:
-                assert twin.do("x").data["observation"] == " ".join([*self.done, "x"])
-            twin.close()
+                assert forked.do("x").data["observation"] == " ".join([*self.done, "x"])
+            forked.close()
 
 
 MOVES = st.one_of(

@@ -122,8 +122,8 @@ def closing_all(server: Server) -> Iterator[None]:
 def test_every_error_code_is_documented(client: Client) -> None:
     document = client.get("/openapi.json").data
     operations = [found for path in document["paths"].values() for name, found in path.items() if name != "parameters"]
-    told = " ".join(answer["description"] for found in operations for answer in found["responses"].values())
-    assert [code for code in CODES if f"{code}:" not in told] == []
+    descriptions = " ".join(response["description"] for found in operations for response in found["responses"].values())
+    assert [code for code in CODES if f"{code}:" not in descriptions] == []
     assert len({found["operationId"] for found in operations}) == len(operations) == 17
 
 
@@ -154,17 +154,17 @@ NO_REQUESTS = {
 
 def test_invalid_http_is_refused(server: Server) -> None:
     for name, sent in NO_REQUESTS.items():
-        answer = raw(server, sent, half=False)
-        assert statuses(answer), name
-        assert {*statuses(answer)} <= {400, 401, 405, 408, 413, 415, 421}, name
-        assert b'{"error":' in answer, name
+        response = raw(server, sent, half=False)
+        assert statuses(response), name
+        assert {*statuses(response)} <= {400, 401, 405, 408, 413, 415, 421}, name
+        assert b'{"error":' in response, name
 
 
 def test_random_bytes(server: Server) -> None:
     draw = random.Random(0)
     for size in [0, 1, 2, 10, 100, 10_000] * 4:
-        answer = raw(server, draw.randbytes(size))
-        assert {*statuses(answer)} <= {400, 408, 413}
+        response = raw(server, draw.randbytes(size))
+        assert {*statuses(response)} <= {400, 408, 413}
 
 
 def test_requests_with_random_changes(server: Server) -> None:
@@ -190,8 +190,8 @@ def test_requests_with_random_changes(server: Server) -> None:
     ids=["value", "path", "lines", "trailer", "extension"],
 )
 def test_oversized_heads(server: Server, pieces: list[bytes]) -> None:
-    answer = raw(server, *pieces, half=False)  # empty if the server disconnected before we finished
-    assert {*statuses(answer)} <= {400, 413}
+    response = raw(server, *pieces, half=False)  # empty if the server disconnected before we finished
+    assert {*statuses(response)} <= {400, 413}
 
 
 ENDLESS = [
@@ -247,16 +247,16 @@ def test_a_body_of_100_megabytes(server: Server, client: Client, declared: bool)
     if declared:
         headers["Content-Length"] = str(100 * MEGABYTE)
     for path in ("/v1/sessions", "/v1/batch"):
-        answer = client.send("POST", path, pieces(), headers)
-        assert (answer.status, answer.code) == (413, "too_large")
+        response = client.send("POST", path, pieces(), headers)
+        assert (response.status, response.code) == (413, "too_large")
     assert client.get("/health").status == 200  # on the same connection
     assert most < before + 4 * LIMIT + 16 * MEGABYTE
 
 
 def test_large_content_length(server: Server) -> None:
     for length in (10**9, 10**15, 10**30):
-        answer = raw(server, OK_HEAD + b"Content-Length: %d\r\n\r\n{}" % length)
-        assert {*statuses(answer)} <= {400, 413}
+        response = raw(server, OK_HEAD + b"Content-Length: %d\r\n\r\n{}" % length)
+        assert {*statuses(response)} <= {400, 413}
 
 
 # Authentication.
@@ -280,9 +280,9 @@ def test_wrong_tokens(server: Server) -> None:
         given = {} if header is None else {"Authorization": header}
         with server.client() as client:
             for path in ("/v1/sessions", "/v1/envs", "/metrics", "/nowhere"):
-                answer = client.send("POST" if path == "/v1/sessions" else "GET", path, None, given)
-                assert (answer.status, answer.code) == (401, "unauthorized"), header
-                assert answer.headers["www-authenticate"] == "Bearer"
+                response = client.send("POST" if path == "/v1/sessions" else "GET", path, None, given)
+                assert (response.status, response.code) == (401, "unauthorized"), header
+                assert response.headers["www-authenticate"] == "Bearer"
             assert client.send("GET", "/health", None, given).status == 200
     with pytest.raises(InvalidStatus) as refused, connect_socket(f"ws{server.url[4:]}/v1/ws"):
         pytest.fail("it was let in")
@@ -291,23 +291,23 @@ def test_wrong_tokens(server: Server) -> None:
 
 def test_wrong_host_header(client: Client) -> None:
     for host in ("example.org", "localhost.example.org", "127.0.0.1.example.org", "[::1", "\xff", ""):
-        answer = client.send("GET", "/health", None, {"Host": host})
-        assert (answer.status, answer.code) == (421, "wrong_host"), host
+        response = client.send("GET", "/health", None, {"Host": host})
+        assert (response.status, response.code) == (421, "wrong_host"), host
 
 
 def test_foreign_origin(client: Client) -> None:
     for origin in ("http://example.org", "null", "http://[", "http://\xc2\xbd", "", "http://localhost:1"):
-        answer = client.send("GET", "/v1/envs", None, {"Origin": origin})
-        assert (answer.status, answer.code) == (401, "unauthorized"), origin
-        assert "access-control-allow-origin" not in answer.headers
+        response = client.send("GET", "/v1/envs", None, {"Origin": origin})
+        assert (response.status, response.code) == (401, "unauthorized"), origin
+        assert "access-control-allow-origin" not in response.headers
 
 
 def test_sessions_of_other_clients(server: Server, play: Play) -> None:
     play.reset(seed=1)
     with server.client(token=BOB) as bob:
         theirs = Play(bob, play.session)
-        for answer in (theirs.look(), theirs.do("a"), theirs.reset(), theirs.fork(), theirs.render(), theirs.close()):
-            assert (answer.status, answer.code) == (404, "unknown_session")
+        for response in (theirs.look(), theirs.do("a"), theirs.reset(), theirs.fork(), theirs.render(), theirs.close()):
+            assert (response.status, response.code) == (404, "unknown_session")
         batch = bob.post("/v1/batch", {"requests": [{"op": "step", "session": play.session, "action": "x"}]}).data
         assert batch["responses"][0]["error"]["code"] == "unknown_session"
         with connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {BOB}"}) as ws:
@@ -323,8 +323,10 @@ def test_unknown_names(client: Client) -> None:
         for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/step"), ("POST", "/close"), ("POST", "/nothing")):
             body, headers = (b'{"action":"a"}' if rest == "/step" else b"{}"), {"Content-Type": "application/json"}
             assert client.send(method, f"/v1/sessions/{name}{rest}", body, headers).status in (404, 405)
-    answers = [client.create(env) for env in ("game:Nothing-v0", "bad:tricky-v0", "x" * 256, "../../etc/passwd", "\0")]
-    assert {(answer.status, answer.code) for answer in answers} == {(404, "unknown_env")}
+    responses = [
+        client.create(env) for env in ("game:Nothing-v0", "bad:tricky-v0", "x" * 256, "../../etc/passwd", "\0")
+    ]
+    assert {(response.status, response.code) for response in responses} == {(404, "unknown_env")}
 
 
 def test_calls_in_the_wrong_state(play: Play) -> None:
@@ -341,7 +343,7 @@ def test_calls_in_the_wrong_state(play: Play) -> None:
     for _ in range(3):
         late = play.do("a")
         assert (late.status, late.code) == (409, "episode_over")
-    assert play.reset(seed=1).data["observation"] == "begun 1"
+    assert play.reset(seed=1).data["observation"] == "started 1"
 
 
 def test_concurrent_steps_of_one_session(server: Server, play: Play) -> None:
@@ -433,38 +435,38 @@ BAD_KEYWORDS: list[Any] = [
 def test_bad_json(client: Client, play: Play, path: str) -> None:
     for body in BAD_JSON:
         where = f"/v1/sessions/{play.session}/step" if path == "step" else path
-        answer = client.send("POST", where, body, {"Content-Type": "application/json"})
-        assert (answer.status, answer.code) == (400, "bad_request"), body[:100]
-        assert len(answer.body) < 1_000
+        response = client.send("POST", where, body, {"Content-Type": "application/json"})
+        assert (response.status, response.code) == (400, "bad_request"), body[:100]
+        assert len(response.body) < 1_000
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/batch", "step"])
 def test_bad_msgpack(client: Client, play: Play, path: str) -> None:
     for body in BAD_MSGPACK:
         where = f"/v1/sessions/{play.session}/step" if path == "step" else path
-        answer = client.send("POST", where, body, {"Content-Type": MSGPACK})
-        assert (answer.status, answer.code) == (400, "bad_request"), body[:100]
+        response = client.send("POST", where, body, {"Content-Type": MSGPACK})
+        assert (response.status, response.code) == (400, "bad_request"), body[:100]
 
 
 @pytest.mark.parametrize("kind", ["application/json", MSGPACK])
 def test_forbidden_keywords(server: Server, kind: str) -> None:
     with server.client(token=ANN, kind=kind) as mine:
         for given in BAD_KEYWORDS:
-            answer = mine.create(TRICKY, kwargs=given)
-            assert (answer.status, answer.code) == (422, "bad_value"), given
+            response = mine.create(TRICKY, kwargs=given)
+            assert (response.status, response.code) == (422, "bad_value"), given
 
 
 def test_keywords_that_only_msgpack_can_encode(server: Server) -> None:
     with server.client(token=ANN, kind=MSGPACK) as mine:
         for value in (b"bytes", msgspec.msgpack.Ext(5, b"x"), {1: 2, None: 3, b"k": 4}, {(1, 2): 3}):
-            answer = mine.create(TRICKY, kwargs={"word": value})
-            assert (answer.status, answer.code) == (422, "bad_value")
+            response = mine.create(TRICKY, kwargs={"word": value})
+            assert (response.status, response.code) == (422, "bad_value")
 
 
 def test_unsupported_content_types(client: Client, play: Play) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "a/b/c;;;"):
-        answer = client.send("POST", f"/v1/sessions/{play.session}/step", b"{}", {"Content-Type": kind})
-        assert (answer.status, answer.code) == (415, "unsupported_media")
+        response = client.send("POST", f"/v1/sessions/{play.session}/step", b"{}", {"Content-Type": kind})
+        assert (response.status, response.code) == (415, "unsupported_media")
 
 
 def test_actions_of_all_kinds(play: Play) -> None:
@@ -554,8 +556,8 @@ def test_a_list_with_one_bad_request(server: Server, play: Play) -> None:
         found: dict[str, Any] = {}
         while len(found) < 4:
             message = msgspec.json.decode(ws.recv(timeout=30))
-            for answer in message if isinstance(message, list) else [message]:
-                found[answer.get("id", "")] = answer
+            for response in message if isinstance(message, list) else [message]:
+                found[response.get("id", "")] = response
         assert "result" in found["1"]
         assert "result" in found["4"]
         assert found["2"]["error"]["code"] == found[""]["error"]["code"] == "bad_request"
@@ -565,13 +567,13 @@ def test_a_list_with_one_bad_request(server: Server, play: Play) -> None:
 def test_a_list_of_100_000_requests(server: Server, last: str) -> None:
     with talk(server) as ws:
         ws.send("[" + '{"op":"status"},' * 99_999 + last + "]")
-        answer = msgspec.json.decode(ws.recv(timeout=30))
-        assert (answer["status"], answer["error"]["code"]) == (413, "too_large")
+        response = msgspec.json.decode(ws.recv(timeout=30))
+        assert (response["status"], response["error"]["code"]) == (413, "too_large")
 
 
 def test_a_batch_that_is_too_long(client: Client) -> None:
-    answer = client.post("/v1/batch", {"requests": [{"op": "status"}] * 100_000})
-    assert (answer.status, answer.code) == (400, "bad_request")
+    response = client.post("/v1/batch", {"requests": [{"op": "status"}] * 100_000})
+    assert (response.status, response.code) == (400, "bad_request")
 
 
 def test_clients_that_disconnect_during_a_call(server: Server, play: Play) -> None:

@@ -34,7 +34,7 @@ def client(server: Server) -> Iterator[Client]:
 @pytest.fixture
 def play(client: Client) -> Iterator[Play]:
     found = client.open()
-    assert found.reset(seed=1).data == {"seq": 0, "observation": "begun 1", "info": {"seed": 1}}
+    assert found.reset(seed=1).data == {"seq": 0, "observation": "started 1", "info": {"seed": 1}}
     yield found
     assert found.close().status == 200
 
@@ -81,9 +81,9 @@ def test_retry_of_a_reset_an_error_and_a_failure(play: Play) -> None:
         ("reset", {}),
     ]
     for seq, (what, given) in enumerate(calls, 1):
-        answers = [getattr(play, what)(id=f"{seq}", seq=seq, **given) for _ in range(3)]
-        assert len({(answer.status, answer.body) for answer in answers}) == 1
-        data = answers[0].data
+        responses = [getattr(play, what)(id=f"{seq}", seq=seq, **given) for _ in range(3)]
+        assert len({(response.status, response.body) for response in responses}) == 1
+        data = responses[0].data
         assert data.get("error", data)["seq"] == seq
 
 
@@ -112,9 +112,9 @@ def test_retry_in_the_other_encoding(server: Server, client: Client) -> None:
 
 def test_calls_out_of_order(play: Play) -> None:
     for seq in (0, 2, 3, 10**18):
-        answer = play.do("a", id=f"{seq}", seq=seq)
-        assert (answer.status, answer.code) == (409, "out_of_order")
-        assert answer.data["error"]["expected"] == 1
+        response = play.do("a", id=f"{seq}", seq=seq)
+        assert (response.status, response.code) == (409, "out_of_order")
+        assert response.data["error"]["expected"] == 1
     assert play.do("a", id="b", seq=1).data["seq"] == 1
     late = play.do("a", id="c", seq=1)  # the number of a previous call
     assert (late.code, late.data["error"]["expected"]) == ("out_of_order", 2)
@@ -125,7 +125,7 @@ def test_reused_id_is_refused(client: Client, play: Play) -> None:
     first = play.do("a", id="b", timeout=5)
     assert play.do("a", id="b", timeout=7).body == first.body  # the timeout is not part of the call
     others = [play.do("c", id="b"), play.do("c", id="b", seq=1), play.fork(id="b"), play.reset(id="b", seed=1)]
-    assert {(answer.status, answer.code) for answer in others} == {(409, "id_reused")}
+    assert {(response.status, response.code) for response in others} == {(409, "id_reused")}
     reset = play.reset(id="d", seed=1)
     assert play.reset(id="d", seed=1).body == reset.body
     assert play.reset(id="d", seed=2).code == "id_reused"
@@ -146,9 +146,9 @@ def test_retry_with_integers_over_64_bits(client: Client, play: Play) -> None:
 
 def test_one_call_at_a_time(server: Server, play: Play) -> None:
     slow = later(server, play.session, "sleep 0.4")
-    for answer in (play.do("a"), play.reset(), play.fork(), play.render(), play.suggest_action(player="random")):
-        assert (answer.status, answer.code) == (409, "session_busy")
-        assert answer.headers["retry-after"] == "1"
+    for response in (play.do("a"), play.reset(), play.fork(), play.render(), play.suggest_action(player="random")):
+        assert (response.status, response.code) == (409, "session_busy")
+        assert response.headers["retry-after"] == "1"
     assert play.look().data["busy"] is True
     assert slow.result().status == 200
     assert count(play) == 2
@@ -214,7 +214,7 @@ def test_autoreset(client: Client) -> None:
     assert client.create(autoreset="same_step").code == "bad_request"  # `root` is missing
     play = client.open(autoreset="same_step", root=7)
     first = play.reset().data
-    assert (first["observation"], first["episode"], first["reward"]) == ("begun 7", 0, 0.0)
+    assert (first["observation"], first["episode"], first["reward"]) == ("started 7", 0, 0.0)
     last = play.do("end").data
     assert (last["terminated"], last["episode"], last["info"]["final_observation"]) == (True, 1, "end")
     broken = play.do("raise").data
@@ -226,8 +226,8 @@ def test_autoreset(client: Client) -> None:
 
 
 def test_reset_with_actions(play: Play) -> None:
-    answer = play.reset(seed=4, actions=["a", "b", "end"]).data
-    assert (answer["observation"], answer["reward"], answer["terminated"]) == ("a b end", 1.0, True)
+    response = play.reset(seed=4, actions=["a", "b", "end"]).data
+    assert (response["observation"], response["reward"], response["terminated"]) == ("a b end", 1.0, True)
     assert play.reset(seed=4, actions=["end", "a"]).code == "episode_over"
 
 
@@ -297,8 +297,8 @@ def test_too_many_requests() -> None:
     with serving(tokens=tokens, rate=10.0) as server:  # noqa: SIM117
         with server.client(token="ann-has-a-token") as ann, server.client(token="bob-has-another") as bob:
             play = ann.open()
-            answers = [play.look() for _ in range(40)]
-            refused = [answer for answer in answers if answer.status != 200]
+            responses = [play.look() for _ in range(40)]
+            refused = [response for response in responses if response.status != 200]
             assert refused
             assert {(one.status, one.code, one.headers["retry-after"]) for one in refused} == {
                 (429, "rate_limited", "1")
@@ -331,7 +331,7 @@ def test_environment_that_fails(play: Play, action: str) -> None:
     assert error["trace"]
     for later_call in (play.do("a"), play.render(), play.fork()):
         assert (later_call.status, later_call.code) == (502, "env_failed")
-    assert play.reset(seed=2).data["observation"] == "begun 2"
+    assert play.reset(seed=2).data["observation"] == "started 2"
     assert count(play) == 1
 
 
@@ -428,9 +428,9 @@ def test_dead_worker_ends_its_sessions_and_is_replaced(frail: Server) -> None:
         gone = plays[0].do("exit")
         assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "crashed")
         assert "exit status 7" in gone.data["error"]["message"]
-        answers = [play.do("a") for play in plays[1:]]
-        assert sorted(answer.status for answer in answers) == [200, 200, 410]
-        lost = next(answer for answer in answers if answer.status == 410)
+        responses = [play.do("a") for play in plays[1:]]
+        assert sorted(response.status for response in responses) == [200, 200, 410]
+        lost = next(response for response in responses if response.status == 410)
         assert (lost.data["error"]["cause"], lost.data["error"]["boundary"]) == ("worker", "env")
         assert frail.number("worker_deaths_total", client) == 1
         until(lambda: len(frail.workers()) == 2 and frail.number("ready", client) == 1)
@@ -471,11 +471,11 @@ def test_a_batch(client: Client, play: Play) -> None:
         {"op": "step", "session": play.session, "action": "b", "id": "busy"},
         {"op": "status", "session": other.session},
     ]
-    answers = client.post("/v1/batch", {"requests": asked}).data["responses"]
-    assert [answer.get("id", "") for answer in answers] == ["slow", "quick", "lost", "busy", ""]
-    assert [answer.get("status", 200) for answer in answers] == [200, 200, 404, 409, 200]
-    assert answers[0]["result"]["observation"] == "sleep 0.1"
-    assert answers[1]["result"]["observation"] == palestra.make(GUESS).reset(seed=3)[0]
+    responses = client.post("/v1/batch", {"requests": asked}).data["responses"]
+    assert [response.get("id", "") for response in responses] == ["slow", "quick", "lost", "busy", ""]
+    assert [response.get("status", 200) for response in responses] == [200, 200, 404, 409, 200]
+    assert responses[0]["result"]["observation"] == "sleep 0.1"
+    assert responses[1]["result"]["observation"] == palestra.make(GUESS).reset(seed=3)[0]
     late = client.post("/v1/batch", {"requests": [{**asked[0], "id": "x"}], "timeout": 0.01}).data["responses"][0]
     assert late["error"]["code"] == "not_yet"
     assert play.do("sleep 0.1", id="x").status == 200
@@ -496,8 +496,8 @@ def test_websocket_serves_many_sessions(server: Server) -> None:
                 message = ws.recv(timeout=30)
                 assert isinstance(message, bytes) is packed
                 data = (msgspec.msgpack if packed else msgspec.json).decode(message)
-                for answer in data if isinstance(data, list) else [data]:
-                    found[answer["id"]] = answer.get("result") or answer["error"]
+                for response in data if isinstance(data, list) else [data]:
+                    found[response["id"]] = response.get("result") or response["error"]
             return found
 
         made = ask(*({"op": "create", "env": TRICKY, "id": f"{i}"} for i in range(20)))
@@ -512,7 +512,7 @@ def test_websocket_serves_many_sessions(server: Server) -> None:
         assert len(big["observation"][1]["image"]) == MEGABYTE
     with connect(f"ws{server.url[4:]}/v1/ws") as ws:  # sessions survive the connection
         closed = ask(*({"op": "close", "session": session, "id": session} for session in sessions))
-        assert {answer["cause"] for answer in closed.values()} == {"closed"}
+        assert {response["cause"] for response in closed.values()} == {"closed"}
 
 
 # Monitoring.

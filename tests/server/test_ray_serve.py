@@ -90,8 +90,8 @@ def test_node_that_dies() -> None:
                 assert play.do("\\boxed{2}").data == {"seq": 1, **step._asdict()}
             others = clients["b" if name == "a" else "a"]
             assert Play(others, sessions[0].session).look().code == "unknown_session"
-        with Client(f"{url}/a") as nobody:
-            assert (nobody.create(GUESS).status, nobody.get("/health").status) == (401, 200)
+        with Client(f"{url}/a") as anonymous:
+            assert (anonymous.create(GUESS).status, anonymous.get("/health").status) == (401, 200)
         with connect(f"ws{url[4:]}/b/v1/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as ws:
             ws.send(json.dumps({"op": "status", "session": plays["b"][0].session, "id": "w"}))
             assert json.loads(ws.recv(timeout=30))["result"]["seq"] == 2
@@ -127,6 +127,6 @@ def test_node_that_dies() -> None:
 
 def _lost(play: Play) -> bool:
     """Return whether the session is reported as lost; Ray itself responds while it has no replica."""
-    answer = play.look()
-    assert answer.status in (404, 500, 503)
-    return answer.status == 404 and answer.data["error"]["kind"] == "SessionLost"
+    response = play.look()
+    assert response.status in (404, 500, 503)
+    return response.status == 404 and response.data["error"]["kind"] == "SessionLost"

@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
         yield found
 
 
-def begun(client: Client, number: int) -> list[Play]:
+def started_sessions(client: Client, number: int) -> list[Play]:
     plays = [client.open() for _ in range(number)]
     for play in plays:
         assert play.reset(seed=1, seq=0).status == 200
@@ -39,7 +39,7 @@ def step(client: Client, steps: list[tuple[str, int, str]], **more: Any) -> Repl
     return client.post("/v1/steps", {"steps": steps, **more})
 
 
-def told(reply: Reply | dict[str, Any]) -> dict[int, Any]:
+def outcomes(reply: Reply | dict[str, Any]) -> dict[int, Any]:
     """Return the outcome or error code of each step by index; each step must have exactly one."""
     data = reply.data if isinstance(reply, Reply) else reply
     found = [(row[0], dict(zip(FIELDS, row[1:6], strict=True))) for row in data["rows"]]
@@ -56,35 +56,35 @@ def alone(reply: Reply) -> dict[str, Any]:
 def test_rows_equal_single_steps(server: Server, kind: str) -> None:
     actions = ["a", "end", "raise", "nan", "object", "surrogate", "mute", "b", "big 1", "image 1"]
     with server.client(kind=kind) as client:
-        plays, twins = begun(client, len(actions)), begun(client, len(actions))
+        plays, references = started_sessions(client, len(actions)), started_sessions(client, len(actions))
         steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
-        strangers = [("nobody", 1, "a"), (plays[0].session, 7, "a")]
-        found = told(step(client, [*steps, *strangers], id="x"))
-        for index, (twin, action) in enumerate(zip(twins, actions, strict=True)):
-            one = twin.do(action, seq=1)
+        invalid = [("unknown", 1, "a"), (plays[0].session, 7, "a")]
+        found = outcomes(step(client, [*steps, *invalid], id="x"))
+        for index, (reference, action) in enumerate(zip(references, actions, strict=True)):
+            one = reference.do(action, seq=1)
             assert repr(found[index]) == repr(one.code or alone(one)), action  # repr, since nan != nan
         assert (found[len(actions)], found[len(actions) + 1]) == ("unknown_session", "out_of_order")
         assert sorted(found) == list(range(len(actions) + 2))
-        again = told(step(client, [(play.session, 2, "a") for play in plays[:3]]))
+        again = outcomes(step(client, [(play.session, 2, "a") for play in plays[:3]]))
         assert again[0]["observation"] == "a a"
         assert (again[1], again[2]) == ("episode_over", "env_failed")
-        for play in [*plays, *twins]:
+        for play in [*plays, *references]:
             play.close()
 
 
 @pytest.mark.parametrize(("kind", "other"), [(JSON, JSON), (JSON, MSGPACK), (MSGPACK, JSON), (MSGPACK, MSGPACK)])
 def test_retry_gets_the_same_rows(server: Server, kind: str, other: str) -> None:
     with server.client(kind=kind) as client, server.client(kind=other) as second:
-        plays = begun(client, 40)
+        plays = started_sessions(client, 40)
         steps = [(play.session, 1, "raise" if i == 5 else f"{i}") for i, play in enumerate(plays)]
-        first = told(step(client, steps, id="x"))
+        first = outcomes(step(client, steps, id="x"))
         assert [first[i]["observation"] for i in range(40) if i != 5] == [f"{i}" for i in range(40) if i != 5]
-        assert told(step(second, steps, id="x")) == first
-        assert told(step(second, steps[::-1], id="x")) == {39 - i: found for i, found in first.items()}
+        assert outcomes(step(second, steps, id="x")) == first
+        assert outcomes(step(second, steps[::-1], id="x")) == {39 - i: found for i, found in first.items()}
         one = Play(second, plays[7].session).do("7", id="x", seq=1)
         assert alone(one) == first[7]
         assert one.data["seq"] == 1
-        mixed = told(step(second, [(plays[8].session, 2, "next"), steps[7]], id="x"))
+        mixed = outcomes(step(second, [(plays[8].session, 2, "next"), steps[7]], id="x"))
         assert (mixed[0]["observation"], mixed[1]) == ("8 next", first[7])
         assert Play(second, plays[9].session).do("10", id="y", seq=1).code == "out_of_order"
         for play in plays:
@@ -93,18 +93,18 @@ def test_retry_gets_the_same_rows(server: Server, kind: str, other: str) -> None
 
 def test_timeout_and_retry(server: Server) -> None:
     with server.client() as client:
-        plays = begun(client, 3)
+        plays = started_sessions(client, 3)
         steps = [(play.session, 1, action) for play, action in zip(plays, ("a", "sleep 0.5", "b"), strict=True)]
-        found = told(step(client, steps, id="x", timeout=0.1))
+        found = outcomes(step(client, steps, id="x", timeout=0.1))
         assert found[1] == "not_yet"
         assert [found[i]["observation"] for i in (0, 2)] == ["a", "b"]
-        again = told(step(client, steps, id="x"))
+        again = outcomes(step(client, steps, id="x"))
         assert again == {**found, 1: again[1]}
         assert again[1]["observation"] == "sleep 0.5"
 
         def once_more() -> dict[int, Any]:
             with server.client() as mine:
-                return told(step(mine, [(plays[1].session, 2, "sleep 0.2")], id="y"))
+                return outcomes(step(mine, [(plays[1].session, 2, "sleep 0.2")], id="y"))
 
         both = [Later(once_more), Later(once_more)]
         assert both[0].result() == both[1].result() != {}
@@ -114,10 +114,10 @@ def test_timeout_and_retry(server: Server) -> None:
 
 def test_session_that_ends_during_a_vector_step(server: Server) -> None:
     with server.client() as client, server.client() as other:
-        plays = begun(client, 4)
+        plays = started_sessions(client, 4)
         actions = ["a", "sleep 0.6", "spin", "b"]
         steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
-        asked = Later(lambda: told(step(client, steps)))
+        asked = Later(lambda: outcomes(step(client, steps)))
         until(lambda: Play(other, plays[3].session).look().data["seq"] == 2)
         Play(other, plays[1].session).close()
         found = asked.result()
@@ -131,14 +131,14 @@ def test_session_that_ends_during_a_vector_step(server: Server) -> None:
 
 def test_worker_that_dies_during_a_vector_step() -> None:
     with serving(workers=2) as server, server.client() as client:
-        plays = begun(client, 12)
+        plays = started_sessions(client, 12)
         steps = [(play.session, 1, "exit" if i == 4 else "a") for i, play in enumerate(plays)]
-        found = told(step(client, steps))
+        found = outcomes(step(client, steps))
         assert sorted(found) == list(range(12))
         assert found[4] == "session_gone"
         good = {i for i in found if found[i] != "session_gone"}
         assert len(good) >= 6  # at least those of the other worker
-        after = told(step(client, [(play.session, 2, "b") for play in plays]))
+        after = outcomes(step(client, [(play.session, 2, "b") for play in plays]))
         lost = {i for i in after if after[i] == "session_gone"}
         assert lost >= set(range(12)) - good
         assert all(after[i]["observation"] == "a b" for i in set(range(12)) - lost)
@@ -147,10 +147,10 @@ def test_worker_that_dies_during_a_vector_step() -> None:
 
 def test_steps_over_the_capacity_are_refused_one_by_one() -> None:
     with serving(workers=1, max_in_flight=3) as server, server.client() as client:
-        plays = begun(client, 5)
-        found = told(step(client, [(play.session, 1, "a") for play in plays]))
+        plays = started_sessions(client, 5)
+        found = outcomes(step(client, [(play.session, 1, "a") for play in plays]))
         assert [found[i] if isinstance(found[i], str) else "ok" for i in range(5)] == ["ok"] * 3 + ["capacity"] * 2
-        assert told(step(client, [(play.session, 1, "a") for play in plays[3:]]))[1]["observation"] == "a"
+        assert outcomes(step(client, [(play.session, 1, "a") for play in plays[3:]]))[1]["observation"] == "a"
         url = f"{server.url}/{GUESS}"
         with palestra.make_vec(url, num_envs=8, seed=3) as vec, palestra.make_vec(GUESS, num_envs=8, seed=3) as here:
             assert vec.reset() == here.reset()
@@ -163,10 +163,10 @@ def test_every_step_counts_against_the_rate() -> None:
         play.reset(seed=1, seq=0)
         steps = [(play.session, 1, "a")] * 100
         began = time.monotonic()
-        assert told(step(client, steps, id="x"))[0]["observation"] == "a"
-        answer = step(client, steps, id="x")
-        assert (answer.status, answer.code) == (429, "rate_limited")
-        assert 0.5 < answer.data["error"]["retry_after"] <= 1.1  # until the overdraft is repaid
+        assert outcomes(step(client, steps, id="x"))[0]["observation"] == "a"
+        response = step(client, steps, id="x")
+        assert (response.status, response.code) == (429, "rate_limited")
+        assert 0.5 < response.data["error"]["retry_after"] <= 1.1  # until the overdraft is repaid
         until(lambda: step(client, steps[:1], id="x").status == 200)
         assert time.monotonic() - began > 0.5
 
@@ -187,12 +187,12 @@ def test_vector_loses_only_the_env_that_takes_too_long(server: Server) -> None:
 
 def test_over_the_websocket(server: Server) -> None:
     with server.client() as client, connect(f"ws{server.url[4:]}/v1/ws") as line:
-        plays = begun(client, 3)
+        plays = started_sessions(client, 3)
         steps = [(play.session, 1, "a") for play in plays]
         line.send(msgspec.msgpack.encode({"op": "steps", "id": "x", "steps": steps}))
-        answer = msgspec.msgpack.decode(line.recv(timeout=30, decode=False))
-        assert answer["id"] == "x"
-        assert [told(answer["result"])[i]["observation"] for i in range(3)] == ["a"] * 3
+        response = msgspec.msgpack.decode(line.recv(timeout=30, decode=False))
+        assert response["id"] == "x"
+        assert [outcomes(response["result"])[i]["observation"] for i in range(3)] == ["a"] * 3
         line.send(msgspec.json.encode({"op": "steps", "id": "y", "steps": [["x", -1, "a"]]}).decode())
         assert msgspec.json.decode(line.recv(timeout=30))["error"]["code"] == "bad_request"
         for play in plays:
@@ -207,13 +207,13 @@ def test_worker_without_msgspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False).returncode != 0
     with serving(GUESS, TRICKY, python=[f"bad={python}"]) as server, server.client() as client:
         actions = ["a", "surrogate", "end", "nan", "b"]
-        plays, twins = begun(client, 5), begun(client, 5)
+        plays, references = started_sessions(client, 5), started_sessions(client, 5)
         steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
-        found = told(step(client, steps, id="x"))
-        ones = [twin.do(action, seq=1) for twin, action in zip(twins, actions, strict=True)]
+        found = outcomes(step(client, steps, id="x"))
+        ones = [reference.do(action, seq=1) for reference, action in zip(references, actions, strict=True)]
         assert found == {i: one.code or alone(one) for i, one in enumerate(ones)}
         assert found[1] == "env_failed"
-        assert told(step(client, steps, id="x")) == found
+        assert outcomes(step(client, steps, id="x")) == found
 
 
 MOVES = st.lists(
@@ -234,17 +234,17 @@ def test_vector_steps_equal_single_steps_in_order(
 ) -> None:
     """The same steps as vector requests and one by one give the same results, with and without retries."""
     with server.client() as client:
-        plays, twins = begun(client, 4), begun(client, 4)
+        plays, references = started_sessions(client, 4), started_sessions(client, 4)
         seqs = [1] * 4
         for number, move in enumerate(moves):
             chosen = list({who: (who, action, offset) for who, action, offset in move}.values())  # one step per session
             steps = [(plays[who].session, max(0, seqs[who] + offset), action) for who, action, offset in chosen]
-            found = told(step(client, steps, id=f"{number}"))
+            found = outcomes(step(client, steps, id=f"{number}"))
             for index, (who, action, offset) in enumerate(chosen):
-                one = twins[who].do(action, seq=max(0, seqs[who] + offset), id=f"{number}")
+                one = references[who].do(action, seq=max(0, seqs[who] + offset), id=f"{number}")
                 assert found[index] == (one.code or alone(one))
                 seqs[who] += one.code != "out_of_order"
             if twice:
-                assert told(step(client, steps, id=f"{number}")) == found
-        for play in [*plays, *twins]:
+                assert outcomes(step(client, steps, id=f"{number}")) == found
+        for play in [*plays, *references]:
             play.close()

@@ -66,23 +66,23 @@ class AgentGymClient:
     def reset(self, task: int) -> str:
         """Start an episode and return the result of the client's `observe`."""
         if self.family == "searchqa":
-            answer = self.post("reset", {"id": task, "env_idx": self.number})
-            assert answer == self.read("observation")
-            return str(answer)
+            response = self.post("reset", {"id": task, "env_idx": self.number})
+            assert response == self.read("observation")
+            return str(response)
         if self.family == "webshop":
             state, nothing = self.post("reset", {"session_id": task, "env_idx": self.number})
             assert nothing is None
             assert state == self.read("observation")
             return str(state)
-        answer = self.post("reset", {"data_idx": task, "id": self.number})
-        assert (answer["reward"], answer["done"]) == (0, False)
-        return str(answer["observation"])
+        response = self.post("reset", {"data_idx": task, "id": self.number})
+        assert (response["reward"], response["done"]) == (0, False)
+        return str(response["observation"])
 
     def step(self, action: str) -> tuple[str, float, bool]:
         """Return state, reward and done of the client's StepOutput."""
-        answer = self.post("step", {"action": action, self.key: self.number})
-        reward = answer["score" if self.family in ("babyai", "sciworld") else "reward"]
-        return answer["state" if self.family == "webshop" else "observation"], reward, answer["done"]
+        response = self.post("step", {"action": action, self.key: self.number})
+        reward = response["score" if self.family in ("babyai", "sciworld") else "reward"]
+        return response["state" if self.family == "webshop" else "observation"], reward, response["done"]
 
 
 def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
@@ -127,10 +127,10 @@ def test_scienceworld_scores_are_percentages(server: Server) -> None:
     with server.client() as client:
         their = AgentGymClient(client, "sciworld")
         assert their.create() == {"id": their.number}
-        answer = their.post("reset", {"id": their.number, "data_idx": 3_500})
-        assert (answer["task_name"], answer["var_num"]) == ("find-non-living-thing", 264)
-        assert "find a(n) non-living thing" in answer["task_description"]
-        assert "workshop" in answer["observation"]
+        response = their.post("reset", {"id": their.number, "data_idx": 3_500})
+        assert (response["task_name"], response["var_num"]) == ("find-non-living-thing", 264)
+        assert "find a(n) non-living thing" in response["task_description"]
+        assert "workshop" in response["observation"]
         hint = their.read("action_hint")
         assert "look at OBJ" in hint["possible_actions"]
         assert "red box" in hint["possible_objects"]
@@ -179,7 +179,7 @@ def test_numbers_are_private_and_never_reused() -> None:
         serving("textcraft:Depth1-v0", tokens={"token-of-a": "a", "token-of-b": "b"}) as server,
         server.client(token="token-of-a") as one,
         server.client(token="token-of-b") as two,
-        server.client() as nobody,
+        server.client() as anonymous,
     ):
         a, b = AgentGymClient(one, "textcraft"), AgentGymClient(two, "textcraft")
         seen = []
@@ -198,7 +198,7 @@ def test_numbers_are_private_and_never_reused() -> None:
         assert b.client.get("/agentgym/textcraft/list_envs").data == []
         assert a.client.get("/agentgym/textcraft/list_envs").data == [a.number]
         assert a.step("inventory")[2] is False
-        assert nobody.post("/agentgym/textcraft/create").status == 401
+        assert anonymous.post("/agentgym/textcraft/create").status == 401
 
 
 def test_ended_environments_report_their_cause() -> None:
@@ -244,8 +244,8 @@ def test_repeated_request_id_is_one_step(server: Server) -> None:
         their.reset(1)
         body = json.dumps({"id": their.number, "action": "get 2 cobblestone"}).encode()
         headers = {"Content-Type": "application/json", "X-Request-Id": "again"}
-        answers = [client.send("POST", "/agentgym/textcraft/step", body, headers).body for _ in range(3)]
-        assert len(set(answers)) == 1
+        responses = [client.send("POST", "/agentgym/textcraft/step", body, headers).body for _ in range(3)]
+        assert len(set(responses)) == 1
         assert their.step("inventory")[0] == "You have: 2 cobblestone."
 
 

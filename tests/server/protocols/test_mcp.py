@@ -62,17 +62,17 @@ def test_official_client(server: Server) -> None:
             async with Official(f"{server.url}/mcp/{CRAFT}") as client:
                 tools = (await client.list_tools()).tools
                 assert [tool.name for tool in tools] == ["reset", "step", "render", "close"]
-                begun: Any = await client.call_tool("reset", {"seed": 3})
-                assert begun.content[0].text == first
+                started: Any = await client.call_tool("reset", {"seed": 3})
+                assert started.content[0].text == first
                 while True:
                     action = str(env.expert_action())
                     step = env.step(action)
-                    answer: Any = await client.call_tool("step", {"action": action})
-                    assert answer.content[0].text == step.observation
-                    assert answer.structured_content["reward"] == step.reward
+                    response: Any = await client.call_tool("step", {"action": action})
+                    assert response.content[0].text == step.observation
+                    assert response.structured_content["reward"] == step.reward
                     if step.done:
                         break
-                assert answer.content[-1].text == "[reward 1; the episode is over: solved]"
+                assert response.content[-1].text == "[reward 1; the episode is over: solved]"
                 assert server.number("sessions") == 1
 
     asyncio.run(played())
@@ -104,8 +104,8 @@ def test_sessions_are_independent_and_end(server: Server) -> None:
         assert one.send("ping").data["result"] == {}
         assert server.number("sessions") == 0  # an environment is created by the first reset
         assert one.call("step", {"action": "a"})["result"]["isError"] is True
-        assert one.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "begun 1"
-        assert two.call("reset", {"seed": 2})["result"]["content"][0]["text"] == "begun 2"
+        assert one.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "started 1"
+        assert two.call("reset", {"seed": 2})["result"]["content"][0]["text"] == "started 2"
         assert one.call("step", {"action": "a"})["result"]["content"][0]["text"] == "a"
         assert two.call("step", {"action": "b"})["result"]["content"][0]["text"] == "b"
         picture = two.call("step", {"action": "image 1"})["result"]["content"]
@@ -126,8 +126,8 @@ def test_repeated_request_is_one_step(server: Server) -> None:
         wire = RawClient(client)
         wire.initialize()
         wire.call("reset", {"seed": 1})
-        answers = [wire.call("step", {"action": "a"}, id="again") for _ in range(3)]
-        assert answers[0] == answers[1] == answers[2]
+        responses = [wire.call("step", {"action": "a"}, id="again") for _ in range(3)]
+        assert responses[0] == responses[1] == responses[2]
         assert wire.call("step", {"action": "b"})["result"]["content"][0]["text"] == "a b"
         wire.end()
 
@@ -144,7 +144,7 @@ def test_session_continues_after_a_failure(server: Server) -> None:
         assert (lost["code"], lost["boundary"]) == ("session_gone", "env")
         until(lambda: client.get("/ready").status == 200)
         assert wire.call("reset")["result"]["isError"] is True  # reports the lost episode once
-        assert wire.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "begun 1"
+        assert wire.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "started 1"
         assert wire.call("step", {"action": 3})["error"]["code"] == -32602
         assert wire.call("reset", {"seed": -1})["error"]["code"] == -32602
         assert wire.call("step", {"actoin": "a"})["error"]["code"] == -32602

@@ -108,22 +108,22 @@ def test_episodes_continue_over_http(server: Server) -> None:
         plain = HttpClient(client)
         assert plain.state() == {"episode_id": None, "step_count": 0}
         assert plain.step("a").status == 409
-        begun = plain.reset(seed=5)
-        assert begun.data == {
+        started = plain.reset(seed=5)
+        assert started.data == {
             "observation": {
-                "text": "begun 5",
+                "text": "started 5",
                 "info": {"seed": 5},
                 "terminated": False,
                 "truncated": False,
-                "episode_id": begun.data["observation"]["episode_id"],
+                "episode_id": started.data["observation"]["episode_id"],
             },
             "reward": None,
             "done": False,
         }
-        assert plain.reset(seed=6, episode_id="b").data["observation"]["text"] == "begun 6"
+        assert plain.reset(seed=6, episode_id="b").data["observation"]["text"] == "started 6"
         assert plain.step("one").data["observation"]["text"] == "one"
         assert plain.step("two", episode_id="b").data["observation"]["text"] == "two"
-        named = plain.step("three", episode_id=begun.data["observation"]["episode_id"])
+        named = plain.step("three", episode_id=started.data["observation"]["episode_id"])
         assert named.data["observation"]["text"] == "one three"
         assert plain.state()["step_count"] == 2
         assert plain.state("?episode_id=b")["step_count"] == 1
@@ -143,8 +143,8 @@ def test_repeated_request_id_is_one_step(server: Server) -> None:
     with server.client() as client:
         plain = HttpClient(client)
         plain.reset(seed=1)
-        answers = [plain.step("a", request_id="1").body for _ in range(3)]
-        assert len(set(answers)) == 1
+        responses = [plain.step("a", request_id="1").body for _ in range(3)]
+        assert len(set(responses)) == 1
         assert plain.step("b", request_id="2").data["observation"]["text"] == "a b"
         old = plain.step("a", request_id="1")
         assert (old.status, old.data["code"]) == (409, "out_of_order")
@@ -168,7 +168,7 @@ def test_two_clients_do_not_share_an_unnamed_episode() -> None:
         for name in ({}, {"episode_id": "x"}):
             a.reset(seed=1, **name)
             assert b.step("a", **name).status == 409
-            assert b.reset(seed=2, **name).data["observation"]["text"] == "begun 2"
+            assert b.reset(seed=2, **name).data["observation"]["text"] == "started 2"
             assert a.step("a", **name).data["observation"]["text"] == "a"
 
 
@@ -221,8 +221,8 @@ def test_tools_over_plain_http(server: Server) -> None:
 
         assert [tool["name"] for tool in rpc("tools/list").data["result"]["tools"]][:2] == ["reset", "step"]
         name = rpc("openenv/session/create").data["result"]["session_id"]
-        begun = rpc("tools/call", session_id=name, name="reset", arguments={"seed": 4}).data["result"]
-        assert begun["content"][0]["text"] == "begun 4"
+        started = rpc("tools/call", session_id=name, name="reset", arguments={"seed": 4}).data["result"]
+        assert started["content"][0]["text"] == "started 4"
         stepped = rpc("tools/call", session_id=name, name="step", arguments={"action": "end"}).data["result"]
         assert stepped["structuredContent"]["reward"] == 1.0
         assert rpc("tools/call", session_id="x", name="step", arguments={"action": "a"}).data["error"]["code"] == -32602
@@ -243,7 +243,7 @@ def test_error_codes_on_the_websocket(server: Server) -> None:
         assert talk.request("what")["data"]["code"] == "UNKNOWN_TYPE"
         assert talk.request("reset", [])["data"]["code"] == "VALIDATION_ERROR"
         assert talk.request("reset", {"seed": -1})["data"]["code"] == "VALIDATION_ERROR"
-        assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
+        assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "started 3"
         assert talk.request("step", {"message": "a"})["data"]["observation"]["text"] == "a"
         assert talk.request("step", {"code": "a"})["data"]["code"] == "VALIDATION_ERROR"
         picture = talk.request("step", {"action": "image 1"})["data"]["observation"]
@@ -252,7 +252,7 @@ def test_error_codes_on_the_websocket(server: Server) -> None:
         listed = talk.request("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert len(listed["data"]["result"]["tools"]) == 4
         assert talk.request("step", {"action": "raise"})["data"]["fault"] == "env_failed"
-        assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "begun 3"
+        assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "started 3"
         talk.send("close")
         with pytest.raises(Exception, match="1000"):
             talk.receive()
@@ -328,8 +328,8 @@ def test_lost_session_is_reported_once(server: Server) -> None:
         gone = plain.step("a")
         assert (gone.status, gone.data["cause"], gone.data["boundary"]) == (410, "worker", "env")
         until(lambda: client.get("/ready").status == 200)
-        assert talk.request("reset", {"seed": 1})["data"]["observation"]["text"] == "begun 1"
-        assert plain.reset(seed=2).data["observation"]["text"] == "begun 2"
+        assert talk.request("reset", {"seed": 1})["data"]["observation"]["text"] == "started 1"
+        assert plain.reset(seed=2).data["observation"]["text"] == "started 2"
         client.post(f"{plain.base}/close")
 
 
