@@ -66,7 +66,7 @@ async function lobby(page, params) {
     el(
       "p",
       { class: "dim" },
-      `${plural(envs.length, "environment")}. Finished episodes can be saved as trajectories in the run “played”, for palestra train --algo sft --data.`,
+      `${plural(envs.length, "environment")}. Finished episodes can be saved as trajectories in the run “played”, for palestra train --algorithm sft --data.`,
     ),
     el(
       "form",
