@@ -111,7 +111,7 @@ class Suite:
 
 def builtin_suites() -> list[str]:
     """Return the names of the built-in suites."""
-    folder = files("palestra.evals").joinpath("suites")
+    folder = files(__package__).joinpath("suites")
     return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
 
 
@@ -126,7 +126,7 @@ def load_suite(name: str) -> Suite:
                 f"no suite {short!r}.{hint} Built-in suites: {', '.join(builtin_suites())}. "
                 "A suite file is given by its path."
             )
-        text, where = files("palestra.evals").joinpath(f"suites/{short}.toml").read_text(encoding="utf-8"), name
+        text, where = files(__package__).joinpath(f"suites/{short}.toml").read_text(encoding="utf-8"), name
     else:
         path = Path(name)
         short, where = path.stem, str(path)

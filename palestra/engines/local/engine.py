@@ -79,7 +79,8 @@ class LocalEngine(PolicyEngine):
             require(package, extra="hf")
         from palestra.engines.local import loading
         from palestra.engines.local.kv_cache import KVCache
-        from palestra.engines.local.runner import launch_bound, select_runner
+        from palestra.engines.local.runner import launch_bound
+        from palestra.engines.local.runner_selection import select_runner
         from palestra.engines.local.scheduler import Scheduler
 
         self.model, self.tokenizer, self._device = loading.load(

@@ -14,7 +14,8 @@ from typing import Any
 from palestra.core import Reset
 from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
 from palestra.envs.tasks.order import position_of, row_at
-from palestra.envs.tasks.rows import Rows, Source, open_rows
+from palestra.envs.tasks.rows import Rows, open_rows
+from palestra.envs.tasks.source import Source
 from palestra.errors import BadValue
 
 _ABSENT = object()

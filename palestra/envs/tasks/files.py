@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from palestra.envs.tasks.rows import Table
+from palestra.envs.tasks.source import Table
 from palestra.errors import BadValue, DataMissing
 from palestra.optional import require
 

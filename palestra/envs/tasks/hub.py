@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from palestra.envs.tasks.files import choose_split, without_decoding
-from palestra.envs.tasks.rows import MIRROR, Source, Table
+from palestra.envs.tasks.source import MIRROR, Source, Table
 from palestra.errors import BadValue, DataMissing
 from palestra.optional import require
 

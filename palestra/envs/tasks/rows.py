@@ -8,41 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from palestra.envs.tasks.files import read_path
+from palestra.envs.tasks.hub import load_from_hub
+from palestra.envs.tasks.source import MIRROR, Source, Table
 from palestra.errors import BadValue, DataMissing
-
-MIRROR = "PALESTRA_MIRROR"
-
-
-class Table(Protocol):
-    """Rows of one split, accessed by index."""
-
-    columns: tuple[str, ...]
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """The location of rows. `path`, a file or folder, takes precedence over `dataset`, an id on the Hub."""
-
-    dataset: str | None = None
-    path: str | None = None
-    split: str | None = None  # None: the only split, or "train"
-    config: str | None = None  # configuration (subset) of the data set
-    revision: str | None = None  # of the repository on the Hub
-    mirror: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The source as shown in messages."""
-        location = self.path or self.dataset or "?"
-        return f"{location} ({self.split})" if self.split else location
 
 
 class Rows:
@@ -107,12 +79,8 @@ def clear_cache() -> None:
 
 def _read(source: Source, path: Path | None) -> tuple[Table, Path | None]:
     if path is None:
-        from palestra.envs.tasks.hub import load_from_hub
-
         table: Table = load_from_hub(source, mirror=_mirror(source))
     else:
-        from palestra.envs.tasks.files import read_path
-
         table = read_path(path, split=source.split, config=source.config)
     if not len(table):
         raise DataMissing(f"{source.name} has no rows")

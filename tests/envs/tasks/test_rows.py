@@ -16,7 +16,8 @@ import pytest
 import palestra
 from palestra.envs.tasks import hub
 from palestra.envs.tasks.files import read_path
-from palestra.envs.tasks.rows import Source, clear_cache, open_rows
+from palestra.envs.tasks.rows import clear_cache, open_rows
+from palestra.envs.tasks.source import Source
 from palestra.errors import BadValue, DataMissing
 from tests.envs.tasks.data_files import as_cached, geometry, math_rows, png, write_jsonl, write_parquet
 

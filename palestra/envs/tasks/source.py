@@ -1,0 +1,36 @@
+"""Where the rows of a data set come from, and the table interface that readers return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+MIRROR = "PALESTRA_MIRROR"
+
+
+class Table(Protocol):
+    """Rows of one split, accessed by index."""
+
+    columns: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The location of rows. `path`, a file or folder, takes precedence over `dataset`, an id on the Hub."""
+
+    dataset: str | None = None
+    path: str | None = None
+    split: str | None = None  # None: the only split, or "train"
+    config: str | None = None  # configuration (subset) of the data set
+    revision: str | None = None  # of the repository on the Hub
+    mirror: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The source as shown in messages."""
+        location = self.path or self.dataset or "?"
+        return f"{location} ({self.split})" if self.split else location
