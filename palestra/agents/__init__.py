@@ -1,4 +1,4 @@
-"""Who plays: chat models, the environments' own experts and random players, people, functions."""
+"""Agents: chat models, experts, random policies, functions and humans."""
 
 from palestra.agents.base import Agent, AgentSession
 from palestra.agents.chat import ChatAgent

@@ -1,4 +1,4 @@
-"""Agent: who plays. Session: one agent in one episode."""
+"""Agent interfaces: an Agent starts one AgentSession per episode."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from palestra.types import Action, Observation
 
 
 class AgentSession(ABC):
-    """An agent's memory and voice in one episode."""
+    """State of an agent in one episode."""
 
     @abstractmethod
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
-        """The next action, given what the environment just showed."""
+        """Return the next action, given the latest observation and info."""
 
     def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
-        """What a model would be given if it went on from `observation`; empty where no tokens are known.
+        """Return the prompt ids that would follow `observation`, or an empty list if there are none.
 
-        Asked once, of an episode that was cut short, for a critic to say what the rest would have been worth.
+        Called once for a truncated episode, so that a critic can estimate the value of its last state.
         """
         del observation, info
         return []
 
     def close(self) -> None:
-        """The episode is over, however it ended. May be called twice."""
+        """Release resources after the episode. Idempotent."""
 
 
 class Agent(ABC):
-    """Plays any number of episodes at once, each in a session of its own."""
+    """Acts in any number of concurrent episodes, with one session per episode."""
 
     @abstractmethod
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
-        """A session for the episode that `env` has just begun; `seed` makes the agent's own chance repeatable."""
+        """Start a session for an episode of `env` that was just reset; `seed` makes random choices reproducible."""
 
     async def aclose(self) -> None:
-        """Give back what the agent holds. May be called twice."""
+        """Release all resources. Idempotent."""

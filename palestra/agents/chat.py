@@ -1,4 +1,4 @@
-"""A chat model as an agent: observations become messages, messages become exact prompt ids, replies become actions."""
+"""Chat-model agent: turns observations into exact prompt ids and replies into actions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from palestra.agents.base import Agent, AgentSession
-from palestra.agents.context import Context, FullHistory, Summary, settled
-from palestra.agents.pictures import has_pictures, to_openai
+from palestra.agents.context import Context, FullHistory, Summary, resolve_context
+from palestra.agents.conversation import Conversation, MessageConversation, Prompt, TokenConversation
+from palestra.agents.images import has_images, to_openai
 from palestra.agents.reflection import Reflection
 from palestra.agents.render import Renderer
-from palestra.agents.styles import Reading, Style, as_schemas, as_style, told
-from palestra.agents.thread import AnyThread, Prompt, Thread, Transcript
+from palestra.agents.styles import ParsedReply, Style, as_schemas, as_style, tools_text
 from palestra.core import Env
 from palestra.engines.base import Completion, Engine, Sampling
 from palestra.errors import BadValue, ContextFull
@@ -21,19 +21,19 @@ from palestra.parsing import after_thinking, as_tool_call, tool_calls, written_c
 from palestra.seeding import child_seed
 from palestra.types import Action, Call, Message, Observation, text_of
 
-_LEAST = 16  # tokens a reply is worth asking for
+_MIN_REPLY = 16  # tokens; with less room no reply is requested
 
 
 class ChatAgent(Agent):
-    """Plays with a chat model.
+    """Acts with a chat model.
 
-    Prompts come from the model's own template and are exact: each one is the one before, the sampled ids and the new
-    message's ids. Where it cannot be (`Call.split`), a new token sample begins.
+    Prompts use the model's own chat template and are exact: each consists of the previous prompt, the sampled ids and
+    the ids of the new message. If that is impossible, `Call.split` holds the cause and a new token sample starts.
 
-    `style`: "plain", "react" or "tools". `context`: what stays of a long conversation (see `palestra.agents.context`).
-    `reflect`: when to look back first. `tools`: JSON schemas for style "tools"; by default those in the first
-    `info["tools"]`. `template_options`: variables of the template, such as `enable_thinking`. `max_context`: a smaller
-    window than the engine's.
+    `style`: "plain", "react" or "tools". `context`: policy for long conversations (see `palestra.agents.context`).
+    `reflect`: when to reflect before acting. `tools`: JSON schemas for style "tools"; by default those in the first
+    `info["tools"]`. `template_options`: template variables such as `enable_thinking`. `max_context`: a context length
+    below the engine's.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ChatAgent(Agent):
         self.engine = engine
         self.style = as_style(style)
         if tools and not self.style.takes_tools:
-            raise BadValue('tools are called in style "tools": Chat(engine, style="tools", tools=...)')
+            raise BadValue('tools need style="tools": ChatAgent(engine, style="tools", tools=...)')
         self.sampling = Sampling(
             max_tokens=max_tokens,
             temperature=temperature,
@@ -68,31 +68,33 @@ class ChatAgent(Agent):
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             stop_ids=tuple(stop_ids),
         )
-        if not (context is None or context == "everything" or isinstance(context, Context)):
-            raise BadValue(f"context is Everything(), LastTurns(n), TokenBudget(n) or Summary(...), got {context!r}")
+        if not (context is None or context == "full" or isinstance(context, Context)):
+            raise BadValue(
+                f"context must be FullHistory(), LastTurns(n), TokenBudget(n) or Summary(...), got {context!r}"
+            )
         if reflect is not None and not isinstance(reflect, Reflection):
-            raise BadValue(f"reflect is a Reflect(...) or None, got {reflect!r}")
+            raise BadValue(f"reflect must be a Reflection(...) or None, got {reflect!r}")
         self.reflect = reflect
         self.system = system
         self.tools = as_schemas(tools)
         self.window: int | None = None
         self.context: Context = FullHistory()
-        self._asked_for = context, max_context
+        self._requested = context, max_context
         self._options = dict(template_options or {})
         self._renderers: dict[str, Renderer] = {}
         self._ready = False
-        if engine.tokenizer is not None:  # known from the start: mistakes are refused here, not in the first episode
-            self._settle()
+        if engine.tokenizer is not None:  # invalid options are reported here, not in the first episode
+            self._resolve()
 
     async def ready(self) -> None:
-        """Let the engine find out what it can do, once."""
+        """Let the engine detect its capabilities, once."""
         if not self._ready:
             await self.engine.ready()
-            self._settle()
+            self._resolve()
             self._ready = True
 
-    def _settle(self) -> None:
-        context, max_context = self._asked_for
+    def _resolve(self) -> None:
+        context, max_context = self._requested
         engine = self.engine
         self.window = min((size for size in (engine.max_context, max_context) if size is not None), default=None)
         count = None
@@ -102,25 +104,25 @@ class ChatAgent(Agent):
             def count(text: str) -> int:
                 return len(codec.encode(text))
 
-        self.context = settled(context, window=self.window, reply=self.sampling.max_tokens, count=count)
+        self.context = resolve_context(context, window=self.window, reply=self.sampling.max_tokens, count=count)
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
-        del env  # all a model may know is in the observations
+        del env  # the model sees only observations
         return _ChatSession(self, seed)
 
     def renderer(self, tools: Sequence[Mapping[str, Any]]) -> Renderer:
-        """The engine's template with these tools; made once for each set of them."""
+        """Return the renderer for these tools, created once per set of tools."""
         key = json.dumps(list(tools), sort_keys=True)
         if key not in self._renderers:
             if self.engine.tokenizer is None:
-                raise BadValue("this engine takes messages; it has no template")
+                raise BadValue("this engine takes chat messages and has no template")
             self._renderers[key] = Renderer(self.engine.tokenizer, tools=tools, options=self._options)
         return self._renderers[key]
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    messages: list[Message]  # from a reply to what the next reply answers
+    messages: list[Message]  # a reply and the observation that follows it
     tokens: int
 
 
@@ -130,41 +132,41 @@ class _ChatSession(AgentSession):
         self._seed = seed
         self._asked = 0
         self._acted = 0
-        self._task: list[Message] = []  # stays, whatever is cut
-        self._summary: Message | None = None  # the task's last message with a summary behind it, where there is one
+        self._task: list[Message] = []  # kept by every context policy
+        self._summary: Message | None = None  # the task's last message followed by the summary, if there is one
         self._turns: list[_Turn] = []
         self._sampling = chat.sampling
         self._schemas: list[dict[str, Any]] = []
-        self._thread: AnyThread | None = None
+        self._conversation: Conversation | None = None
         self._closed = False
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         calls: list[Call] = []
-        thread = self._thread
-        if thread is None:
+        conversation = self._conversation
+        if conversation is None:
             await self._chat.ready()
-            thread = self._begin(info)
-            prompt = self._first(thread, observation)
+            conversation = self._open_conversation(info)
+            prompt = self._first_prompt(conversation, observation)
         else:
-            message = self._observed(thread, observation, info)
+            message = self._observation_message(conversation, observation, info)
             reflect = self._chat.reflect
-            if reflect is not None and reflect.due(self._acted, info) and self._has_room(thread, reflect):
-                prompt = await self._fitted(thread, _with_text(message, reflect.instruction), calls)
-                await self._ask(thread, prompt, "reflect", calls, reflect.max_tokens)
-                prompt = thread.next(thread.message("user", reflect.resume))
+            if reflect is not None and reflect.due(self._acted, info) and self._has_room(conversation, reflect):
+                prompt = await self._fit_context(conversation, _with_text(message, reflect.instruction), calls)
+                await self._sample(conversation, prompt, "reflect", calls, reflect.max_tokens)
+                prompt = conversation.next(conversation.message("user", reflect.resume))
                 last = self._turns[-1]
-                tokens = last.tokens + len(prompt.ids) - thread.tokens
+                tokens = last.tokens + len(prompt.ids) - conversation.tokens
                 self._turns[-1] = _Turn([*last.messages, *prompt.messages], tokens)
             else:
-                prompt = await self._fitted(thread, message, calls)
-        reading = await self._ask(thread, prompt, "act", calls)
+                prompt = await self._fit_context(conversation, message, calls)
+        parsed = await self._sample(conversation, prompt, "act", calls)
         self._acted += 1
-        return Action(text=reading.action, calls=tuple(calls), tool_calls=reading.tool_calls)
+        return Action(text=parsed.action, calls=tuple(calls), tool_calls=parsed.tool_calls)
 
     def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
-        if self._thread is None:
+        if self._conversation is None:
             return []
-        ids = self._thread.next(self._observed(self._thread, observation, info)).ids
+        ids = self._conversation.next(self._observation_message(self._conversation, observation, info)).ids
         return ids if self._chat.window is None or len(ids) <= self._chat.window else []
 
     def close(self) -> None:
@@ -174,110 +176,114 @@ class _ChatSession(AgentSession):
 
     # Messages
 
-    def _begin(self, info: dict[str, Any]) -> AnyThread:
+    def _open_conversation(self, info: dict[str, Any]) -> Conversation:
         chat = self._chat
         if chat.style.takes_tools:
             self._schemas = chat.tools or as_schemas(info.get("tools", ()))
         if chat.engine.tokenizer is None:
-            self._thread = Transcript()
-            return self._thread
+            self._conversation = MessageConversation()
+            return self._conversation
         renderer = chat.renderer(self._schemas)
         end = renderer.codec.special.get(renderer.end)
-        if end is not None and end not in self._sampling.stop_ids:  # a turn ends where the template ends it
+        if end is not None and end not in self._sampling.stop_ids:  # the template's end-of-turn token ends the reply
             self._sampling = replace(self._sampling, stop_ids=(*self._sampling.stop_ids, end))
-        self._thread = Thread(renderer)
-        return self._thread
+        self._conversation = TokenConversation(renderer)
+        return self._conversation
 
-    def _first(self, thread: AnyThread, observation: Observation) -> Prompt:
-        observation = self._checked(observation)
+    def _first_prompt(self, conversation: Conversation, observation: Observation) -> Prompt:
+        observation = self._check_observation(observation)
         texts = [text for text in (self._chat.system, self._chat.style.instruction) if text]
-        if self._schemas and not thread.takes_tools:
-            texts.append(told(self._schemas))
-        if texts and thread.takes_system:
-            self._task.append(thread.message("system", "\n\n".join(texts)))
+        if self._schemas and not conversation.takes_tools:
+            texts.append(tools_text(self._schemas))
+        if texts and conversation.takes_system:
+            self._task.append(conversation.message("system", "\n\n".join(texts)))
         elif texts:
             observation = "\n\n".join([*texts, text_of(observation)])
-        self._task.append(thread.message("user", observation))
-        return thread.open(self._task)
+        self._task.append(conversation.message("user", observation))
+        return conversation.open(self._task)
 
-    def _observed(self, thread: AnyThread, observation: Observation, info: dict[str, Any]) -> Message:
-        observation = self._checked(observation)
+    def _observation_message(
+        self, conversation: Conversation, observation: Observation, info: dict[str, Any]
+    ) -> Message:
+        observation = self._check_observation(observation)
         if info.get("use_tool") or info.get("role") == "tool":
-            return thread.answer(observation)
-        return thread.message("user", observation)
+            return conversation.tool_result(observation)
+        return conversation.message("user", observation)
 
-    def _checked(self, observation: Observation) -> Observation:
+    def _check_observation(self, observation: Observation) -> Observation:
         if isinstance(observation, str):
             return observation
-        if not has_pictures(observation):
+        if not has_images(observation):
             return text_of(observation)
         if self._chat.engine.tokenizer is not None:
             raise BadValue(
-                f"{type(self._chat.engine).__name__} takes token ids, which carry no pictures; use an engine that "
-                "takes messages (palestra.engines.openai with a vision model), or an environment in words"
+                f"{type(self._chat.engine).__name__} takes token ids, which carry no images; use OpenAIEngine without "
+                "a tokenizer and with a vision model, or a text environment"
             )
         return list(observation)
 
-    # What the model still sees
+    # Context policy
 
-    async def _fitted(self, thread: AnyThread, message: Message, calls: list[Call]) -> Prompt:
-        """The prompt after `message`, cut as the context policy says."""
-        prompt = thread.next(message)
+    async def _fit_context(self, conversation: Conversation, message: Message, calls: list[Call]) -> Prompt:
+        """Return the prompt after `message`, shortened by the context policy."""
+        prompt = conversation.next(message)
         policy = self._chat.context
-        turns = [*self._turns, _Turn(prompt.messages, max(0, len(prompt.ids) - thread.tokens))]
+        turns = [*self._turns, _Turn(prompt.messages, max(0, len(prompt.ids) - conversation.tokens))]
         kept = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
         if kept < len(turns) and isinstance(policy, Summary):
-            await self._summarise(thread, policy, message, calls)
+            await self._summarize(conversation, policy, message, calls)
             turns = turns[-kept:]
-            prompt = thread.open(self._seen(turns), split="context")
-        while kept < len(turns):  # more than once where words take more tokens than the model had needed for them
+            prompt = conversation.open(self._visible_messages(turns), split="context")
+        while kept < len(turns):  # repeated if re-tokenised text is longer than the sampled ids
             turns = turns[-kept:]
-            prompt = thread.open(self._seen(turns), split="context")
+            prompt = conversation.open(self._visible_messages(turns), split="context")
             kept = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
         self._turns = turns
         return prompt
 
-    def _seen(self, turns: list[_Turn]) -> list[Message]:
+    def _visible_messages(self, turns: list[_Turn]) -> list[Message]:
         task = self._task if self._summary is None else [*self._task[:-1], self._summary]
         return [*task, *(message for turn in turns for message in turn.messages)]
 
-    async def _summarise(self, thread: AnyThread, policy: Summary, message: Message, calls: list[Call]) -> None:
-        """Ask for a summary where the conversation stands, and put it behind the task."""
-        prompt = thread.next(_with_text(message, policy.instruction))
+    async def _summarize(
+        self, conversation: Conversation, policy: Summary, message: Message, calls: list[Call]
+    ) -> None:
+        """Sample a summary of the conversation so far and append it to the task."""
+        prompt = conversation.next(_with_text(message, policy.instruction))
         added, turns, window = prompt.messages, self._turns, self._chat.window
         while window is not None and len(prompt.ids) + policy.max_tokens > window and turns:
-            turns = turns[1:]  # what does not fit cannot be summarised; the rest can
-            prompt = thread.open([*self._seen(turns), *added], split="context")
-        if window is not None and len(prompt.ids) + _LEAST > window:
-            return  # the task and the last turn alone fill the window
-        said = await self._ask(thread, prompt, "summary", calls, policy.max_tokens)
-        note = thread.message("user", f"Summary of what has happened so far:\n{after_thinking(said.action)}")
+            turns = turns[1:]  # summarise only what fits
+            prompt = conversation.open([*self._visible_messages(turns), *added], split="context")
+        if window is not None and len(prompt.ids) + _MIN_REPLY > window:
+            return  # the task and the last turn fill the context
+        summary = await self._sample(conversation, prompt, "summary", calls, policy.max_tokens)
+        note = conversation.message("user", f"Summary of what has happened so far:\n{after_thinking(summary.action)}")
         self._summary = _with_text(self._task[-1], str(note["content"]))
 
-    def _has_room(self, thread: AnyThread, reflect: Reflection) -> bool:
+    def _has_room(self, conversation: Conversation, reflect: Reflection) -> bool:
         window = self._chat.window
-        return window is None or thread.tokens + 2 * self._sampling.max_tokens + reflect.max_tokens < window
+        return window is None or conversation.tokens + 2 * self._sampling.max_tokens + reflect.max_tokens < window
 
     # The engine
 
-    async def _ask(
-        self, thread: AnyThread, prompt: Prompt, kind: str, calls: list[Call], max_tokens: int | None = None
-    ) -> Reading:
-        """Send `prompt`, note the call, read the reply."""
+    async def _sample(
+        self, conversation: Conversation, prompt: Prompt, kind: str, calls: list[Call], max_tokens: int | None = None
+    ) -> ParsedReply:
+        """Send `prompt`, record the call, and parse the reply."""
         engine = self._chat.engine
         sampling = self._sampling_for(len(prompt.ids), max_tokens)
-        thread.send(prompt)
-        if isinstance(thread, Transcript):
-            shown: list[Message] | None = thread.messages
-            completion = await engine.chat(to_openai(thread.messages), sampling, tools=self._schemas)
+        conversation.send(prompt)
+        if isinstance(conversation, MessageConversation):
+            shown: list[Message] | None = conversation.messages
+            completion = await engine.chat(to_openai(conversation.messages), sampling, tools=self._schemas)
         else:
             shown = None
             completion = await engine.generate(prompt.ids, sampling, conversation=self)
-        reading = self._reading(thread, completion) if kind == "act" else Reading(action=completion.text)
-        split = thread.record(completion, reading.tool_calls)
+        parsed = self._reading(conversation, completion) if kind == "act" else ParsedReply(action=completion.text)
+        split = conversation.record(completion, parsed.tool_calls)
         calls.append(
             Call(
-                prompt_ids=thread.prompt_ids,
+                prompt_ids=conversation.prompt_ids,
                 ids=completion.ids,
                 logprobs=completion.logprobs,
                 finish=completion.finish,
@@ -288,33 +294,33 @@ class _ChatSession(AgentSession):
                 usage=completion.usage,
             )
         )
-        return reading
+        return parsed
 
-    def _reading(self, thread: AnyThread, completion: Completion) -> Reading:
+    def _reading(self, conversation: Conversation, completion: Completion) -> ParsedReply:
         style, text = self._chat.style, completion.text
-        if style.takes_tools and isinstance(thread, Thread) and not completion.tool_calls:
+        if style.takes_tools and isinstance(conversation, TokenConversation) and not completion.tool_calls:
             # Mistral writes its calls behind a special token, which an engine may have left out of the text.
-            special = thread.codec.special_ids
+            special = conversation.codec.special_ids
             ids = completion.ids[:-1] if completion.ids and completion.ids[-1] in special else completion.ids
             if not special.isdisjoint(ids):
-                text = thread.codec.decode(ids)
-        reading = style.read(text, completion.tool_calls)
-        if reading.action is text:
-            reading = replace(reading, action=completion.text)
-        calls = [{"name": call["name"], "arguments": call["arguments"]} for call in reading.tool_calls]
+                text = conversation.codec.decode(ids)
+        parsed = style.read(text, completion.tool_calls)
+        if parsed.action is text:
+            parsed = replace(parsed, action=completion.text)
+        calls = [{"name": call["name"], "arguments": call["arguments"]} for call in parsed.tool_calls]
         unread = [call for call in completion.tool_calls if as_tool_call(dict(call)) is None]
-        if unread or (calls and tool_calls(reading.action) != calls):
+        if unread or (calls and tool_calls(parsed.action) != calls):
             # The environment reads text, so calls that a server took out of it are written into it again.
-            said = written_calls([*calls, *(dict(call.get("function") or call) for call in unread)])
-            reading = replace(reading, action=f"{reading.action}\n{said}".lstrip("\n"))
-        return reading
+            summary = written_calls([*calls, *(dict(call.get("function") or call) for call in unread)])
+            parsed = replace(parsed, action=f"{parsed.action}\n{summary}".lstrip("\n"))
+        return parsed
 
     def _sampling_for(self, used: int, max_tokens: int | None) -> Sampling:
         """How to sample the next reply: a seed of its own, and no longer than the window allows."""
         sampling, window = self._sampling, self._chat.window
         limit = sampling.max_tokens if max_tokens is None else max_tokens
         if window is not None and used + limit > window:
-            if window - used < min(limit, _LEAST):
+            if window - used < min(limit, _MIN_REPLY):
                 raise ContextFull(
                     f"a prompt of {used} tokens fills the model's window of {window}. Shorten the episode, or let the "
                     "agent forget: Chat(..., context=TokenBudget())"

@@ -1,7 +1,7 @@
-"""What of a conversation the model still sees when there is more than it should read.
+"""Context policies: choose which turns of a long conversation stay in the prompt.
 
-A conversation is its task (system text and first observation), which always stays, and turns: a reply and the
-observation that followed. A policy says how many of the latest turns stay. Every cut begins a new token sample.
+A conversation consists of its task (system text and first observation), which always stays, and turns (a reply and the
+observation that followed). A policy returns how many of the latest turns stay. Every cut starts a new token sample.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from dataclasses import dataclass
 from palestra.errors import BadValue
 
 SUMMARY = (
-    "Before you go on: earlier parts of this conversation are about to be removed. Write a short summary of what has "
+    "Before you continue: earlier parts of this conversation will be removed. Write a short summary of what has "
     "happened so far and what you have learnt that still matters for the task. Write nothing but the summary."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FullHistory:
-    """All turns; the episode is cut short (ContextFull) when they fill the model's window."""
+    """Keep all turns; the episode is truncated (ContextFull) when they fill the context."""
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
-        """How many of the latest turns stay, given their tokens, and those of the whole prompt."""
+        """Return how many of the latest turns stay; `sizes`: tokens per turn, `used`: tokens of the whole prompt."""
         del used
         return len(sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class LastTurns:
-    """The latest `turns` turns."""
+    """Keep the latest `turns` turns."""
 
     turns: int
 
     def __post_init__(self) -> None:
         if self.turns < 1:
-            raise BadValue(f"LastTurns keeps at least 1 turn, got {self.turns}")
+            raise BadValue(f"LastTurns must keep at least 1 turn, got {self.turns}")
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
         del used
@@ -44,10 +44,10 @@ class LastTurns:
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """As many of the latest turns as fit a prompt of `tokens`; None: of the model's window, less the reply.
+    """Keep the latest turns that fit in a prompt of `tokens`; None uses the context length minus the reply.
 
-    A cut frees `slack` of the budget at once, so that not every turn needs another: each costs a new sample and what an
-    engine had cached. The latest turn stays even where it alone is over the budget.
+    A cut frees the fraction `slack` of the budget, so that cuts are rare: each starts a new sample and discards the
+    engine's cache. The latest turn stays even if it exceeds the budget.
     """
 
     tokens: int | None = None
@@ -55,9 +55,9 @@ class TokenBudget:
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.tokens < 1:
-            raise BadValue(f"TokenBudget takes a number of tokens from 1 up, got {self.tokens}")
+            raise BadValue(f"tokens must be at least 1, got {self.tokens}")
         if not 0 <= self.slack < 1:
-            raise BadValue(f"slack lies in [0, 1), got {self.slack}")
+            raise BadValue(f"slack must be in [0, 1), got {self.slack}")
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
         kept = len(sizes)
@@ -72,10 +72,10 @@ class TokenBudget:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """When the prompt is over `tokens`, or more than `turns` turns long, the model sums up what went before.
+    """Let the model summarise the conversation when the prompt exceeds `tokens` or `turns`.
 
-    The conversation goes on from the task, the summary and the latest `recent` turns. With neither limit given, the
-    model's window sets one.
+    The conversation continues from the task, the summary and the latest `recent` turns. Without a limit, the context
+    length sets one.
     """
 
     tokens: int | None = None
@@ -86,11 +86,13 @@ class Summary:
 
     def __post_init__(self) -> None:
         if self.recent < 1:
-            raise BadValue(f"recent is at least 1: the latest observation has to be answered; got {self.recent}")
+            raise BadValue(
+                f"recent must be at least 1, because the latest observation needs a reply; got {self.recent}"
+            )
         if self.turns is not None and self.turns < self.recent:
-            raise BadValue(f"a summary after {self.turns} turns cannot leave {self.recent} as they are")
+            raise BadValue(f"turns must be at least recent ({self.recent}), got {self.turns}")
         if self.max_tokens < 1 or (self.tokens is not None and self.tokens < 1):
-            raise BadValue("Summary takes numbers of tokens from 1 up")
+            raise BadValue("tokens and max_tokens must be at least 1")
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
         full = (self.tokens is not None and used > self.tokens) or (self.turns is not None and len(sizes) > self.turns)
@@ -100,23 +102,29 @@ class Summary:
 Context = FullHistory | LastTurns | TokenBudget | Summary
 
 
-def settled(
+def resolve_context(
     context: Context | str | None, *, window: int | None, reply: int, count: Callable[[str], int] | None
 ) -> Context:
-    """`context` with its open limits taken from the model's `window`; `count` counts tokens (None: it cannot)."""
+    """Fill in missing limits of `context` from the context length `window`; `count` counts tokens, if possible."""
     if context is None or isinstance(context, str):
         return FullHistory()
     if isinstance(context, TokenBudget | Summary) and context.tokens is not None and count is None:
-        raise BadValue("this engine shows no tokens to count; use LastTurns(n) or Summary(turns=n)")
+        raise BadValue("this engine returns no tokens to count; use LastTurns(n) or Summary(turns=n)")
     if isinstance(context, TokenBudget) and context.tokens is None:
         if window is None or count is None:
-            raise BadValue("TokenBudget needs tokens=..., as the engine's window is not known (or max_context=...)")
+            raise BadValue(
+                "TokenBudget needs tokens= or max_context=, because the context length of the engine is unknown"
+            )
         return TokenBudget(tokens=max(1, window - reply), slack=context.slack)
     if isinstance(context, Summary) and context.tokens is None and context.turns is None:
         if window is None or count is None:
-            raise BadValue("Summary needs tokens= or turns=, as the engine's window is not known (or max_context=...)")
+            raise BadValue(
+                "Summary needs tokens=, turns= or max_context=, because the context length of the engine is unknown"
+            )
         return Summary(
-            tokens=max(1, window - reply - context.max_tokens - count(context.instruction)),  # room to ask for it
+            tokens=max(
+                1, window - reply - context.max_tokens - count(context.instruction)
+            ),  # leaves room for the instruction
             recent=context.recent,
             max_tokens=context.max_tokens,
             instruction=context.instruction,

@@ -1,4 +1,4 @@
-"""Agents without a model: the environment's own experts and random players, people, and plain functions."""
+"""Agents without a model: experts and random policies of the environment, functions, and humans."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from palestra.types import Action, Observation, text_of
 
 
 class ExpertAgent(Agent):
-    """Plays what the environment's reference solver would."""
+    """Takes the actions of the environment's reference solver."""
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
-        del seed  # experts leave nothing to chance
-        return _EnvPlayer(env, env.expert_action)
+        del seed  # experts are deterministic
+        return _EnvPolicySession(env, env.expert_action)
 
 
 class RandomAgent(Agent):
-    """Plays well-formed actions at random."""
+    """Takes random well-formed actions."""
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         if seed is not None:
-            env.player_rng.seed(child_seed(seed, "random"))  # members of a group share a task, not their luck
-        return _EnvPlayer(env, env.sample_random_action)
+            env.player_rng.seed(child_seed(seed, "random"))  # members of a group share the task but act differently
+        return _EnvPolicySession(env, env.sample_random_action)
 
 
-class _EnvPlayer(AgentSession):
+class _EnvPolicySession(AgentSession):
     def __init__(self, env: Env, choose: Callable[[], str | None]) -> None:
         self._env = env
         self._choose = choose
@@ -41,23 +41,23 @@ class _EnvPlayer(AgentSession):
         del observation, info
         text = self._choose() if self._env.inline else await asyncio.to_thread(self._choose)
         if text is None:
-            raise BadValue(f"{self._env!r} ships no expert; play it with Random() or a model")
+            raise BadValue(f"{self._env!r} has no expert; use RandomAgent() or a model")
         return Action(text=text)
 
 
-Answer = str | Action
-Choose = Callable[[Observation, dict[str, Any]], Answer | Awaitable[Answer]]
+Reply = str | Action
+Choose = Callable[[Observation, dict[str, Any]], Reply | Awaitable[Reply]]
 
 
 class FunctionAgent(Agent):
-    """Plays what a function of the observation and its info returns: a string or an Action, at once or awaited.
+    """Calls a sync or async function of (observation, info) that returns a string or an Action.
 
-    With `threads`, a plain function that takes its time runs beside the event loop instead of in it.
+    With `threads` a slow sync function runs in a thread, so that it does not block the event loop.
     """
 
     def __init__(self, choose: Choose, *, threads: bool = False) -> None:
         if not callable(choose):
-            raise BadValue(f"Function takes a function of (observation, info), got {choose!r}")
+            raise BadValue(f"FunctionAgent needs a function of (observation, info), got {choose!r}")
         self._choose = choose
         self._threads = threads
 
@@ -72,22 +72,22 @@ class _FunctionSession(AgentSession):
         self._threads = threads
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
-        answer: Any = (
+        reply: Any = (
             await asyncio.to_thread(self._choose, observation, info)
             if self._threads
             else self._choose(observation, info)
         )
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if isinstance(answer, str):
-            return Action(text=answer)
-        if isinstance(answer, Action):
-            return answer
-        raise BadValue(f"an agent's function returns a string or an Action, got {type(answer).__name__}")
+        if inspect.isawaitable(reply):
+            reply = await reply
+        if isinstance(reply, str):
+            return Action(text=reply)
+        if isinstance(reply, Action):
+            return reply
+        raise BadValue(f"the function of a FunctionAgent must return a string or an Action, got {type(reply).__name__}")
 
 
 class HumanAgent(Agent):
-    """A person at the terminal; `ask` shows a text and returns what was typed. One at a time: others wait."""
+    """A human at the terminal. `ask` shows a text and returns the typed line; episodes take turns."""
 
     def __init__(self, ask: Callable[[str], str] | None = None) -> None:
         self._ask = ask or _ask
@@ -114,5 +114,5 @@ def _ask(text: str) -> str:
     sys.stdout.flush()
     line = sys.stdin.readline()
     if not line:
-        raise BadValue("nobody is typing: the input has ended")
+        raise BadValue("standard input is closed, so there is no action to read")
     return line.rstrip("\n")

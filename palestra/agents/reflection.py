@@ -1,4 +1,4 @@
-"""When an agent should look back before it acts, and what it is asked then."""
+"""Reflection: let a chat agent review its progress before acting."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from palestra.errors import BadValue
 REFLECT = (
     "Before you act: what went wrong or right so far, and what will you do differently? Answer in a few sentences."
 )
-RESUME = "Now go on with the task."
+RESUME = "Now continue with the task."
 
 
 def went_badly(info: Mapping[str, Any]) -> bool:
-    """The environment calls the last action invalid or an error, or says that it cost something."""
+    """Return whether the last action was invalid, caused an error, or had a negative reward."""
     reward = info.get("reward")
     return bool(info.get("invalid") or info.get("error")) or (isinstance(reward, int | float) and reward < 0)
 
@@ -24,9 +24,9 @@ def went_badly(info: Mapping[str, Any]) -> bool:
 class Reflection:
     """Reflect before the next action whenever `when(info)` holds for the last step, and after every `every` turns.
 
-    The request follows the observation in the same message; the reflection is a reply of its own (a call of kind
-    "reflect") and stays in the conversation; `resume` asks for the action. Never before the first action, and not where
-    the window has no room for it.
+    The instruction is appended to the observation. The reflection is a separate reply (a call of kind "reflect") that
+    stays in the conversation; `resume` then requests the action. No reflection happens before the first action or
+    without room in the context.
     """
 
     when: Callable[[Mapping[str, Any]], bool] | None = went_badly
@@ -37,12 +37,12 @@ class Reflection:
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
-            raise BadValue(f"every is a number of turns from 1 up, got {self.every}")
+            raise BadValue(f"every must be at least 1, got {self.every}")
         if self.when is None and self.every is None:
-            raise BadValue("Reflect needs when= or every=, or it would never happen")
+            raise BadValue("Reflection needs when= or every=")
 
     def due(self, turn: int, info: Mapping[str, Any]) -> bool:
-        """`turn`: how many actions were taken."""
+        """Return whether to reflect after `turn` actions, given the `info` of the last step."""
         if turn == 0:
             return False
         return (self.every is not None and turn % self.every == 0) or (self.when is not None and self.when(info))

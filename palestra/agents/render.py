@@ -1,4 +1,4 @@
-"""Messages to prompt ids with a model's own chat template, and what the template puts between a reply and the next."""
+"""Render messages with a model's chat template, and determine the text it writes between two replies."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from palestra.agents.template import Tests, tests_of
+from palestra.agents.template import TemplateTests, template_tests
 from palestra.agents.tokens import Codec
 from palestra.engines.base import Tokenizer
 from palestra.errors import BadValue
 from palestra.types import Message
 
-_REPLY, _SAID, _TASK, _RULE = "Zreply7q", "Zsaid7q", "Ztask7q", "Zrule7q"  # stand-ins no template would write
-_ODD = "Za \"b\" 'c' \\d <e> &f; {{g}} %h \u00e9\u4f60\U0001f600\n\n\tI|j~ #k_*l Zz"
-_KEPT = 512  # first prompts remembered: members of a group ask for the same one
-_ID = "Z0000000q"  # of a tool call; Mistral's template insists on nine letters or digits
+_REPLY, _OBSERVATION, _TASK, _RULE = (
+    "Zreply7q",
+    "Zsaid7q",
+    "Ztask7q",
+    "Zrule7q",
+)  # placeholders that no template contains
+_UNUSUAL = "Za \"b\" 'c' \\d <e> &f; {{g}} %h \u00e9\u4f60\U0001f600\n\n\tI|j~ #k_*l Zz"
+_MAX_PROMPTS = 512  # cached first prompts: members of a group share theirs
+_CALL_ID = "Z0000000q"  # of a tool call; Mistral's template requires nine letters or digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glue:
-    """What the template writes between the end of a reply and the place of the next, around one message."""
+class TurnSeparator:
+    """The text a template writes between the end of a reply and the start of the next, around one message."""
 
-    left: str  # the end of the reply's turn, and the message's header
-    right: str  # the end of the message, and the header of the next reply
-    edges: str  # of the message's text: "keep" or "strip" the blanks there, or "ask" the template
+    left: str  # end of the reply and header of the message
+    right: str  # end of the message and header of the next reply
+    edges: str  # whitespace around the message text: "keep", "strip", or "render" to use the template
 
 
 class Renderer:
@@ -40,15 +45,15 @@ class Renderer:
         options: Mapping[str, Any] | None = None,
         shortcuts: bool = True,
     ) -> None:
-        """`options` are variables for the template. `shortcuts=False` renders every prompt in full."""
+        """Prepare the template with its variables (`options`). `shortcuts=False` renders every prompt in full."""
         self._tokenizer = tokenizer
         self._options = dict(options or {})
         fixed = sorted({"tokenize", "add_generation_prompt", "tools", "return_dict"} & self._options.keys())
         if fixed:
-            raise BadValue(f"template_options must leave {', '.join(fixed)} to the agent")
+            raise BadValue(f"template_options must not contain {', '.join(fixed)}, which the agent sets")
         if not (self._options.get("chat_template") or tokenizer.chat_template):
             raise BadValue(
-                "the engine's tokenizer has no chat template; set tokenizer.chat_template, or give one with "
+                "the tokenizer of the engine has no chat template; set tokenizer.chat_template, or pass one with "
                 'template_options={"chat_template": ...}'
             )
         self.codec = Codec(tokenizer)
@@ -57,36 +62,36 @@ class Renderer:
             plain = self._rendered([_message("user", _TASK)])
             self.tools = [dict(tool) for tool in tools]
             if self._rendered([_message("user", _TASK)]) == plain:
-                self.tools = []  # the template takes no tools; the agent has to tell the model itself
-        self.tests: Tests | None = self._read_template() if shortcuts else None
+                self.tools = []  # the template ignores tools; the agent describes them in the prompt
+        self.tests: TemplateTests | None = self._read_template() if shortcuts else None
         self._within = re.compile("|".join(map(re.escape, self.tests.within)) or "(?!)") if self.tests else None
         self._prompts: dict[Any, tuple[str, list[int]]] = {}
-        self._glue: dict[tuple[bool, str], Glue | None] = {}
+        self._separators: dict[tuple[bool, str], TurnSeparator | None] = {}
         self.takes_system = self._shows([_message("system", _RULE), _message("user", _TASK)], _RULE, _TASK)
         self.tool_turns = self._find_tool_turns()
-        self.end = self._find_end()
+        self.end = self._find_end_token()
         eos = tokenizer.eos_token_id
         self.stops = {*(eos if isinstance(eos, list | tuple) else [eos]), self.codec.special.get(self.end)} - {None}
 
     def prompt(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
-        """The conversation up to the place of the next reply, as text and as ids. The ids are shared: do not change."""
+        """Return the prompt for the next reply as (text, ids). The ids are shared: do not modify them."""
         key = tuple([(message["role"], message["content"]) for message in messages if len(message) == 2])
         found = self._prompts.get(key) if len(key) == len(messages) else None
         if found is None:
             text = self.render(messages)
             found = text, self.codec.encode(text)
             if len(key) == len(messages):
-                if len(self._prompts) >= _KEPT:
+                if len(self._prompts) >= _MAX_PROMPTS:
                     self._prompts.clear()
                 self._prompts[key] = found
         return found
 
     def render(self, messages: Sequence[Message]) -> str:
-        """As `prompt`, text alone. Texts come guarded (see `tokens`)."""
+        """Return the prompt for the next reply as text. Message contents must be guarded (see `tokens`)."""
         return self._rendered(messages)
 
     def plain(self, text: str) -> bool:
-        """The template would treat this text as it treats any other."""
+        """Return whether the template treats this text like any other text."""
         return (
             self._within is not None
             and self.tests is not None
@@ -95,14 +100,14 @@ class Renderer:
             and not (self.tests.whole and text.strip() in self.tests.whole)
         )
 
-    def glue(self, *, system: bool, role: str) -> Glue | None:
-        """What stands between any plain reply and the next, around any plain message; None where that varies."""
+    def separator(self, *, system: bool, role: str) -> TurnSeparator | None:
+        """Return the text around a message of `role` that follows a reply; None if it depends on the conversation."""
         key = system, role
-        if key not in self._glue:
-            self._glue[key] = self._find_glue(system, role)
-        return self._glue[key]
+        if key not in self._separators:
+            self._separators[key] = self._find_separator(system, role)
+        return self._separators[key]
 
-    # How the template behaves, found out by trial
+    # Probing the template
 
     def _rendered(self, messages: Sequence[Message]) -> str:
         try:
@@ -117,89 +122,101 @@ class Renderer:
             )
         except MemoryError:
             raise
-        except Exception as err:  # templates raise what they like
-            raise BadValue(f"the chat template refuses this conversation: {err}") from err
+        except Exception as err:  # templates may raise anything
+            raise BadValue(f"the chat template cannot render this conversation: {err}") from err
 
-    def _tried(self, messages: Sequence[Message]) -> str:
+    def _try_render(self, messages: Sequence[Message]) -> str:
         try:
             return self._rendered(messages)
         except BadValue:
             return ""
 
     def _shows(self, messages: Sequence[Message], *texts: str) -> bool:
-        rendered = self._tried(messages)
+        rendered = self._try_render(messages)
         return all(text in rendered for text in texts)
 
-    def _read_template(self) -> Tests | None:
+    def _read_template(self) -> TemplateTests | None:
         template = self._options.get("chat_template")
         if template is None:
             choose = getattr(self._tokenizer, "get_chat_template", None)
             template = self._tokenizer.chat_template if choose is None else choose(None, self.tools or None)
         if not isinstance(template, str):
             return None
-        given = {**self._options, "tools": self.tools or None, "documents": None, "add_generation_prompt": True}
-        return tests_of(template, given=given)
+        variables = {**self._options, "tools": self.tools or None, "documents": None, "add_generation_prompt": True}
+        return template_tests(template, variables=variables)
 
     def _find_tool_turns(self) -> str:
-        """How a tool's answer can be shown: after the call as "written", after a "structured" call, or as a "user"."""
+        """Return how tool results are shown: after a "written" or "structured" call, or as a "user" message."""
         start = [_message("user", _TASK)]
         after = [_message("assistant", _REPLY), _message("user", "Znext7q")]
-        written = [*start, _message("assistant", "Zcall7q"), _message("tool", _SAID), *after]
-        if self._shows(written, _TASK, "Zcall7q", _SAID, _REPLY, "Znext7q"):
+        written = [*start, _message("assistant", "Zcall7q"), _message("tool", _OBSERVATION), *after]
+        if self._shows(written, _TASK, "Zcall7q", _OBSERVATION, _REPLY, "Znext7q"):
             return "written"
-        call = called("", [{"name": "Zcall7q", "arguments": {}}], [_ID])
-        if self._shows([*start, call, answered(_SAID, _ID), *after], _TASK, "Zcall7q", _SAID, _REPLY, "Znext7q"):
+        call = call_message("", [{"name": "Zcall7q", "arguments": {}}], [_CALL_ID])
+        if self._shows(
+            [*start, call, tool_message(_OBSERVATION, _CALL_ID), *after],
+            _TASK,
+            "Zcall7q",
+            _OBSERVATION,
+            _REPLY,
+            "Znext7q",
+        ):
             return "structured"
         return "user"
 
-    def _find_end(self) -> str:
-        """The special token the template writes after a reply, or ""."""
-        text = self._tried([_message("user", _TASK), _message("assistant", _REPLY), _message("user", _SAID)])
+    def _find_end_token(self) -> str:
+        """Return the special token the template writes after a reply, or ""."""
+        text = self._try_render(
+            [_message("user", _TASK), _message("assistant", _REPLY), _message("user", _OBSERVATION)]
+        )
         return self.codec.first_special(text[text.find(_REPLY) + len(_REPLY) :].lstrip()) if _REPLY in text else ""
 
-    def _find_glue(self, system: bool, role: str) -> Glue | None:
+    def _find_separator(self, system: bool, role: str) -> TurnSeparator | None:
         if self.tests is None or (role == "tool" and self.tool_turns != "written"):
             return None
         head = [_message("system", _RULE)] if system else []
         head.append(_message("user", _TASK))
-        before, after = self._tried(head), self._tried([*head, _message("assistant", _REPLY), _message(role, _SAID)])
+        before, after = (
+            self._try_render(head),
+            self._try_render([*head, _message("assistant", _REPLY), _message(role, _OBSERVATION)]),
+        )
         if not before or not after.startswith(before):
             return None  # the template does not extend its own prompt
         gap, found, rest = after[len(before) :].partition(_REPLY)
-        left, said, right = rest.partition(_SAID)
-        if gap.strip() or not (found and said):
+        left, observation, right = rest.partition(_OBSERVATION)
+        if gap.strip() or not (found and observation):
             return None
-        if not self._always(head, role, gap, left, right):
+        if not self._holds_for_random_histories(head, role, gap, left, right):
             return None
-        edged = f"\n \t{_SAID} \n"
-        shown = self._tried([*head, _message("assistant", _REPLY), _message(role, edged)])
+        edged = f"\n \t{_OBSERVATION} \n"
+        shown = self._try_render([*head, _message("assistant", _REPLY), _message(role, edged)])
         if shown == f"{before}{gap}{_REPLY}{left}{edged}{right}":
             edges = "keep"
         else:
-            edges = "strip" if shown == after else "ask"
-        return Glue(left=self.trim(left), right=right, edges=edges)
+            edges = "strip" if shown == after else "render"
+        return TurnSeparator(left=self.trim(left), right=right, edges=edges)
 
-    def _always(self, head: list[Message], role: str, gap: str, left: str, right: str) -> bool:
-        """A trial of `glue` after histories of all kinds: the reading of the template is not trusted alone."""
+    def _holds_for_random_histories(self, head: list[Message], role: str, gap: str, left: str, right: str) -> bool:
+        """Verify a separator on random histories, in addition to the static analysis of the template."""
         rng = Random(7)
         roles = ["user", "tool"] if self.tool_turns == "written" else ["user"]
 
         def text() -> str:
-            return _ODD if rng.random() < 0.3 else "".join(rng.choices("aZ 9\n<>\"'\\.\u00e9", k=9)).strip() or "z"
+            return _UNUSUAL if rng.random() < 0.3 else "".join(rng.choices("aZ 9\n<>\"'\\.\u00e9", k=9)).strip() or "z"
 
         for turns in (0, 1, 2, 3, 5):
             history = list(head)
             for _ in range(turns):
                 history += [_message("assistant", text()), _message(rng.choice(roles), text())]
-            reply, said = text(), text()
-            before = self._tried(history)
-            after = self._tried([*history, _message("assistant", reply), _message(role, said)])
-            if not before or after != f"{before}{gap}{reply}{left}{said}{right}":
+            reply, observation = text(), text()
+            before = self._try_render(history)
+            after = self._try_render([*history, _message("assistant", reply), _message(role, observation)])
+            if not before or after != f"{before}{gap}{reply}{left}{observation}{right}":
                 return False
         return True
 
     def trim(self, tail: str) -> str:
-        """What follows a reply, less the blanks before the token that ends it: those belong to the reply."""
+        """Strip whitespace before the end-of-turn token: it belongs to the reply."""
         bare = tail.lstrip()
         return bare if self.codec.first_special(bare) else tail
 
@@ -208,8 +225,8 @@ def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}  # type: ignore[typeddict-item]
 
 
-def called(text: str, calls: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> Message:
-    """An assistant's message with tool calls in the form that templates and servers take."""
+def call_message(text: str, calls: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> Message:
+    """Return an assistant message with tool calls in the format of templates and servers."""
     functions = [
         {"id": call_id, "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
         for call, call_id in zip(calls, ids, strict=True)
@@ -217,6 +234,6 @@ def called(text: str, calls: Sequence[Mapping[str, Any]], ids: Sequence[str]) ->
     return {"role": "assistant", "content": text, "tool_calls": functions}  # type: ignore[typeddict-unknown-key]
 
 
-def answered(text: Any, call_id: str) -> Message:
-    """A tool's answer to the call with that id."""
+def tool_message(text: Any, call_id: str) -> Message:
+    """Return the result of the tool call `call_id` as a message."""
     return {"role": "tool", "content": text, "tool_call_id": call_id}  # type: ignore[typeddict-unknown-key]

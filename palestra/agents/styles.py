@@ -1,4 +1,4 @@
-"""How an agent is told to answer, and what of its answer is the action: plain, ReAct, native tool calls."""
+"""How an agent is tools_text to answer, and what of its answer is the action: plain, ReAct, native tool calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ParsedReply:
     """What a reply comes to."""
 
     action: str  # for the environment
@@ -32,40 +32,40 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainStyle:
-    """The observation in, the reply out."""
+    """Send the observation and use the whole reply as the action."""
 
     takes_tools: ClassVar[bool] = False
     instruction: str = ""
 
-    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> Reading:
-        """`native` are the tool calls a server parsed."""
+    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> ParsedReply:
+        """Parse a reply; `native` holds tool calls parsed by the server."""
         del native
-        return Reading(action=text)
+        return ParsedReply(action=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReActStyle:
-    """A thought, then an action; the environment sees the action, or the whole reply where none can be read."""
+    """Thought followed by an action; the action is the whole reply if none can be parsed."""
 
     takes_tools: ClassVar[bool] = False
     instruction: str = REACT
 
-    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> Reading:
+    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> ParsedReply:
         del native
         action = react_action(text)
-        return Reading(action=text if action is None else action)
+        return ParsedReply(action=text if action is None else action)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStyle:
-    """Native tool calls, as the model's template or server writes them; the environment sees the reply as it is."""
+    """Native tool calls in the format of the model's template or server; the action is the unchanged reply."""
 
     takes_tools: ClassVar[bool] = True
     instruction: str = ""
 
-    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> Reading:
+    def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> ParsedReply:
         calls = [call for given in native if (call := _from_server(given)) is not None] or tool_calls(text)
-        return Reading(action=text, tool_calls=tuple(calls))
+        return ParsedReply(action=text, tool_calls=tuple(calls))
 
 
 Style = PlainStyle | ReActStyle | ToolStyle
@@ -76,27 +76,27 @@ def as_style(style: str | Style) -> Style:
     if isinstance(style, Style):
         return style
     if style not in _STYLES:
-        raise BadValue(f"no style {style!r}; there are {', '.join(_STYLES)}")
+        raise BadValue(f"style must be one of {', '.join(_STYLES)}; got {style!r}")
     return _STYLES[style]()
 
 
 def as_schemas(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tool schemas in OpenAI's form; a bare {"name", "description", "parameters"} is put into it."""
+    """Return tool schemas in OpenAI format; a bare {"name", "description", "parameters"} is wrapped."""
     schemas = []
     for tool in tools:
         function = tool.get("function", tool)
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise BadValue(f'a tool is a JSON schema such as {{"name": ..., "parameters": ...}}, got {tool!r}')
+            raise BadValue(f'a tool must be a JSON schema such as {{"name": ..., "parameters": ...}}, got {tool!r}')
         schemas.append({"type": "function", "function": dict(function)})
     return schemas
 
 
-def told(tools: Sequence[Mapping[str, Any]]) -> str:
-    """The tools in words, for templates that do not take them."""
+def tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Describe the tools in the prompt, for templates without tool support."""
     return TOOLS.format(tools="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
 
 
 def _from_server(call: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A tool call as an OpenAI server writes it, arguments still a string, in our plainer form."""
+    """Convert a tool call of an OpenAI server, whose arguments are a JSON string."""
     read = as_tool_call(dict(call))
     return {**read, "id": str(call["id"])} if read and call.get("id") else read

@@ -1,8 +1,8 @@
-"""Read a chat template: which strings in a message could change what the template does with it?
+"""Static analysis of chat templates: find the strings in a message that change how the template renders it.
 
-A template that never looks into a message's text writes every message the same way, so the text around it can be worked
-out once. Most templates look for a few fixed strings (`</think>`). `tests_of` finds those; it gives up (None) wherever
-it does not understand how the template's decisions depend on a text, and then every prompt is rendered in full.
+A template that does not inspect message texts writes the same text around every message, which is then determined once.
+Most templates test for a few fixed strings (`</think>`), which `template_tests` collects. It returns None if a decision
+may depend on a text in another way; then every prompt is rendered in full.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 
 _NONE: frozenset[str] = frozenset()
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
-_SAME = frozenset({"list", "reverse", "selectattr", "rejectattr", "select", "reject", "sort", "string", "safe"})
+_PRESERVING_FILTERS = frozenset(
+    {"list", "reverse", "selectattr", "rejectattr", "select", "reject", "sort", "string", "safe"}
+)
 _SEARCHES = frozenset({"startswith", "endswith", "find", "rfind", "index", "count", "removeprefix", "removesuffix"})
-_CUTS = frozenset({"split", "rsplit", "partition", "rpartition", "replace"})
+_SPLITTERS = frozenset({"split", "rsplit", "partition", "rpartition", "replace"})
 _STRIPS = frozenset({"strip", "lstrip", "rstrip"})
-_OF_TEXT = {  # what Jinja's tests say of a string
+_TESTS_OF_STRING = {  # results of Jinja tests on a string
     "string": True,
     "iterable": True,
     "sequence": True,
@@ -28,25 +30,25 @@ _OF_TEXT = {  # what Jinja's tests say of a string
     "number": False,
     "boolean": False,
 }
-_OF_NOTHING = {**dict.fromkeys(_OF_TEXT, False), "undefined": True, "iterable": True, "sequence": True}
+_TESTS_OF_UNDEFINED = {**dict.fromkeys(_TESTS_OF_STRING, False), "undefined": True, "iterable": True, "sequence": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tests:
-    """Texts that contain no string of `within` and are none of `whole` are all treated alike, if they say something."""
+class TemplateTests:
+    """Non-blank texts that contain no string of `within` and equal none of `whole` are all rendered alike."""
 
     within: frozenset[str]
     whole: frozenset[str]
 
 
-class _Unclear(Exception):
-    """The template decides by something about a text that is not a search for a fixed string."""
+class _Undecidable(Exception):
+    """A decision of the template depends on a text in another way than a search for a fixed string."""
 
 
-def tests_of(template: str, *, given: Mapping[str, Any]) -> Tests | None:
-    """What `template` tests messages' texts for; `given` are the variables it gets besides `messages`."""
+def template_tests(template: str, *, variables: Mapping[str, Any]) -> TemplateTests | None:
+    """Return the strings for which `template` tests message texts; `variables` are passed to it besides `messages`."""
     if "messages" not in template:
-        return None  # whatever renders, it is not this
+        return None  # the tokenizer renders in another way
     try:
         from jinja2 import TemplateSyntaxError
     except ModuleNotFoundError:
@@ -55,12 +57,12 @@ def tests_of(template: str, *, given: Mapping[str, Any]) -> Tests | None:
         body = _environment().parse(template).body
     except TemplateSyntaxError:
         return None
-    reader = _Reader(given)
+    reader = _TemplateReader(variables)
     try:
         reader.read(body)
-    except _Unclear:
+    except _Undecidable:
         return None
-    return Tests(within=frozenset(reader.within), whole=frozenset(reader.whole))
+    return TemplateTests(within=frozenset(reader.within), whole=frozenset(reader.whole))
 
 
 def _environment() -> Any:
@@ -68,38 +70,38 @@ def _environment() -> Any:
     from jinja2.ext import Extension
 
     class Generation(Extension):
-        """`{% generation %}`, with which a template shows what the assistant wrote."""
+        """Parse `{% generation %}`, which marks text written by the assistant."""
 
-        tags = {"generation"}  # noqa: RUF012  # Jinja's own declaration
+        tags = {"generation"}  # noqa: RUF012  # declared this way by Jinja
 
         def parse(self, parser: Any) -> Any:
             next(parser.stream)
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
-    # Only ever used to parse; nothing is rendered with it.
+    # Used only to parse; nothing is rendered with it.
     return Environment(  # noqa: S701
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
 
 
-class _Reader:
-    """Follows messages through a template's variables, in any order of execution.
+class _TemplateReader:
+    """Tracks messages through the variables of a template, independently of the order of execution.
 
-    An expression may hold a "list" of messages, a "message", a "text" of one, or "parts" of a split text. All else
-    cannot depend on a text except through the tests collected here.
+    The value of an expression may be a "list" of messages, a "message", the "text" of one, or "parts" of a split text.
+    Nothing else can depend on a text, except through the tests collected here.
     """
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, variables: Mapping[str, Any]) -> None:
         self.within: set[str] = set()
         self.whole: set[str] = set()
-        self._given = dict(given)
-        self._held: dict[str, frozenset[str]] = {"messages": frozenset({"list"})}
+        self._variables = dict(variables)
+        self._kinds: dict[str, frozenset[str]] = {"messages": frozenset({"list"})}
         self._macros: dict[str, Any] = {}
 
     def read(self, body: list[Any]) -> None:
         before: Any = None
-        while before != self._held:  # until nothing new is held by any variable
-            before = dict(self._held)
+        while before != self._kinds:  # until the kinds of all variables are stable
+            before = dict(self._kinds)
             self._statements(body)
 
     # Statements
@@ -108,7 +110,7 @@ class _Reader:
         for node in body:
             method = getattr(self, f"_do_{type(node).__name__.lower()}", None)
             if method is None:
-                raise _Unclear(type(node).__name__)
+                raise _Undecidable(type(node).__name__)
             method(node)
 
     def _do_output(self, node: Any) -> None:
@@ -128,7 +130,7 @@ class _Reader:
     def _do_for(self, node: Any) -> None:
         kinds = self._kind(node.iter)
         if "text" in kinds or "message" in kinds:
-            raise _Unclear("a loop over a text")
+            raise _Undecidable("a loop over a text")
         self._assign(node.target, frozenset({"message"} if "list" in kinds else {"text"} if "parts" in kinds else ()))
         if node.test is not None:
             self._kind(node.test)
@@ -139,7 +141,7 @@ class _Reader:
         value = node.node
         if type(value).__name__ == "Call" and getattr(value.node, "name", None) == "namespace":
             for pair in value.kwargs:
-                self._hold(f"{node.target.name}.{pair.key}", self._kind(pair.value))
+                self._add_kinds(f"{node.target.name}.{pair.key}", self._kind(pair.value))
             return
         self._assign(node.target, self._kind(value))
 
@@ -147,7 +149,7 @@ class _Reader:
         self._statements(node.body)
         self._assign(node.target, frozenset({"text"}))
         if node.filter is not None:
-            raise _Unclear("a filtered block")
+            raise _Undecidable("a filtered block")
 
     def _do_macro(self, node: Any) -> None:
         self._macros[node.name] = node
@@ -160,36 +162,36 @@ class _Reader:
         self._statements(node.body)
 
     def _do_break(self, node: Any) -> None:
-        """Leaves a loop: what decides that has been read."""
+        """Do nothing: the condition of the break has been analysed."""
 
     _do_continue = _do_break
 
     def _assign(self, target: Any, kinds: frozenset[str]) -> None:
         name = type(target).__name__
         if name == "Name":
-            self._hold(target.name, kinds)
+            self._add_kinds(target.name, kinds)
         elif name == "NSRef":
-            self._hold(f"{target.name}.{target.attr}", kinds)
+            self._add_kinds(f"{target.name}.{target.attr}", kinds)
         elif name == "Tuple":
             for item in target.items:
                 self._assign(item, kinds)
         elif kinds:
-            raise _Unclear(name)
+            raise _Undecidable(name)
 
-    def _hold(self, name: str, kinds: frozenset[str]) -> None:
-        self._given.pop(name, None)  # no longer what it was
-        self._held[name] = self._held.get(name, _NONE) | kinds
+    def _add_kinds(self, name: str, kinds: frozenset[str]) -> None:
+        self._variables.pop(name, None)  # reassigned, so its value is unknown
+        self._kinds[name] = self._kinds.get(name, _NONE) | kinds
 
-    # Expressions: what they may hold
+    # Kinds of values of expressions
 
     def _kind(self, node: Any) -> frozenset[str]:
         method = getattr(self, f"_of_{type(node).__name__.lower()}", None)
         if method is not None:
             kinds: frozenset[str] = method(node)
             return kinds
-        found = self._all(node.iter_child_nodes())
-        if found:
-            raise _Unclear(type(node).__name__)
+        kinds = self._all(node.iter_child_nodes())
+        if kinds:
+            raise _Undecidable(type(node).__name__)
         return _NONE
 
     def _all(self, nodes: Iterable[Any]) -> frozenset[str]:
@@ -199,7 +201,7 @@ class _Reader:
         return _NONE
 
     def _of_name(self, node: Any) -> frozenset[str]:
-        return self._held.get(node.name, _NONE)
+        return self._kinds.get(node.name, _NONE)
 
     def _of_getattr(self, node: Any) -> frozenset[str]:
         return self._member(node.node, node.attr)
@@ -210,27 +212,27 @@ class _Reader:
             return self._member(node.node, key.value)
         kinds = self._kind(node.node)
         if "text" in kinds or self._all(key.iter_child_nodes()):
-            raise _Unclear("a part of a text by its place")
+            raise _Undecidable("a part of a text by its place")
         if "list" in kinds:
             return frozenset({"list" if type(key).__name__ == "Slice" else "message"})
         return frozenset({"text"}) if "parts" in kinds else _NONE
 
     def _member(self, owner: Any, key: str) -> frozenset[str]:
         if type(owner).__name__ == "Name":
-            if owner.name == "loop":  # its neighbours are messages; the rest are numbers
+            if owner.name == "loop":  # its neighbours are messages; its other attributes are numbers
                 return frozenset({"message"}) if key in ("previtem", "nextitem") else _NONE
-            if f"{owner.name}.{key}" in self._held:
-                return self._held[f"{owner.name}.{key}"]
+            if f"{owner.name}.{key}" in self._kinds:
+                return self._kinds[f"{owner.name}.{key}"]
         kinds = self._kind(owner)
         return frozenset({"text"}) if kinds & {"message", "list"} and key == "content" else _NONE
 
     def _of_call(self, node: Any) -> frozenset[str]:
         arguments = [*node.args, *(pair.value for pair in node.kwargs)]
-        given = self._all(arguments)
+        argument_kinds = self._all(arguments)
         if node.dyn_args is not None or node.dyn_kwargs is not None:
-            raise _Unclear("a call with unpacked arguments")
+            raise _Undecidable("a call with unpacked arguments")
         if type(node.node).__name__ == "Getattr":
-            return self._method(node, self._kind(node.node.node), given)
+            return self._method(node, self._kind(node.node.node), argument_kinds)
         name = getattr(node.node, "name", None)
         macro = self._macros.get(name or "")
         if macro is not None:
@@ -239,49 +241,49 @@ class _Reader:
                 *((t, p.value) for p in node.kwargs for t in macro.args if t.name == p.key),
             ]:
                 self._assign(target, self._kind(value))
-            return frozenset({"text"})  # whatever it wrote
-        if given and name != "raise_exception":
-            raise _Unclear(f"{name}()")
+            return frozenset({"text"})  # the text it writes
+        if argument_kinds and name != "raise_exception":
+            raise _Undecidable(f"{name}()")
         return _NONE
 
-    def _method(self, node: Any, kinds: frozenset[str], given: frozenset[str]) -> frozenset[str]:
+    def _method(self, node: Any, kinds: frozenset[str], argument_kinds: frozenset[str]) -> frozenset[str]:
         name = node.node.attr
         consts = [arg.value for arg in node.args if type(arg).__name__ == "Const"]
-        if not kinds and not given:
+        if not kinds and not argument_kinds:
             return _NONE
         if kinds == {"message"} and name == "get" and consts:
             return frozenset({"text"}) if consts[0] == "content" else _NONE
         if kinds == {"message"} and name in ("items", "keys", "values"):
-            raise _Unclear(name)
-        if kinds != {"text"} or given or len(consts) != len(node.args):
-            raise _Unclear(f".{name}()")
+            raise _Undecidable(name)
+        if kinds != {"text"} or argument_kinds or len(consts) != len(node.args):
+            raise _Undecidable(f".{name}()")
         if name in _STRIPS and all(isinstance(chars, str) and not chars.strip() for chars in consts):
             return kinds
-        if name in _SEARCHES | _CUTS and consts and isinstance(consts[0], str) and consts[0].strip():
-            self.within.add(consts[0].strip())  # a text at whose edge blanks were cut may still begin or end with it
-            return kinds if name == "replace" else frozenset({"parts"}) if name in _CUTS else _NONE
-        raise _Unclear(f".{name}()")
+        if name in _SEARCHES | _SPLITTERS and consts and isinstance(consts[0], str) and consts[0].strip():
+            self.within.add(consts[0].strip())  # also matches texts whose surrounding whitespace was stripped
+            return kinds if name == "replace" else frozenset({"parts"}) if name in _SPLITTERS else _NONE
+        raise _Undecidable(f".{name}()")
 
     def _of_filter(self, node: Any) -> frozenset[str]:
         if node.node is None:
-            raise _Unclear("a filter block")
+            raise _Undecidable("a filter block")
         kinds = self._kind(node.node)
-        given = self._all([*node.args, *(pair.value for pair in node.kwargs)])
-        if not kinds and not given:
+        argument_kinds = self._all([*node.args, *(pair.value for pair in node.kwargs)])
+        if not kinds and not argument_kinds:
             return _NONE
-        if given and node.name != "default":
-            raise _Unclear(node.name)
-        if node.name in _SAME or (node.name == "trim" and not node.args) or node.name == "default":
+        if argument_kinds and node.name != "default":
+            raise _Undecidable(node.name)
+        if node.name in _PRESERVING_FILTERS or (node.name == "trim" and not node.args) or node.name == "default":
             if node.name in ("selectattr", "rejectattr", "select", "reject", "sort") and not self._by_role(node):
-                raise _Unclear(node.name)
-            return kinds | given
+                raise _Undecidable(node.name)
+            return kinds | argument_kinds
         if node.name in ("length", "count") and "text" not in kinds:
             return _NONE
         if node.name in ("first", "last") and kinds == {"list"}:
             return frozenset({"message"})
-        if node.name == "tojson":  # written, not tested: whether it comes out as it went in, a trial shows
+        if node.name == "tojson":  # written, not tested; `Renderer` verifies the output
             return frozenset({"text"})
-        raise _Unclear(node.name)
+        raise _Undecidable(node.name)
 
     @staticmethod
     def _by_role(node: Any) -> bool:
@@ -289,25 +291,25 @@ class _Reader:
 
     def _of_test(self, node: Any) -> frozenset[str]:
         kinds = self._kind(node.node)
-        if (kinds or self._all(node.args)) and node.name not in (*_OF_TEXT, "true", "false"):
-            raise _Unclear(node.name)
+        if (kinds or self._all(node.args)) and node.name not in (*_TESTS_OF_STRING, "true", "false"):
+            raise _Undecidable(node.name)
         return _NONE
 
     def _of_compare(self, node: Any) -> frozenset[str]:
         left = node.expr
         for operand in node.ops:
-            self._compared(left, operand.op, operand.expr)
+            self._compare(left, operand.op, operand.expr)
             left = operand.expr
         return _NONE
 
-    def _compared(self, left: Any, op: str, right: Any) -> None:
+    def _compare(self, left: Any, op: str, right: Any) -> None:
         kinds = self._kind(left), self._kind(right)
         if not (kinds[0] or kinds[1]):
             return
         strings = [node.value for node in (left, right) if type(node).__name__ == "Const"]
         if op in ("in", "notin"):
             if kinds[1] <= {"message"} and not kinds[0]:
-                return  # asks for a key
+                return  # a test for a key
             if kinds[1] == {"text"} and len(strings) == 1 and isinstance(strings[0], str) and strings[0].strip():
                 self.within.add(strings[0].strip())
                 return
@@ -315,7 +317,7 @@ class _Reader:
             if isinstance(strings[0], str):
                 self.whole.add(strings[0].strip())
             return
-        raise _Unclear(f"{op} between texts")
+        raise _Undecidable(f"{op} between texts")
 
     def _of_and(self, node: Any) -> frozenset[str]:
         left = self._kind(node.left)
@@ -347,7 +349,7 @@ class _Reader:
     def _of_dict(self, node: Any) -> frozenset[str]:
         return self._all(pair.value for pair in node.items)
 
-    # Expressions: whether they are true, where that is known (of texts that say something; see `Tests`)
+    # Truth values of expressions, where known for non-blank texts
 
     def _truth(self, node: Any) -> bool | None:
         name = type(node).__name__
@@ -363,11 +365,11 @@ class _Reader:
                 return decides
             return None if left is None or right is None else not decides
         if name == "Name":
-            return bool(self._given[node.name]) if node.name in self._given else None
+            return bool(self._variables[node.name]) if node.name in self._variables else None
         if name in ("Getattr", "Getitem"):
             return False if self._absent(node) else None
         if name == "Test":
-            return self._tested(node)
+            return self._test_result(node)
         return self._comparison(node) if name == "Compare" and len(node.ops) == 1 else None
 
     def _comparison(self, node: Any) -> bool | None:
@@ -380,17 +382,17 @@ class _Reader:
             return False if isinstance(role, str) and role not in _ROLES else None
         return None
 
-    def _tested(self, node: Any) -> bool | None:
+    def _test_result(self, node: Any) -> bool | None:
         inner = node.node
-        if type(inner).__name__ == "Name" and inner.name in self._given:
-            value = self._given[inner.name]
+        if type(inner).__name__ == "Name" and inner.name in self._variables:
+            value = self._variables[inner.name]
             return {"none": value is None, "defined": True, "undefined": False}.get(node.name)
         if self._kind(inner) == {"text"}:
-            return _OF_TEXT.get(node.name)
-        return _OF_NOTHING.get(node.name) if self._absent(inner) else None
+            return _TESTS_OF_STRING.get(node.name)
+        return _TESTS_OF_UNDEFINED.get(node.name) if self._absent(inner) else None
 
     def _absent(self, node: Any) -> bool:
-        """A key no plain message has (`tool_calls`), or one of a text."""
+        """Return whether a key is missing: one that plain messages lack (`tool_calls`), or a key of a text."""
         key = _key(node)
         if key is None:
             return False
@@ -399,6 +401,6 @@ class _Reader:
 
 
 def _key(node: Any) -> str | None:
-    """The key that an expression takes of another, where it is a fixed one."""
+    """Return the constant key of an attribute or item access, or None."""
     key = getattr(node, "attr", None) or getattr(getattr(node, "arg", None), "value", None)
     return key if isinstance(key, str) and hasattr(node, "node") else None

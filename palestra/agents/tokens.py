@@ -1,7 +1,8 @@
-"""Text to ids and back to nothing hidden: special tokens count only where the template wrote them.
+"""Tokenization that recognises special tokens only where the chat template wrote them.
 
-A text from outside (an observation, a reply) may spell a special token. `guard` puts a break into each such spelling;
-`encode` encodes the pieces apart, so that the words stay words. Breaks survive a chat template as ordinary characters.
+A text from outside (an observation, a reply) may contain the spelling of a special token. `guard` inserts a break into
+each such spelling, and `encode` encodes the pieces separately, so that they stay ordinary text. Breaks pass through a
+chat template as ordinary characters.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any, NamedTuple
 
 from palestra.engines.base import Tokenizer
 
-_MARK = "\ufdd0"  # a noncharacter: Unicode keeps it out of texts that travel
+_MARK = "\ufdd0"  # a Unicode noncharacter, which does not occur in exchanged text
 _BREAK = _MARK + "\ufdd1"
-_ITSELF = _MARK + "\ufdd2"  # the mark, where a text holds it after all
+_ESCAPED_MARK = _MARK + "\ufdd2"  # the escaped mark, for texts that contain it
 _PROBES = ("", "a", " a b\n\n", "\tZ\u00e9\u4f60\U0001f600 1234, it's", "<a>\n x </a>  ")
 
 
 class Encoded(NamedTuple):
-    """A rendered text with its ids, and where its special tokens are in both."""
+    """A rendered text with its ids, and the positions of its special tokens in both."""
 
     text: str
     ids: list[int]
@@ -29,37 +30,37 @@ class Encoded(NamedTuple):
 
 
 class Codec:
-    """A tokenizer, seen by agents."""
+    """Encodes guarded texts with a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.special = _special_tokens(tokenizer)
         self.special_ids = frozenset(self.special.values())
         self._spelling = {token_id: token for token, token_id in self.special.items()}
         spellings = sorted((token for token in self.special if len(token) > 1), key=len, reverse=True)
-        self._spelt = re.compile("|".join(map(re.escape, spellings)) or "(?!)")
+        self._pattern = re.compile("|".join(map(re.escape, spellings)) or "(?!)")
         self._encode = _encoder(tokenizer)
         self._tokenizer = tokenizer
         self._newline = self._encode("\n")
-        self._glues = self._inner("a") != self._encode("a")  # True: the tokenizer puts a blank before a text
+        self._adds_prefix_space = self._inner("a") != self._encode("a")  # the tokenizer adds a space before a text
 
     def guard(self, text: str, keep: Collection[str] = ()) -> str:
-        """`text` with every special token it spells broken up, but for those in `keep`."""
-        found = self._spelt.search(text)
-        if found is None and _MARK not in text:
+        """Insert a break into every special token that `text` contains, except those in `keep`."""
+        match = self._pattern.search(text)
+        if match is None and _MARK not in text:
             return text
         pieces: list[str] = []
         done = 0
-        while found is not None:
-            cut = found.start() + 1  # the search goes on inside the token: another may begin there
-            if found[0] not in keep:
-                pieces.append(text[done:cut].replace(_MARK, _ITSELF))
+        while match is not None:
+            cut = match.start() + 1  # continue inside the token: another one may start there
+            if match[0] not in keep:
+                pieces.append(text[done:cut].replace(_MARK, _ESCAPED_MARK))
                 done = cut
-            found = self._spelt.search(text, cut)
-        pieces.append(text[done:].replace(_MARK, _ITSELF))
+            match = self._pattern.search(text, cut)
+        pieces.append(text[done:].replace(_MARK, _ESCAPED_MARK))
         return _BREAK.join(pieces)
 
     def guard_sampled(self, text: str, ids: list[int]) -> str:
-        """As `guard`, for a text a model sampled as `ids`: what it sampled as a special token stays one."""
+        """Guard a text that was sampled as `ids`, keeping tokens that were sampled as special tokens."""
         pieces: list[str] = []
         start = 0
         for end, token in enumerate([*ids, None]):
@@ -70,49 +71,48 @@ class Codec:
         guarded = "".join(pieces)
         if unguarded(guarded) == text:
             return guarded
-        # The pieces read otherwise apart (a decoder may drop a blank at their edge): go by the token, not by the place.
+        # Decoding the pieces separately gave another text (a decoder may drop edge spaces): keep tokens by spelling.
         return self.guard(text, {self._spelling[token] for token in ids if token in self._spelling})
 
     def encode(self, text: str, *, inside: bool = False) -> list[int]:
-        """The ids of a rendered text. `inside`: other text stands before it, so that no blank is put in front."""
+        """Return the ids of a rendered text. `inside`: it follows other text, so no prefix space is added."""
         if _MARK not in text:
-            return self._inner(text) if inside and self._glues else self._encode(text)
+            return self._inner(text) if inside and self._adds_prefix_space else self._encode(text)
         ids: list[int] = []
         for piece in text.split(_BREAK):
-            piece = piece.replace(_ITSELF, _MARK)
+            piece = piece.replace(_ESCAPED_MARK, _MARK)
             ids += self._inner(piece) if ids or inside else self._encode(piece)
         return ids
 
     def encoded(self, text: str, like: Encoded | None = None) -> Encoded:
-        """`encode`, quicker where `text` begins as one did that was encoded before: what stands before a special token
-        has the same ids whatever comes behind."""
+        """Encode a text, reusing the ids of the common prefix with `like` up to its last special token."""
         start, ids = 0, []
         if like is not None:
-            shared = _shared(text, like.text)
+            shared = _common_prefix(text, like.text)
             at = bisect_right(like.spans, shared, key=lambda span: span[1]) - 1
             if at >= 0:
                 start, ids = like.spans[at][0], like.ids[: like.places[at]]
         ids = ids + self.encode(text[start:], inside=start > 0)
-        spans = [found.span() for found in self._spelt.finditer(text)]
+        spans = [match.span() for match in self._pattern.finditer(text)]
         places = [place for place, token in enumerate(ids) if token in self.special_ids]
-        if len(spans) != len(places):  # a special token written in a way not known here
+        if len(spans) != len(places):  # a special token with another spelling
             spans, places = [], []
         return Encoded(text, ids, spans, places)
 
     def leading(self, ids: list[int]) -> int:
-        """How many special tokens `ids` begins with."""
+        """Return the number of leading special tokens of `ids`."""
         for count, token in enumerate(ids):
             if token not in self.special_ids:
                 return count
         return len(ids)
 
     def first_special(self, text: str) -> str:
-        """The special token that `text` begins with, or ""."""
-        found = self._spelt.match(text)
-        return found[0] if found else ""
+        """Return the special token at the start of `text`, or ""."""
+        match = self._pattern.match(text)
+        return match[0] if match else ""
 
     def decode(self, ids: list[int]) -> str:
-        """The text, special tokens included."""
+        """Return the text, including special tokens."""
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)) if ids else ""
 
     def _inner(self, text: str) -> list[int]:
@@ -122,12 +122,12 @@ class Codec:
 
 
 def unguarded(text: str) -> str:
-    """A rendered text as a reader would see it, without breaks."""
-    return text.replace(_BREAK, "").replace(_ITSELF, _MARK) if _MARK in text else text
+    """Return a rendered text without breaks."""
+    return text.replace(_BREAK, "").replace(_ESCAPED_MARK, _MARK) if _MARK in text else text
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -139,41 +139,41 @@ def _shared(one: str, other: str) -> int:
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Control tokens by spelling. Added tokens that are not special (<think>, <tool_call>) are words of the model."""
+    """Return control tokens by spelling. Added tokens that are not special (<think>, <tool_call>) are ordinary text."""
     added = getattr(tokenizer, "added_tokens_decoder", None)
     if added is not None:
-        found = {str(token.content): int(token_id) for token_id, token in added.items() if token.special}
+        match = {str(token.content): int(token_id) for token_id, token in added.items() if token.special}
     else:
-        found = {
+        match = {
             str(tokenizer.decode([token_id], skip_special_tokens=False)): int(token_id)
             for token_id in getattr(tokenizer, "all_special_ids", ())
         }
-    found.pop("", None)
-    return found
+    match.pop("", None)
+    return match
 
 
 def _encoder(tokenizer: Any) -> Callable[[str], list[int]]:
-    """The quickest way to `tokenizer.encode` that gives the same."""
+    """Return the fastest function that encodes like `tokenizer.encode`."""
 
-    def careful(text: str) -> list[int]:
+    def encode_slow(text: str) -> list[int]:
         try:
             return list(tokenizer.encode(text, add_special_tokens=False))
-        except (TypeError, UnicodeEncodeError):  # a lone surrogate, which has no bytes
+        except (TypeError, UnicodeEncodeError):  # an unpaired surrogate, which has no UTF-8 form
             return list(tokenizer.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False))
 
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not all(hasattr(backend, name) for name in ("truncation", "padding", "encode")):
-        return careful
+        return encode_slow
 
-    def quick(text: str) -> list[int]:
-        # Others who share the tokenizer may have left it truncating or padding.
+    def encode_fast(text: str) -> list[int]:
+        # Another user of the tokenizer may have enabled truncation or padding.
         if backend.truncation is not None or backend.padding is not None or backend.encode_special_tokens:
-            return careful(text)
+            return encode_slow(text)
         try:
             ids: list[int] = backend.encode(text, add_special_tokens=False).ids
         except (TypeError, UnicodeEncodeError):
-            return careful(text)
+            return encode_slow(text)
         return ids
 
     probes = [*_PROBES, *(f"x {token} y" for token in list(_special_tokens(tokenizer))[:8])]
-    return quick if all(quick(text) == careful(text) for text in probes) else careful
+    return encode_fast if all(encode_fast(text) == encode_slow(text) for text in probes) else encode_slow

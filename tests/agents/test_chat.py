@@ -185,18 +185,18 @@ def test_a_smaller_window_can_be_asked_for() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"context": "all of it"}, "context is Everything"),
+        ({"context": "all of it"}, "context must be FullHistory"),
         ({"context": TokenBudget()}, "TokenBudget needs tokens="),
-        ({"context": Summary()}, "Summary needs tokens= or turns="),
-        ({"style": "haiku"}, "no style 'haiku'; there are plain, react, tools"),
+        ({"context": Summary()}, "Summary needs tokens=, turns= or max_context="),
+        ({"style": "haiku"}, "style must be one of plain, react, tools; got 'haiku'"),
         ({"tools": [{"name": "f"}]}, 'style="tools"'),
-        ({"style": "tools", "tools": [{"call": "f"}]}, "a tool is a JSON schema"),
-        ({"reflect": True}, "reflect is a Reflect"),
+        ({"style": "tools", "tools": [{"call": "f"}]}, "a tool must be a JSON schema"),
+        ({"reflect": True}, "reflect must be a Reflection"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
-        ({"template_options": {"tokenize": True}}, "leave tokenize to the agent"),
+        ({"template_options": {"tokenize": True}}, "must not contain tokenize"),
         (
             {"template_options": {"chat_template": "{% if tools %}{{ raise_exception('no') }}{% endif %}"}, **F},
-            "refuses this conversation: no",
+            "cannot render this conversation: no",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def test_turns_with_reflections_are_cut_whole() -> None:
 
 def test_pictures_need_an_engine_that_takes_messages() -> None:
     picture = [{"type": "text", "text": "look: "}, {"type": "image", "image": PNG}]
-    with pytest.raises(BadValue, match="carry no pictures"):
+    with pytest.raises(BadValue, match="carry no images"):
         converse(ChatAgent(Replies(CHATML, ["a"])), [picture])
     engine = ChatServer(["a", "b"])
     (action, _) = converse(ChatAgent(engine), [picture, "x"])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.agents import ChatAgent
+from palestra.agents.conversation import Prompt, TokenConversation
 from palestra.agents.render import Renderer
-from palestra.agents.thread import Prompt, Thread
 from palestra.engines.base import Completion
 from palestra.types import Call
 from tests.agents.engine import Replies, Said, converse, say
@@ -307,7 +307,7 @@ def renderer_of(name: str, quick: bool) -> Renderer:
 @given(data=st.data())
 def test_any_conversation(name: str, data: st.DataObject) -> None:
     tokenizer = tokenizer_of(name)
-    threads = [Thread(renderer_of(name, quick)) for quick in (True, False)]
+    conversations = [TokenConversation(renderer_of(name, quick)) for quick in (True, False)]
     special = renderer_of(name, True).codec.special_ids
     system = data.draw(texts) if data.draw(st.booleans()) else None
     last: tuple[list[int], list[int]] | None = None
@@ -317,15 +317,21 @@ def test_any_conversation(name: str, data: st.DataObject) -> None:
         role = data.draw(st.sampled_from(["user", "user", "tool"])) if begun else "user"
         observation = data.draw(texts)
         proposed: list[Prompt] = []
-        for thread in threads:
+        for conversation in conversations:
             if begun:
                 proposed.append(
-                    thread.next(thread.answer(observation) if role == "tool" else thread.message("user", observation))
+                    conversation.next(
+                        conversation.tool_result(observation)
+                        if role == "tool"
+                        else conversation.message("user", observation)
+                    )
                 )
             else:
-                head = [thread.message("system", system)] if system is not None and thread.takes_system else []
-                proposed.append(thread.open([*head, thread.message("user", observation)]))
-            thread.send(proposed[-1])
+                head = (
+                    [conversation.message("system", system)] if system is not None and conversation.takes_system else []
+                )
+                proposed.append(conversation.open([*head, conversation.message("user", observation)]))
+            conversation.send(proposed[-1])
         begun = True
         prompt, careful = proposed
         messages += prompt.messages
@@ -351,8 +357,8 @@ def test_any_conversation(name: str, data: st.DataObject) -> None:
                 assert [i for i in prompt.ids if i in special] == [i for i in rendered if i in special]
         reply = data.draw(replies(name))
         last = prompt.ids, reply.ids
-        for thread in threads:
+        for conversation in conversations:
             completion = Completion(
                 ids=reply.ids, logprobs=[], text=reply.text, finish="stop", version=0, prompt_ids=prompt.ids
             )
-            assert thread.record(completion) == prompt.split
+            assert conversation.record(completion) == prompt.split

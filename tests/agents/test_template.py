@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palestra.agents.render import Renderer
-from palestra.agents.template import tests_of as looks_for
+from palestra.agents.template import template_tests as looks_for
 from tests.agents.families import FAMILIES, tokenizer_of
 
 GIVEN = {"tools": None, "add_generation_prompt": True}
@@ -13,7 +13,7 @@ LOOP = "{% for message in messages %}{{ message.role + ':' + message.content }}B
 
 
 def read(body: str) -> tuple[set[str], set[str]] | None:
-    tests = looks_for(LOOP.replace("BODY", body), given=GIVEN)
+    tests = looks_for(LOOP.replace("BODY", body), variables=GIVEN)
     return None if tests is None else (set(tests.within), set(tests.whole))
 
 
@@ -81,7 +81,7 @@ def test_thinking_templates_look_for_thoughts() -> None:
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if "think" not in name])
 def test_every_family_that_extends_itself_has_a_shortcut(name: str) -> None:
-    assert Renderer(tokenizer_of(name)).glue(system=False, role="user") is not None
+    assert Renderer(tokenizer_of(name)).separator(system=False, role="user") is not None
 
 
 def test_a_template_that_is_misread_is_caught_by_trial() -> None:
@@ -94,4 +94,4 @@ def test_a_template_that_is_misread_is_caught_by_trial() -> None:
     )
     renderer = Renderer(tokenizer, options={"chat_template": template})
     assert renderer.tests is not None
-    assert renderer.glue(system=False, role="user") is None
+    assert renderer.separator(system=False, role="user") is None

@@ -1,8 +1,8 @@
-"""One conversation in tokens: each prompt is the one before, what was sampled, and the ids of what is new.
+"""Build the prompts of a conversation: each extends the previous prompt and the sampled ids by the new message's ids.
 
-A prompt is rendered anew only where the template itself rewrites what came before (it strips earlier thinking, say),
-where the sampled ids are not known, or where the conversation was cut. Then `Prompt.split` says so: "template",
-"tokens", "context".
+A prompt is rendered from scratch only if the template rewrites earlier messages (for example, strips thinking), if the
+sampled ids are unknown, or if the context policy cut the conversation. `Prompt.split` then holds the cause: "template",
+"tokens" or "context".
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from palestra.agents.render import Renderer, answered, called
+from palestra.agents.render import Renderer, call_message, tool_message
 from palestra.agents.tokens import Encoded, unguarded
 from palestra.engines.base import Completion
 from palestra.parsing import tool_calls
 from palestra.types import Message, Observation, text_of
 
-_STAND_IN = "Zreply7q"
+_PLACEHOLDER = "Zreply7q"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What to send next, and what the conversation is then."""
+    """The next prompt, and the messages it adds to the conversation."""
 
-    ids: list[int]  # empty for engines that take messages
+    ids: list[int]  # empty for engines that take chat messages
     split: str | None
-    messages: list[Message]  # all, for a conversation begun anew; otherwise those that are added
-    text: str | None = None  # as rendered, where it was
-    plain: bool = True  # nothing in it that the template looks for
-    anew: bool = False
+    messages: list[Message]  # all messages after a restart, otherwise the added ones
+    text: str | None = None  # the rendered text, if it was rendered
+    plain: bool = True  # contains no string that the template tests for
+    restart: bool = False  # whether it replaces the conversation so far
 
 
-class Thread:
-    """The tokens of one conversation. `open` or `next` propose a prompt, `send` takes it, `record` adds the reply."""
+class TokenConversation:
+    """A conversation in tokens: `open` or `next` builds a prompt, `send` commits to it, `record` adds the reply."""
 
     def __init__(self, renderer: Renderer) -> None:
         self.takes_system = renderer.takes_system
@@ -42,10 +42,10 @@ class Thread:
         self._renderer = renderer
         self._messages: list[Message] = []
         self._text: str | None = None
-        self._encoded: Encoded | None = None  # the last prompt that was rendered as a whole
+        self._encoded: Encoded | None = None  # the last prompt that was rendered from scratch
         self._plain = True
         self._system = False
-        self._last: tuple[list[int], list[int]] = ([], [])  # the prompt before this one, and its reply
+        self._last: tuple[list[int], list[int]] = ([], [])  # the previous prompt and its reply
         self.prompt_ids: list[int] = []
         self._split: str | None = None
         self._ids: list[int] = []
@@ -54,22 +54,22 @@ class Thread:
 
     @property
     def tokens(self) -> int:
-        """Of the last prompt."""
+        """Length of the last prompt."""
         return len(self.prompt_ids)
 
     def message(self, role: str, content: Observation) -> Message:
-        """A message for this conversation; it cannot smuggle in special tokens."""
+        """Return a message whose content cannot introduce special tokens."""
         return {"role": role, "content": self._renderer.codec.guard(text_of(content))}  # type: ignore[typeddict-item]
 
-    def answer(self, content: Observation) -> Message:
-        """A tool's answer to the last reply, or a user's message where the template knows no such thing."""
-        way = self._renderer.tool_turns
-        if way == "structured" and self._calls:
-            return answered(self._renderer.codec.guard(text_of(content)), _call_id(0))
-        return self.message("tool" if way == "written" else "user", content)
+    def tool_result(self, content: Observation) -> Message:
+        """Return a tool result for the last reply, or a user message if the template has no tool messages."""
+        form = self._renderer.tool_turns
+        if form == "structured" and self._calls:
+            return tool_message(self._renderer.codec.guard(text_of(content)), _call_id(0))
+        return self.message("tool" if form == "written" else "user", content)
 
     def open(self, messages: Sequence[Message], *, split: str | None = None) -> Prompt:
-        """Begin, or begin anew, with these messages; `split` says why."""
+        """Start or restart the conversation with these messages; `split` is the reason for a restart."""
         if self.prompt_ids:
             text, ids = self._whole(self._renderer.render(messages))
             split = None if self._extends(ids) else split
@@ -77,27 +77,30 @@ class Thread:
             text, ids = self._renderer.prompt(messages)
             split = None
         plain = all(isinstance(m["content"], str) and len(m) == 2 and self._is_plain(m["content"]) for m in messages)
-        return Prompt(ids=list(ids), split=split, messages=list(messages), text=text, plain=plain, anew=True)
+        return Prompt(ids=list(ids), split=split, messages=list(messages), text=text, plain=plain, restart=True)
 
     def next(self, message: Message) -> Prompt:
-        """The last reply stands; `message` follows."""
-        reply = self._said()
+        """Return the prompt that continues after the last reply with `message`."""
+        reply = self._reply_message()
         added = [reply, message]
         content = message["content"]
         if self._ids and self._plain and len(reply) == len(message) == 2 and isinstance(content, str):
-            glue = self._renderer.glue(system=self._system, role=message["role"])
-            if glue is not None and self._is_plain(self._reply) and self._is_plain(content):
-                if glue.edges == "strip":
+            separator = self._renderer.separator(system=self._system, role=message["role"])
+            if separator is not None and self._is_plain(self._reply) and self._is_plain(content):
+                if separator.edges == "strip":
                     content = content.strip()
-                if glue.edges != "ask" or content == content.strip():
+                if separator.edges != "render" or content == content.strip():
                     return Prompt(
-                        ids=self._extended(glue.left + content + glue.right), split=None, messages=added, text=None
+                        ids=self._extended(separator.left + content + separator.right),
+                        split=None,
+                        messages=added,
+                        text=None,
                     )
         return self._rendered(added)
 
     def send(self, prompt: Prompt) -> None:
-        """`prompt` goes to the engine."""
-        if prompt.anew:
+        """Make `prompt` the current prompt."""
+        if prompt.restart:
             self._messages = list(prompt.messages)
             self._system = self._messages[0]["role"] == "system"
             self._plain = prompt.plain
@@ -110,24 +113,24 @@ class Thread:
         self.prompt_ids = prompt.ids
 
     def record(self, completion: Completion, calls: Sequence[dict[str, Any]] = ()) -> str | None:
-        """Add the reply. Returns why its prompt does not extend the last one, or None."""
+        """Add the reply. Return why its prompt does not extend the previous one, or None if it does."""
         self._reply = completion.text
         self._ids = completion.ids
         self._calls = calls
         read = completion.prompt_ids
         if not read or read == self.prompt_ids:
             return self._split
-        self.prompt_ids = read  # not what was sent, but it is what the reply was sampled from
+        self.prompt_ids = read  # differs from what was sent, but the reply was sampled from it
         prompt, ids = self._last
         return self._split or "tokens" if prompt and not _extends(read, prompt, ids) else None
 
     def _is_plain(self, text: Any) -> bool:
         return self._renderer.plain(text)
 
-    def _said(self) -> Message:
-        """The last reply as a message of the conversation."""
+    def _reply_message(self) -> Message:
+        """Return the last reply as a message."""
         if self._calls and self._renderer.tool_turns == "structured":
-            return called("", self._calls, [_call_id(i) for i in range(len(self._calls))])
+            return call_message("", self._calls, [_call_id(i) for i in range(len(self._calls))])
         renderer = self._renderer
         text = renderer.codec.guard(self._reply)
         if text != self._reply:
@@ -136,7 +139,7 @@ class Thread:
         return {"role": "assistant", "content": text}
 
     def _rendered(self, added: list[Message]) -> Prompt:
-        """The whole conversation as the template renders it; extended all the same where that says the same."""
+        """Render the whole conversation; extend the previous prompt if the rendered text allows it."""
         renderer = self._renderer
         text = renderer.render([*self._messages, *added])
         if self._ids:
@@ -153,18 +156,18 @@ class Thread:
         return text, list(self._encoded.ids)
 
     def _tail(self, before: str, after: str, added: list[Message]) -> str | None:
-        """What `after` adds behind the reply; None where it changes what came `before`, or what the reply says."""
+        """Return the text `after` adds after the reply; None if it changes the reply or the text `before` it."""
         if not after.startswith(before):
             return None
         reply, message = added
-        if len(reply) > 2:  # a structured call: the template writes it in its own way, and ends it as any reply
+        if len(reply) > 2:  # a structured tool call, which the template formats itself
             end = self._renderer.end
             shown, found, rest = after[len(before) :].partition(end) if end else ("", "", "")
-            same = found and tool_calls(unguarded(shown)) == [_bare(call) for call in self._calls]
+            same = found and tool_calls(unguarded(shown)) == [_name_and_arguments(call) for call in self._calls]
             return end + rest if same else None
-        stand_in: Message = {"role": "assistant", "content": _STAND_IN}
-        gap, found, tail = self._renderer.render([*self._messages, stand_in, message])[len(before) :].partition(
-            _STAND_IN
+        placeholder: Message = {"role": "assistant", "content": _PLACEHOLDER}
+        gap, found, tail = self._renderer.render([*self._messages, placeholder, message])[len(before) :].partition(
+            _PLACEHOLDER
         )
         if gap.strip() or not found or not after.endswith(tail) or len(after) < len(before) + len(tail):
             return None
@@ -174,7 +177,7 @@ class Thread:
         return self._renderer.trim(tail)
 
     def _extended(self, tail: str) -> list[int]:
-        """The last prompt, the sampled ids, and `tail`, whose first tokens may have been sampled already."""
+        """Return the last prompt, the sampled ids and `tail`, whose first tokens may have been sampled already."""
         codec = self._renderer.codec
         new = codec.encode(tail, inside=True)
         sampled = self._ids
@@ -189,8 +192,8 @@ class Thread:
         return _extends(ids, self.prompt_ids, self._ids)
 
 
-class Transcript:
-    """The same for engines that take messages: nothing is known of their tokens."""
+class MessageConversation:
+    """A conversation for engines that take chat messages, whose tokens are unknown."""
 
     tokens = 0
     takes_system = True
@@ -206,41 +209,41 @@ class Transcript:
     def message(self, role: str, content: Observation) -> Message:
         return {"role": role, "content": content}  # type: ignore[typeddict-item]
 
-    def answer(self, content: Observation) -> Message:
-        """Servers take a tool's answer only to a call that was made."""
-        return answered(content, self._calls[0]) if self._calls else self.message("user", content)
+    def tool_result(self, content: Observation) -> Message:
+        """Return a tool message; servers accept it only after a tool call."""
+        return tool_message(content, self._calls[0]) if self._calls else self.message("user", content)
 
     def open(self, messages: Sequence[Message], *, split: str | None = None) -> Prompt:
-        return Prompt(ids=[], split=split if self.messages else None, messages=list(messages), anew=True)
+        return Prompt(ids=[], split=split if self.messages else None, messages=list(messages), restart=True)
 
     def next(self, message: Message) -> Prompt:
         added = [self._reply, message]
-        if message["role"] == "tool":  # every call wants an answer; the environment gave one for all
-            added += [answered("(answered above)", call_id) for call_id in self._calls[1:]]
+        if message["role"] == "tool":  # every call needs a result; the environment returned one for all of them
+            added += [tool_message("(answered above)", call_id) for call_id in self._calls[1:]]
         return Prompt(ids=[], split=None, messages=added)
 
     def send(self, prompt: Prompt) -> None:
-        self.messages = list(prompt.messages) if prompt.anew else [*self.messages, *prompt.messages]
+        self.messages = list(prompt.messages) if prompt.restart else [*self.messages, *prompt.messages]
         self._split = prompt.split
 
     def record(self, completion: Completion, calls: Sequence[dict[str, Any]] = ()) -> str | None:
         text = completion.text
         self._calls = [str(call.get("id") or _call_id(i)) for i, call in enumerate(calls)]
-        self._reply = called(text, calls, self._calls) if calls else {"role": "assistant", "content": text}
+        self._reply = call_message(text, calls, self._calls) if calls else {"role": "assistant", "content": text}
         return self._split
 
 
-AnyThread: TypeAlias = Thread | Transcript
+Conversation: TypeAlias = TokenConversation | MessageConversation
 
 
 def _extends(ids: list[int], prompt: list[int], reply: list[int]) -> bool:
-    known = len(prompt)
-    return ids[:known] == prompt and ids[known : known + len(reply)] == reply
+    length = len(prompt)
+    return ids[:length] == prompt and ids[length : length + len(reply)] == reply
 
 
 def _call_id(index: int) -> str:
     return f"call{index:05d}"
 
 
-def _bare(call: dict[str, Any]) -> dict[str, Any]:
+def _name_and_arguments(call: dict[str, Any]) -> dict[str, Any]:
     return {"name": call["name"], "arguments": call["arguments"]}

@@ -1,4 +1,4 @@
-"""Messages with pictures and tool calls in the form OpenAI's chat API takes."""
+"""Convert messages with images and tool calls to the format of the OpenAI chat API."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from palestra.types import Message, Observation
 _KINDS = ((b"\x89PNG", "png"), (b"\xff\xd8", "jpeg"), (b"GIF8", "gif"), (b"RIFF", "webp"))
 
 
-def has_pictures(observation: Observation) -> bool:
+def has_images(observation: Observation) -> bool:
     return not isinstance(observation, str) and any(part["type"] == "image" for part in observation)
 
 
 def to_openai(messages: Sequence[Message]) -> list[Message]:
-    """The messages as a server reads them: pictures as data URLs, arguments of tool calls as JSON text."""
+    """Return messages with images as data URLs and tool-call arguments as JSON strings."""
     return [message if _is_plain(message) else _converted(message) for message in messages]
 
 
@@ -40,6 +40,6 @@ def _converted(message: Mapping[str, Any]) -> Message:
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     if part["type"] != "image":
         return dict(part)
-    picture: bytes = part["image"]
-    kind = next((name for magic, name in _KINDS if picture.startswith(magic)), "png")
-    return {"type": "image_url", "image_url": {"url": f"data:image/{kind};base64,{b64encode(picture).decode()}"}}
+    image: bytes = part["image"]
+    kind = next((name for magic, name in _KINDS if image.startswith(magic)), "png")
+    return {"type": "image_url", "image_url": {"url": f"data:image/{kind};base64,{b64encode(image).decode()}"}}
