@@ -107,10 +107,10 @@ def test_server_failures_raise_env_failed(server: Server) -> None:
             env.step("raise")
         with pytest.raises(ResetNeeded, match="failed"):
             env.step("a")
-        assert env.reset(seed=2)[0] == "begun 2"
+        assert env.reset(seed=2)[0] == "started 2"
         with pytest.raises(EnvFailed, match="within 1 s"):
             env.step("sleep 3")
-        assert env.reset(seed=3)[0] == "begun 3"
+        assert env.reset(seed=3)[0] == "started 3"
         assert env.step("a").observation == "a"
     until(lambda: server.number("sessions") == 0)
 
