@@ -1,4 +1,4 @@
-"""Find the answer in what an agent wrote. Total: any string gives a result or None, in linear time."""
+"""Find answers, actions and tool calls in the text of an agent. Every function accepts any string, in linear time."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-TAIL = 8_000  # characters within which braces are matched: enough for any answer, and a wall of braces stays cheap
+TAIL = 8_000  # characters within which braces are matched, so that a text full of braces stays cheap
 
 _BOX = "\\boxed{"
 _BRACES = re.compile(r"\\boxed\{|[{}]")
 _INT = re.compile(r"[+-]?[0-9]{1,9}")
-_SMALL = {str(number): number for number in range(100)}  # what moves are made of: found, not parsed
+_SMALL = {str(number): number for number in range(100)}  # a lookup is faster than parsing
 _LABEL = re.compile(
     r"^[ \t]*[*#_]{0,4}(thought|action|observation)(?:[ \t]?[0-9]{1,3})?[*_]{0,2}[ \t]*:[*_]{0,2}", re.I | re.M
 )
 _FENCE_LINE = re.compile(r"^[ \t]{0,3}```[ \t]*([^\n`]*)$", re.M)
 _FENCE = re.compile(r"```[a-z]*\n(.*?)\n?```", re.S)
-_JSON = json.JSONDecoder(strict=False)  # models write line breaks into strings as they are
+_JSON = json.JSONDecoder(strict=False)  # models write raw line breaks into strings
 _BETWEEN = re.compile(r"[ \t\r\n;,]*")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last closed `\boxed{...}`, or None. Nested braces are matched over TAIL characters."""
-    _, found, rest = text.rpartition(_BOX)
-    if not found:
+    r"""Return the content of the last closed `\boxed{...}`, or None. Braces are matched within TAIL characters."""
+    _, box, rest = text.rpartition(_BOX)
+    if not box:
         return None
     content, closed, _ = rest.partition("}")
     if closed and "{" not in content:
@@ -41,46 +41,46 @@ def last_boxed(text: str) -> str | None:
 
 
 def _last_closed(text: str) -> str | None:
-    """As `last_boxed`, where the last box never closes: match every brace once, left to right."""
-    found: tuple[int, int] | None = None
+    """Return what `last_boxed` returns if the last box is not closed: match all braces from left to right."""
+    span: tuple[int, int] | None = None
     opened: list[tuple[bool, int]] = []
     for brace in _BRACES.finditer(text):
         if brace[0] != "}":
             opened.append((brace[0] != "{", brace.end()))
         elif opened:
             boxed, start = opened.pop()
-            if boxed and (found is None or start > found[0]):
-                found = (start, brace.start())
-    return None if found is None else text[found[0] : found[1]]
+            if boxed and (span is None or start > span[0]):
+                span = (start, brace.start())
+    return None if span is None else text[span[0] : span[1]]
 
 
 def boxed(answer: object) -> str:
-    r"""`answer` inside `\boxed{}`."""
+    r"""Return `answer` inside `\boxed{}`."""
     return f"\\boxed{{{answer}}}"
 
 
 def last_code(text: str, languages: Collection[str] = ("", "py", "python", "python3")) -> str | None:
-    """What the last closed fenced block in one of `languages` holds ("": a bare fence), or None."""
-    found: str | None = None
+    """Return the content of the last closed fenced block in one of `languages` ("": no language), or None."""
+    code: str | None = None
     opened: tuple[str, int] | None = None
     for fence in _FENCE_LINE.finditer(text):
         label = fence[1].strip().lower()
-        if opened is None or label:  # a fence with a label always opens one
+        if opened is None or label:  # a fence with a label always opens a block
             opened = (label, fence.end())
             continue
         if opened[0] in languages:
-            found = text[opened[1] : fence.start()].strip("\n")
+            code = text[opened[1] : fence.start()].strip("\n")
         opened = None
-    return found
+    return code
 
 
 def fenced(code: str, language: str = "python") -> str:
-    """`code` in a fenced block."""
+    """Return `code` as a fenced block."""
     return f"```{language}\n{code}\n```"
 
 
 def last_tagged(text: str, tag: str = "answer") -> str | None:
-    """The content of the last closed `<tag>...</tag>`, or None."""
+    """Return the content of the last closed `<tag>...</tag>`, or None."""
     before, closed, _ = text.rpartition(f"</{tag}>")
     if not closed:
         return None
@@ -89,7 +89,7 @@ def last_tagged(text: str, tag: str = "answer") -> str | None:
 
 
 def read_int(text: str) -> int | None:
-    """A whole number of at most nine ASCII digits, or None."""
+    """Return an integer of at most nine ASCII digits, or None."""
     number = _SMALL.get(text)
     if number is not None:
         return number
@@ -98,7 +98,7 @@ def read_int(text: str) -> int | None:
 
 
 def read_ints(text: str, count: int) -> list[int] | None:
-    """Exactly `count` whole numbers parted by blanks or commas, brackets around them allowed, or None."""
+    """Return exactly `count` integers separated by spaces or commas, with or without brackets, or None."""
     fields = text.strip(" \t\n[]()").replace(",", " ").split()
     if len(fields) != count:
         return None
@@ -107,41 +107,41 @@ def read_ints(text: str, count: int) -> list[int] | None:
 
 
 def clip(text: str, limit: int = 40) -> str:
-    """`text` short enough and clean enough to quote back in a message."""
+    """Return `text` shortened and without control characters, for quoting in a message."""
     if len(text) > limit:
         text = text[:limit] + "..."
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def after_thinking(text: str) -> str:
-    """What follows the last `</think>`, or all of it."""
+    """Return the text after the last `</think>`, or all of it."""
     return text.rpartition("</think>")[2].strip()
 
 
 def react_action(text: str) -> str | None:
-    """What stands behind the last `Action:` label, or None.
+    """Return the text after the last `Action:` label, or None.
 
-    Labels begin a line and may be numbered or in bold. What a model goes on to imagine after its own `Observation:`
-    does not count, nor does a code fence around the whole action.
+    Labels are at the start of a line and may be numbered or bold. Text after an `Observation:` that the model
+    invents is ignored, and a code fence around the whole action is removed.
     """
     labels = list(_LABEL.finditer(after_thinking(text) if "</think>" in text else text))
-    found: str | None = None
+    result: str | None = None
     for label, following in zip_longest(labels, labels[1:]):
         kind = label[1].lower()
-        if kind == "observation" and found is not None:
+        if kind == "observation" and result is not None:
             break
         if kind == "action":
             action = label.string[label.end() : None if following is None else following.start()].strip()
             fence = _FENCE.fullmatch(action)
-            found = (fence[1].strip() if fence else action) or found
-    return found
+            result = (fence[1].strip() if fence else action) or result
+    return result
 
 
 def tool_calls(text: str) -> list[dict[str, Any]]:
-    """The native tool calls in a reply, each as {"name", "arguments"}; what cannot be read is left out.
+    """Return the native tool calls in a reply, each as {"name", "arguments"}; unreadable ones are skipped.
 
-    Three ways to write them: Hermes and Qwen's `<tool_call>{...}</tool_call>`, Mistral's `[TOOL_CALLS]` with a list or
-    with `name[ARGS]{...}`, and Llama's bare JSON, where the whole reply is one object or several parted by `;`.
+    Three formats are supported: `<tool_call>{...}</tool_call>` (Hermes, Qwen), `[TOOL_CALLS]` with a list or with
+    `name[ARGS]{...}` (Mistral), and bare JSON, where the reply is one object or several separated by `;` (Llama).
     """
     if "<tool_call>" in text:
         bodies = (piece.partition("</tool_call>")[0] for piece in text.split("<tool_call>")[1:])
@@ -166,12 +166,12 @@ def _calls_in(text: str) -> list[dict[str, Any]]:
             break
         items = value if isinstance(value, list) else [value]
         calls += [call for item in items if (call := as_tool_call(item)) is not None]
-        start = _BETWEEN.match(text, end).end()  # type: ignore[union-attr]  # it matches nothing, too
+        start = _BETWEEN.match(text, end).end()  # type: ignore[union-attr]  # it also matches the empty string
     return calls
 
 
 def as_tool_call(value: Any) -> dict[str, Any] | None:
-    """One call in any of the usual JSON forms as {"name", "arguments"}, or None."""
+    """Return a call in any common JSON form as {"name", "arguments"}, or None."""
     if not isinstance(value, dict):
         return None
     function = value.get("function")
@@ -185,7 +185,7 @@ def as_tool_call(value: Any) -> dict[str, Any] | None:
 
 
 def _read_json(text: str, start: int = 0) -> tuple[Any, int]:
-    """The JSON value that begins at `start`, and where it ends; None and `start` where there is none."""
+    """Return the JSON value at `start` and the position after it; None and `start` if there is none."""
     try:
         return _JSON.raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -194,10 +194,10 @@ def _read_json(text: str, start: int = 0) -> tuple[Any, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpan:
-    """The first complete call in a reply, or several at once where the form allows it."""
+    """The first complete call in a reply, or several calls if the format allows it."""
 
-    calls: tuple[dict[str, Any], ...]  # {"name", "arguments"} each, or {"error"}: what is wrong, for the model to read
-    end: int  # of it in the text; what follows does not count
+    calls: tuple[dict[str, Any], ...]  # each {"name", "arguments"}, or {"error"} with a message for the model
+    end: int  # position after the calls; the rest of the text is ignored
     form: str  # "tag", "fence", "tool_call", "mistral", "json", or "python_tag"
 
 
@@ -209,19 +209,19 @@ def first_calls(
     fences: Mapping[str, tuple[str, str]],
     unclosed: bool = False,
 ) -> CallSpan | None:
-    """The first complete tool call in a reply, in any form that models are trained on; None: it has none.
+    """Return the first complete tool call in a reply, in any format that models are trained on, or None.
 
-    `names` are the tools there are. `tags` and `fences` tell for `<python>` and for a fenced block of `python` which
-    tool it calls, and which argument its text is. Calls that a model weighs while it thinks do not count, unless its
-    thinking has no end. A call that is begun and not finished is an error, unless `unclosed` lets a tag's text go on to
-    the end of the reply: a model that is stopped at the closing tag leaves it out.
+    `names` are the names of the tools. `tags` and `fences` map a tag such as `<python>`, or the language of a fenced
+    block, to the tool it calls and the argument that its text becomes. Calls inside `<think>` are ignored, unless the
+    thinking does not end. A call that is not closed is an error; with `unclosed`, the text of a tag may extend to the
+    end of the reply, as with models that are stopped at the closing tag.
     """
     start = text.rfind("</think>") + 1
     bare = text[start and start + 7 :].lstrip()
     if bare.startswith(("{", "[", "<|python_tag|>")):
-        found = _bare_calls(text, len(text) - len(bare), names, fences)
-        if found is not None:
-            return found
+        span = _bare_calls(text, len(text) - len(bare), names, fences)
+        if span is not None:
+            return span
     openers = re.compile(
         "|".join(
             [
@@ -231,7 +231,7 @@ def first_calls(
             ]
         )
     )
-    without_end: set[str] = set()  # closing marks that do not come any more: no need to look again
+    without_end: set[str] = set()  # closing marks that the rest of the text does not contain
     unfinished: CallSpan | None = None
     for opener in openers.finditer(text, start):
         mark, body = opener[0], opener.end()
@@ -251,7 +251,7 @@ def first_calls(
             elif unclosed and called is not None:
                 return _one(called, text[body:], len(text), form)
             elif unfinished is None:
-                error = f"a call that begins with {mark} has to end with {closer}; nothing was called"
+                error = f"a call that starts with {mark} must end with {closer}; nothing was called"
                 unfinished = CallSpan(calls=({"error": error},), end=len(text), form="tag" if called else "tool_call")
             continue
         if called is not None:
@@ -266,7 +266,7 @@ def first_calls(
 
 
 def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Calls in the plainest form that `first_calls` reads."""
+    """Return calls in a format that `first_calls` reads."""
     return "\n".join(f"<tool_call>{json.dumps(dict(call), ensure_ascii=False)}</tool_call>" for call in calls)
 
 
@@ -280,15 +280,15 @@ def _one(called: tuple[str, str], body: str, end: int, form: str) -> CallSpan:
 
 
 def _tagged_calls(text: str, body: int, end: int) -> CallSpan:
-    """`<tool_call>` at `body`, and those that follow it directly."""
+    """Return the calls of the `<tool_call>` at `body` and of those that follow it directly."""
     calls: list[dict[str, Any]] = []
     opener, closer = "<tool_call>", "</tool_call>"
     while True:
-        found, wrong = _json_calls(text[body:end].strip())
-        calls += found or [{"error": wrong}]
+        parsed, error = _json_calls(text[body:end].strip())
+        calls += parsed or [{"error": error}]
         stop = end + len(closer)
         following = _BETWEEN.match(text, stop)
-        body = following.end() + len(opener) if following else stop  # it matches nothing, too
+        body = following.end() + len(opener) if following else stop  # it also matches the empty string
         if not text.startswith(opener, body - len(opener)):
             break
         end = text.find(closer, body)
@@ -298,7 +298,7 @@ def _tagged_calls(text: str, body: int, end: int) -> CallSpan:
 
 
 def _mistral_calls(text: str, body: int) -> CallSpan:
-    """Behind `[TOOL_CALLS]`: a list, or `name[ARGS]{...}` and more of the same."""
+    """Return the calls after `[TOOL_CALLS]`: a list, or `name[ARGS]{...}`, possibly repeated."""
     calls: list[dict[str, Any]] = []
     while True:
         name, marker, _ = text[body : body + 200].partition("[ARGS]")
@@ -306,7 +306,7 @@ def _mistral_calls(text: str, body: int) -> CallSpan:
         start += len(text[start : start + TAIL]) - len(text[start : start + TAIL].lstrip())
         value, end = _read_json(text, start)
         if end == start:
-            error = f"what follows [TOOL_CALLS] is not JSON: {_why_not_json(text[start:])}"
+            error = f"the text after [TOOL_CALLS] is not JSON: {_why_not_json(text[start:])}"
             return CallSpan(calls=(*calls, {"error": error}), end=len(text), form="mistral")
         if start != body and marker:
             calls.append({"name": name.strip(), "arguments": value} if isinstance(value, dict) else {"error": _SHAPE})
@@ -322,19 +322,19 @@ def _mistral_calls(text: str, body: int) -> CallSpan:
 def _bare_calls(
     text: str, start: int, names: Collection[str], fences: Mapping[str, tuple[str, str]]
 ) -> CallSpan | None:
-    """Llama's form: the reply is a call. JSON that is none of ours is left to the environment."""
+    """Return the calls of a reply that is nothing but calls (Llama). JSON without a known tool is left to the task."""
     marker = "<|python_tag|>"
     tagged = text.startswith(marker, start)
     start += len(marker) if tagged else 0
     calls: list[dict[str, Any]] = []
     end = start
     while True:
-        value, stop = _read_json(text, _BETWEEN.match(text, end).end())  # type: ignore[union-attr]  # it matches nothing, too
+        value, stop = _read_json(text, _BETWEEN.match(text, end).end())  # type: ignore[union-attr]  # it also matches the empty string
         items = [as_tool_call(item) for item in (value if isinstance(value, list) else [value])]
-        known = [item for item in items if item is not None and item["name"] in names]
-        if not known or len(known) < len(items):
+        valid = [item for item in items if item is not None and item["name"] in names]
+        if not valid or len(valid) < len(items):
             break
-        calls += known
+        calls += valid
         end = stop
     if calls:
         return CallSpan(calls=tuple(calls), end=end, form="json")
@@ -343,15 +343,15 @@ def _bare_calls(
     return None
 
 
-_SHAPE = 'a call is an object with "name" and "arguments", which is an object, too'
+_SHAPE = 'a call must be an object with "name" and "arguments", and "arguments" must be an object'
 
 
 def _json_calls(text: str) -> tuple[list[dict[str, Any]], str]:
-    """The calls that a text holds and nothing else; or none, and what is wrong with it."""
+    """Return the calls in a JSON text and \"\", or no calls and an error message."""
     try:
         value = _JSON.decode(text)
     except (ValueError, RecursionError):
-        return [], f"what stands between the tags is not JSON: {_why_not_json(text)}"
+        return [], f"the text between the tags is not JSON: {_why_not_json(text)}"
     calls = [as_tool_call(item) for item in (value if isinstance(value, list) else [value])]
     good = [call for call in calls if call is not None]
     return (good, "") if good and len(good) == len(calls) else ([], _SHAPE)
@@ -364,4 +364,4 @@ def _why_not_json(text: str) -> str:
         return f"{err.msg} at character {err.pos}"
     except RecursionError:
         return "it is nested too deeply"
-    return "there is more behind it"
+    return "there is text after it"

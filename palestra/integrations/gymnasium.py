@@ -32,7 +32,7 @@ __all__ = ["AnyText", "ToGymnasium", "register_all", "to_gymnasium"]
 
 
 class AnyText(gymnasium.Space[str]):
-    """Every string. Samples come from `draw(seed)`, or are short printable text where there is none."""
+    """Space of all strings. Samples come from `draw(seed)`, or are short printable texts by default."""
 
     def __init__(self, draw: Callable[[int], str] | None = None, seed: int | None = None) -> None:
         super().__init__(dtype=str, seed=seed)
@@ -40,7 +40,7 @@ class AnyText(gymnasium.Space[str]):
 
     def sample(self, mask: None = None, probability: None = None) -> str:
         if mask is not None or probability is not None:
-            raise BadValue("AnyText has no letters to mask or weigh")
+            raise BadValue("AnyText supports neither `mask` nor `probability`")
         seed = int(self.np_random.integers(2**48))
         if self._draw is not None:
             return self._draw(seed)
@@ -65,20 +65,20 @@ class AnyText(gymnasium.Space[str]):
 
 
 class ToGymnasium(gymnasium.Env[str, str]):
-    """A Palestra env, by id or itself, as a `gymnasium.Env` of strings; `kwargs` go to `palestra.make`.
+    """A Palestra env, given by name or as an instance, as a `gymnasium.Env` of strings; `kwargs` go to `palestra.make`.
 
-    The action space samples what the env's random player would do now, drawn from the space's own seed.
+    The action space samples actions of the env's random player, from the seed of the space.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  # Gymnasium's name and type
 
     def __init__(self, env: Env | str, *, render_mode: str | None = None, **kwargs: Any) -> None:
         if render_mode not in (None, "ansi"):
-            raise BadValue(f"render_mode is 'ansi' or None, got {render_mode!r}")
+            raise BadValue(f"`render_mode` must be 'ansi' or None, got {render_mode!r}")
         if isinstance(env, str):
             self.env = make(env, **kwargs)
         elif kwargs:
-            raise BadValue(f"{', '.join(kwargs)}: keywords go with an id; this env is made already")
+            raise BadValue(f"keywords need the name of an environment, not an instance; got {', '.join(kwargs)}")
         else:
             self.env = env
         self.render_mode = render_mode
@@ -87,7 +87,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         self.spec = gymnasium.envs.registration.EnvSpec(
             id=_gymnasium_id(env if isinstance(env, str) else type(env).__name__),
             entry_point="palestra.integrations.gymnasium:ToGymnasium",
-            order_enforce=False,  # the env itself refuses a step before reset
+            order_enforce=False,  # the env itself rejects a step before reset
             disable_env_checker=True,
             kwargs={"env": env, "render_mode": render_mode, **kwargs},
         )
@@ -105,7 +105,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         return self._last, float(step.reward), step.terminated, step.truncated, step.info
 
     def render(self) -> str | None:
-        """The last observation."""
+        """Return the last observation."""
         if self.render_mode is None:
             return None
         if self._last is None:
@@ -116,7 +116,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         self.env.close()
 
     def _random_action(self, seed: int) -> str:
-        if self._last is None:  # nothing is on the board yet: an action of some other episode
+        if self._last is None:  # no episode yet: sample in another one
             player = self.env.spawn()
             player.reset(seed=seed)
         else:
@@ -132,12 +132,12 @@ to_gymnasium = ToGymnasium
 
 
 def register_all(family: str | None = None) -> list[str]:
-    """Make every Palestra id, or those of one family, known to `gymnasium.make`; returns the Gymnasium ids."""
-    known = [(_gymnasium_id(env_id), env_id) for env_id in list_envs(family)]
-    for name, env_id in known:
+    """Register all Palestra ids, or those of one family, with Gymnasium; return the Gymnasium ids."""
+    names = [(_gymnasium_id(env_id), env_id) for env_id in list_envs(family)]
+    for name, env_id in names:
         if name not in gymnasium.registry:
             gymnasium.register(name, "palestra.integrations.gymnasium:ToGymnasium", kwargs={"env": env_id})
-    return [name for name, _ in known]
+    return [name for name, _ in names]
 
 
 def _gymnasium_id(env_id: str) -> str:

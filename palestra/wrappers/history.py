@@ -1,4 +1,4 @@
-"""Observations that carry what came before, for agents without a memory of their own."""
+"""Observations that include the conversation so far, for agents that keep no history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Mode = Literal["observations", "actions", "messages", "template"]
 
 
 class ChatTokenizer(Protocol):
-    """What `template` needs: the part of a Hugging Face tokenizer that renders chats."""
+    """The method of a Hugging Face tokenizer that renders chats."""
 
     def apply_chat_template(
         self, conversation: Any, /, *, tokenize: bool = ..., add_generation_prompt: bool = ...
@@ -20,17 +20,17 @@ class ChatTokenizer(Protocol):
 
 
 class History(Wrapper):
-    """Each observation becomes the conversation so far, in one of four ways:
+    """Replace each observation by the conversation so far, in one of four forms:
 
-    - `observations`: all observations, one after the other;
-    - `actions`: observations and actions, in turn;
-    - `messages`: a list of chat messages (the agent's own as `assistant`, a tool's answers as `tool`);
-    - `template`: those messages as `tokenizer` renders them, ready for the next reply.
+    - `observations`: all observations in order;
+    - `actions`: observations and actions in turn;
+    - `messages`: a list of chat messages (actions have the role `assistant`, tool results the role `tool`);
+    - `template`: those messages rendered by `tokenizer`, with the generation prompt.
 
-    `keep` is how many of the latest turns stay beside the first observation, which is the task; None keeps all. With
-    `latest_state`, the part of an observation that the next one replaces (`info["suffix"]`: a board) is shown only
-    once, at the end, as GEM does: that saves tokens, but a prompt no longer extends the one before it. `actions` with a
-    `tokenizer` puts the task alone through the template (GEM's `concat_chat_on_reset`).
+    `keep` is the number of recent turns to keep after the first observation, which is the task; None keeps all. With
+    `latest_state`, the part of an observation that the next one replaces (`info["suffix"]`, such as a board) appears
+    only once, at the end, as in GEM: this saves tokens, but a prompt no longer extends the previous one. With a
+    `tokenizer`, `actions` renders only the task with the template (GEM's `concat_chat_on_reset`).
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class History(Wrapper):
     ) -> None:
         super().__init__(env)
         if mode not in get_args(Mode):
-            raise BadValue(f"no history mode {mode!r}; there are {', '.join(get_args(Mode))}")
+            raise BadValue(f"`mode` must be one of {', '.join(get_args(Mode))}; got {mode!r}")
         if mode == "template" and tokenizer is None:
-            raise BadValue("mode 'template' renders with a tokenizer: History(env, 'template', tokenizer=...)")
+            raise BadValue("mode 'template' needs a tokenizer: History(env, 'template', tokenizer=...)")
         if keep is not None and keep < 1:
-            raise BadValue(f"keep is a number of turns from 1 up, or None, got {keep!r}")
+            raise BadValue(f"`keep` must be an integer of at least 1, or None; got {keep!r}")
         self.mode = mode
         self.keep = keep
         self.latest_state = latest_state
@@ -58,7 +58,7 @@ class History(Wrapper):
         self._state = ""
 
     def _copy(self, memo: dict[int, Any]) -> Any:
-        memo[id(self.tokenizer)] = self.tokenizer  # forks share it: it never changes, and may be large
+        memo[id(self.tokenizer)] = self.tokenizer  # shared by forks: it is constant and may be large
         return super()._copy(memo)
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
@@ -67,8 +67,8 @@ class History(Wrapper):
         return self._render(), info
 
     def after_step(self, action: str, step: Step) -> Step:
-        said = step.info.get("parsed_action", action)  # what the env took of it, where it took a part
-        self._turns.append((said, self._message(step.observation, step.info)))
+        text = step.info.get("parsed_action", action)  # the part that the env used, if it used a part
+        self._turns.append((text, self._message(step.observation, step.info)))
         return step._replace(observation=self._render())
 
     def _message(self, observation: Observation, info: dict[str, Any]) -> Message:
@@ -82,25 +82,25 @@ class History(Wrapper):
     def _render(self) -> Any:
         task = self._task
         if task is None:
-            raise BadValue("History renders after reset()")
+            raise BadValue("call reset() before the first step()")
         turns = self._turns if self.keep is None else self._turns[-self.keep :]
         if self.mode in ("messages", "template"):
-            messages: list[Message] = [dict(task)]  # type: ignore[list-item]  # a copy: the last one may be changed below
+            messages: list[Message] = [dict(task)]  # type: ignore[list-item]  # a copy, since the last message may be changed below
             for action, message in turns:
                 messages += [{"role": "assistant", "content": action}, dict(message)]  # type: ignore[list-item]
             if self._state:
                 messages[-1]["content"] = _lines([text_of(messages[-1]["content"]), self._state])
-            return messages if self.mode == "messages" else self._templated(messages)
+            return messages if self.mode == "messages" else self._render_template(messages)
         texts = [text_of(task["content"])]
         if self.mode == "actions" and self.tokenizer is not None:
-            texts = [self._templated([task])]
+            texts = [self._render_template([task])]
         for action, message in turns:
             if self.mode == "actions":
                 texts.append(action)
             texts.append(text_of(message["content"]))
         return _lines([*texts, self._state])
 
-    def _templated(self, messages: list[Message]) -> str:
+    def _render_template(self, messages: list[Message]) -> str:
         if self.tokenizer is None:
             raise BadValue("a chat template needs a tokenizer")
         return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))

@@ -1,4 +1,4 @@
-"""A limit on turns that cuts the episode short without judging it."""
+"""Truncate episodes after a number of turns."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from palestra.types import Observation, Step
 
 
 class Horizon(Wrapper):
-    """After `turns` turns the episode is truncated: neither won nor lost, so that a learner may bootstrap.
+    """Truncate an episode after `turns` turns, so that a learner can bootstrap from the value of its last state.
 
-    `turns` may be changed at any time and holds from the next `reset` on; `reset(options={"horizon": n})` sets it for
-    that episode alone. None: no limit. The prompt still tells the task's own budget, unless `announce` is on.
+    A change of `turns` applies from the next `reset` on; `reset(options={"horizon": n})` sets it for one episode. None
+    disables the limit. The prompt states only the task's own limit, unless `announce` is set.
     """
 
     def __init__(self, env: Env, turns: int | None, *, announce: bool = False) -> None:
         super().__init__(env)
         self.turns = turns
         self.announce = announce
-        self._limit = _checked(turns)
+        self._limit = _check_turns(turns)
         self._taken = 0
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        return self.after_reset(*self.env.reset(seed=seed, options=self._begin(options)))
+        return self.after_reset(*self.env.reset(seed=seed, options=self._start(options)))
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        return self.after_reset(*await self.env.areset(seed=seed, options=self._begin(options)))
+        return self.after_reset(*await self.env.areset(seed=seed, options=self._start(options)))
 
-    def _begin(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Take the horizon for this episode; the inner env gets the other options."""
+    def _start(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Set the horizon of this episode and return the other options, for the inner env."""
         inner = dict(options or {})
-        self._limit = _checked(inner.pop("horizon", self.turns))
+        self._limit = _check_turns(inner.pop("horizon", self.turns))
         self._taken = 0
         return inner or None
 
@@ -43,7 +43,9 @@ class Horizon(Wrapper):
 
     def before_step(self, action: str) -> str:
         if self._limit is not None and self._taken >= self._limit:
-            raise EpisodeOver(f"the horizon of {self._limit} turns was reached; call reset() for the next episode")
+            raise EpisodeOver(
+                f"the episode was truncated after {self._limit} turns; call reset() to start the next one"
+            )
         return action
 
     def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002
@@ -53,7 +55,7 @@ class Horizon(Wrapper):
         return step._replace(truncated=True, info={**step.info, "success": False, "ending": "horizon"})
 
 
-def _checked(turns: object) -> int | None:
+def _check_turns(turns: object) -> int | None:
     if turns is None or (isinstance(turns, int) and not isinstance(turns, bool) and turns >= 1):
         return turns
-    raise BadValue(f"a horizon is a whole number of turns from 1 up, or None, got {turns!r}")
+    raise BadValue(f"the horizon must be an integer of at least 1, or None, got {turns!r}")

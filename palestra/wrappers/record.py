@@ -1,4 +1,4 @@
-"""Write every episode to a JSONL file, a line each."""
+"""Write each episode to a JSONL file, one line per episode."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SCHEMA = 1
 
 
 class Record(Wrapper):
-    """Appends one JSON line to `path` when an episode ends, is given up (`reset`) or closed.
+    """Append one JSON line to `path` when an episode ends, or is abandoned by `reset` or `close`.
 
     A line holds the env's id and keywords, the seed, the prompt, every action with its observation, reward, flags and
-    info, and the totals; seed and actions repeat the episode. Lines are written whole and under a lock, so that many
-    processes may share a file and a crash loses at most the episode that was running.
+    info, and the totals; the seed and the actions reproduce the episode. Each line is written at once and under a lock,
+    so that processes can share a file and a crash loses at most the current episode.
     """
 
     def __init__(self, env: Env, path: str | Path) -> None:
@@ -54,7 +54,7 @@ class Record(Wrapper):
         super().close()
 
     def _write(self) -> None:
-        """The episode so far, if any turn was played."""
+        """Write the current episode, if it has any turn."""
         if self._episode is None or not self._turns:
             return
         last = self._turns[-1]
@@ -65,24 +65,24 @@ class Record(Wrapper):
             "finished": last["terminated"] or last["truncated"],
             "success": bool(last["info"].get("success", False)),
         }
-        data = json.dumps(line, default=_plain, ensure_ascii=True).encode() + b"\n"
+        data = json.dumps(line, default=_to_json, ensure_ascii=True).encode() + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)  # released with the handle
+                fcntl.flock(handle, fcntl.LOCK_EX)  # released when the file is closed
                 written = os.write(handle, data)
                 if written != len(data):
-                    os.ftruncate(handle, os.fstat(handle).st_size - written)  # no half lines
-                    raise OSError(f"only {written} of {len(data)} bytes could be written")
+                    os.ftruncate(handle, os.fstat(handle).st_size - written)  # remove the incomplete line
+                    raise OSError(f"only {written} of {len(data)} bytes were written")
             finally:
                 os.close(handle)
         except OSError as err:
-            raise StoreFailed(f"the episode could not be recorded to {self.path}: {err}") from err
+            raise StoreFailed(f"cannot write the episode to {self.path}: {err}") from err
         self._episode = None
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if isinstance(value, (set, frozenset)):

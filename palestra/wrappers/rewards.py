@@ -1,4 +1,4 @@
-"""Change rewards; `info["raw_reward"]` keeps what the task gave."""
+"""Wrappers that change rewards; `info["raw_reward"]` holds the reward of the task itself."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from palestra.errors import BadValue
 from palestra.types import Step
 
 
-class _Reward(Wrapper):
+class _RewardWrapper(Wrapper):
     @abstractmethod
-    def shaped(self, action: str, step: Step) -> float:
-        """The reward instead of `step.reward`."""
+    def new_reward(self, action: str, step: Step) -> float:
+        """Return the reward that replaces `step.reward`."""
 
     def after_step(self, action: str, step: Step) -> Step:
-        info = {"raw_reward": step.reward, **step.info}  # the innermost one's raw reward is the task's
-        return step._replace(reward=float(self.shaped(action, step)), info=info)
+        info = {"raw_reward": step.reward, **step.info}  # of several reward wrappers, the innermost sets it
+        return step._replace(reward=float(self.new_reward(action, step)), info=info)
 
 
-class ShapeReward(_Reward):
-    """`shape(action, step) -> reward`, with the range it keeps to (unbounded unless said)."""
+class ShapeReward(_RewardWrapper):
+    """Replace each reward by `shape(action, step)`; `reward_range` is the range of its values (default: unbounded)."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class ShapeReward(_Reward):
         self.shape = shape
         self.reward_range = reward_range
 
-    def shaped(self, action: str, step: Step) -> float:
+    def new_reward(self, action: str, step: Step) -> float:
         return self.shape(action, step)
 
 
-class ScaleReward(_Reward):
-    """reward * scale + shift."""
+class ScaleReward(_RewardWrapper):
+    """Replace each reward by `reward * scale + shift`."""
 
     def __init__(self, env: Env, scale: float = 1.0, shift: float = 0.0) -> None:
         super().__init__(env)
@@ -48,12 +48,12 @@ class ScaleReward(_Reward):
         ends = [end * scale + shift for end in env.reward_range]
         self.reward_range = (min(ends), max(ends))
 
-    def shaped(self, action: str, step: Step) -> float:  # noqa: ARG002
+    def new_reward(self, action: str, step: Step) -> float:  # noqa: ARG002
         return step.reward * self.scale + self.shift
 
 
-class ClipReward(_Reward):
-    """The reward, held between `low` and `high`."""
+class ClipReward(_RewardWrapper):
+    """Clip each reward to the range from `low` to `high`."""
 
     def __init__(self, env: Env, low: float, high: float) -> None:
         super().__init__(env)
@@ -64,12 +64,12 @@ class ClipReward(_Reward):
         inner = env.reward_range
         self.reward_range = (min(max(inner[0], low), high), max(min(inner[1], high), low))
 
-    def shaped(self, action: str, step: Step) -> float:  # noqa: ARG002
+    def new_reward(self, action: str, step: Step) -> float:  # noqa: ARG002
         return min(max(step.reward, self.low), self.high)
 
 
-class TurnCost(_Reward):
-    """Every turn costs `cost`, so that shorter solutions earn more."""
+class TurnCost(_RewardWrapper):
+    """Subtract `cost` from the reward of every turn, so that shorter solutions earn more."""
 
     def __init__(self, env: Env, cost: float) -> None:
         super().__init__(env)
@@ -77,5 +77,5 @@ class TurnCost(_Reward):
         low, high = env.reward_range
         self.reward_range = (low - cost, high - cost) if cost >= 0 else (low, high - cost)
 
-    def shaped(self, action: str, step: Step) -> float:  # noqa: ARG002
+    def new_reward(self, action: str, step: Step) -> float:  # noqa: ARG002
         return step.reward - self.cost

@@ -1,4 +1,4 @@
-"""Count turns and rewards of every episode."""
+"""Count the turns and rewards of each episode."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from palestra.types import Observation, Step
 
 
 class Statistics(Wrapper):
-    """Adds `info["episode"]` to the last step: turns, return, success, invalid actions; `episodes` lists them.
+    """Add `info["episode"]` to the last step: turns, return, success and invalid actions; `episodes` collects them.
 
-    Every step carries GEM's `step_counter` and `cumulative_rewards` too.
+    Every step also has `step_counter` and `cumulative_rewards`, as in GEM.
     """
 
     def __init__(self, env: Env) -> None:
@@ -25,12 +25,12 @@ class Statistics(Wrapper):
         self.invalid_actions = 0
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
-        earlier = {
+        previous = {
             "prev_ep_step_counter": self.step_counter,
             "prev_ep_cumulative_rewards": self.cumulative_rewards,
         }
         self._clear()
-        return observation, {**info, "step_counter": 0, "cumulative_rewards": 0.0, **earlier}
+        return observation, {**info, "step_counter": 0, "cumulative_rewards": 0.0, **previous}
 
     def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002
         self.step_counter += 1

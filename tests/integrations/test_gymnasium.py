@@ -109,7 +109,7 @@ def test_render_gives_the_last_observation() -> None:
 def test_wrong_use_is_refused() -> None:
     with pytest.raises(BadValue, match="render_mode"):
         to_gymnasium(GUESS, render_mode="human")
-    with pytest.raises(BadValue, match="keywords go with an id"):
+    with pytest.raises(BadValue, match="keywords need the name"):
         to_gymnasium(palestra.make(GUESS), max_turns=3)
     with pytest.raises(BadValue, match="mask"):
         AnyText().sample(mask=1)  # type: ignore[arg-type]

@@ -114,11 +114,11 @@ def test_forks_have_histories_of_their_own() -> None:
 
 def test_mistakes_are_named() -> None:
     env = palestra.make("game:GuessTheNumber-v0-hard")
-    with pytest.raises(BadValue, match="no history mode 'chat'; there are observations"):
+    with pytest.raises(BadValue, match="must be one of observations, actions.*got 'chat'"):
         History(env, "chat")  # type: ignore[arg-type]
     with pytest.raises(BadValue, match="tokenizer="):
         History(env, "template")
-    with pytest.raises(BadValue, match="from 1 up"):
+    with pytest.raises(BadValue, match="at least 1"):
         History(env, "actions", keep=0)
 
 

@@ -86,7 +86,7 @@ def test_announce_tells_the_agent() -> None:
 
 @pytest.mark.parametrize("turns", [0, -1, 2.5, True, "3"])
 def test_nonsense_is_refused(turns: object) -> None:
-    with pytest.raises(BadValue, match="a horizon is"):
+    with pytest.raises(BadValue, match="the horizon must be"):
         Horizon(palestra.make("game:GuessTheNumber-v0-hard"), turns)  # type: ignore[arg-type]
 
 

@@ -87,5 +87,5 @@ def _worker(env: Record, number: int) -> None:
 def test_a_full_disk_is_an_infrastructure_error() -> None:
     env = Record(palestra.make("game:GuessTheNumber-v0-hard"), "/dev/full")
     env.reset(seed=1)
-    with pytest.raises(StoreFailed, match="could not be recorded to /dev/full"):
+    with pytest.raises(StoreFailed, match="cannot write the episode to /dev/full"):
         env.step("x")

@@ -128,7 +128,7 @@ def test_parallel_calls() -> None:
     steps.append(asyncio.run(env.astep(text)))
     for step in steps:
         shown = str(step.observation)
-        assert shown.startswith("[1] add:\n3\n[2] nothing:\nError: there is no tool 'nothing'.")
+        assert shown.startswith("[1] add:\n3\n[2] nothing:\nError: no tool 'nothing'.")
         assert "[3] add:\nError: add: a must be an integer." in shown
         assert shown.endswith("[4] counter:\n1\n")
         assert [one["ok"] for one in step.info["tool_calls"]] == [True, False, False, True]
@@ -156,8 +156,8 @@ def test_the_budget() -> None:
     env.reset(seed=1)
     assert env.step(call("add", a=1, b=1)).observation == "2"
     last = env.step("\n".join([call("add", a=1, b=1)] * 2))
-    assert "[2] add:\nError: the budget of tool calls is spent" in str(last.observation)
-    assert str(last.observation).endswith("No tool calls are left: answer now.")
+    assert "[2] add:\nError: no tool calls are left" in str(last.observation)
+    assert str(last.observation).endswith("No tool calls are left. Give your answer now.")
     assert last.info["tool_calls_left"] == 0
     over = env.step(call("add", a=1, b=1))
     assert not over.info["use_tool"]
@@ -183,7 +183,7 @@ def test_long_results_are_cut_in_the_middle() -> None:
     env = env_with("python", max_chars=100)
     env.reset(seed=1)
     shown = str(env.step("<python>print('a' * 500 + 'b' * 500)</python>").observation)
-    assert shown == f"{'a' * 50}\n[... 900 characters left out ...]\n{'b' * 50}"
+    assert shown == f"{'a' * 50}\n[... 900 characters omitted ...]\n{'b' * 50}"
 
 
 def test_instructions_can_be_left_out_or_replaced() -> None:
@@ -236,9 +236,9 @@ def test_broken_tools_are_no_outcome() -> None:
 
 
 def test_two_of_a_name() -> None:
-    with pytest.raises(BadValue, match="two tools are called 'add'"):
+    with pytest.raises(BadValue, match="two tools have the name 'add'"):
         env_with(add, add).reset(seed=1)
-    with pytest.raises(BadValue, match="tools is a list"):
+    with pytest.raises(BadValue, match="`tools` must be a list"):
         Tools(palestra.make(GAME), "python")
 
 

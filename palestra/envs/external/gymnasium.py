@@ -36,7 +36,7 @@ else:
 
 GymEnv: TypeAlias = "gymnasium.Env[Any, Any]"
 
-DEFAULT_TURNS = 1000  # where neither the caller nor the Gymnasium env sets a limit
+DEFAULT_TURNS = 1000  # if neither the caller nor the Gymnasium env sets a limit
 _HIGHLIGHT = re.compile(r"\x1b\[[0-9;]+m(.*?)\x1b\[0?m", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _FOR_PROGRAMMERS = re.compile(
@@ -45,27 +45,27 @@ _FOR_PROGRAMMERS = re.compile(
 
 
 class FromGymnasium(Env):
-    r"""A Gymnasium env, by id, by spec, itself, or by a function that makes it, as text.
+    r"""A Gymnasium env as text, given by id, by spec, as an instance, or by a function that builds it.
 
-    An action that cannot be read costs a turn, earns 0 and leaves the world as it is. Rewards are Gymnasium's own.
-    The episode is cut (`truncated`) at `max_turns` or by the env itself. info["gymnasium"] is what the env reported.
+    An action that cannot be read uses a turn, earns 0 and changes nothing. Rewards are those of the Gymnasium env. The
+    episode is truncated at `max_turns` or by the env itself. `info["gymnasium"]` is the env's own info.
 
-    Forks are deep copies where the env can be copied; elsewhere a fresh env replays the episode, and it is an error
-    if it does not arrive at the same observation. Env instances are taken over: step them through this one only.
+    A fork is a deep copy if the env can be copied. Otherwise a new env replays the episode, which fails if it does not
+    arrive at the same observation. Do not step an env instance directly after passing it here.
 
     Args:
-        env: what to play; ids are made with render_mode "ansi" where there is one.
-        describe: what the task is, for the prompt; by default the env's docstring, as far as it concerns a player.
+        env: the env; ids are built with render_mode "ansi" if the env supports it.
+        describe: description of the task in the prompt; by default the part of the env's docstring about the task.
         parse: names for actions, such as {"left": 0}; or a function from the whole reply to an action or None, which
             needs a `prompt`. By default numbers (or text) inside \boxed{}.
-        render: (observation, env) -> text. By default the number or array, and the "ansi" picture with [brackets]
-            around what it highlights.
-        prompt: everything that is said before the first observation, in place of the default.
+        render: (observation, env) -> text. By default the number or array, and the "ansi" rendering with highlighted
+            parts in [brackets].
+        prompt: text before the first observation, instead of the default prompt.
         success: (last step in Gymnasium's terms, sum of rewards) -> bool. By default info["success"] or
             info["is_success"]; else: the env's reward threshold was reached, or it terminated on its best reward,
             above 0.
-        max_turns: by default the env's own limit of steps, or 1000 where it has none.
-        make_kwargs: keywords for `gymnasium.make`, where `env` is an id.
+        max_turns: by default the env's own step limit, or 1000 if it has none.
+        make_kwargs: keywords for `gymnasium.make` if `env` is an id.
     """
 
     shared = Env.shared | {"gym", "_source", "_format", "_parse", "_render", "_success"}
@@ -88,7 +88,7 @@ class FromGymnasium(Env):
         make_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         if max_turns is not None and max_turns < 1:
-            raise BadValue(f"max_turns is at least 1, got {max_turns!r}")
+            raise BadValue(f"`max_turns` must be at least 1, got {max_turns!r}")
         self._source: GymSpec | Callable[[], GymEnv] | None
         if isinstance(env, gymnasium.Env):
             self.gym, self._source = env, env.spec
@@ -99,7 +99,9 @@ class FromGymnasium(Env):
             self._source = env
             self.gym = self._fresh()
         else:
-            raise BadValue(f"a Gymnasium env, its id, its spec, or a function that makes it; got {env!r}")
+            raise BadValue(
+                f"`env` must be a Gymnasium env, its id, its spec, or a function that builds it; got {env!r}"
+            )
         spec = self.gym.spec
         self.max_turns = max_turns or (spec and spec.max_episode_steps) or DEFAULT_TURNS
         self._name = type(self.gym.unwrapped).__name__ if spec is None else spec.id
@@ -107,21 +109,21 @@ class FromGymnasium(Env):
         self._parse: Callable[[str], Any] | None = None
         if parse is None or isinstance(parse, Mapping):
             self._format = format_of(self.gym.action_space, parse)
-            self._prompt = self._opening(self._format, describe) if prompt is None else prompt
+            self._prompt = self._default_prompt(self._format, describe) if prompt is None else prompt
         elif prompt is None:
-            raise BadValue("with a parse function of your own, say in prompt= how an action is written")
+            raise BadValue("a parse function needs prompt=, which tells the agent how to write an action")
         else:
             self._parse = parse
             self._prompt = prompt
         self._render = render
         self._success = success
         options = {name: value for name, value in self._call[1].items() if name != "env"}
-        self._call = (() if self._source is None else (self._source,), options)  # without the world itself
+        self._call = (() if self._source is None else (self._source,), options)  # without the env itself
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         seed = self.start_episode(seed)
         self._options = options
-        self._observation, info = self._begin(self.gym)
+        self._observation, info = self._reset_gym(self.gym)
         self._actions: list[Any] = []
         self.turn = 0
         self._total = 0.0  # of the rewards so far
@@ -134,9 +136,9 @@ class FromGymnasium(Env):
         if self._ending == "reset":
             raise ResetNeeded("call reset() before the first step()")
         if self._ending is not None:
-            raise EpisodeOver(f"this episode is over ({self._ending}); call reset() for the next one")
+            raise EpisodeOver(f"this episode is over ({self._ending}); call reset() to start the next one")
         if not isinstance(action, str):
-            raise BadValue(f"an action is a string, got {type(action).__name__}")
+            raise BadValue(f"the action must be a string, got {type(action).__name__}")
         self.turn += 1
         move, problem = self._read(action)
         if problem:
@@ -170,35 +172,35 @@ class FromGymnasium(Env):
     def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
         if same_state:
             return super().spawn(same_state=True, **kwargs)
-        twin = type(self)(self._fresh(), **{**self._call[1], **kwargs})
-        twin._source = self._source
+        env = type(self)(self._fresh(), **{**self._call[1], **kwargs})
+        env._source = self._source
         if not kwargs:
-            twin.spec = self.spec
-        return twin
+            env.spec = self.spec
+        return env
 
     def __repr__(self) -> str:
         return f"<FromGymnasium {self._name}>"
 
-    # The world inside.
+    # The Gymnasium env
 
-    def _begin(self, gym: GymEnv) -> tuple[Any, dict[str, Any]]:
+    def _reset_gym(self, gym: GymEnv) -> tuple[Any, dict[str, Any]]:
         try:
-            return gym.reset(seed=self.seed % 2**32, options=self._options)  # some envs take 32 bits only
+            return gym.reset(seed=self.seed % 2**32, options=self._options)  # some envs accept only 32 bits
         except Exception as err:
-            raise EnvFailed(f"{self!r} broke in reset: {err!r}") from err
+            raise EnvFailed(f"{self!r} failed in reset: {err!r}") from err
 
     def _act(self, move: Any) -> Step:
-        self._actions.append(copy.copy(move))  # an env may change an array it was given
+        self._actions.append(copy.copy(move))  # the env may modify the array
         try:
             self._observation, reward, terminated, truncated, info = self.gym.step(move)
         except Exception as err:
             self._ending = "failed"
-            raise EnvFailed(f"{self!r} broke in step: {err!r}") from err
+            raise EnvFailed(f"{self!r} failed in step: {err!r}") from err
         self._total += float(reward)
         return Step(self._observation, float(reward), bool(terminated), bool(truncated), info)
 
     def _read(self, reply: str) -> tuple[Any, str]:
-        """The action in a reply, or what is wrong with it."""
+        """Return the action in a reply and \"\", or None and an error message."""
         if self._format is None:
             move = None if self._parse is None else self._parse(reply)
             return (move, "") if move is not None else (None, "No action could be read from your reply.")
@@ -206,7 +208,7 @@ class FromGymnasium(Env):
         if text is None:
             return None, f"No action was found. Write it inside \\boxed{{}}, as in {self.example_action()}."
         move = self._format.read(text)
-        return (move, "") if move is not None else (None, f"'{clip(text)}' is not {self._format.says}.")
+        return (move, "") if move is not None else (None, f"'{clip(text)}' is not {self._format.description}.")
 
     def _succeeded(self, last: Step) -> bool:
         if self._success is not None:
@@ -217,17 +219,19 @@ class FromGymnasium(Env):
         threshold = None if self.gym.spec is None else self.gym.spec.reward_threshold
         if threshold is not None and self._total >= threshold:
             return True
-        return last.terminated and last.reward > self._best  # not CartPole's 1 for every step until it falls
+        return (
+            last.terminated and last.reward > self._best
+        )  # excludes CartPole, which pays 1 for every step until it fails
 
-    # What the player is told.
+    # Texts
 
-    def _opening(self, actions: ActionFormat, describe: str | None) -> str:
+    def _default_prompt(self, actions: ActionFormat, describe: str | None) -> str:
         about = _docstring(self.gym) if describe is None else describe
         return (
             f"You act in {self._name}.\n{about}\n\n"
-            f"An action is {actions.says}. Write it inside \\boxed{{}}, for example {boxed(actions.example)}. You may "
-            "think first: only the last \\boxed{} of your reply counts, and a reply without a readable action costs a "
-            f"turn and changes nothing.\nYou have {self.max_turns} turns."
+            f"An action is {actions.description}. Write it inside \\boxed{{}}, for example {boxed(actions.example)}. "
+            "You may think first: only the last \\boxed{} of your reply counts, and a reply without a readable action "
+            f"uses a turn and changes nothing.\nYou have {self.max_turns} turns."
         )
 
     def _text(self, observation: Any, gym: GymEnv) -> str:
@@ -239,21 +243,21 @@ class FromGymnasium(Env):
             text += "\n" + _ESCAPE.sub("", _HIGHLIGHT.sub(r"[\1]", picture)).strip("\n")
         return text
 
-    # Copies.
+    # Copies
 
     def _copy(self, memo: dict[int, Any]) -> Self:
-        twin = super()._copy(memo)
-        twin.gym = self._gym_twin()
-        return twin
+        fork = super()._copy(memo)
+        fork.gym = self._copy_gym()
+        return fork
 
-    def _gym_twin(self) -> GymEnv:
+    def _copy_gym(self) -> GymEnv:
         if _keeps_state(self.gym):
-            with suppress(Exception):  # whatever the innards of a foreign env raise when copied
+            with suppress(Exception):  # a foreign env may raise anything when copied
                 return copy.deepcopy(self.gym)
         return self._replayed()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "gym": None}  # None: to be replayed
+        state = {**self.__dict__, "gym": None}  # None: rebuilt by replay
         if _keeps_state(self.gym):
             with suppress(Exception):
                 state["gym"] = pickle.dumps(self.gym)
@@ -261,14 +265,12 @@ class FromGymnasium(Env):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        frozen = state["gym"]
-        self.gym = self._replayed() if frozen is None else pickle.loads(frozen)  # noqa: S301  # within our own pickle
+        pickled = state["gym"]
+        self.gym = self._replayed() if pickled is None else pickle.loads(pickled)  # noqa: S301  # part of our own pickle
 
     def _fresh(self) -> GymEnv:
         if self._source is None:
-            raise BadValue(
-                "this Gymnasium env has no spec to make another one from; give from_gymnasium a function that makes it"
-            )
+            raise BadValue("this Gymnasium env has no spec to build another one from; pass a function that builds it")
         if isinstance(self._source, GymSpec):
             return gymnasium.make(self._source)
         return self._source()
@@ -277,11 +279,13 @@ class FromGymnasium(Env):
         gym = self._fresh()
         if self._ending == "reset":
             return gym
-        observation, _ = self._begin(gym)
+        observation, _ = self._reset_gym(gym)
         for move in self._actions:
             observation = gym.step(copy.copy(move))[0]
         if self._text(observation, gym) != self._seen:
-            raise EnvFailed(f"{self!r} can neither be copied nor replayed: the same seed and actions led elsewhere")
+            raise EnvFailed(
+                f"{self!r} can neither be copied nor replayed: the same seed and actions gave another observation"
+            )
         return gym
 
 
@@ -300,7 +304,7 @@ def _make_with_text(env_id: str, kwargs: Mapping[str, Any]) -> GymEnv:
 
 
 def _keeps_state(env: GymEnv) -> bool:
-    """Whether copies hold the state: EzPickle copies what the constructor was given and nothing else."""
+    """Return whether copies keep the state: EzPickle copies only the constructor arguments."""
     while not isinstance(env, gymnasium.utils.EzPickle):
         if not isinstance(env, gymnasium.Wrapper):
             return True
@@ -313,7 +317,7 @@ def _docstring(env: GymEnv) -> str:
 
 
 def _readable(value: Any) -> str:
-    """An observation in words and numbers: arrays rounded to four decimals, long ones shortened."""
+    """Return an observation as text: arrays rounded to four decimals, long ones shortened."""
     if isinstance(value, Mapping):
         return "; ".join(f"{name}: {_readable(item)}" for name, item in value.items())
     if isinstance(value, tuple):
