@@ -1,9 +1,8 @@
-"""Asynchronous against synchronous collection, on environments that are slow and ragged: time to the same success rate.
+"""Compare asynchronous with synchronous training on a slow environment: time to the same success rate.
 
-The game is GuessTheNumber-easy behind a latency: every step sleeps, most of them briefly, a few for long (log-normal,
-by seed and turn, so that both modes meet the same waits). Synchronous training waits for a step's slowest episode, then
-learns while nothing is played; asynchronous training does neither. Both runs have the same settings, start and seed;
-the time counts from the first step to the evaluation that reaches the target, evaluations left out.
+The game is GuessTheNumber-easy with latency: every step sleeps, most of them briefly and a few for long, by seed and
+turn, so that both modes have the same waits. Both runs have the same settings, initial model and seed. The time counts
+from the first step to the evaluation that reaches the target, without evaluations.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ENV = "bench:SlowGuess-v0"
 
 
 class SlowGuess(GuessTheNumber):
-    """GuessTheNumber-easy, `median` seconds away; one step in twenty is `tail` times slower."""
+    """GuessTheNumber-easy with `median` seconds of latency per step; one step in twenty is `tail` times slower."""
 
     def __init__(self, *, median: float = 0.05, tail: float = 20.0, **options: Any) -> None:
         super().__init__(min_number=1, max_number=10, max_turns=4, **options)

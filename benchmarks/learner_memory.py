@@ -1,9 +1,9 @@
-"""How much memory a step of the 100M default model takes on conversations of 4,096 tokens.
+"""Measure the peak memory of one training step of the 100M default model on conversations of 4,096 tokens.
 
     python benchmarks/learner_memory.py [--size 100M] [--tokens 4096] [--episodes 2] [--recompute auto]
 
-A process of its own makes the model, its optimiser and made-up conversations, learns from them once, and tells the most
-memory it ever held (the resident set's peak, which counts torch and transformers themselves too). The bar is 6 GB.
+A separate process creates the model, its optimizer and synthetic conversations, runs one training step and reports its
+peak resident set size, which includes torch and transformers. The bar is 6 GB.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ BAR = 6e9
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """In this process: one step, and what it took."""
+    """Run one training step in this process and return its time and peak memory."""
     import torch
 
     from palestra.rollout.types import Trajectory, Turn
     from palestra.training.learner import Learner
     from palestra.training.policy import load_policy
     from palestra.training.recipe import from_mapping
+    from palestra.training.step import reinforcement_step
     from palestra.types import Action, Call
 
     torch.set_num_threads(args.threads)
@@ -39,7 +40,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             "device": "cpu",
             "gradient_checkpointing": args.recompute,
             "token_budget": max(args.tokens, args.budget),
-            "optimizer": args.optimiser,
+            "optimizer": args.optimizer,
             "minibatches": 1,
         }
     )
@@ -82,7 +83,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     trajectories = [episode(i) for i in range(args.episodes)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     began = perf_counter()
-    metrics = learner.learn(trajectories, 0)
+    metrics = reinforcement_step(learner, trajectories, 0)
     return {
         "size": args.size,
         "parameters": sum(p.numel() for p in learner.policy.parameters()),
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=2)
     parser.add_argument("--budget", type=int, default=16384, help="tokens a micro-batch")
     parser.add_argument("--recompute", default="auto", choices=("auto", "on", "off"))
-    parser.add_argument("--optimiser", default="adamw", choices=("adamw", "muon"))
+    parser.add_argument("--optimizer", default="adamw", choices=("adamw", "muon"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,9 +1,9 @@
-"""REINFORCE, ReBN, GRPO, RLOO, REINFORCE++ and PPO on the same start, seeds and budget; one turn, and several.
+"""Compare REINFORCE, ReBN, GRPO, RLOO, REINFORCE++ and PPO with the same initial model, seeds and budget.
 
     python recipes/compare.py --jobs 2
 
-The single-turn task is a Sudoku with one empty cell and one try; the multi-turn one is GuessTheNumber-easy. A
-single turn says less about a game: its updates are fewer and smaller, or they would follow the noise.
+The single-turn task is a Sudoku with one empty cell and one attempt; the multi-turn task is GuessTheNumber-easy. The
+gradient of the single-turn task is noisier, so it uses fewer and smaller updates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TASKS = {
     "one turn: Sudoku, one empty cell": {
         "env": "game:Sudoku-v0-easy",
         "env_kwargs": '{"clues": 15, "max_turns": 1}',
-        "max_tokens": 8,  # a move and no more
+        "max_tokens": 8,  # just enough for a move
         "lr": 3e-3,
         "minibatches": 4,
         "entropy": 0.01,

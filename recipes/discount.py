@@ -1,8 +1,8 @@
-"""Does a discount below 1 teach an agent to be quick? The same start and seeds with gamma 1, 0.9 and 0.7.
+"""Compare the number of turns with gamma 1, 0.9 and 0.7, from the same initial model and seeds.
 
     python recipes/discount.py --jobs 2
 
-GuessTheNumber with 10 numbers and 8 turns can be won without hurry; only a discount makes an early win worth more.
+GuessTheNumber with 10 numbers leaves time in 8 turns; only a discount makes an early win worth more.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ COLUMNS = {"turns": "eval_turns_per_episode", "success": "eval_success"}
 
 def main() -> None:
     args = arguments("Discount below 1.", "discount")
-    found = run(args, args.out, BASE, VARIANTS)
-    text = table(found, COLUMNS)
+    results = run(args, args.out, BASE, VARIANTS)
+    text = table(results, COLUMNS)
     (args.out / "table.md").write_text(text + "\n")
-    plot(args.out / "turns.png", {"GuessTheNumber, 8 turns": found}, "eval_turns_per_episode", "turns an episode")
+    plot(args.out / "turns.png", {"GuessTheNumber, 8 turns": results}, "eval_turns_per_episode", "turns per episode")
     print(text)
 
 

@@ -1,7 +1,7 @@
-"""Several ways to train, several seeds each, on the same start -> one table and one plot. The other recipes use it.
+"""Compare variants of training over several seeds from the same initial model: one table and one plot.
 
-A run is `palestra train` in a process of its own; `--jobs` of them at a time. Runs that are there already are not
-repeated, so a stopped experiment goes on.
+Shared by the other scripts of this folder. Each run is a `palestra train` process, `--jobs` of them at a time. Finished
+runs are not repeated, so an experiment that was stopped continues.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import read
 
-T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # of Student's t, by degrees of freedom
-BANDS = 3  # as many can be told apart
+T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # quantiles of Student's t by degrees of freedom
+BANDS = 3  # maximum number of variants whose intervals are drawn as bands
 
-SETTINGS: dict[str, Any] = {  # of a small model that has learned the format; `palestra train --help` explains them
+SETTINGS: dict[str, Any] = {  # for a small model that has learned the action format
     "model": "default:0.1M",
     "steps": 60,
     "episodes": 512,
     "concurrency": 512,
-    "max_tokens": 6,  # a guess and no more
+    "max_tokens": 6,  # just enough for a guess
     "optimizer": "muon",
     "lr": 5e-3,
     "max_grad_norm": 0.3,
@@ -50,21 +50,21 @@ class Variant:
 
 
 def arguments(description: str, out: str) -> argparse.Namespace:
-    """The flags these recipes share."""
+    """Parse the flags these scripts share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=Path("runs") / out)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a core each (2)")
+    parser.add_argument("--jobs", type=int, default=2, help="Number of concurrent runs, one core each (default: 2).")
     parser.add_argument("--steps", type=int, default=SETTINGS["steps"])
     parser.add_argument("--episodes", type=int, default=SETTINGS["episodes"])
     parser.add_argument("--eval-episodes", type=int, default=256)
     parser.add_argument("--warm-start", type=int, default=3000)
-    parser.add_argument("--only", nargs="+", default=[], help="these variants alone")
+    parser.add_argument("--only", nargs="+", default=[], help="Run only these variants.")
     return parser.parse_args()
 
 
 def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
-    """The model all variants of a seed begin with: the sloppy player's format, nothing of its game."""
+    """Return the initial model of a seed, which has cloned a random player: it knows the format but no strategy."""
     path = folder / f"start-{seed}"
     if not (path / "config.json").exists():
         from palestra.training.learner import Learner
@@ -80,15 +80,15 @@ def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
 
 
 def run(args: argparse.Namespace, folder: Path, base: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, Any]:
-    """Every variant with every seed; the rows of metrics of each: {variant: [rows of seed 1, ...]}."""
+    """Run every variant with every seed; return their metrics as {variant: [rows of seed 1, ...]}."""
     sizes = {"steps": args.steps, "episodes": args.episodes, "eval_episodes": args.eval_episodes}
     settings = {**SETTINGS, **base, **sizes}
     variants = [variant for variant in variants if not args.only or variant.name in args.only]
     jobs = []
     with ThreadPoolExecutor(args.jobs) as pool:
         seeds = range(1, args.seeds + 1)
-        starting = {**settings, "warm_start": args.warm_start}
-        starts = dict(zip(seeds, pool.map(lambda seed: _start(folder, starting, seed), seeds), strict=True))
+        start_settings = {**settings, "warm_start": args.warm_start}
+        starts = dict(zip(seeds, pool.map(lambda seed: _start(folder, start_settings, seed), seeds), strict=True))
         for variant in variants:
             for seed in seeds:
                 out = folder / f"{variant.name}-{seed}"
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace, folder: Path, base: Mapping[str, Any], variant
 
 
 def _start(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
-    """In a process of its own, so that several can be made at once."""
+    """Create the initial model in a separate process, so that several run at once."""
     code = f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]; import experiment, pathlib; "
     code += f"experiment.start_of(pathlib.Path({str(folder)!r}), {dict(settings)!r}, {seed})"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -119,7 +119,7 @@ def _train(settings: Mapping[str, Any]) -> None:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half-width of its 95% interval (Student's t)."""
+    """Return the mean and the half-width of its 95% interval (Student's t)."""
     mean = fmean(values)
     if len(values) < 2:
         return mean, 0.0
@@ -127,15 +127,15 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def last(rows: Sequence[Mapping[str, Any]], key: str) -> float:
-    """The last value of a metric."""
+    """Return the last value of a metric."""
     return float(next(row[key] for row in reversed(rows) if key in row))
 
 
-def table(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: Mapping[str, str]) -> str:
-    """Markdown: a row a variant, mean and half-width of the 95% interval over seeds; the first metric seed by seed."""
+def table(results: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: Mapping[str, str]) -> str:
+    """Return a Markdown table: one row per variant, means with 95% intervals over seeds, the first metric by seed."""
     first = next(iter(columns))
     lines = [f"| | {' | '.join(columns)} | {first} by seed |", "|---" * (len(columns) + 2) + "|"]
-    for name, runs in found.items():
+    for name, runs in results.items():
         cells = []
         for key in columns.values():
             mean, half = interval([last(rows, key) for rows in runs])
@@ -146,21 +146,21 @@ def table(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: M
 
 
 def plot(path: Path, panels: Mapping[str, Mapping[str, Sequence[Any]]], key: str, label: str) -> None:
-    """A panel a task, a line a variant: the mean over seeds, with its 95% interval as a band.
+    """Plot one panel per task and one line per variant: the mean over seeds, with its 95% interval as a band.
 
-    Bands of many variants would hide each other: there the interval is that of the last step, a bar beside the lines
-    with a dot for every seed. Over few seeds an interval may reach beyond what a rate can be; its axis ends at 0 and 1.
+    Bands of many variants would overlap, so with more than `BANDS` variants the interval of the last step is drawn as
+    an error bar next to the lines, with one dot per seed.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
-    for axis, (title, found) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for place, (name, runs) in enumerate(found.items(), start=1):
+    for axis, (title, results) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for place, (name, runs) in enumerate(results.items(), start=1):
             steps = [row["step"] + 1 for row in runs[0] if key in row]
             values = [[row[key] for row in rows if key in row] for rows in runs]
             mean, half = zip(*(interval(at) for at in zip(*values, strict=True)), strict=True)
             (line,) = axis.plot(steps, mean, label=name)
-            if len(found) <= BANDS:
+            if len(results) <= BANDS:
                 low = [m - h for m, h in zip(mean, half, strict=True)]
                 high = [m + h for m, h in zip(mean, half, strict=True)]
                 axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)

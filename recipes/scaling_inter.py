@@ -1,8 +1,8 @@
-"""ScalingInter: a horizon that grows in stages, against a short and a long one, for the same number of steps.
+"""ScalingInter: compare a horizon that grows in stages with a short and a long one over the same number of steps.
 
     python recipes/scaling_inter.py --jobs 2
 
-The game has 20 numbers and 6 turns. Evaluation has no horizon. Sampled tokens are what a variant cost.
+The game has 20 numbers and 6 turns. Evaluation has no horizon. The cost of a variant is its number of sampled tokens.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ def main() -> None:
         Variant(name="long (6)", settings={"horizon": "6"}),
         Variant(name=f"staged (2,4,6@{stage})", settings={"horizon": f"2,4,6@{stage}"}),
     ]
-    found = run(args, args.out, BASE, variants)
-    lines = [table(found, COLUMNS), ""]
-    for name, runs in found.items():
-        mean, half = interval([args.episodes * _tokens_of_one(rows) for rows in runs])
+    results = run(args, args.out, BASE, variants)
+    lines = [table(results, COLUMNS), ""]
+    for name, runs in results.items():
+        mean, half = interval([args.episodes * _tokens_per_episode(rows) for rows in runs])
         lines.append(f"{name}: {mean:,.0f} ± {half:,.0f} sampled tokens")
     text = "\n".join(lines)
     (args.out / "table.md").write_text(text + "\n")
-    plot(args.out / "curves.png", {"GuessTheNumber, 20 numbers": found}, "eval_success", "success on held-out seeds")
+    plot(args.out / "curves.png", {"GuessTheNumber, 20 numbers": results}, "eval_success", "success on held-out seeds")
     print(text)
 
 
-def _tokens_of_one(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Of an episode, summed over the steps; the row of step -1 is an evaluation and has none."""
+def _tokens_per_episode(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the sampled tokens per episode, summed over all training steps."""
     return sum(row["tokens_per_episode"] for row in rows if row["step"] >= 0)
 
 

@@ -1,4 +1,4 @@
-"""The recipes run, at tiny size, and leave what they promise."""
+"""The recipe scripts run at tiny size and write their tables and plots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(script: str, out: Path, only: str) -> str:
-    """What a recipe says."""
+    """Run a recipe script and return its output."""
     sizes = [f"--{name}={value}" for name, value in TINY.items()]
     command = [sys.executable, str(RECIPES / script), "--out", str(out), *sizes, "--only", only]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -34,7 +34,7 @@ def left(out: Path, *names: str) -> bool:
 
 @pytest.fixture(scope="module")
 def discount(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its folder. The model it made to start with is taken by the others, as by an experiment that was stopped."""
+    """Return the folder of discount.py; the other tests reuse its initial model."""
     out = tmp_path_factory.mktemp("discount")
     run("discount.py", out, "gamma 0.9")
     return out
@@ -51,7 +51,7 @@ def test_compare(discount: Path, tmp_path: Path) -> None:
     assert left(tmp_path, "table.md", "curves.png")
 
 
-def test_scaling_inter_begins_with_what_is_there(discount: Path, tmp_path: Path) -> None:
+def test_scaling_inter_reuses_an_initial_model(discount: Path, tmp_path: Path) -> None:
     weights = discount / "start-1" / "model.safetensors"
     shutil.copytree(weights.parent, tmp_path / "start-1")
     said = run("scaling_inter.py", tmp_path, "short (2)")

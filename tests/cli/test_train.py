@@ -141,6 +141,29 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 # Runs
 
 
+def test_an_imported_algorithm_is_used_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my_algorithm.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from palestra.algorithms import Advantages, PolicyGradient, PolicyGradientConfig, option, register\n\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class MineConfig(PolicyGradientConfig):\n"
+        "    scale: float = option(1.0, 'Factor of the rewards.')\n\n"
+        "@register\n"
+        "class Mine(PolicyGradient):\n"
+        "    name, config_class = 'mine', MineConfig\n"
+        "    def advantages(self, episodes):\n"
+        "        rows = [[self.config.scale * r for r in e.rewards] for e in episodes]\n"
+        "        return Advantages(advantages=rows, metrics={'scale': self.config.scale})\n"
+    )
+    command = ["--import", "my_algorithm", "--algorithm", "mine", "--option", "scale=2", "--steps", "1", "--out", "run"]
+    assert main(["train", *TINY, *command, "--quiet"]) == 0, capsys.readouterr().err
+    assert curve("run")[-1]["scale"] == 2.0
+    assert json.loads(Path("run/run.json").read_text())["config"]["algorithm"]["name"] == "mine"
+    assert main(["train", "--out", "run", "--resume", "--steps", "2", "--quiet"]) == 0, (
+        "imports are stored with the run"
+    )
+
+
 def test_a_model_that_cannot_be_had_is_one_clear_line_and_leaves_the_folder_free(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

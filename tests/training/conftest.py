@@ -1,4 +1,4 @@
-"""What the tests of this room begin with."""
+"""Fixtures of the training tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palestra.training.recipe import from_mapping
 
 @pytest.fixture(scope="session")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The run of a model that has cloned the sloppy player, so that there is something to learn from."""
+    """Return the run of a model that has cloned the random player, so that its games differ in return."""
     settings = {
         "env": "game:GuessTheNumber-v0-easy",
         "model": "default:0.1M",

@@ -1,4 +1,4 @@
-"""An environment that answers late, now and then very late."""
+"""An environment with slow steps, some of them very slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra.types import Step
 
 
 class SlowGuess(GuessTheNumber):
-    """Every fourth episode takes far longer than the others, that of the seed `late` until there is a file `until`."""
+    """Every fourth episode takes much longer; that of the seed `late` waits until the file `until` exists."""
 
     def __init__(self, *, late: int = -1, until: str = "", **options: Any) -> None:
         super().__init__(min_number=1, max_number=10, max_turns=4, **options)

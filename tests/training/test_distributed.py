@@ -1,4 +1,4 @@
-"""Several processes learn what one would have: torchrun with two on the CPU against one, the whole loop."""
+"""Training with two processes (torchrun, CPU) gives the same results as with one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The settings of the runs that two processes have made, one after the other: starting processes takes long."""
+    """Run all configs in two processes and return their settings; starting processes takes long."""
     folder = tmp_path_factory.mktemp("two")
     for player in (ExpertAgent(), RandomAgent()):
         write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))

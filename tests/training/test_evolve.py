@@ -1,4 +1,4 @@
-"""AgentEvol end to end at tiny size: it clones what succeeded and nothing else, from where it was told to."""
+"""AgentEvol end to end at tiny size: it clones exactly the successes, into the configured model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Cloned:
-    """What was cloned, round by round."""
+    """Records what each round clones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[list[Trajectory], list[list[float]], list[torch.Tensor]]] = []

@@ -1,4 +1,4 @@
-"""A run that goes wrong says so and leaves its last good checkpoint."""
+"""Diverging runs raise an error and keep their last good checkpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_policy_that_runs_away_is_stopped(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_no_numbers_stop_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be sampled from them: the engine says so, and the run names the weights."""
+    """The engine cannot sample from NaN weights, and the error names them."""
     found = SyncTrainer.iteration
 
     async def poisoned(self: SyncTrainer, step: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_a_gradient_that_is_no_number_stops_the_run(
 
 
 def test_a_batch_without_signal_is_told_and_changes_nothing(tmp_path: Path) -> None:
-    """An untrained model without a warm start loses every game alike."""
+    """All games of an untrained model without a warm start have the same return."""
     lines: list[str] = []
     run = train(_config(tmp_path, warm_start=0, steps=1), log=lines.append)
     assert run.rows[-1]["signal"] == 0.0

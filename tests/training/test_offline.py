@@ -1,4 +1,4 @@
-"""SFT and DPO on stored trajectories: the right tokens, the right data, and runs that are kept like those of RL."""
+"""SFT and DPO on stored trajectories: data selection, tokens, gradients and runs."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def expert() -> list[Trajectory]:
 
 
 @pytest.fixture(scope="module")
-def sloppy() -> list[Trajectory]:
+def random_play() -> list[Trajectory]:
     return played(RandomAgent())
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory, expert: list[Trajectory], sloppy: list[Trajectory]) -> Path:
+def stores(tmp_path_factory: pytest.TempPathFactory, expert: list[Trajectory], random_play: list[Trajectory]) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     write(folder / "expert.jsonl.gz", expert)
-    write(folder / "sloppy.jsonl", sloppy)
+    write(folder / "random_play.jsonl", random_play)
     return folder
 
 
@@ -92,9 +92,9 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_places_are_files_folders_runs_and_globs(stores: Path, tmp_path: Path) -> None:
     both = data.find([str(stores)])
-    assert [path.name for path in both] == ["expert.jsonl.gz", "sloppy.jsonl"]
+    assert [path.name for path in both] == ["expert.jsonl.gz", "random_play.jsonl"]
     assert data.find([str(stores / "*.jsonl*")]) == both
-    assert data.find([str(stores / "sloppy.jsonl"), str(stores)]) == [both[1], both[0]], "each once"
+    assert data.find([str(stores / "random_play.jsonl"), str(stores)]) == [both[1], both[0]], "each once"
     run = tmp_path / "run"
     (run / "trajectories").mkdir(parents=True)
     (run / "run.json").touch()
@@ -113,8 +113,8 @@ def test_failures_are_left_out_and_counted(tmp_path: Path, expert: list[Trajecto
     assert stored.skipped == "1 failed, 1 without a turn"
 
 
-def test_what_cannot_be_learned_from_says_what_would_help(sloppy: list[Trajectory], tmp_path: Path) -> None:
-    lost = [t for t in sloppy if not t.success]
+def test_what_cannot_be_learned_from_says_what_would_help(random_play: list[Trajectory], tmp_path: Path) -> None:
+    lost = [t for t in random_play if not t.success]
     path = write(tmp_path / "lost.jsonl", lost)
     with pytest.raises(BadValue, match="is a success.*--data-keep all"):
         train(tiny(tmp_path / "run", algorithm="sft", data=path))
@@ -168,7 +168,7 @@ def test_own_tokens_are_kept_and_those_of_another_vocabulary_are_not() -> None:
 
 
 def _shifted(trajectory: Trajectory) -> Trajectory:
-    """As another tokenizer would have numbered it."""
+    """Return the trajectory with ids of another tokenizer."""
     turns = []
     for turn in trajectory.turns:
         calls = tuple(
@@ -207,7 +207,7 @@ def gradients(policy: Policy) -> list[torch.Tensor]:
 
 
 def logprob(policy: Policy, trajectory: Trajectory) -> torch.Tensor:
-    """The plain definition: the sum of log p over what the player wrote."""
+    """Return the sum of log p over the tokens of the actions, by definition."""
     total = torch.zeros(())
     for turn in trajectory.turns:
         for call in turn.action.calls:
@@ -223,7 +223,7 @@ def demonstrated(player: Literal["expert", "random"] = "random", episodes: int =
 
 
 def some_pairs(count: int) -> list[Pair]:
-    """The expert's way and the sloppy player's, of the same seeds."""
+    """Return pairs of the expert's and the random player's episodes with the same seeds."""
     found = make_pairs([*demonstrated("expert", 8), *demonstrated("random", 8)])
     assert len(found) >= count
     return found[:count]
@@ -339,11 +339,11 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, expert: list[Traje
         train(tiny(tmp_path / "run", algorithm="sft", data=path, steps=2))
 
 
-def test_pairs_come_from_players_of_the_same_seeds(stores: Path, tmp_path: Path, sloppy: list[Trajectory]) -> None:
+def test_pairs_come_from_players_of_the_same_seeds(stores: Path, tmp_path: Path, random_play: list[Trajectory]) -> None:
     said: list[str] = []
     run = train(tiny(tmp_path / "run", algorithm="dpo", data=str(stores), lr=1e-3), log=said.append)
     pairs = DPO().select(data.load([str(stores)]).trajectories)
-    assert len(pairs) == sum(t.total_reward < 1 for t in sloppy)
+    assert len(pairs) == sum(t.total_reward < 1 for t in random_play)
     assert all(isinstance(pair, Pair) and pair.chosen.success and not pair.rejected.success for pair in pairs)
     assert said[0] == f"{len(pairs)} pairs to learn from"
     assert run.rows[0]["step"] == -1
@@ -379,7 +379,14 @@ def test_the_recipe_compares_before_and_after(
     runpy.run_path(str(recipe), run_name="__main__")
     table = capsys.readouterr().out.rpartition("\n\n")[2]
     rates = {line[:18].strip(): float(line[18:].strip(" %")) / 100 for line in table.splitlines()}
-    assert list(rates) == ["expert", "sloppy player", "untrained model", "after sft", "after dpo", "after agentevol"]
+    assert list(rates) == [
+        "expert",
+        "random player",
+        "untrained model",
+        "after sft",
+        "after dpo",
+        "after agentevol",
+    ]
     assert rates["expert"] == 1.0
     assert rates["untrained model"] == 0.0
     assert all((tmp_path / "distil" / name / "last" / "config.json").exists() for name in ("sft", "dpo", "agentevol"))

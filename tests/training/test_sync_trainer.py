@@ -1,4 +1,4 @@
-"""Training end to end at tiny size: it runs, leaves what it promises, and goes on after a kill as if nothing was."""
+"""Synchronous training end to end at tiny size: every algorithm runs, and a killed run resumes exactly."""
 
 from __future__ import annotations
 

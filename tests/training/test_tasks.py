@@ -1,4 +1,4 @@
-"""Which episodes a step plays: weights, seeds, horizons, levels."""
+"""Tasks of a training step: weights, seeds, horizons and curriculum levels."""
 
 from __future__ import annotations
 
