@@ -16,6 +16,7 @@ import palestra
 from palestra import plugins, registry
 from palestra.errors import AlreadyRegistered, BadEnvId, BadValue, UnknownEnv
 from palestra.registry import EnvFactory
+from palestra.registry import specs as registered
 from palestra.wrappers import Horizon, Statistics, Tools, resolve_wrappers
 from tests.conformance.defective_envs import Sound
 
@@ -83,8 +84,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield "echo_module"
     sys.modules.pop("echo_module", None)
-    registry._specs.pop("echo_family:Echo-v0", None)
-    registry._makers.pop("echo_family:Echo-v0", None)
+    registered._specs.pop("echo_family:Echo-v0", None)
+    registered._makers.pop("echo_family:Echo-v0", None)
     plugins._imported.pop("echo_module", None)
 
 
@@ -320,7 +321,7 @@ def installed(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     monkeypatch.setattr(plugins, "_entry_points", {})
     monkeypatch.setattr(plugins, "_objects", {})
-    monkeypatch.setattr(registry, "_loaded_plugins", set())
+    monkeypatch.setattr(registered, "_loaded_plugins", set())
 
 
 @pytest.mark.usefixtures("installed")

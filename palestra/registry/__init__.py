@@ -1,0 +1,31 @@
+"""Build environments by name: registered ids, `module:Class`, URLs and outside names such as gymnasium:CartPole-v1.
+
+Catalogs of built-in families are data and are loaded when one of their ids is first looked up.
+docs/environment-names.md describes the forms of a name.
+"""
+
+from palestra.registry.factory import EnvFactory, make, preload
+from palestra.registry.specs import (
+    CATALOGS,
+    get_registered_spec,
+    get_spec,
+    list_envs,
+    print_envs,
+    register,
+    register_spec,
+    unregister,
+)
+
+__all__ = [
+    "CATALOGS",
+    "EnvFactory",
+    "get_registered_spec",
+    "get_spec",
+    "list_envs",
+    "make",
+    "preload",
+    "print_envs",
+    "register",
+    "register_spec",
+    "unregister",
+]
