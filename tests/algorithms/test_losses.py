@@ -301,17 +301,23 @@ def test_refusals() -> None:
     made = batch(0)
     bare = without(made, "proximal_logprobs", "ref_logprobs", "entropy")
     counted = count(made)
-    refuse("cap and clip together need proximal_logprobs", lambda: policy_loss(bare, counted, LossOptions(is_clip=2.0)))
+    refuse("clipping needs proximal_logprobs", lambda: policy_loss(bare, counted, LossOptions(is_clip=2.0)))
     refuse("kl_coef needs ref_logprobs", lambda: policy_loss(bare, counted, LossOptions(kl_coef=0.1)))
-    refuse("entropy_coef needs entropy", lambda: policy_loss(bare, counted, LossOptions(entropy_coef=0.1)))
-    refuse("advantages has shape", lambda: replace(bare, advantages=made.advantages[:, :1]))
-    refuse("returns has shape", lambda: value_loss(made.logprobs, made.advantages[:1], made.mask, denominator=1))
+    refuse("entropy_coef needs the entropy", lambda: policy_loss(bare, counted, LossOptions(entropy_coef=0.1)))
+    refuse("advantages must have shape", lambda: replace(bare, advantages=made.advantages[:, :1]))
+    refuse("returns must have shape", lambda: value_loss(made.logprobs, made.advantages[:1], made.mask, denominator=1))
     three = made.logprobs, made.advantages, made.mask
-    refuse("clip needs old_values", lambda: value_loss(*three, denominator=1.0, clip=0.2))
-    nobody = Denominators.of(torch.zeros(2, 3))
-    refuse("no sampled token", lambda: aggregate(torch.zeros(2, 3), torch.zeros(2, 3), nobody))
-    refuse("one constant length", lambda: counted + nobody)
-    for options in ({"clip_low": 1.5}, {"clip_high": -1.0}, {"aggregate": "mean"}, {"cap": 0.0}, {"keep": (2.0, 1.0)}):
+    refuse("value clipping needs old_values", lambda: value_loss(*three, denominator=1.0, clip=0.2))
+    empty = Denominators.of(torch.zeros(2, 3))
+    refuse("no sampled token", lambda: aggregate(torch.zeros(2, 3), torch.zeros(2, 3), empty))
+    refuse("same length constant", lambda: counted + empty)
+    for options in (
+        {"clip_low": 1.5},
+        {"clip_high": -1.0},
+        {"aggregate": "mean"},
+        {"is_clip": 0.0},
+        {"is_mask": (2.0, 1.0)},
+    ):
         refuse(next(iter(options)), lambda options=options: LossOptions(**options))
     for options in ({"kl_estimator": "k4"}, {"kl_coef": nan}):
         refuse(next(iter(options)), lambda options=options: LossOptions(**options))

@@ -1,4 +1,4 @@
-"""What is cloned, what is preferred, what the next round of AgentEvol learns from."""
+"""Selection of trajectories to clone, of preference pairs and of the training sets of AgentEvol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_sft_weights() -> None:
     slip = replace(WON, turns=(replace(WON.turns[0], info={"invalid": "format"}), WON.turns[1]))
     assert sft_weights([slip], skip_invalid=True) == [[0.0, 1.0]]
     assert turn_weights([WON, LOST], [0.5, 2.0]) == [[0.5, 0.5], [2.0]]
-    with pytest.raises(BadValue, match="'success' or 'all'"):
+    with pytest.raises(BadValue, match="keep must be one of success, all"):
         sft_weights([], keep="won")  # type: ignore[arg-type]
 
 
@@ -82,7 +82,10 @@ def test_pairs_need_the_same_task_and_tokens() -> None:
     assert make_pairs([WON, trajectory([0.0], member=1, tokens=0)]) == []
     by_turns = make_pairs([WON, trajectory([1.0], member=1)], score=lambda t: -len(t.turns))
     assert [(p.chosen.member, p.rejected.member) for p in by_turns] == [(1, 0)]
-    for options, message in (({"margin": 0.0}, "margin is above 0"), ({"per_task": 0}, "per_task is 1 or more")):
+    for options, message in (
+        ({"margin": 0.0}, "margin must be greater than 0"),
+        ({"per_task": 0}, "per_task must be at least 1"),
+    ):
         bad: dict[str, Any] = options
         with pytest.raises(BadValue, match=message):
             make_pairs([], **bad)
@@ -105,7 +108,10 @@ def test_next_set() -> None:
     assert [w.weight for w in next_set([], explored, weighting="equal")] == [1.0, 1.0, 1.0]
     assert [w.weight for w in next_set([], explored, weighting="task")] == [0.5, 0.5, 1.0]
     assert [w.weight for w in next_set([], [trajectory([-1.0])])] == [0.0], "never unlearn a success"
-    for options, message in (({"weighting": "sum"}, "weighting is"), ({"base_weight": -1.0}, "base_weight")):
+    for options, message in (
+        ({"weighting": "sum"}, "weighting must be one of"),
+        ({"base_weight": -1.0}, "base_weight"),
+    ):
         bad: dict[str, Any] = options
         with pytest.raises(BadValue, match=message):
             next_set([], [], **bad)

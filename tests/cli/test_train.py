@@ -1,4 +1,4 @@
-"""`palestra train` as a user types it: settings, what is shown, stopping and going on."""
+"""`palestra train` on the command line: settings, output, interrupting and resuming."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ LONG = [*TINY, "--steps", "6", "--warm-start", "256", "--warm-lr", "0.01", "--ou
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The curve of a run that nobody stopped."""
+    """Return the curve of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "run"
     assert main(["train", *LONG, "--out", str(out), "--quiet"]) == 0
     return curve(str(out))

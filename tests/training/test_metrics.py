@@ -120,7 +120,7 @@ def test_wandb_offline_is_told_each_step_once_over_two_processes(tmp_path: Path)
     for first, last in ((-1, 5), (3, 8)):
         done = subprocess.run(
             [sys.executable, "-c", code, str(folder), str(first), str(last)],
-            env={"PATH": "", "HOME": str(tmp_path)},  # nobody is logged in
+            env={"PATH": "", "HOME": str(tmp_path)},  # not logged in
             capture_output=True,
             text=True,
             check=False,

@@ -205,7 +205,7 @@ def test_files_follow_from_the_folder(tmp_path: Path) -> None:
     with Writer(run.folder / "trajectories" / "step-000011.jsonl.gz") as writer:
         for seed in range(6):
             writer.write(episode(seed // 2, seed % 2 == 0))
-    (run.folder / "trajectories" / "step-000012.jsonl.gz").touch()  # a step that has just begun
+    (run.folder / "trajectories" / "step-000012.jsonl.gz").touch()  # a step that has just started
     assert read_run(run.folder) == run
     assert [(t.seed, t.success) for t in sample_episodes(run.folder)] == [(0, True), (1, False), (2, True), (0, False)]
     first = write_page(run.folder).read_bytes()
