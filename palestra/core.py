@@ -32,7 +32,7 @@ class Env(ABC):
     reward_range: tuple[float, float] = UNBOUNDED  # of a single step
     shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # names of constant attributes, which forks do not copy
     inline: bool = False  # True: a step takes microseconds, so that async callers need no thread
-    privileged_expert: bool = False  # True: the expert reads hidden state, for example a recorded solution
+    expert_peeks: bool = False  # True: the expert reads hidden state, for example a recorded solution
 
     seed: int  # of the current episode
     rng: Random  # for everything random in the environment
@@ -319,7 +319,7 @@ class Wrapper(Env):
         return f"<{type(self).__name__} around {self.env!r}>"
 
 
-_DELEGATED = frozenset({"spec", "max_turns", "reward_range", "inline", "privileged_expert"})
+_DELEGATED = frozenset({"spec", "max_turns", "reward_range", "inline", "expert_peeks"})
 _IMMUTABLE = frozenset(
     {
         NoneType,

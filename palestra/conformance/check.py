@@ -96,8 +96,8 @@ def _run(
     passed("flags and rewards")
     invariants.any_action(subject)
     passed("any action")
-    if invariants.has_privileged_expert(subject):
-        report.notes.append("the environment states privileged_expert, so the expert may read hidden state")
+    if invariants.has_expert_peeks(subject):
+        report.notes.append("the environment states expert_peeks, so the expert may read hidden state")
     else:
         invariants.no_peeking(subject, expert_recordings)
     if report.expert is not None:

@@ -246,10 +246,10 @@ def solved_return(subject: Subject, recordings: list[Recording]) -> None:
             subject.fail(FLAGS, defect, recording.seed, recording.actions)
 
 
-def has_privileged_expert(subject: Subject) -> bool:
+def has_expert_peeks(subject: Subject) -> bool:
     """Return whether the env states that its expert reads hidden state."""
     with subject.make() as env:
-        return env.privileged_expert
+        return env.expert_peeks
 
 
 def no_peeking(subject: Subject, recordings: list[Recording]) -> None:

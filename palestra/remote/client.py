@@ -136,7 +136,7 @@ class RemoteEnv(Env):
             bounds = (float("-inf") if low is None else low, float("inf") if high is None else high)
             self.max_turns = result["max_turns"]
             self.reward_range = bounds
-            self.privileged_expert = result["privileged_expert"]
+            self.expert_peeks = result["expert_peeks"]
             self.spec = EnvSpec(**{**result["spec"], "reward_range": bounds})
 
     def _numbered(self, request: protocol.Reset | protocol.Step | protocol.Fork) -> Exchange[dict[str, Any]]:

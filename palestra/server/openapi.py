@@ -51,14 +51,14 @@ _RESULTS: dict[str, Schema] = {
     ),
     "Created": _object(
         "New session.",
-        ["session", "env", "lease", "seq", "max_turns", "reward_range", "privileged_expert", "spec"],
+        ["session", "env", "lease", "seq", "max_turns", "reward_range", "expert_peeks", "spec"],
         session=_SESSION,
         env={"type": "string"},
         lease={"type": "number", "description": "Seconds after which an unused session ends."},
         seq={"type": "integer", "description": "Sequence number of its first call."},
         max_turns={"type": ["integer", "null"]},
         reward_range={"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2},
-        privileged_expert={"type": "boolean"},
+        expert_peeks={"type": "boolean"},
         spec={"type": "object"},
     ),
     "Forked": _object(

@@ -217,7 +217,7 @@ class SessionWorker(CommandLoop):
             "env": env_id,
             "max_turns": env.max_turns,
             "reward_range": [low if low > -INFINITY else None, high if high < INFINITY else None],
-            "privileged_expert": env.privileged_expert,
+            "expert_peeks": env.expert_peeks,
             "spec": spec.to_json(),
         }
         return OK, _builtin(description)

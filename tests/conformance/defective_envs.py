@@ -248,7 +248,7 @@ class Peeking(Sound):
 
 
 class StatedPeeking(Peeking):
-    privileged_expert = True
+    expert_peeks = True
 
 
 class RewardsEmptyAction(Sound):

@@ -87,7 +87,7 @@ class SciWorld(MultiTurnEnv):
     """
 
     inline = False
-    privileged_expert = True
+    expert_peeks = True
     shared = MultiTurnEnv.shared | {"_types"}
 
     type: TaskType
