@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
+from palestra import plugins
 from palestra.engines.base import Engine
 from palestra.errors import BadValue
 
-GROUP = "palestra.engines"  # entry points: name = "package.module:factory"
+GROUP = "engines"  # entry points of the group palestra.engines: name = "package.module:factory"
 
 EngineFactory = Callable[..., Engine]
 
@@ -33,16 +33,16 @@ def register_engine(name: str, factory: EngineFactory, *, overwrite: bool = Fals
 
 
 def get_engine(name: str) -> EngineFactory:
-    """Return the factory registered as `name`; registrations in Python come before entry points and built-ins."""
+    """Return the factory registered as `name`; registrations in Python come before built-ins and entry points."""
     if name in _registered:
         return _registered[name]
-    for entry in entry_points(group=GROUP, name=name):
-        factory: EngineFactory = entry.load()
-        return factory
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
         built_in: EngineFactory = getattr(import_module(module), attribute)
         return built_in
+    plug_in: EngineFactory | None = plugins.load(GROUP, name)
+    if plug_in is not None:
+        return plug_in
     names = engine_names()
     close = get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -56,4 +56,4 @@ def make_engine(name: str, *args: Any, **kwargs: Any) -> Engine:
 
 def engine_names() -> list[str]:
     """Return the names of all engines, sorted."""
-    return sorted({*_registered, *_BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))})
+    return sorted({*_registered, *_BUILT_IN, *plugins.available(GROUP)})

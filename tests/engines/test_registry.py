@@ -1,18 +1,18 @@
-"""Engines by name: built in, registered, or installed as an entry point."""
+"""Engine registry: built-in engines, registrations in Python, and entry points."""
 
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
-from typing import Any
 
 import pytest
 
+from palestra import plugins
 from palestra.engines import ScriptedEngine, engine_names, get_engine, make_engine, register_engine, registry
 from palestra.errors import BadValue
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
 
 
@@ -45,12 +45,9 @@ def test_a_factory_must_be_callable() -> None:
 
 
 def test_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = EntryPoint("installed", "palestra.engines.scripted:ScriptedEngine", registry.GROUP)
-
-    def entry_points(*, group: str, name: str | None = None) -> list[Any]:
-        return [installed] if group == registry.GROUP and name in (None, "installed") else []
-
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    entry_point = EntryPoint("installed", "palestra.engines.scripted:ScriptedEngine", "palestra.engines")
+    monkeypatch.setattr(plugins, "_entry_points", {registry.GROUP: {"installed": entry_point}})
+    monkeypatch.setattr(plugins, "_objects", {})
     assert get_engine("installed") is ScriptedEngine
     assert "installed" in engine_names()
 
