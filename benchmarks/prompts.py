@@ -1,0 +1,149 @@
+"""Measure the CPU time of building prompts by extending the previous prompt and by rendering every prompt in full.
+
+    python benchmarks/prompts.py [--episodes N] [--json]
+
+`Renderer(shortcuts=True)` analyses the chat template (palestra/agents/template.py) and extends a prompt by the ids of
+the new message alone. `Renderer(shortcuts=False)` renders the whole conversation in every turn. Both give the same ids,
+which the benchmark verifies. The rest of a rollout (`collect` with a number-guessing environment and a scripted engine)
+is measured as well, so that the time for prompts can be compared with it. Runs take turns within one process; the
+medians of three rounds are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from statistics import median
+from time import process_time
+from typing import Any
+
+import palestra
+from palestra.agents.conversation import TokenConversation
+from palestra.agents.render import Renderer
+from palestra.engines import ScriptedEngine
+from palestra.engines.base import Completion
+from palestra.engines.default_model import default_tokenizer
+
+ROUNDS = 3
+TURNS = (5, 10, 20, 30)
+TASK = "Guess the number between 1 and 1000000000. Write your guess in \\boxed{}. " * 3
+REPLY = "The interval is large, so I try the numbers one after the other: \\boxed{7}"
+OBSERVATION = "Your guess 7 is too low. The number is between 8 and 1000000000. Guess again."
+
+# Tests messages for strings and walks the history twice, as the templates of reasoning models do.
+REASONING_TEMPLATE = r"""
+{%- set last = namespace(index=messages | length - 1) %}
+{%- for message in messages %}
+  {%- if message.role == 'user' and not message.content.startswith('<tool_response>') %}
+    {%- set last.index = loop.index0 %}
+  {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+  {%- set text = message.content %}
+  {%- if message.role == 'assistant' and '</think>' in text and loop.index0 < last.index %}
+    {%- set text = text.split('</think>')[-1].lstrip('\n') %}
+  {%- endif %}
+  {{- '<|im_start|>' ~ message.role ~ '\n' ~ text ~ '<|im_end|>\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\n' if add_generation_prompt }}
+"""
+
+
+def converse(renderer: Renderer, turns: int, reply_ids: list[int]) -> list[list[int]]:
+    """Build the prompts of one episode."""
+    conversation = TokenConversation(renderer)
+    prompt = conversation.open([conversation.message("user", TASK)])
+    prompts = []
+    for turn in range(turns):
+        conversation.send(prompt)
+        prompts.append(prompt.ids)
+        conversation.record(
+            Completion(
+                ids=reply_ids, logprobs=[], text=REPLY, finish="stop", version=0, prompt_ids=conversation.prompt_ids
+            )
+        )
+        if turn + 1 < turns:
+            prompt = conversation.next(conversation.message("user", f"{OBSERVATION} Turn {turn}."))
+    return prompts
+
+
+def prompt_ms(renderer: Renderer, turns: int, episodes: int, reply_ids: list[int]) -> float:
+    """Return CPU milliseconds per turn of building prompts."""
+    start = process_time()
+    for _ in range(episodes):
+        converse(renderer, turns, reply_ids)
+    return (process_time() - start) / (episodes * turns) * 1e3
+
+
+def rollout_ms(tokenizer: Any, turns: int, episodes: int) -> float:
+    """Return CPU milliseconds per turn of a whole rollout with shortcuts; the engine costs next to nothing."""
+    level = {"min_number": 1, "max_number": 10**9, "max_turns": turns}
+    agent = palestra.agents.ChatAgent(ScriptedEngine(lambda _: REPLY, tokenizer=tokenizer, blind=True))
+
+    async def play() -> int:
+        result = await palestra.rollout.collect(
+            agent, "game:GuessTheNumber-v0-easy", kwargs=level, episodes=episodes, concurrency=32, seed=0
+        )
+        return sum(len(trajectory.turns) for trajectory in result.trajectories)
+
+    start = process_time()
+    played = asyncio.run(play())
+    return (process_time() - start) / played * 1e3
+
+
+def measure(template: str | None, episodes: int) -> dict[int, dict[str, float]]:
+    tokenizer = default_tokenizer()
+    if template is not None:
+        tokenizer.chat_template = template
+    reply_ids = [*tokenizer.encode(REPLY, add_special_tokens=False), tokenizer.eos_token_id]
+    extend, render = Renderer(tokenizer), Renderer(tokenizer, shortcuts=False)
+    table = {}
+    for turns in TURNS:
+        if converse(extend, turns, reply_ids) != converse(render, turns, reply_ids):
+            raise SystemExit("the two ways of building a prompt give different ids")
+        rounds = [
+            (
+                prompt_ms(extend, turns, episodes, reply_ids),
+                prompt_ms(render, turns, episodes, reply_ids),
+                rollout_ms(tokenizer, turns, episodes),
+            )
+            for _ in range(ROUNDS)
+        ]
+        extended, rendered, rollout = (median(column) for column in zip(*rounds, strict=True))
+        table[turns] = {
+            "extend_ms": extended,
+            "render_ms": rendered,
+            "rollout_ms": rollout,
+            "ratio": rendered / extended,
+            "rollout_ratio": (rollout - extended + rendered) / rollout,
+        }
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--episodes", type=int, default=40, help="Episodes per measurement (default: 40).")
+    parser.add_argument("--json", action="store_true", help="Print the results as JSON.")
+    args = parser.parse_args()
+    report = {
+        "default": measure(None, args.episodes),
+        "reasoning": measure(REASONING_TEMPLATE, args.episodes),
+    }
+    if args.json:
+        print(json.dumps(report, indent=1))
+        return 0
+    print(f"{'template':<12}{'turns':>6}{'extend':>10}{'render':>10}{'ratio':>8}{'rollout':>10}{'rendering all':>22}")
+    for name, table in report.items():
+        for turns, row in table.items():
+            print(
+                f"{name:<12}{turns:>6}{row['extend_ms']:>10.3f}{row['render_ms']:>10.3f}{row['ratio']:>8.1f}"
+                f"{row['rollout_ms']:>10.3f}{row['rollout_ratio']:>20.1f} x"
+            )
+    print("CPU milliseconds per turn")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
