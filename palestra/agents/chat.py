@@ -130,9 +130,9 @@ class _ChatSession(AgentSession):
     def __init__(self, chat: ChatAgent, seed: int | None) -> None:
         self._chat = chat
         self._seed = seed
-        self._asked = 0
-        self._acted = 0
-        self._task: list[Message] = []  # kept by every context policy
+        self._sampled = 0
+        self._actions = 0
+        self._task: list[Message] = []  # stays under every context policy
         self._summary: Message | None = None  # the task's last message followed by the summary, if there is one
         self._turns: list[_Turn] = []
         self._sampling = chat.sampling
@@ -150,7 +150,7 @@ class _ChatSession(AgentSession):
         else:
             message = self._observation_message(conversation, observation, info)
             reflect = self._chat.reflect
-            if reflect is not None and reflect.due(self._acted, info) and self._has_room(conversation, reflect):
+            if reflect is not None and reflect.due(self._actions, info) and self._has_room(conversation, reflect):
                 prompt = await self._fit_context(conversation, _with_text(message, reflect.instruction), calls)
                 await self._sample(conversation, prompt, "reflect", calls, reflect.max_tokens)
                 prompt = conversation.next(conversation.message("user", reflect.resume))
@@ -160,7 +160,7 @@ class _ChatSession(AgentSession):
             else:
                 prompt = await self._fit_context(conversation, message, calls)
         parsed = await self._sample(conversation, prompt, "act", calls)
-        self._acted += 1
+        self._actions += 1
         return Action(text=parsed.action, calls=tuple(calls), tool_calls=parsed.tool_calls)
 
     def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
@@ -229,15 +229,15 @@ class _ChatSession(AgentSession):
         prompt = conversation.next(message)
         policy = self._chat.context
         turns = [*self._turns, _Turn(prompt.messages, max(0, len(prompt.ids) - conversation.tokens))]
-        kept = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
-        if kept < len(turns) and isinstance(policy, Summary):
+        keep = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
+        if keep < len(turns) and isinstance(policy, Summary):
             await self._summarize(conversation, policy, message, calls)
-            turns = turns[-kept:]
+            turns = turns[-keep:]
             prompt = conversation.open(self._visible_messages(turns), split="context")
-        while kept < len(turns):  # repeated if re-tokenised text is longer than the sampled ids
-            turns = turns[-kept:]
+        while keep < len(turns):  # repeated if re-tokenised text is longer than the sampled ids
+            turns = turns[-keep:]
             prompt = conversation.open(self._visible_messages(turns), split="context")
-            kept = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
+            keep = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
         self._turns = turns
         return prompt
 
@@ -279,7 +279,7 @@ class _ChatSession(AgentSession):
         else:
             shown = None
             completion = await engine.generate(prompt.ids, sampling, conversation=self)
-        parsed = self._reading(conversation, completion) if kind == "act" else ParsedReply(action=completion.text)
+        parsed = self._parse(conversation, completion) if kind == "act" else ParsedReply(action=completion.text)
         split = conversation.record(completion, parsed.tool_calls)
         calls.append(
             Call(
@@ -296,10 +296,10 @@ class _ChatSession(AgentSession):
         )
         return parsed
 
-    def _reading(self, conversation: Conversation, completion: Completion) -> ParsedReply:
+    def _parse(self, conversation: Conversation, completion: Completion) -> ParsedReply:
         style, text = self._chat.style, completion.text
         if style.takes_tools and isinstance(conversation, TokenConversation) and not completion.tool_calls:
-            # Mistral writes its calls behind a special token, which an engine may have left out of the text.
+            # Mistral writes its calls after a special token, which the engine may have omitted from the text.
             special = conversation.codec.special_ids
             ids = completion.ids[:-1] if completion.ids and completion.ids[-1] in special else completion.ids
             if not special.isdisjoint(ids):
@@ -308,33 +308,33 @@ class _ChatSession(AgentSession):
         if parsed.action is text:
             parsed = replace(parsed, action=completion.text)
         calls = [{"name": call["name"], "arguments": call["arguments"]} for call in parsed.tool_calls]
-        unread = [call for call in completion.tool_calls if as_tool_call(dict(call)) is None]
-        if unread or (calls and tool_calls(parsed.action) != calls):
-            # The environment reads text, so calls that a server took out of it are written into it again.
-            summary = written_calls([*calls, *(dict(call.get("function") or call) for call in unread)])
-            parsed = replace(parsed, action=f"{parsed.action}\n{summary}".lstrip("\n"))
+        malformed = [call for call in completion.tool_calls if as_tool_call(dict(call)) is None]
+        if malformed or (calls and tool_calls(parsed.action) != calls):
+            # The environment reads text, so calls that the server removed from the text are written back into it.
+            written = written_calls([*calls, *(dict(call.get("function") or call) for call in malformed)])
+            parsed = replace(parsed, action=f"{parsed.action}\n{written}".lstrip("\n"))
         return parsed
 
     def _sampling_for(self, used: int, max_tokens: int | None) -> Sampling:
-        """How to sample the next reply: a seed of its own, and no longer than the window allows."""
+        """Return the sampling parameters of the next reply, with its own seed and a length that fits the context."""
         sampling, window = self._sampling, self._chat.window
         limit = sampling.max_tokens if max_tokens is None else max_tokens
         if window is not None and used + limit > window:
             if window - used < min(limit, _MIN_REPLY):
                 raise ContextFull(
-                    f"a prompt of {used} tokens fills the model's window of {window}. Shorten the episode, or let the "
-                    "agent forget: Chat(..., context=TokenBudget())"
+                    f"a prompt of {used} tokens leaves no room for a reply in the context of {window} tokens. Shorten "
+                    "the episode, or drop early turns: ChatAgent(..., context=TokenBudget())"
                 )
             limit = window - used
         if self._seed is None:
             return sampling if limit == sampling.max_tokens else replace(sampling, max_tokens=limit)
-        seed = child_seed(self._seed, self._asked)
-        self._asked += 1
+        seed = child_seed(self._seed, self._sampled)
+        self._sampled += 1
         return replace(sampling, max_tokens=limit, seed=seed)
 
 
 def _with_text(message: Message, text: str) -> Message:
-    """The message with a paragraph more."""
+    """Return the message with `text` appended as a paragraph."""
     content = message["content"]
     more: Any = (
         f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": f"\n\n{text}"}]

@@ -60,14 +60,14 @@ class TokenBudget:
             raise BadValue(f"slack must be in [0, 1), got {self.slack}")
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
-        kept = len(sizes)
+        turns = len(sizes)
         if self.tokens is None or used <= self.tokens:
-            return kept
+            return turns
         goal = self.tokens * (1 - self.slack)
-        while kept > 1 and used > goal:
-            used -= sizes[len(sizes) - kept]
-            kept -= 1
-        return kept
+        while turns > 1 and used > goal:
+            used -= sizes[len(sizes) - turns]
+            turns -= 1
+        return turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from palestra.types import Message
 
 _REPLY, _OBSERVATION, _TASK, _RULE = (
     "Zreply7q",
-    "Zsaid7q",
+    "Zobservation7q",
     "Ztask7q",
     "Zrule7q",
 )  # placeholders that no template contains
@@ -76,15 +76,15 @@ class Renderer:
     def prompt(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         """Return the prompt for the next reply as (text, ids). The ids are shared: do not modify them."""
         key = tuple([(message["role"], message["content"]) for message in messages if len(message) == 2])
-        found = self._prompts.get(key) if len(key) == len(messages) else None
-        if found is None:
+        cached = self._prompts.get(key) if len(key) == len(messages) else None
+        if cached is None:
             text = self.render(messages)
-            found = text, self.codec.encode(text)
+            cached = text, self.codec.encode(text)
             if len(key) == len(messages):
                 if len(self._prompts) >= _MAX_PROMPTS:
                     self._prompts.clear()
-                self._prompts[key] = found
-        return found
+                self._prompts[key] = cached
+        return cached
 
     def render(self, messages: Sequence[Message]) -> str:
         """Return the prompt for the next reply as text. Message contents must be guarded (see `tokens`)."""
@@ -182,9 +182,9 @@ class Renderer:
         )
         if not before or not after.startswith(before):
             return None  # the template does not extend its own prompt
-        gap, found, rest = after[len(before) :].partition(_REPLY)
+        gap, reply, rest = after[len(before) :].partition(_REPLY)
         left, observation, right = rest.partition(_OBSERVATION)
-        if gap.strip() or not (found and observation):
+        if gap.strip() or not (reply and observation):
             return None
         if not self._holds_for_random_histories(head, role, gap, left, right):
             return None

@@ -1,4 +1,4 @@
-"""How an agent is tools_text to answer, and what of its answer is the action: plain, ReAct, native tool calls."""
+"""Reply styles: the instruction for the model and the parser of its replies (plain, ReAct, native tool calls)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TOOLS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedReply:
-    """What a reply comes to."""
+    """The action and the tool calls in a reply."""
 
     action: str  # for the environment
-    tool_calls: tuple[dict[str, Any], ...] = ()  # {"name", "arguments"}, and "id" where a server gave one
+    tool_calls: tuple[dict[str, Any], ...] = ()  # {"name", "arguments"}, and "id" if the server assigned one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class ToolStyle:
     instruction: str = ""
 
     def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> ParsedReply:
-        calls = [call for given in native if (call := _from_server(given)) is not None] or tool_calls(text)
+        calls = [call for item in native if (call := _from_server(item)) is not None] or tool_calls(text)
         return ParsedReply(action=text, tool_calls=tuple(calls))
 
 
@@ -98,5 +98,5 @@ def tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
 
 def _from_server(call: Mapping[str, Any]) -> dict[str, Any] | None:
     """Convert a tool call of an OpenAI server, whose arguments are a JSON string."""
-    read = as_tool_call(dict(call))
-    return {**read, "id": str(call["id"])} if read and call.get("id") else read
+    parsed = as_tool_call(dict(call))
+    return {**parsed, "id": str(call["id"])} if parsed and call.get("id") else parsed

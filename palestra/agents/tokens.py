@@ -142,14 +142,14 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
     """Return control tokens by spelling. Added tokens that are not special (<think>, <tool_call>) are ordinary text."""
     added = getattr(tokenizer, "added_tokens_decoder", None)
     if added is not None:
-        match = {str(token.content): int(token_id) for token_id, token in added.items() if token.special}
+        tokens = {str(token.content): int(token_id) for token_id, token in added.items() if token.special}
     else:
-        match = {
+        tokens = {
             str(tokenizer.decode([token_id], skip_special_tokens=False)): int(token_id)
             for token_id in getattr(tokenizer, "all_special_ids", ())
         }
-    match.pop("", None)
-    return match
+    tokens.pop("", None)
+    return tokens
 
 
 def _encoder(tokenizer: Any) -> Callable[[str], list[int]]:

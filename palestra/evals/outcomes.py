@@ -115,7 +115,7 @@ def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]
         if usage is not None:
             read, written = read + usage[0], written + usage[1]
         elif call["ids"]:
-            read, written = read + call["kept"] + len(call["prompt_ids"]), written + len(call["ids"])
+            read, written = read + call["prefix_tokens"] + len(call["prompt_ids"]), written + len(call["ids"])
         else:
             return None, None
     return (read, written) if asked else (0, 0)

@@ -1,4 +1,7 @@
-"""Trajectory <-> plain JSON data; a prompt that extends the call before it is stored as its new part alone."""
+"""Convert trajectories to JSON data and back.
+
+A prompt that extends the tokens of the previous call is stored as the number of shared tokens and the new ones.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ SCHEMA = 1
 
 
 def to_json(trajectory: Trajectory) -> dict[str, Any]:
-    """Plain data: dicts, lists, strings, numbers."""
-    before: list[int] = []  # prompt and reply of the call before
+    """Return a trajectory as dicts, lists, strings and numbers."""
+    previous: list[int] = []  # prompt and reply of the previous call
     turns = []
     for turn in trajectory.turns:
         calls = []
         for call in turn.action.calls:
-            calls.append(_call_to_json(call, before))
-            before = call.prompt_ids + call.ids
+            calls.append(_call_to_json(call, previous))
+            previous = call.prompt_ids + call.ids
         turns.append(
             {
                 "observation": _observation_to_json(turn.observation),
@@ -58,18 +61,18 @@ def to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Trajectory:
-    """The trajectory again; ParsingFailed where `data` is not one, or of a later schema."""
+    """Return the trajectory in `data`; raise ParsingFailed if it is invalid or has another schema version."""
     try:
         if data["schema"] != SCHEMA:
-            raise ParsingFailed(f"this trajectory is of schema {data['schema']!r}; this version reads {SCHEMA}")
-        before: list[int] = []
+            raise ParsingFailed(f"unsupported trajectory schema {data['schema']!r}; this version reads schema {SCHEMA}")
+        previous: list[int] = []
         turns = []
         for item in data["turns"]:
             calls = []
             for stored in item["calls"]:
-                call = _call_from_json(stored, before)
+                call = _call_from_json(stored, previous)
                 calls.append(call)
-                before = call.prompt_ids + call.ids
+                previous = call.prompt_ids + call.ids
             turns.append(
                 Turn(
                     observation=_observation_from_json(item["observation"]),
@@ -100,14 +103,14 @@ def from_json(data: Mapping[str, Any]) -> Trajectory:
             meta=data["meta"],
         )
     except (KeyError, TypeError, IndexError) as err:
-        raise ParsingFailed(f"this is no trajectory of schema {SCHEMA}: {type(err).__name__} {err}") from err
+        raise ParsingFailed(f"not a trajectory of schema {SCHEMA}: {type(err).__name__} {err}") from err
 
 
-def _call_to_json(call: Call, before: list[int]) -> dict[str, Any]:
-    kept = len(before) if before and call.prompt_ids[: len(before)] == before else 0
+def _call_to_json(call: Call, previous: list[int]) -> dict[str, Any]:
+    shared = len(previous) if previous and call.prompt_ids[: len(previous)] == previous else 0
     stored: dict[str, Any] = {
-        "kept": kept,  # of the call before; the rest of the prompt follows
-        "prompt_ids": call.prompt_ids[kept:],
+        "prefix_tokens": shared,  # leading tokens of the prompt, equal to those of the previous call
+        "prompt_ids": call.prompt_ids[shared:],
         "ids": call.ids,
         "logprobs": call.logprobs,
         "finish": call.finish,
@@ -124,10 +127,10 @@ def _call_to_json(call: Call, before: list[int]) -> dict[str, Any]:
     return stored
 
 
-def _call_from_json(stored: Mapping[str, Any], before: list[int]) -> Call:
+def _call_from_json(stored: Mapping[str, Any], previous: list[int]) -> Call:
     prompt, usage = stored.get("prompt"), stored.get("usage")
     return Call(
-        prompt_ids=before[: stored["kept"]] + stored["prompt_ids"],
+        prompt_ids=previous[: stored["prefix_tokens"]] + stored["prompt_ids"],
         ids=stored["ids"],
         logprobs=stored["logprobs"],
         finish=stored["finish"],
@@ -160,7 +163,7 @@ def _observation_from_json(stored: Any) -> Observation:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON can hold it; what it cannot is kept as its repr."""
+    """Return `value` as JSON data; objects that JSON cannot represent become their repr."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):

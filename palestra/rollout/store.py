@@ -1,7 +1,7 @@
-"""Trajectories in a file, a JSON line each: append-only, plain or gzip by the name, whole after any crash.
+"""Append trajectories to a JSON-lines file and read them back.
 
-A line is handed to the operating system as soon as its episode is over, so a killed process loses at most the episode
-it was writing. A half line that a crash left is skipped by the reader and removed by the next writer.
+A name that ends in `.gz` selects gzip. Each line is written as soon as its episode ends, so a killed process loses at
+most the episode it was writing. Readers skip an incomplete last line; the next writer removes it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from palestra.errors import BadValue, ParsingFailed, StoreFailed
 from palestra.rollout.codec import from_json, to_json
 from palestra.rollout.types import Trajectory
 
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes per read
 
 
 class Writer:
-    """Appends trajectories to `path` (`.jsonl`, or `.jsonl.gz`); one writer at a time."""
+    """Appends trajectories to a file (`.jsonl` or `.jsonl.gz`). The file is locked: it has one writer at a time."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -33,29 +33,29 @@ class Writer:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as err:
             os.close(self._handle)
-            raise BadValue(f"{self.path} is being written by another process") from err
-        end = _sound_end(self.path)
+            raise BadValue(f"{self.path} is open in another writer; close that one or choose another file") from err
+        end = _end_of_complete_lines(self.path)
         if end < os.fstat(self._handle).st_size:
-            os.ftruncate(self._handle, end)  # the half line of a crash
+            os.ftruncate(self._handle, end)  # the incomplete line of a crashed writer
 
     def write(self, trajectory: Trajectory) -> None:
-        """Append one line; whole, or not at all."""
+        """Append one line. If writing fails, the file stays as it was."""
         if self._handle < 0:
             raise BadValue(f"the writer of {self.path} is closed")
         data = _dumps(to_json(trajectory)) + b"\n"
         if self.path.suffix == ".gz":
-            data = gzip.compress(data, compresslevel=3, mtime=0)  # a member of its own, readable by itself
-        before = os.fstat(self._handle).st_size
+            data = gzip.compress(data, compresslevel=3, mtime=0)  # one gzip member per line
+        size = os.fstat(self._handle).st_size
         try:
             written = 0
             while written < len(data):
                 written += os.write(self._handle, data[written:])
         except OSError as err:
-            os.ftruncate(self._handle, before)
-            raise StoreFailed(f"{self.path} could not be written: {err}") from err
+            os.ftruncate(self._handle, size)
+            raise StoreFailed(f"cannot write to {self.path}: {err}") from err
 
     def close(self) -> None:
-        """To the disk, and let go. May be called twice."""
+        """Flush to disk and release the file. Idempotent."""
         if self._handle >= 0:
             os.fsync(self._handle)
             os.close(self._handle)
@@ -69,16 +69,16 @@ class Writer:
 
 
 def read(path: str | Path) -> Iterator[Trajectory]:
-    """Every trajectory of a file, one at a time; a half line at the end is left out."""
+    """Yield the trajectories of a file, except an incomplete last one."""
     for data in read_json(path):
         yield from_json(data)
 
 
 def read_json(path: str | Path) -> Iterator[dict[str, Any]]:
-    """As `read`, the plain data of each line."""
+    """Yield the JSON data of each complete line."""
     path = Path(path)
     if not path.exists():
-        raise BadValue(f"there is no file {path}")
+        raise BadValue(f"{path} does not exist")
     for number, line in enumerate(_lines(path), start=1):
         try:
             data = json.loads(line)
@@ -90,50 +90,50 @@ def read_json(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Full lines, without their ends."""
+    """Yield complete lines, without the newline."""
     rest = b""
-    for piece in _unpacked(path) if path.suffix == ".gz" else _pieces(path):
-        *full, rest = (rest + piece).split(b"\n")
+    for chunk in _decompressed(path) if path.suffix == ".gz" else _chunks(path):
+        *full, rest = (rest + chunk).split(b"\n")
         yield from full
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while piece := file.read(CHUNK):
-            yield piece
+        while chunk := file.read(CHUNK):
+            yield chunk
 
 
-def _unpacked(path: Path) -> Iterator[bytes]:
-    """What the gzip members hold, member after member, up to the first that is cut off."""
+def _decompressed(path: Path) -> Iterator[bytes]:
+    """Yield the content of each complete gzip member."""
     for _, text in _members(path):
         yield text
 
 
 def _members(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(where it ends in the file, what it holds) of every whole member."""
-    unpacker = zlib.decompressobj(wbits=31)
+    """Yield (end offset in the file, content) of each complete gzip member."""
+    decompressor = zlib.decompressobj(wbits=31)
     parts: list[bytes] = []
     position = 0
-    for piece in _pieces(path):
-        data = piece
+    for chunk in _chunks(path):
+        data = chunk
         while data:
             try:
-                parts.append(unpacker.decompress(data))
+                parts.append(decompressor.decompress(data))
             except zlib.error as err:
                 raise ParsingFailed(f"{path} is damaged near byte {position}: {err}") from err
-            rest = unpacker.unused_data
+            rest = decompressor.unused_data
             position += len(data) - len(rest)
             data = rest
-            if unpacker.eof:
+            if decompressor.eof:
                 yield position, b"".join(parts)
-                unpacker, parts = zlib.decompressobj(wbits=31), []
+                decompressor, parts = zlib.decompressobj(wbits=31), []
 
 
-def _sound_end(path: Path) -> int:
-    """Where the last full line ends."""
+def _end_of_complete_lines(path: Path) -> int:
+    """Return the offset after the last complete line."""
     if path.suffix == ".gz":
         end = 0
-        for end, _ in _members(path):  # noqa: B007  # the last one is wanted
+        for end, _ in _members(path):  # noqa: B007  # only the last end counts
             pass
         return end
     size = path.stat().st_size
@@ -141,9 +141,9 @@ def _sound_end(path: Path) -> int:
         while size > 0:
             start = max(0, size - CHUNK)
             file.seek(start)
-            found = file.read(size - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            newline = file.read(size - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
             size = start
     return 0
 
@@ -153,5 +153,5 @@ def _dumps(data: Any) -> bytes:
         import orjson
 
         return orjson.dumps(data)
-    except (ImportError, TypeError):  # TypeError: a lone surrogate or a huge integer, which only json takes
+    except (ImportError, TypeError):  # TypeError: an unpaired surrogate or a huge integer, which only json accepts
         return json.dumps(data).encode()

@@ -109,7 +109,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
         "finish": call["finish"],
         "version": call["version"],
         "split": call["split"],
-        "given": call["kept"] + len(call["prompt_ids"]),
+        "given": call["prefix_tokens"] + len(call["prompt_ids"]),
         "sampled": len(call["ids"]),
         "logprob": sum(logprobs) / len(logprobs) if logprobs else None,
     }

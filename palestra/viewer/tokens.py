@@ -93,7 +93,7 @@ def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
         read: list[int] = []
         for i, turn in enumerate(data["turns"]):
             for call in turn.get("calls", ()):
-                prompt = read[: call["kept"]] + list(call["prompt_ids"])
+                prompt = read[: call["prefix_tokens"]] + list(call["prompt_ids"])
                 goes_on = bool(stretches) and prompt[: len(read)] == read
                 if not goes_on:
                     stretches.append({"split": call["split"], "spans": []})

@@ -169,7 +169,7 @@ def test_a_full_window_cuts_the_episode_short() -> None:
         for observation in ("task", *"12345678"):
             await session.act(observation, {})
 
-    with pytest.raises(ContextFull, match=r"fills the model's window of 100.*TokenBudget"):
+    with pytest.raises(ContextFull, match=r"no room for a reply in the context of 100 tokens.*TokenBudget"):
         asyncio.run(run())
     rooms = [(len(ids), sampling.max_tokens) for ids, sampling in engine.asked]
     assert len(rooms) > 1
