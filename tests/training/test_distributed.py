@@ -107,7 +107,7 @@ def test_two_processes_learn_what_one_does(two: dict[str, dict[str, Any]], tmp_p
 @pytest.mark.slow
 def test_two_processes_prefer_what_one_does(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     alone = train(from_mapping({**two["dpo"], "out": str(tmp_path / "alone")})).rows
-    together = rows_of(Path(two["dpo"]["out"]))
+    together = rows_of(Path(two["dpo"]["run"]["out"]))
     assert [row["step"] for row in together] == [-1, 0, 1]
     for row, same in zip(together[1:], alone[1:], strict=True):
         assert row["loss"] == pytest.approx(same["loss"], rel=1e-5)
