@@ -62,21 +62,21 @@ def write_words(folder: Path) -> None:
 
 def compare(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int) -> dict[str, Any]:
     """Return every figure of one id; without `gem`, only ours."""
-    episodes = ours.ask("episodes_of", env_id=env_id, seeds=seeds)
+    episodes = ours.request("episodes_of", env_id=env_id, seeds=seeds)
     sides = {"ours": ours} if gem is None else {"ours": ours, "gem": gem}
-    slow = {name: side.ask("load", env_id=env_id, episodes=episodes)["slow"] for name, side in sides.items()}
+    slow = {name: side.request("load", env_id=env_id, episodes=episodes)["slow"] for name, side in sides.items()}
     slices: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for i in range(SLICES):
         for name, side in sorted(sides.items(), reverse=i % 2 == 1):
-            times = {"step": side.ask("step", ns=ns // SLICES)}
+            times = {"step": side.request("step", ns=ns // SLICES)}
             if i < 2 or not slow[name]:
-                times["reset"] = side.ask("reset", ns=ns // SLICES, most=25)
-                times["make"] = side.ask("construct", ns=ns // SLICES, most=10)
+                times["reset"] = side.request("reset", ns=ns // SLICES, most=25)
+                times["make"] = side.request("construct", ns=ns // SLICES, most=10)
             if name == "ours":
-                times["fork"] = side.ask("fork", ns=ns // SLICES, most=25)
+                times["fork"] = side.request("fork", ns=ns // SLICES, most=25)
             slices[name].append(times)
     figures: dict[str, Any] = {name: summary(times) for name, times in slices.items()}
-    figures["ours"]["hostile"] = ours.ask("hostile", repeats=3)
+    figures["ours"]["hostile"] = ours.request("hostile", repeats=3)
     if gem is not None:
         for figure in ("step", "reset", "make"):
             figures[f"{figure}_ratio"] = figures["gem"][f"{figure}_us"] / figures["ours"][f"{figure}_us"]
@@ -219,11 +219,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         write_words(Path(folder))
         environ = {**os.environ, "PYTHONHASHSEED": "0", "NLTK_DATA": folder}
-        ours, gem = Child(sys.executable, "side.py", "ours", env=environ, quiet=True), None
+        ours, gem = Child(sys.executable, "env_step_side.py", "ours", env=environ, quiet=True), None
         report["import"]["palestra"] = import_cost(sys.executable, "import palestra", 3 if args.quick else 11)
         if not args.no_gem:
             python = args.gem_python or gem_python()
-            gem = Child(python, "side.py", "gem", env=environ, quiet=True)
+            gem = Child(python, "env_step_side.py", "gem", env=environ, quiet=True)
             report["import"]["gem"] = import_cost(python, "import gem", 1 if args.quick else 3)
         for env_id in ids:
             report["games"][env_id] = figures_of(env_id, ours, gem, ns=ns, seeds=8 if args.quick else 32)

@@ -152,21 +152,21 @@ def _side(python: str, name: str) -> Child:
 def measure(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dict[str, Any]:
     sides = [ours] if gem is None else [ours, gem]
     for side in sides:
-        side.ask("math", pairs=mix(999, 40))  # imports modules and starts workers
+        side.request("math", pairs=mix(999, 40))  # imports modules and starts workers
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
     correct: dict[str, int] = {side.name: 0 for side in sides}
     times: dict[str, dict[str, list[float]]] = {side.name: {"correct": [], "wrong": []} for side in sides}
     for turn in range(turns):
         pairs = mix(turn, answers)
         for side in sides:
-            result = side.ask("math", pairs=pairs)
+            result = side.request("math", pairs=pairs)
             rates[side.name].append(answers / result["seconds"])
             correct[side.name] += result["correct"]
     for turn in range(turns + 1):
         for kind, last_wrong in (("correct", False), ("wrong", True)):
             tests = hidden_tests(3, last_wrong=last_wrong)
             for side in sides:
-                seconds = side.ask("code", program=PROGRAM, tests=tests, times=1, expected=not last_wrong)
+                seconds = side.request("code", program=PROGRAM, tests=tests, times=1, expected=not last_wrong)
                 if turn:  # the first turn starts sandboxes
                     times[side.name][kind] += seconds
     return {

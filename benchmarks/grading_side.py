@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from sides import answer_all
+from sides import serve_commands
 
 
 class Palestra:
@@ -84,7 +84,7 @@ class Side:
 
 
 def main() -> None:
-    answer_all(lambda: Side(sys.argv[1]))
+    serve_commands(lambda: Side(sys.argv[1]))
 
 
 if __name__ == "__main__":

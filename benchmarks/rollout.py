@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from sides import Child, SideFailed, installed
+from sides import Child, SideFailed, python_with
 
 HERE = Path(__file__).resolve().parent
 PEER_HOME = HERE.parent / ".cache" / "verifiers-venv"
@@ -54,11 +54,11 @@ def child(python: str, name: str) -> Iterator[Child]:
 def compare(sides: dict[str, Child], concurrency: int, *, rounds: int, episodes: int) -> dict[str, Any]:
     """Rollouts a second of every side, in turns of `episodes`: starting and ending weigh the same on each."""
     for side in sides.values():
-        side.ask("rollouts", episodes=16, concurrency=16)  # imports, caches
+        side.request("rollouts", episodes=16, concurrency=16)  # imports, caches
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for turn in range(rounds):
         for name, side in sorted(sides.items(), reverse=turn % 2 == 1):
-            runs[name].append(side.ask("rollouts", episodes=episodes, concurrency=concurrency))
+            runs[name].append(side.request("rollouts", episodes=episodes, concurrency=concurrency))
     figures: dict[str, Any] = {name: summary(done) for name, done in runs.items()}
     figures["ratios"] = {name: ratio(runs["ours"], done) for name, done in runs.items() if name != "ours"}
     return figures
@@ -68,7 +68,7 @@ def slow_envs(ours: Child, *, rounds: int, waves: int) -> dict[str, Any]:
     runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for turn in range(rounds):
         for naps in (False, True) if turn % 2 == 0 else (True, False):
-            runs[naps].append(ours.ask("slow", episodes=waves * BARRED, concurrency=BARRED, naps=naps))
+            runs[naps].append(ours.request("slow", episodes=waves * BARRED, concurrency=BARRED, naps=naps))
     return {
         "without": summary(runs[False]),
         "with": summary(runs[True]),
@@ -127,15 +127,15 @@ def main() -> int:
     rounds = 1 if args.quick else args.rounds
     pythons = {"ours": sys.executable, "bare": sys.executable}
     if not args.no_peer:
-        pythons["verifiers"] = args.peer_python or installed(PEER_HOME, PEER)
+        pythons["verifiers"] = args.peer_python or python_with(PEER_HOME, PEER)
     report: dict[str, Any] = {"concurrent": {}}
     with ExitStack() as stack:
         server = stack.enter_context(child(sys.executable, "server"))
-        url = f"http://127.0.0.1:{server.hear('start')}/v1"
+        url = f"http://127.0.0.1:{server.read_reply('start')}/v1"
         sides = {name: stack.enter_context(child(python, name)) for name, python in pythons.items()}
-        said = sides["ours"].ask("conversation")
+        said = sides["ours"].request("conversation")
         for side in sides.values():
-            side.ask("load", url=url, said=said)
+            side.request("load", url=url, said=said)
         for concurrency, episodes in ((64, 256), (BARRED, 2 * BARRED)):
             report["concurrent"][str(concurrency)] = compare(sides, concurrency, rounds=rounds, episodes=episodes)
         report["slow"] = slow_envs(sides["ours"], rounds=rounds, waves=16)

@@ -17,7 +17,7 @@ from importlib import import_module
 from time import perf_counter, process_time
 from typing import Any
 
-from sides import answer_all
+from sides import serve_commands
 
 TURNS = 5
 GAME = "game:GuessTheNumber-v0-easy"
@@ -220,7 +220,7 @@ def main() -> None:
         asyncio.run(serve(sys.stdout))
         return
     sides: dict[str, type[Bare | Ours | Verifiers]] = {"bare": Bare, "ours": Ours, "verifiers": Verifiers}
-    answer_all(sides[name]).runner.close()
+    serve_commands(sides[name]).runner.close()
 
 
 async def serve(answers: Any) -> None:

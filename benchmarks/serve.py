@@ -36,7 +36,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from serve_load import HttpClient, Meter, SocketClient, load
-from sides import installed
+from sides import python_with
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = 64
@@ -222,12 +222,12 @@ def measure(args: argparse.Namespace) -> list[Job]:
             job.name = "Starlette, HTTP"
             jobs.append(job)
         if not args.alone:
-            openenv_python = installed(CACHE / "openenv-venv", *OPENENV_NEEDS)
+            openenv_python = python_with(CACHE / "openenv-venv", *OPENENV_NEEDS)
             jobs += openenv(
                 start(stack, lambda port: [openenv_python, str(HERE / "serve_peers.py"), "openenv", str(port)])
             )
         if args.agentgym is not None and not args.alone:
-            agentgym_python = installed(CACHE / "agentgym-venv", *AGENTGYM_NEEDS)
+            agentgym_python = python_with(CACHE / "agentgym-venv", *AGENTGYM_NEEDS)
             app = ["-m", "uvicorn", "agentenv_textcraft.server:app", "--log-level", "warning", "--port"]
             home = Path(args.agentgym) / "agentenv-textcraft"
             jobs += agentgym(start(stack, lambda port: [agentgym_python, *app, str(port)], home))

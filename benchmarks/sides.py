@@ -1,7 +1,8 @@
-"""Two sides of a comparison, each in a process of its own, that work in turns: the driver's half and the side's.
+"""Child processes of the benchmarks that compare two implementations.
 
-A driver starts `python NAME_side.py SIDE` and asks for one thing at a time, a JSON line each way. Standard library
-only: the sides run under the interpreters of the peers too.
+The driver starts `python NAME_side.py SIDE` for each implementation and sends one command at a time; commands and
+replies are single JSON lines. Only the standard library is used, because the sides also run in the interpreters of the
+other packages.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 GEM_HOME = HERE.parent / ".cache" / "gem-venv"
-GEM_PACKAGES = ["gem-llm==0.1.0", "pandas"]  # its crosswords import pandas without saying so
+GEM_PACKAGES = ["gem-llm==0.1.0", "pandas"]  # GEM's crosswords need pandas, which it does not declare
 
 
 class SideFailed(Exception):
-    """A side raised or ended; `args` are its name and why."""
+    """Raised if a side raises an exception or exits; `args` are its name and the reason."""
 
 
 class Child:
-    """A side in its process. `quiet`: what it writes to standard error is not shown."""
+    """One side in a child process; `quiet` discards its standard error."""
 
     def __init__(
         self, python: str, script: str, name: str, *, env: Mapping[str, str] | None = None, quiet: bool = False
@@ -40,22 +41,23 @@ class Child:
             env=None if env is None else dict(env),
         )
 
-    def ask(self, do: str, **command: Any) -> Any:
+    def request(self, do: str, **command: Any) -> Any:
+        """Send the command `do` with its arguments and return the result."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **command}) + "\n")
         self.process.stdin.flush()
-        return self.hear(do)
+        return self.read_reply(do)
 
-    def hear(self, do: str) -> Any:
-        """The next answer."""
+    def read_reply(self, do: str) -> Any:
+        """Return the next reply; `do` names the command in errors."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SideFailed(self.name, f"ended with {self.process.wait()}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise SideFailed(self.name, f"{do}: {answer['error']}")
-        return answer["ok"]
+            raise SideFailed(self.name, f"exited with {self.process.wait()}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise SideFailed(self.name, f"{do}: {reply['error']}")
+        return reply["ok"]
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -67,24 +69,24 @@ class Child:
             self.process.wait()
 
 
-def answer_all(make: Callable[[], Any]) -> Any:
-    """A side's half: do what is asked, by the methods of what `make` makes, until the driver hangs up; gives that."""
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # whatever a package prints must not mix with the answers
+def serve_commands(make: Callable[[], Any]) -> Any:
+    """Create a side with `make`, run the commands from standard input on it until the end of input, and return it."""
+    replies = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # output of packages must not mix with the replies
         side = make()
         for line in sys.stdin:
             command = json.loads(line)
             try:
-                answer = {"ok": getattr(side, command.pop("do"))(**command)}
-            except Exception as err:  # noqa: BLE001  # the driver shows it
-                answer = {"error": f"{type(err).__name__}: {err}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+                reply = {"ok": getattr(side, command.pop("do"))(**command)}
+            except Exception as err:  # noqa: BLE001  # the driver reports it
+                reply = {"error": f"{type(err).__name__}: {err}"}
+            replies.write(json.dumps(reply) + "\n")
+            replies.flush()
     return side
 
 
-def installed(home: Path, *packages: str) -> str:
-    """The interpreter of a virtual environment with these packages; made when there is none."""
+def python_with(home: Path, *packages: str) -> str:
+    """Return the interpreter of the virtual environment `home` with these packages, creating it if necessary."""
     python = home / "bin" / "python"
     ready = home / ".ready"
     if not ready.exists():
@@ -96,10 +98,10 @@ def installed(home: Path, *packages: str) -> str:
 
 
 def gem_python() -> str:
-    """GEM's interpreter."""
-    return installed(GEM_HOME, *GEM_PACKAGES)
+    """Return the interpreter of the virtual environment with GEM."""
+    return python_with(GEM_HOME, *GEM_PACKAGES)
 
 
 def first_on_path(python: str) -> dict[str, str]:
-    """An environment in which `python` is this one: GEM runs whatever is called that."""
+    """Return environment variables with this interpreter first on PATH, because GEM runs the command `python`."""
     return {**os.environ, "PATH": f"{Path(python).parent}{os.pathsep}{os.environ.get('PATH', '')}"}

@@ -37,23 +37,23 @@ def measure(ours: Child, gem: Child | None, *, turns: int, calls: int) -> dict[s
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
     times: dict[str, list[float]] = {side.name: [] for side in sides}
     for side in sides:
-        side.ask("latency", calls=5)
+        side.request("latency", calls=5)
     for _ in range(turns):
         for side in sides:  # fewer calls for GEM, so that both turns take about as long
-            times[side.name].append(side.ask("latency", calls=100 if side is ours else 20))
+            times[side.name].append(side.request("latency", calls=100 if side is ours else 20))
         for side in sides:
             rates[side.name].append(
-                side.ask("throughput", concurrent=CONCURRENT, calls=calls if side is ours else calls // 5)
+                side.request("throughput", concurrent=CONCURRENT, calls=calls if side is ours else calls // 5)
             )
     figures: dict[str, Any] = {
         side.name: {
             "calls_per_s": median(rates[side.name]),
             "latency_ms": median(times[side.name]),
-            "first_s": side.ask("first"),
+            "first_s": side.request("first"),
         }
         for side in sides
     }
-    figures["ours"]["cell_ms"] = median(ours.ask("cell", calls=200) for _ in range(turns))
+    figures["ours"]["cell_ms"] = median(ours.request("cell", calls=200) for _ in range(turns))
     return figures
 
 
@@ -119,7 +119,7 @@ def main() -> int:
     try:
         figures = measure(ours, gem, turns=2 if args.quick else 7, calls=100 if args.quick else 500)
         if not args.quick:
-            figures["growth"] = ours.ask("growth", calls=args.calls)
+            figures["growth"] = ours.request("growth", calls=args.calls)
     finally:
         for side in (ours, gem):
             if side is not None:

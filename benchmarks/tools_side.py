@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from sides import answer_all
+from sides import serve_commands
 
 CODE = "print(1+1)"
 
@@ -148,4 +148,4 @@ class Side:
 
 
 if __name__ == "__main__":
-    answer_all(lambda: Side(sys.argv[1]))
+    serve_commands(lambda: Side(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Environments that vector.py measures with: one that computes, one that sleeps, one that has accidents."""
+"""Environments of vector.py: one computes, one sleeps, one fails on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.types import Step
 
 
 class Busy(Env):
-    """A step is so many rounds of pure Python."""
+    """Run `rounds` iterations of a pure Python loop per step."""
 
     def __init__(self, *, rounds: int) -> None:
         self.rounds = rounds
@@ -22,8 +22,8 @@ class Busy(Env):
     def step(self, action: str) -> Step:  # noqa: ARG002
         return Step(str(spin(self.rounds)), 0.0, False, False, {})
 
-    def spent(self) -> float:
-        """CPU seconds of the process this env lives in."""
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of the process that runs this env."""
         return time.process_time()
 
 
@@ -35,17 +35,17 @@ def spin(rounds: int) -> int:
 
 
 def rounds_in(seconds: float) -> int:
-    """How many rounds this machine does in that time, at its best."""
+    """Return the number of iterations of `spin` that fit into `seconds`, from the fastest of 30 runs."""
     rounds, best = 5_000, float("inf")
     for _ in range(30):
-        began = time.perf_counter()
+        start = time.perf_counter()
         spin(rounds)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.perf_counter() - start)
     return int(rounds * seconds / best)
 
 
-class Accident(Env):
-    """Counts; raises, hangs or ends the process when told to."""
+class Faulty(Env):
+    """Count the steps. The actions `raise`, `hang` and `exit` raise, block, and end the process."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:  # noqa: ARG002
         seed = self.start_episode(seed)
@@ -54,7 +54,7 @@ class Accident(Env):
 
     def step(self, action: str) -> Step:
         if action == "raise":
-            raise RuntimeError("told to")
+            raise RuntimeError("requested by the action")
         if action == "hang":
             time.sleep(3600)
         if action == "exit":
@@ -64,7 +64,7 @@ class Accident(Env):
 
 
 def make_sleepy() -> Env:
-    """Guess the Number, 50 ms a step."""
+    """Return Guess the Number with a delay of 50 ms per step."""
     from palestra import make
 
     return Sleepy(make("game:GuessTheNumber-v0-hard"))

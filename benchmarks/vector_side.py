@@ -1,6 +1,6 @@
-"""One side of vector.py, in a process of its own: reads a JSON command a line, times its own work, answers a line.
+"""One side of vector.py: reads one JSON command per line, measures its own calls, replies with one line.
 
-Run by either interpreter, with Palestra (`python vector_side.py ours`) or GEM (`python vector_side.py gem`) installed.
+Runs in either interpreter, with Palestra (`vector_side.py ours`) or with GEM (`vector_side.py gem`) installed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Any
 
-from sides import answer_all
+from sides import serve_commands
 
 GUESS = "game:GuessTheNumber-v0-hard"
-LONG = {"max_number": 10**9, "max_turns": 1_000}  # so that hardly anything but steps is measured
-ROUNDS = 64  # different lists of actions, used in turn
+LONG = {"max_number": 10**9, "max_turns": 1_000}  # episodes hardly ever end, so that only steps are measured
+ROUNDS = 64  # number of different action lists, used in rotation
 
 
 def guesses(envs: int, highest: int = 50) -> list[list[str]]:
@@ -27,7 +27,7 @@ def guesses(envs: int, highest: int = 50) -> list[list[str]]:
 
 
 class Gem:
-    """GEM's two vectors."""
+    """GEM's synchronous and asynchronous vector environments."""
 
     def __init__(self) -> None:
         import gem
@@ -61,15 +61,15 @@ class Gem:
         return lock_step(self.vectors[key].step, guesses(64), seconds, perf_counter)
 
     def transcripts(self, backend: str, runs: int) -> int:
-        found = set()
+        transcripts = set()
         for _ in range(runs):
             vec = self.make_vec([GUESS] * 64, async_mode=backend == "async", seed=0)
-            found.add(transcript(vec, 64))
-        return len(found)
+            transcripts.add(transcript(vec, 64))
+        return len(transcripts)
 
 
 class Ours:
-    """Palestra's, and the bare loop."""
+    """Palestra's vector environments and a bare loop over environments."""
 
     def __init__(self) -> None:
         import palestra
@@ -100,14 +100,14 @@ class Ours:
             self.vectors[key].reset()
             self.vectors[key].send(guesses(64)[0])
         vec, rounds, turn, count = self.vectors[key], guesses(64), 0, 0
-        began = perf_counter()
-        while perf_counter() - began < seconds:
+        start = perf_counter()
+        while perf_counter() - start < seconds:
             ready = vec.recv(min_ready=16)
             count += len(ready)
             turn += 1
             actions = rounds[turn % ROUNDS]
             vec.send({item.index: actions[item.index] for item in ready})
-        return count / (perf_counter() - began)
+        return count / (perf_counter() - start)
 
     @property
     def sleepy(self) -> Any:
@@ -126,72 +126,73 @@ class Ours:
         vec = self.vectors[key]
         if backend == "sync":
             return lock_step(vec.step, guesses(envs), seconds, process_time)
-        # What two free processors would take: the busier worker's time, and all of the parent's on top.
+        # The time with two free cores is the time of the busier worker plus the time of the parent.
         actions, steps = guesses(envs)[0], 0
-        workers, here = vec.call("spent", indices=[0, 1]), process_time()
+        workers, parent = vec.call("cpu_seconds", indices=[0, 1]), process_time()
         end = perf_counter() + seconds
         while perf_counter() < end:
             vec.step(actions)
             steps += envs
-        here = process_time() - here
-        return steps / (max(b - a for a, b in zip(workers, vec.call("spent", indices=[0, 1]), strict=True)) + here)
+        parent = process_time() - parent
+        after = vec.call("cpu_seconds", indices=[0, 1])
+        return steps / (max(b - a for a, b in zip(workers, after, strict=True)) + parent)
 
     def transcripts(self, backend: str, runs: int) -> str:
-        """The transcript of every run, as one string where all are alike."""
-        found = set()
+        """Return the different transcripts of all runs, separated by spaces."""
+        transcripts = set()
         for run in range(runs):
             with self.make_vec(GUESS, num_envs=64, backend=backend, workers=1 + run % 3, seed=0) as vec:
-                found.add(transcript(vec, 64))
-        return " ".join(sorted(found))
+                transcripts.add(transcript(vec, 64))
+        return " ".join(sorted(transcripts))
 
-    def accidents(self, steps: int, seed: int) -> dict[str, Any]:
-        """Steps with 1% raising, 0.1% hanging, 0.1% ending the process, held against the same without isolation."""
-        from vector_envs import Accident
+    def faults(self, steps: int, seed: int) -> dict[str, Any]:
+        """Run steps of which 1% raise, 0.1% hang and 0.1% end the process; compare with a run in this process."""
+        from vector_envs import Faulty
 
         rng = random.Random(seed)
         envs = 64
-        script = [[draw(rng) for _ in range(steps // envs + 1)] for _ in range(envs)]
-        asked = [0] * envs
-        seen: list[list[Any]] = [[] for _ in range(envs)]
+        script = [[draw_action(rng) for _ in range(steps // envs + 1)] for _ in range(envs)]
+        sent = [0] * envs
+        results: list[list[Any]] = [[] for _ in range(envs)]
         left, count = steps, {"raised": 0, "deadline": 0, "died": 0}
-        began = perf_counter()
-        with self.make_vec(Accident, num_envs=envs, backend="process", workers=2, step_timeout=1.0) as vec:
+        start = perf_counter()
+        with self.make_vec(Faulty, num_envs=envs, backend="process", workers=2, step_timeout=1.0) as vec:
             vec.reset()
             free = list(range(envs))
             while True:
-                batch = [i for i in free if asked[i] < len(script[i])][:left]
+                batch = [i for i in free if sent[i] < len(script[i])][:left]
                 left -= len(batch)
-                vec.send({i: script[i][asked[i]] for i in batch})
+                vec.send({i: script[i][sent[i]] for i in batch})
                 for i in batch:
-                    asked[i] += 1
+                    sent[i] += 1
                 free = []
                 for item in vec.recv(min_ready=8):
                     free.append(item.index)
-                    seen[item.index].append((item.observation, item.failure is None))
+                    results[item.index].append((item.observation, item.failure is None))
                     if item.failure is not None:
                         count[item.failure.cause] += 1
                 if not free and not vec.in_flight:
                     break
-        took = perf_counter() - began
-        good = 0
-        with self.make_vec(Accident, num_envs=envs) as plain:
+        seconds = perf_counter() - start
+        correct = 0
+        with self.make_vec(Faulty, num_envs=envs) as plain:
             plain.reset()
             for i in range(envs):
-                for at, action in enumerate(script[i][: asked[i]]):
+                for at, action in enumerate(script[i][: sent[i]]):
                     safe = "raise" if action in ("hang", "exit") else action
                     outcome = plain.step({i: safe})
                     expected = (outcome.observations[0], "failure" not in outcome.infos[0])
-                    good += at < len(seen[i]) and seen[i][at] == expected
-        return {"steps": sum(map(len, seen)), "right": good, "seconds": took, **count}
+                    correct += at < len(results[i]) and results[i][at] == expected
+        return {"steps": sum(map(len, results)), "correct": correct, "seconds": seconds, **count}
 
 
-def draw(rng: random.Random) -> str:
+def draw_action(rng: random.Random) -> str:
     at = rng.random()
     return "raise" if at < 0.01 else "hang" if at < 0.011 else "exit" if at < 0.012 else f"act {rng.randrange(9)}"
 
 
 class Bare:
-    """A loop over envs, and nothing else."""
+    """Plain loop over environments."""
 
     def __init__(self, envs: list[Any]) -> None:
         self.envs = envs
@@ -213,14 +214,14 @@ class Bare:
 
 
 def lock_step(step: Any, rounds: list[list[str]], seconds: float, clock: Callable[[], float]) -> float:
-    """Env-steps a second of `clock`, for about so many seconds."""
+    """Return environment steps per second of `clock`, measured for about `seconds` of wall time."""
     turn = 0
     step(rounds[0])
-    end, began = perf_counter() + seconds, clock()
+    end, start = perf_counter() + seconds, clock()
     while perf_counter() < end:
         step(rounds[turn % ROUNDS])
         turn += 1
-    return turn * len(rounds[0]) / (clock() - began)
+    return turn * len(rounds[0]) / (clock() - start)
 
 
 def transcript(vec: Any, envs: int) -> str:
@@ -233,7 +234,7 @@ def transcript(vec: Any, envs: int) -> str:
 
 
 def main() -> None:
-    side: Any = answer_all(lambda: Ours() if sys.argv[1] == "ours" else Gem())
+    side: Any = serve_commands(lambda: Ours() if sys.argv[1] == "ours" else Gem())
     for vec in getattr(side, "vectors", {}).values():
         if sys.argv[1] == "ours" and hasattr(vec, "close"):
             vec.close()

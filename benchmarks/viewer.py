@@ -1,12 +1,12 @@
-"""A run of 100,000 episodes in the viewer: how long until the page is there, until an episode is, and how much memory.
+"""Measure page load times, episode load times and memory of the viewer on a run with 100,000 episodes.
 
     python benchmarks/viewer.py [--episodes N] [--json]
 
-The run is a JSONL file of about 2 GB: games that a random player really played, with the token ids and probabilities a
-model would have left, each under seeds of its own. `palestra view` is a process of its own with an empty cache. A real
-Chromium opens the list of the episodes at once, while the file is still being read, and again when it has been; then
-episodes at random places are opened, by the page and by the JSON interface, pages of filtered lists are turned, and an
-episode is appended and waited for. Memory is the most the server ever held (VmHWM). Exits 1 where a bar is missed.
+The run is a JSONL file of about 2 GB: games of a random player with token ids and log-probabilities added as if a model
+had produced them, each with a different seed. `palestra view` runs as a separate process with an empty cache. Chromium
+opens the list of episodes while the file is still being indexed and again afterwards. Then randomly chosen episodes are
+opened, in the page and through the JSON API, pages of filtered lists are requested, and an episode is appended to the
+file. Memory is the peak of the server process (VmHWM). The exit status is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ from palestra.rollout import Trajectory, collect
 from palestra.rollout.codec import to_json
 from palestra.types import Call
 
-BARS = {"page_s": 2.0, "episode_ms": 300.0, "memory_mb": 500.0}  # at 100,000 episodes; at most
+BARS = {"page_s": 2.0, "episode_ms": 300.0, "memory_mb": 500.0}  # maxima at 100,000 episodes
 ENVS = ["game:Sokoban-v0-easy", "game:Minesweeper-v0-easy", "game:Mastermind-v0-easy", "game:Hangman-v0-easy"]
-LINE = 20_000  # bytes an episode, about
+LINE = 20_000  # approximate number of bytes per episode
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
 
 def games() -> list[bytes]:
-    """Real episodes as lines, with ids, those of about LINE bytes."""
+    """Return episodes with token ids as JSON lines of about LINE bytes."""
     rng = Random(0)
     tokenizer = ByteTokenizer()
-    found = []
+    lines = []
     for env_id in ENVS:
         result = asyncio.run(collect(RandomAgent(), env_id, episodes=16, seed=1))
-        found += [orjson.dumps(_sized(to_json(_with_ids(t, tokenizer, rng)))) for t in result.trajectories]
-    return [line for line in found if len(line) < 1.1 * LINE]
+        lines += [orjson.dumps(_padded(to_json(_with_ids(t, tokenizer, rng)))) for t in result.trajectories]
+    return [line for line in lines if len(line) < 1.1 * LINE]
 
 
 def _with_ids(trajectory: Trajectory, tokenizer: ByteTokenizer, rng: Random) -> Trajectory:
-    """As if a model had said it."""
-    turns, read = [], list[int]()
+    """Return the trajectory with token ids and log-probabilities, as if a model had sampled it."""
+    turns, context = [], list[int]()
     for turn in trajectory.turns:
-        prompt = read + tokenizer.encode(str(turn.observation))
+        prompt = context + tokenizer.encode(str(turn.observation))
         ids = tokenizer.encode(turn.action.text)
-        odds = [-rng.expovariate(2.0) for _ in ids]
-        call = Call(prompt_ids=prompt, ids=ids, logprobs=odds, finish="stop", version=1)
+        logprobs = [-rng.expovariate(2.0) for _ in ids]
+        call = Call(prompt_ids=prompt, ids=ids, logprobs=logprobs, finish="stop", version=1)
         turns.append(replace(turn, action=replace(turn.action, calls=(call,))))
-        read = prompt + ids
+        context = prompt + ids
     return replace(trajectory, turns=tuple(turns))
 
 
-def _sized(data: dict[str, Any]) -> dict[str, Any]:
-    """Thoughts before the last move fill the line up to its length."""
+def _padded(data: dict[str, Any]) -> dict[str, Any]:
+    """Pad the last action with text, so that the line has LINE bytes."""
     missing = LINE - len(orjson.dumps(data))
     if missing > 0 and data["turns"]:
         data["turns"][-1]["text"] = ("I wonder what would happen then. " * (missing // 33)) + data["turns"][-1]["text"]
@@ -75,7 +75,7 @@ def _sized(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_run(folder: Path, episodes: int) -> int:
-    """The run; its size in bytes."""
+    """Write the run and return its size in bytes."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"kind": "eval", "env": ENVS, "agent": "random"}))
     heads = []
@@ -91,7 +91,7 @@ def write_run(folder: Path, episodes: int) -> int:
 
 
 class Server:
-    """`palestra view`, with an empty cache."""
+    """`palestra view` in a child process with an empty cache."""
 
     def __init__(self, folder: Path, cache: Path) -> None:
         command = [sys.executable, "-m", "palestra", "view", str(folder), "--port", "0"]
@@ -103,8 +103,8 @@ class Server:
         )
 
     def get(self, path: str, **params: Any) -> Any:
-        with urllib.request.urlopen(f"{self.address}api/{path}?{urllib.parse.urlencode(params)}") as answer:
-            return json.loads(answer.read())
+        with urllib.request.urlopen(f"{self.address}api/{path}?{urllib.parse.urlencode(params)}") as response:
+            return json.loads(response.read())
 
     def memory_mb(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -115,53 +115,53 @@ class Server:
         self.process.wait(20)
 
 
-def timed_page(page: Page, address: str, wanted: str) -> float:
-    """Seconds until `wanted` can be seen, from an empty tab."""
+def timed_page(page: Page, address: str, selector: str) -> float:
+    """Return the seconds until an element that matches `selector` is visible, from an empty tab."""
     page.goto("about:blank")
-    began = time.perf_counter()
+    start = time.perf_counter()
     page.goto(address, wait_until="commit")
-    page.wait_for_selector(wanted)
-    return time.perf_counter() - began
+    page.wait_for_selector(selector)
+    return time.perf_counter() - start
 
 
 def milliseconds(work: Any) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return (time.perf_counter() - began) * 1000
+    return (time.perf_counter() - start) * 1000
 
 
 def measure(server: Server, run: Path, episodes: int) -> dict[str, float]:
     rng = Random(1)
-    found: dict[str, float] = {}
-    began = time.perf_counter()
+    figures: dict[str, float] = {}
+    start = time.perf_counter()
     listing = f"{server.address}#/episodes?run={run.name}"
     name = "episodes.jsonl"
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        found["page_while_reading_s"] = timed_page(page, listing, "tbody tr")
+        figures["page_while_reading_s"] = timed_page(page, listing, "tbody tr")
         during = []
         while server.get("pulse", run=run.name)["runs"][run.name]["episodes"] < episodes:
-            known = server.get("pulse", run=run.name)["runs"][run.name]["episodes"]
-            at = f"{name}:{rng.randrange(max(1, known))}"
+            indexed = server.get("pulse", run=run.name)["runs"][run.name]["episodes"]
+            at = f"{name}:{rng.randrange(max(1, indexed))}"
             during.append(milliseconds(lambda at=at: server.get("episode", run=run.name, at=at)))
             time.sleep(0.5)
-        found["read_s"] = time.perf_counter() - began
-        found["episode_while_reading_ms"] = max(during, default=0.0)
-        found["page_s"] = max(timed_page(page, listing, "tbody tr") for _ in range(5))
-        found["first_page_s"] = max(timed_page(page, server.address, "tbody tr") for _ in range(5))
+        figures["read_s"] = time.perf_counter() - start
+        figures["episode_while_reading_ms"] = max(during, default=0.0)
+        figures["page_s"] = max(timed_page(page, listing, "tbody tr") for _ in range(5))
+        figures["first_page_s"] = max(timed_page(page, server.address, "tbody tr") for _ in range(5))
         places = [f"{name}:{rng.randrange(episodes)}" for _ in range(200)]
         times = [milliseconds(lambda at=at: server.get("episode", run=run.name, at=at)) for at in places]
-        found |= {"episode_p50_ms": median(times), "episode_ms": max(times)}
-        shown = []
+        figures |= {"episode_p50_ms": median(times), "episode_ms": max(times)}
+        page_times = []
         for at in places[:20]:
             address = f"{server.address}#/episode?{urllib.parse.urlencode({'run': run.name, 'at': at})}"
             page.evaluate("() => document.querySelector('main').replaceChildren()")
-            began = time.perf_counter()
+            start = time.perf_counter()
             page.evaluate("address => { location.hash = new URL(address).hash }", address)
             page.wait_for_selector(".said.agent")
-            shown.append((time.perf_counter() - began) * 1000)
-        found |= {"episode_shown_p50_ms": median(shown), "episode_shown_ms": max(shown)}
+            page_times.append((time.perf_counter() - start) * 1000)
+        figures |= {"episode_shown_p50_ms": median(page_times), "episode_shown_ms": max(page_times)}
         filters = [
             {"outcome": "unsolved"},
             {"env": ENVS[0], "min_turns": 5},
@@ -169,38 +169,38 @@ def measure(server: Server, run: Path, episodes: int) -> dict[str, float]:
             {"seed": "777"},
         ]
         lists = [milliseconds(lambda f=f: server.get("episodes", run=run.name, **f)) for f in filters for _ in range(5)]
-        found |= {"list_p50_ms": median(lists), "list_ms": max(lists)}
+        figures |= {"list_p50_ms": median(lists), "list_ms": max(lists)}
         browser.close()
     line = (run / name).open("rb").readline()
     with (run / name).open("ab") as file:
         file.write(line)
-    began = time.perf_counter()
+    start = time.perf_counter()
     while server.get("pulse", run=run.name)["runs"][run.name]["episodes"] <= episodes:
         time.sleep(0.05)
-    found["appended_s"] = time.perf_counter() - began
-    found["memory_mb"] = server.memory_mb()
-    return found
+    figures["appended_s"] = time.perf_counter() - start
+    figures["memory_mb"] = server.memory_mb()
+    return figures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=100_000)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--episodes", type=int, default=100_000, help="Number of episodes of the run.")
+    parser.add_argument("--json", action="store_true", help="Print all figures as JSON.")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as place:
-        run = Path(place, "runs", "large")
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch:
+        run = Path(scratch, "runs", "large")
         size = write_run(run, args.episodes)
-        server = Server(run.parent, Path(place, "cache"))
+        server = Server(run.parent, Path(scratch, "cache"))
         try:
-            found = {"episodes": args.episodes, "gigabytes": size / 1e9, **measure(server, run, args.episodes)}
+            figures = {"episodes": args.episodes, "gigabytes": size / 1e9, **measure(server, run, args.episodes)}
         finally:
             server.close()
-        found["index_mb"] = sum(path.stat().st_size for path in Path(place, "cache").rglob("*.sqlite*")) / 1e6
-    missed = [name for name, bar in BARS.items() if found[name] > bar]
+        figures["index_mb"] = sum(path.stat().st_size for path in Path(scratch, "cache").rglob("*.sqlite*")) / 1e6
+    missed = [name for name, bar in BARS.items() if figures[name] > bar]
     if args.json:
-        print(json.dumps(found | {"missed": missed}))
+        print(json.dumps(figures | {"missed": missed}))
     else:
-        for name, value in found.items():
+        for name, value in figures.items():
             bar = f"   at most {BARS[name]:g}" if name in BARS else ""
             print(f"{name:26}{value:12.5g}{bar}{'   MISSED' if name in missed else ''}")
     return 1 if missed else 0

@@ -1,4 +1,4 @@
-"""The benchmarks run, and their exit codes say what they print. No figure is asserted: this machine may be busy."""
+"""The benchmarks run and their exit codes match their output. No figure is asserted, since machines differ."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(script: str, *options: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_env_step_measures_our_side_alone() -> None:
+def test_env_step_runs_without_gem() -> None:
     code, text = run("env_step.py", "--no-gem", "--quick", "--games", GUESS, "TowerofHanoi-v0-hard", "--json")
     report = json.loads(text)
     assert code == bool(report["missed"])
@@ -72,7 +72,7 @@ def test_env_step_bars() -> None:
         return {"games": {"a": {"ours": {**ours, **changed}, "step_ratio": ratio}}, "import": {"palestra": cost}}
 
     assert missed(report()) == []
-    assert len(missed(report(1.5))) == 1  # below twice in the median
+    assert len(missed(report(1.5))) == 1  # the median ratio is below 2
     assert len(missed(report(0.5))) == 2
     assert len(missed(report(make_us=1e3))) == 1
     assert len(missed(report(reset_p99_us=2e4))) == 1
@@ -80,7 +80,7 @@ def test_env_step_bars() -> None:
     assert len(missed(report(hostile={"ns": 5e7, "action": "x"}))) == 1
     assert len(missed(report(cost={"ms": 30.0, "mb": 1.0}))) == 1
     assert len(missed(report(cost={"ms": 1.0, "mb": 3.0}))) == 1
-    assert missed({"games": {"a": {"error": "gone"}}, "import": {"palestra": cost}}) == ["a: gone"]
+    assert missed({"games": {"a": {"error": "failed"}}, "import": {"palestra": cost}}) == ["a: failed"]
 
 
 def test_a_stated_rate_agrees_within_the_interval() -> None:
@@ -94,7 +94,7 @@ def test_a_stated_rate_agrees_within_the_interval() -> None:
 
 
 @pytest.mark.slow
-def test_tools_measures_our_side_alone() -> None:
+def test_tools_runs_without_gem() -> None:
     code, text = run("tools.py", "--no-gem", "--quick", "--json")
     report = json.loads(text)
     assert code == bool(report["missed"])
@@ -108,6 +108,6 @@ def test_tools_bars() -> None:
     assert bars({"ours": ours, "gem": {"calls_per_s": 100.0, "latency_ms": 16.0}}) == []
     assert len(bars({"ours": ours, "gem": {"calls_per_s": 101.0, "latency_ms": 15.0}})) == 2
     assert len(bars({"ours": {**ours, "cell_ms": 2.0, "first_s": 2.0}})) == 2
-    held = {"processes": 10, "files": 5, "own_mb": 10.0, "template_mb": 10.0}
-    assert bars({"ours": ours, "growth": {"before": held, "after": held}}) == []
-    assert len(bars({"ours": ours, "growth": {"before": held, "after": {**held, "files": 6, "own_mb": 11.0}}})) == 2
+    usage = {"processes": 10, "files": 5, "own_mb": 10.0, "template_mb": 10.0}
+    assert bars({"ours": ours, "growth": {"before": usage, "after": usage}}) == []
+    assert len(bars({"ours": ours, "growth": {"before": usage, "after": {**usage, "files": 6, "own_mb": 11.0}}})) == 2

@@ -1,4 +1,4 @@
-"""The engine's benchmark runs, and plays the same conversations on both sides. No figure is asserted."""
+"""benchmarks/hf_engine.py runs and plays the same conversations on both sides. No figure is asserted."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "rollout.py"
 
 
 @pytest.mark.slow
-def test_it_measures_our_side_and_the_bare_one() -> None:
+def test_it_measures_palestra_and_the_bare_loop() -> None:
     options = ["--quick", "--no-peer", "--json"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=300, check=False
@@ -31,7 +31,7 @@ def test_it_measures_our_side_and_the_bare_one() -> None:
     assert report["slow"]["ratio"] > 0
 
 
-def test_bars_are_bars() -> None:
+def test_each_bar_can_be_missed() -> None:
     missed = runpy.run_path(str(SCRIPT))["missed"]
 
     def report(peer: float = 10.0, bare: float = 0.4, slow: float = 0.8) -> dict[str, Any]:
@@ -42,6 +42,6 @@ def test_bars_are_bars() -> None:
     assert len(missed(report(bare=0.39))) == 1
     assert len(missed(report(slow=0.79))) == 1
     assert len(missed(report(9.0, 0.3, 0.7))) == 3
-    without = report()
-    del without["concurrent"]["256"]["ratios"]["verifiers"]
-    assert missed(without) == []
+    without_peer = report()
+    del without_peer["concurrent"]["256"]["ratios"]["verifiers"]
+    assert missed(without_peer) == []

@@ -35,9 +35,9 @@ def test_each_bar_can_be_missed() -> None:
     module = runpy.run_path(str(BENCHMARKS / "serve.py"), run_name="serve")
 
     def job(rate: float, p99: float) -> object:
-        made = module["Job"]("", 0, list)
-        made.rates, made.p99 = [rate], [p99]
-        return made
+        result = module["Job"]("", 0, list)
+        result.rates, result.p99 = [rate], [p99]
+        return result
 
     good = {
         "ours, HTTP": job(2000, 5),

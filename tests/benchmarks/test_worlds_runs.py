@@ -1,4 +1,4 @@
-"""benchmarks/worlds.py: the parts that need no checkout of AgentGym."""
+"""The parts of benchmarks/worlds.py that need no checkout of AgentGym run."""
 
 from __future__ import annotations
 

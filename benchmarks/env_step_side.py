@@ -1,6 +1,6 @@
-"""One side of env_step.py, in a process of its own: reads a JSON command a line, times its own work, answers a line.
+"""One side of env_step.py: reads one JSON command per line, measures its own calls, replies with one line.
 
-Run by either interpreter, with Palestra (`python side.py ours`) or with GEM (`python side.py gem`) installed.
+Runs in either interpreter, with Palestra (`env_step_side.py ours`) or with GEM (`env_step_side.py gem`) installed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from time import perf_counter_ns as clock
 from time import thread_time_ns as cpu_clock
 from typing import Any
 
-from sides import answer_all
+from sides import serve_commands
 
-SLOW_RESET = 50_000_000  # ns; envs slower than this are reset a few times and then copied
-POOL = 2  # how many times
-FORMAT_ERROR = -0.1  # what both sides pay for an action they cannot read
+SLOW_RESET = 50_000_000  # ns; envs whose reset takes longer are reset POOL times and then copied
+POOL = 2
+FORMAT_ERROR = -0.1  # reward of both sides for an action that cannot be parsed
 
 
 class Side:
@@ -32,53 +32,53 @@ class Side:
             import gem.envs
             import nltk
 
-            nltk.download = lambda *_, **__: True  # its constructors would ask the network for a corpus
+            nltk.download = lambda *_, **__: True  # GEM's constructors would download a corpus
             logging.disable(logging.CRITICAL)
             self.make = gem.make
 
     def load(self, env_id: str, episodes: list[tuple[int, list[str]]]) -> dict[str, Any]:
-        """Make the env and keep what will be played on it."""
+        """Create the env and store the episodes to play on it."""
         self.env_id = env_id
         self.env = self.make(env_id)
         self.seeds = itertools.count()
         self.episodes = itertools.cycle(episodes)
-        began = clock()
+        start = clock()
         self.env.reset(seed=0)
-        slow = clock() - began > SLOW_RESET
+        slow = clock() - start > SLOW_RESET
         self.pool: list[Any] = []
         for seed in range(POOL if slow else 0):
             self.env.reset(seed=seed)
             self.pool.append(copy.deepcopy(self.env))
         return {"slow": slow}
 
-    def _begin(self, seed: int) -> Any:
+    def _start_episode(self, seed: int) -> Any:
         if self.pool:
             return copy.deepcopy(self.pool[seed % POOL])
         self.env.reset(seed=seed)
         return self.env
 
     def step(self, ns: int) -> dict[str, Any]:
-        """Steps worth `ns`; resets are not in it."""
+        """Run steps for `ns` nanoseconds, without the time of the resets, and return their statistics."""
         times: list[int] = []
         spent = unread = 0
-        wall = clock() + 5 * ns  # where resets cost more than steps
-        while spent < ns and (clock() < wall or len(times) < 50):
+        deadline = clock() + 5 * ns  # resets may take longer than the steps
+        while spent < ns and (clock() < deadline or len(times) < 50):
             seed, actions = next(self.episodes)
-            env = self._begin(seed)
-            act = env.step
+            env = self._start_episode(seed)
+            step = env.step
             for action in actions:
-                began = clock()
-                result = act(action)
-                took = clock() - began
-                times.append(took)
-                spent += took
+                start = clock()
+                result = step(action)
+                duration = clock() - start
+                times.append(duration)
+                spent += duration
                 if result[2] or result[3]:
                     unread += result[1] == FORMAT_ERROR
                     break
-        idle = min(_readings(500))  # the clock's own share
+        overhead = min(_clock_overheads(500))
         return {
-            "median": median(times) - idle,
-            "mean": mean(times) - idle,
+            "median": median(times) - overhead,
+            "mean": mean(times) - overhead,
             "steps": len(times),
             "unread": unread / len(times),
         }
@@ -89,12 +89,12 @@ class Side:
     def construct(self, ns: int, most: int) -> list[int]:
         return _timed(lambda: self.make(self.env_id), ns, most)
 
-    # Ours only.
+    # The methods below are called on Palestra's side only.
 
     def episodes_of(self, env_id: str, seeds: int) -> list[tuple[int, list[str]]]:
-        """What the random player does, and the expert on every fourth seed."""
+        """Return (seed, actions) of random episodes, with the expert's actions on every fourth seed."""
         env = self.make(env_id)
-        played = []
+        episodes = []
         for seed in range(seeds):
             env.reset(seed=seed)
             actions: list[str] = []
@@ -102,11 +102,11 @@ class Side:
             while not done:
                 actions.append(env.expert_action() if seed % 4 == 0 else env.sample_random_action())
                 done = env.step(actions[-1]).done
-            played.append((seed, actions))
-        return played
+            episodes.append((seed, actions))
+        return episodes
 
     def fork(self, ns: int, most: int) -> list[int]:
-        """Forks in the middle of an episode."""
+        """Time forks in the middle of an episode."""
         _, actions = max(itertools.islice(self.episodes, 8), key=lambda episode: len(episode[1]))
         self.env.reset(seed=0)
         for action in actions[: len(actions) // 2]:
@@ -115,58 +115,58 @@ class Side:
         return _timed(self.env.fork, ns, most)
 
     def hostile(self, repeats: int) -> dict[str, Any]:
-        """The slowest step on strings made to be slow: the best of `repeats` for each."""
+        """Return the slowest step on adversarial strings, with the best of `repeats` runs for each string."""
         from palestra.conformance.hostile_actions import HOSTILE_ACTIONS
 
         worst: dict[str, Any] = {"ns": 0, "action": ""}
-        for name, action in [*HOSTILE_ACTIONS, *_heavy()]:
-            took = []
-            while len(took) < 1 or (len(took) < repeats and min(took) > worst["ns"]):
+        for name, action in [*HOSTILE_ACTIONS, *_large_actions()]:
+            times: list[int] = []
+            while len(times) < 1 or (len(times) < repeats and min(times) > worst["ns"]):
                 self.env.reset(seed=0)
-                began = cpu_clock()
+                start = cpu_clock()
                 self.env.step(action)
-                took.append(cpu_clock() - began)
-            if min(took) > worst["ns"]:
-                worst = {"ns": min(took), "action": name}
+                times.append(cpu_clock() - start)
+            if min(times) > worst["ns"]:
+                worst = {"ns": min(times), "action": name}
         return worst
 
 
-def _readings(count: int) -> list[int]:
-    """How long nothing takes."""
+def _clock_overheads(count: int) -> list[int]:
+    """Return the nanoseconds between pairs of consecutive clock readings."""
     times = []
     for _ in range(count):
-        began = clock()
-        times.append(clock() - began)
+        start = clock()
+        times.append(clock() - start)
     return times
 
 
 def _timed(work: Any, ns: int, most: int) -> list[int]:
-    """The ns of CPU time of single calls: `most` of them, or as many as fit into `ns`.
+    """Return the CPU nanoseconds of each of `most` calls, or of as many as fit into `ns`.
 
-    CPU time, so that the slowest calls are not those in which another process had its turn. Steps are timed by the
-    cheaper clock, as a reading of this one takes a good part of a step.
+    CPU time is not affected by other processes. Steps are measured with the wall clock, because reading the CPU clock
+    takes a considerable part of the time of a step.
     """
     times: list[int] = []
     while len(times) < most and (sum(times) < ns or not times):
-        began = cpu_clock()
+        start = cpu_clock()
         work()
-        times.append(cpu_clock() - began)
+        times.append(cpu_clock() - start)
     return times
 
 
-def _heavy() -> list[tuple[str, str]]:
-    """A megabyte each, or as much as a box may hold."""
+def _large_actions() -> list[tuple[str, str]]:
+    """Return (name, action) pairs of one megabyte each, or of the maximum length of a box."""
     megabyte = 1 << 20
     return [
         ("1 MB of letters", "a" * megabyte),
-        ("1 MB of opened braces in a box", "\\boxed{" + "{" * megabyte),
+        ("1 MB of opening braces in a box", "\\boxed{" + "{" * megabyte),
         ("1 MB of nested braces", "\\boxed{" + "{" * (megabyte // 2) + "}" * (megabyte // 2)),
         ("1 MB of unclosed boxes", "\\boxed{" * (megabyte // 7)),
         ("1 MB of empty boxes", "\\boxed{}" * (megabyte // 8)),
         ("1 MB of nested boxes", "\\boxed{" * (megabyte // 8) + "}" * (megabyte // 8)),
         ("1 MB of numbers in a box", "\\boxed{" + "1 " * (megabyte // 2) + "}"),
         ("1 MB of emoji", "\U0001f600" * (megabyte // 4)),
-        ("1 MB of thought, then a number of 10,000 digits", "so " * (megabyte // 3) + "\\boxed{" + "9" * 10_000 + "}"),
+        ("1 MB of text, then a number of 10,000 digits", "so " * (megabyte // 3) + "\\boxed{" + "9" * 10_000 + "}"),
         ("255 digits in a box", "\\boxed{" + "9" * 255 + "}"),
         ("128 numbers in a box", "\\boxed{" + "9 " * 127 + "}"),
         ("255 blanks in a box", "\\boxed{" + " " * 255 + "}"),
@@ -176,7 +176,7 @@ def _heavy() -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    answer_all(lambda: Side(sys.argv[1]))
+    serve_commands(lambda: Side(sys.argv[1]))
 
 
 if __name__ == "__main__":
