@@ -33,16 +33,16 @@ class SlowGuess(GuessTheNumber):
         super().__init__(min_number=1, max_number=10, max_turns=4, **options)
         self._median = median
         self._tail = tail
-        self._waits = Random(0)
+        self._delay_rng = Random(0)
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        found = self.reset(seed=seed, options=options)
-        self._waits = Random(child_seed(seed or 0, "latency"))
-        return found
+        result = self.reset(seed=seed, options=options)
+        self._delay_rng = Random(child_seed(seed or 0, "latency"))
+        return result
 
     async def astep(self, action: str) -> Step:
-        slow = self._tail if self._waits.random() < 0.05 else 1.0
-        await asyncio.sleep(slow * self._median * self._waits.lognormvariate(0.0, 0.5))
+        factor = self._tail if self._delay_rng.random() < 0.05 else 1.0
+        await asyncio.sleep(factor * self._median * self._delay_rng.lognormvariate(0.0, 0.5))
         return self.step(action)
 
 
@@ -50,8 +50,8 @@ def make(**options: Any) -> Env:
     return SlowGuess(**options)
 
 
-def timed(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict[str, Any]:
-    """Train to the target; how long it took."""
+def train_to_target(folder: Path, args: argparse.Namespace, *, asynchronous: bool) -> dict[str, Any]:
+    """Train until the target success rate is reached; return the time and staleness statistics."""
     config = from_mapping(
         {
             "env": ENV,
@@ -106,15 +106,15 @@ def main() -> None:
     parser.add_argument("--only", choices=["synchronous", "asynchronous"], help="one of the two")
     args = parser.parse_args()
     palestra.register(ENV, "async_train:make")
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, asynchronous in (("synchronous", False), ("asynchronous", True)):
             if args.only not in (None, name):
                 continue
-            found[name] = timed(Path(scratch) / name, args, asynchronous=asynchronous)
-            print(f"{name}: {json.dumps(found[name])}")
+            results[name] = train_to_target(Path(scratch) / name, args, asynchronous=asynchronous)
+            print(f"{name}: {json.dumps(results[name])}")
     if args.only is None:
-        print(f"asynchronous is {found['synchronous']['seconds'] / found['asynchronous']['seconds']:.2f}x faster")
+        print(f"asynchronous is {results['synchronous']['seconds'] / results['asynchronous']['seconds']:.2f}x faster")
 
 
 if __name__ == "__main__":

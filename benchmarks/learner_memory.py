@@ -48,15 +48,15 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     rng = Random(0)
 
     def episode(index: int) -> Trajectory:
-        """Turns of 192 tokens to read and 64 sampled, until the conversation has its length."""
-        seen: list[int] = []
+        """Return a conversation of `--tokens` tokens, with 192 prompt tokens and 64 sampled tokens per turn."""
+        context: list[int] = []
         turns = []
-        while len(seen) + 256 <= args.tokens:
-            seen = seen + [rng.randrange(500) for _ in range(192)]
-            said = [rng.randrange(500) for _ in range(64)]
-            call = Call(prompt_ids=seen, ids=said, logprobs=[-7.0] * 64, finish="stop", version=0)
+        while len(context) + 256 <= args.tokens:
+            context = context + [rng.randrange(500) for _ in range(192)]
+            sampled = [rng.randrange(500) for _ in range(64)]
+            call = Call(prompt_ids=context, ids=sampled, logprobs=[-7.0] * 64, finish="stop", version=0)
             turns.append((call, rng.random()))
-            seen = seen + said
+            context = context + sampled
         return Trajectory(
             env_id="game:GuessTheNumber-v0-easy",
             kwargs={},
@@ -82,7 +82,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
     trajectories = [episode(i) for i in range(args.episodes)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    began = perf_counter()
+    start = perf_counter()
     metrics = reinforcement_step(learner, trajectories, 0)
     return {
         "size": args.size,
@@ -92,7 +92,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "recompute": args.recompute,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "before_bytes": before,
-        "seconds": perf_counter() - began,
+        "seconds": perf_counter() - start,
         "grad_norm": metrics["grad_norm"],
     }
 
@@ -102,21 +102,22 @@ def main() -> None:
     parser.add_argument("--size", default="100M")
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--episodes", type=int, default=2)
-    parser.add_argument("--budget", type=int, default=16384, help="tokens a micro-batch")
+    parser.add_argument("--budget", type=int, default=16384, help="Tokens per micro-batch.")
     parser.add_argument("--recompute", default="auto", choices=("auto", "on", "off"))
     parser.add_argument("--optimizer", default="adamw", choices=("adamw", "muon"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.inside:
+    if args.child:
         print(json.dumps(measure(args)))
         return
-    answer = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--inside"], check=True, stdout=subprocess.PIPE)
-    found = json.loads(answer.stdout)
+    result = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--child"], check=True, stdout=subprocess.PIPE)
+    figures = json.loads(result.stdout)
     print(
-        f"{found['parameters'] / 1e6:.0f}M parameters, {found['episodes']} conversations of {found['tokens']} tokens: "
-        f"peak {found['peak_bytes'] / 1e9:.2f} GB (before the step {found['before_bytes'] / 1e9:.2f}), "
-        f"{found['seconds']:.0f} s; the bar is {BAR / 1e9:.0f} GB"
+        f"{figures['parameters'] / 1e6:.0f}M parameters, "
+        f"{figures['episodes']} conversations of {figures['tokens']} tokens: "
+        f"peak {figures['peak_bytes'] / 1e9:.2f} GB (before the step {figures['before_bytes'] / 1e9:.2f}), "
+        f"{figures['seconds']:.0f} s; the bar is {BAR / 1e9:.0f} GB"
     )
 
 
