@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.episodes < 1:
         raise BadValue(f"--episodes must be at least 1, got {args.episodes}")
     env = env_factory(args.env, args)()
-    if args.seed is not None:
-        env.unwrapped._first_seed = check_seed(args.seed)
+    seed = None if args.seed is None else check_seed(args.seed)
     if args.record:
         from palestra.wrappers import Record
 
@@ -60,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     solved = played = 0
     with env:
         for _ in range(args.episodes):
-            step = _play_episode(env, args)
+            step, seed = _play_episode(env, args, seed), None  # later episodes continue from the first seed
             if step is None:
                 print("You left the game.")
                 break
@@ -71,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _play_episode(env: Env, args: argparse.Namespace) -> Step | None:
+def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step | None:
     """Play to the end and return the last step; None if the person left."""
-    observation, info = _bounded("reset", env.reset, args.reset_timeout)
+    observation, info = _bounded("reset", env.reset, args.reset_timeout, seed)
     name = env.spec.id if env.spec is not None else repr(env)
-    print(f"--- {name}, seed {info.get('seed')}\n")
+    print(f"--- {name}, seed {info.get('seed', seed)}\n")
     print(text_of(observation))
     if args.agent == "human":
         print("\n(Type your action; \\boxed{} is added for you. :hint shows the expert's action, :quit leaves.)")
