@@ -8,10 +8,8 @@ from palestra.algorithms import Advantages, PolicyGradient, normalize, register,
 
 
 class Parity(palestra.Env):
-    """Say whether a number is even or odd."""
-
     def reset(self, seed=None, options=None):
-        self.number = random.Random(seed).randrange(100)
+        self.number = random.Random(seed).randrange(10)
         return f"Is {self.number} even or odd? Reply \\boxed{{even}} or \\boxed{{odd}}.", {}
 
     def step(self, action):
@@ -23,8 +21,6 @@ class Parity(palestra.Env):
 
 
 class ShortReply(palestra.Wrapper):
-    """Subtract a cost per character from the reward."""
-
     def step(self, action):
         step = self.env.step(action)
         return step._replace(reward=step.reward - 0.001 * len(action))
@@ -32,26 +28,16 @@ class ShortReply(palestra.Wrapper):
 
 @register
 class Centered(PolicyGradient):
-    """Subtract the mean return of the batch from every return."""
-
     name = "centered"
 
     def advantages(self, episodes):
         returns = turn_returns(episodes, gamma=self.config.gamma)
-        rows, metrics = normalize(returns, [None] * len(episodes), scale=False)
-        return Advantages(advantages=rows, metrics=metrics)
+        returns, metrics = normalize(returns, [None] * len(episodes), scale=False)
+        return Advantages(advantages=returns, metrics=metrics)
 
 
 if __name__ == "__main__":
-    run = palestra.train(
-        env=Parity,
-        wrappers=[ShortReply],
-        algorithm="centered",
-        steps=int(sys.argv[1]) if len(sys.argv) > 1 else 20,
-        episodes=64,
-        eval_episodes=32,
-        warm_start=256,
-        max_tokens=12,
-        out="runs/parity",
-    )
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+    settings = {"steps": steps, "episodes": 128, "warm_start": 256, "max_tokens": 12, "out": "runs/parity"}
+    run = palestra.train(env=Parity, wrappers=[ShortReply], algorithm="centered", **settings)
     print(f"success {run.first_success:.0%} -> {run.last_success:.0%}, model in {run.model_dir}")
