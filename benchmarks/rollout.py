@@ -1,17 +1,17 @@
-"""Rollouts a second against a server that answers at once: Palestra, the package verifiers, and aiohttp alone.
+"""Measure rollouts per second against a server that replies immediately: Palestra, verifiers, and plain aiohttp.
 
     python benchmarks/rollout.py [--quick] [--no-peer] [--json]
 
-Each side and the server is a process of its own, and the sides take turns, so that whatever else the machine does falls
-on all of them. All play the same conversation of five turns: a guessing game's prompt, five guesses from the server,
-the game's answers. Palestra plays the game itself through `collect` and keeps the trajectories; verifiers runs a
-MultiTurnEnv with its own client, the game's answers given; the bare side posts a growing list of messages, no more.
-A ratio is the median of the rounds' ratios, a rate the median of the rounds.
+The server and each side run in separate processes, and the sides take turns, so that other load on the machine affects
+all of them. Every side plays the same conversation of five turns: the prompt of a guessing game, five guesses from the
+server, and the observations of the game. Palestra plays the game through `collect` and keeps the trajectories.
+verifiers runs a MultiTurnEnv with its own client and prepared observations. The "bare" side posts a growing list of
+messages. Rates and ratios are medians over the rounds.
 
-Then Palestra alone, with replies that take 0.1 s each: one env in 32 sleeps 0.2 s at every step, or none does. Counted
-are all episodes until the last is over, so the slow ones at the end count as well.
+A second measurement runs Palestra alone with replies that take 0.1 s each. It compares rollouts in which one env in 32
+sleeps 0.2 s per step with rollouts in which none does. The time includes the slow episodes at the end.
 
-verifiers gets a virtual environment of its own in .cache/verifiers-venv. Exits 1 where a bar is missed.
+verifiers is installed into .cache/verifiers-venv. The exit status is 1 if a required ratio is missed.
 """
 
 from __future__ import annotations
@@ -33,42 +33,44 @@ from sides import Child, SideFailed, python_with
 HERE = Path(__file__).resolve().parent
 PEER_HOME = HERE.parent / ".cache" / "verifiers-venv"
 PEER = "verifiers==0.1.14"  # the last with MultiTurnEnv
-BARRED = 256  # conversations at once at which the bars hold
-BARS = {"verifiers": 10.0, "bare": 0.4, "slow": 0.8}  # ours by theirs; with slow envs by without
+CONCURRENCY = 256  # concurrent episodes at which the required ratios apply
+REQUIRED = {"verifiers": 10.0, "bare": 0.4, "slow": 0.8}  # palestra / side; with slow envs / without
 
 
 @contextmanager
 def child(python: str, name: str) -> Iterator[Child]:
-    # Keys and proxies are for other servers; a look-up of proxies for every request would be all that is measured.
+    # Without API keys and proxies: looking up a proxy for every request would dominate the measurement.
     others = ("openai_", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
     environ = {name: value for name, value in os.environ.items() if not name.lower().startswith(others)}
-    made = Child(python, "rollout_side.py", name, env={**environ, "HF_HUB_OFFLINE": "1"}, quiet=True)
+    process = Child(python, "rollout_side.py", name, env={**environ, "HF_HUB_OFFLINE": "1"}, quiet=True)
     try:
-        yield made
+        yield process
     except SideFailed as err:
         raise SystemExit(": ".join(err.args)) from err
     finally:
-        made.close()
+        process.close()
 
 
 def compare(sides: dict[str, Child], concurrency: int, *, rounds: int, episodes: int) -> dict[str, Any]:
-    """Rollouts a second of every side, in turns of `episodes`: starting and ending weigh the same on each."""
+    """Measure the rollouts per second of every side, which take turns of `episodes` each."""
     for side in sides.values():
-        side.request("rollouts", episodes=16, concurrency=16)  # imports, caches
+        side.request("rollouts", episodes=16, concurrency=16)  # warm up: imports and caches
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for turn in range(rounds):
         for name, side in sorted(sides.items(), reverse=turn % 2 == 1):
             runs[name].append(side.request("rollouts", episodes=episodes, concurrency=concurrency))
-    figures: dict[str, Any] = {name: summary(done) for name, done in runs.items()}
-    figures["ratios"] = {name: ratio(runs["ours"], done) for name, done in runs.items() if name != "ours"}
+    figures: dict[str, Any] = {name: summary(side_runs) for name, side_runs in runs.items()}
+    figures["ratios"] = {name: ratio(runs["ours"], side_runs) for name, side_runs in runs.items() if name != "ours"}
     return figures
 
 
 def slow_envs(ours: Child, *, rounds: int, waves: int) -> dict[str, Any]:
     runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for turn in range(rounds):
-        for naps in (False, True) if turn % 2 == 0 else (True, False):
-            runs[naps].append(ours.request("slow", episodes=waves * BARRED, concurrency=BARRED, naps=naps))
+        for slow in (False, True) if turn % 2 == 0 else (True, False):
+            runs[slow].append(
+                ours.request("slow", episodes=waves * CONCURRENCY, concurrency=CONCURRENCY, slow_envs=slow)
+            )
     return {
         "without": summary(runs[False]),
         "with": summary(runs[True]),
@@ -81,20 +83,22 @@ def summary(runs: list[dict[str, float]]) -> dict[str, float]:
 
 
 def ratio(runs: list[dict[str, float]], others: list[dict[str, float]]) -> float:
-    """Of the rates, round by round: a machine that slows down does so to both of a round."""
+    """Return the median ratio of the rates of each round, in which both sides ran under the same load."""
     return median(run["rate"] / other["rate"] for run, other in zip(runs, others, strict=True))
 
 
 def missed(report: dict[str, Any]) -> list[str]:
-    """The bars that are not met, in words."""
-    bad = []
-    for name, found in report["concurrent"][str(BARRED)]["ratios"].items():
-        if found < BARS[name]:
-            bad.append(f"{found:.2f} times the rollouts of {name} at {BARRED} concurrent, not {BARS[name]:g} times")
-    found = report["slow"]["ratio"]
-    if found < BARS["slow"]:
-        bad.append(f"with slow envs {found:.2f} of the rollouts without, not {BARS['slow']:g}")
-    return bad
+    """Describe the required ratios that are not reached."""
+    messages = []
+    for name, value in report["concurrent"][str(CONCURRENCY)]["ratios"].items():
+        if value < REQUIRED[name]:
+            messages.append(
+                f"{value:.2f} times the rollouts of {name} at {CONCURRENCY} episodes; required: {REQUIRED[name]:g}"
+            )
+    value = report["slow"]["ratio"]
+    if value < REQUIRED["slow"]:
+        messages.append(f"{value:.2f} times the rollouts with slow envs; required: {REQUIRED['slow']:g}")
+    return messages
 
 
 def show(report: dict[str, Any]) -> None:
@@ -108,21 +112,25 @@ def show(report: dict[str, Any]) -> None:
                 )
     slow = report["slow"]
     print(
-        f"\n1 env in 32 sleeping 0.2 s a step: {slow['with']['rate']:.1f} rollouts/s, none: "
-        f"{slow['without']['rate']:.1f}, ratio {slow['ratio']:.2f}"
+        f"\n1 env in 32 sleeps 0.2 s per step: {slow['with']['rate']:.1f} rollouts/s; no slow env: "
+        f"{slow['without']['rate']:.1f}; ratio {slow['ratio']:.2f}"
     )
-    for said in report["missed"]:
-        print(f"MISSED  {said}")
-    print("every bar is met" if not report["missed"] else f"{len(report['missed'])} bars are missed")
+    for message in report["missed"]:
+        print(f"MISSED  {message}")
+    print("all required ratios are reached" if not report["missed"] else f"{len(report['missed'])} ratios are too low")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="turns that each side takes (3)")
-    parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--no-peer", action="store_true", help="without verifiers; needs no network")
-    parser.add_argument("--peer-python", default=os.environ.get("VERIFIERS_PYTHON"), help="one that has verifiers")
-    parser.add_argument("--json", action="store_true", help="print everything measured as JSON")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements per side (default 3)")
+    parser.add_argument("--quick", action="store_true", help="run one round")
+    parser.add_argument("--no-peer", action="store_true", help="skip verifiers, which may have to be downloaded")
+    parser.add_argument(
+        "--peer-python",
+        default=os.environ.get("VERIFIERS_PYTHON"),
+        help="Python interpreter in which verifiers is installed",
+    )
+    parser.add_argument("--json", action="store_true", help="print all measurements as JSON")
     args = parser.parse_args()
     rounds = 1 if args.quick else args.rounds
     pythons = {"ours": sys.executable, "bare": sys.executable}
@@ -133,10 +141,10 @@ def main() -> int:
         server = stack.enter_context(child(sys.executable, "server"))
         url = f"http://127.0.0.1:{server.read_reply('start')}/v1"
         sides = {name: stack.enter_context(child(python, name)) for name, python in pythons.items()}
-        said = sides["ours"].request("conversation")
+        messages = sides["ours"].request("conversation")
         for side in sides.values():
-            side.request("load", url=url, said=said)
-        for concurrency, episodes in ((64, 256), (BARRED, 2 * BARRED)):
+            side.request("load", url=url, messages=messages)
+        for concurrency, episodes in ((64, 256), (CONCURRENCY, 2 * CONCURRENCY)):
             report["concurrent"][str(concurrency)] = compare(sides, concurrency, rounds=rounds, episodes=episodes)
         report["slow"] = slow_envs(sides["ours"], rounds=rounds, waves=16)
     report["missed"] = missed(report)

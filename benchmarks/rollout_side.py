@@ -1,7 +1,7 @@
-"""One side of rollout.py, or the server, in a process of its own: reads a JSON command a line, answers a line.
+"""Process of rollout.py: one side of the comparison, or the server. Reads commands and writes replies as JSON lines.
 
 Run with Palestra (`python rollout_side.py ours`; also `bare` and `server`) or with verifiers installed (`verifiers`).
-Every side plays the same conversation: a game's prompt, five guesses, and the game's answer to each.
+Every side plays the same conversation: the prompt of a game, five guesses, and the observation after each.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LEVEL: dict[str, Any] = {
     "min_number": 1,
     "max_number": 10**9,
     "max_turns": TURNS,
-}  # the guesses 1 to 5 are all but never right
+}  # with a range this large the guesses 1 to 5 are wrong
 SAMPLING: dict[str, Any] = {"temperature": 1.0, "max_tokens": 64}
-NAP = 0.2  # seconds that a slow env sleeps a step
-ONE_IN = 32  # envs that do
-REPLY = 0.1  # seconds, where replies take time
+STEP_SECONDS = 0.2  # time that a slow env sleeps per step
+SLOW_ONE_IN = 32  # one env in this many is slow
+REPLY_SECONDS = 0.1  # time per reply in the measurement with slow envs
 
 
 def guess(turn: int) -> str:
@@ -37,7 +37,7 @@ def guess(turn: int) -> str:
 
 
 class Stub(asyncio.Protocol):
-    """As little as an OpenAI server can do: HTTP/1.1 that is kept alive, and the guess whose turn it is."""
+    """Minimal OpenAI server: HTTP/1.1 with keep-alive; each reply is the guess of the current turn."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
@@ -84,71 +84,71 @@ REPLIES = [
 
 
 class Side(ABC):
-    """Plays rollouts against the server; `rollouts` says how fast."""
+    """Plays rollouts against the server and measures their rate."""
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
 
-    def load(self, url: str, said: list[str]) -> None:
-        """`said`: the prompt and the game's answers, for sides that do not have the game."""
-        self.url, self.said = url, said
+    def load(self, url: str, messages: list[str]) -> None:
+        """Prepare the side. `messages`: the prompt and the observations, for sides that do not run the game."""
+        self.url, self.messages = url, messages
 
     @abstractmethod
     async def play(self, episodes: int, concurrency: int) -> int:
-        """How many rollouts have all their turns."""
+        """Play rollouts and return how many of them have all their turns."""
 
     def rollouts(self, episodes: int, concurrency: int) -> dict[str, float]:
         return self._timed(episodes, lambda: self.play(episodes, concurrency))
 
     def _timed(self, episodes: int, play: Callable[[], Any]) -> dict[str, float]:
-        gc.collect()  # what the last run left is not this one's
-        began, cpu = perf_counter(), process_time()
-        whole = self.runner.run(play())
-        took, worked = perf_counter() - began, process_time() - cpu
-        if whole != episodes:
-            raise RuntimeError(f"{whole} of {episodes} rollouts have {TURNS} turns")
-        return {"rate": episodes / took, "cpu_ms": worked / episodes * 1e3}
+        gc.collect()  # so that garbage of the previous run is not collected in this one
+        started, cpu_started = perf_counter(), process_time()
+        complete = self.runner.run(play())
+        seconds, cpu = perf_counter() - started, process_time() - cpu_started
+        if complete != episodes:
+            raise RuntimeError(f"{complete} of {episodes} rollouts have {TURNS} turns")
+        return {"rate": episodes / seconds, "cpu_ms": cpu / episodes * 1e3}
 
 
 class Bare(Side):
-    """The posts and nothing else."""
+    """Posts the requests and does nothing else."""
 
     async def play(self, episodes: int, concurrency: int) -> int:
         import aiohttp
 
         connector = aiohttp.TCPConnector(limit=concurrency)
-        left, whole = iter(range(episodes)), 0
+        remaining, complete = iter(range(episodes)), 0
         async with aiohttp.ClientSession(connector=connector) as session:
 
             async def work() -> None:
-                nonlocal whole
-                for _ in left:
-                    messages = [{"role": "user", "content": self.said[0]}]
+                nonlocal complete
+                for _ in remaining:
+                    messages = [{"role": "user", "content": self.messages[0]}]
                     for turn in range(TURNS):
                         body = {"model": "stub", "messages": messages, **SAMPLING}
                         async with session.post(f"{self.url}/chat/completions", json=body) as response:
-                            answer = await response.json()
-                        messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
-                        messages.append({"role": "user", "content": self.said[turn + 1]})
-                    whole += len(messages) == 2 * TURNS + 1
+                            reply = await response.json()
+                        messages.append({"role": "assistant", "content": reply["choices"][0]["message"]["content"]})
+                        messages.append({"role": "user", "content": self.messages[turn + 1]})
+                    complete += len(messages) == 2 * TURNS + 1
 
             await asyncio.gather(*(work() for _ in range(concurrency)))
-        return whole
+        return complete
 
 
 class Ours(Side):
-    def load(self, url: str, said: list[str]) -> None:
+    def load(self, url: str, messages: list[str]) -> None:
         import palestra
         from palestra.core import Wrapper
         from palestra.types import Step
 
-        class Sleeps(Wrapper):
+        class SlowSteps(Wrapper):
             async def astep(self, action: str) -> Step:
-                await asyncio.sleep(NAP)
+                await asyncio.sleep(STEP_SECONDS)
                 return await super().astep(action)
 
-        super().load(url, said)
-        self.palestra, self.sleeps = palestra, Sleeps
+        super().load(url, messages)
+        self.palestra, self.slow_steps = palestra, SlowSteps
         self.engine = palestra.engines.OpenAIEngine(base_url=url, model="stub", api_key="none")
         self.agent = palestra.agents.ChatAgent(self.engine, **SAMPLING)
 
@@ -162,15 +162,15 @@ class Ours(Side):
     async def play(self, episodes: int, concurrency: int) -> int:
         return await self._collect(self.agent, GAME, episodes=episodes, concurrency=concurrency, kwargs=LEVEL)
 
-    def slow(self, episodes: int, concurrency: int, naps: bool) -> dict[str, float]:
-        """Replies that take as long as a model's; with `naps`, one env in ONE_IN sleeps at every step."""
-        replies = self.palestra.engines.ScriptedEngine(lambda messages: guess(len(messages) // 2), delay=REPLY)
+    def slow(self, episodes: int, concurrency: int, slow_envs: bool) -> dict[str, float]:
+        """Measure rollouts with slow replies; with `slow_envs`, one env in SLOW_ONE_IN sleeps at every step."""
+        replies = self.palestra.engines.ScriptedEngine(lambda messages: guess(len(messages) // 2), delay=REPLY_SECONDS)
         agent = self.palestra.agents.ChatAgent(replies, **SAMPLING)
-        made = itertools.count()
+        created = itertools.count()
 
         def make() -> Any:
             env = self.palestra.make(GAME, **LEVEL)
-            return self.sleeps(env) if naps and next(made) % ONE_IN == 0 else env
+            return self.slow_steps(env) if slow_envs and next(created) % SLOW_ONE_IN == 0 else env
 
         return self._timed(episodes, lambda: self._collect(agent, make, episodes=episodes, concurrency=concurrency))
 
@@ -180,21 +180,22 @@ class Ours(Side):
 
 
 class Verifiers(Side):
-    """Its MultiTurnEnv, its client and its `generate`; scored one by one, which is the quicker of its two ways."""
+    """MultiTurnEnv of verifiers with its own client; it scores episodes one by one, which is its faster way."""
 
-    def load(self, url: str, said: list[str]) -> None:
+    def load(self, url: str, messages: list[str]) -> None:
         verifiers: Any = import_module("verifiers")
+        observations = messages
 
         class Guesses(verifiers.MultiTurnEnv):  # type: ignore[misc]
             async def env_response(self, messages: Any, state: Any, **_: Any) -> Any:
                 del messages
-                return [verifiers.UserMessage(content=said[len(state["trajectory"])])]
+                return [verifiers.UserMessage(content=observations[len(state["trajectory"])])]
 
         async def reward(**_: Any) -> float:
             return 0.0
 
-        super().load(url, said)
-        self.prompt = [{"role": "user", "content": said[0]}]
+        super().load(url, messages)
+        self.prompt = [{"role": "user", "content": messages[0]}]
         dataset = import_module("datasets").Dataset.from_list([{"prompt": self.prompt, "answer": ""}])
         self.env = Guesses(dataset=dataset, rubric=verifiers.Rubric(funcs=[reward]), max_turns=TURNS)
         self.client = import_module("verifiers.types").ClientConfig(api_base_url=url, api_key_var="NO_KEY")
@@ -223,12 +224,12 @@ def main() -> None:
     serve_commands(sides[name]).runner.close()
 
 
-async def serve(answers: Any) -> None:
-    """Say the port, then serve until the driver hangs up."""
+async def serve(replies: Any) -> None:
+    """Write the port to `replies`, then serve until the driver closes standard input."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Stub, "127.0.0.1", 0, backlog=1024)
-    answers.write(json.dumps({"ok": server.sockets[0].getsockname()[1]}) + "\n")
-    answers.flush()
+    replies.write(json.dumps({"ok": server.sockets[0].getsockname()[1]}) + "\n")
+    replies.flush()
     await loop.run_in_executor(None, sys.stdin.read)
 
 
