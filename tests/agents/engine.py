@@ -1,4 +1,4 @@
-"""An engine that replies with given ids, and keeps what it was asked."""
+"""Test engines that return prepared replies and record their requests."""
 
 from __future__ import annotations
 
@@ -15,32 +15,37 @@ from palestra.types import Action, Message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """One reply as a model would give it."""
+class PreparedReply:
+    """A prepared reply: ids and text."""
 
     ids: list[int]
     text: str
 
 
-def say(tokenizer: Any, text: str, *, end: str | None = "") -> Said:
-    """`text` as its usual ids and the model's end of turn (`end`: another token, or None where it was cut short)."""
+def prepare_reply(tokenizer: Any, text: str, *, end: str | None = "") -> PreparedReply:
+    """Tokenize `text` and append an end token: the model's own, the token `end`, or none if `end` is None."""
     ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
     if end is not None:
         ids = [*ids, tokenizer.convert_tokens_to_ids(end) if end else tokenizer.eos_token_id]
-    return Said(ids=ids, text=text)
+    return PreparedReply(ids=ids, text=text)
 
 
-class Replies(Engine):
-    """Says `replies` in order. Log-probabilities are made up: -(position + 1)."""
+class PreparedEngine(Engine):
+    """Returns `replies` in order, with log-probabilities of -(position + 1)."""
 
     def __init__(
-        self, tokenizer: Any, replies: Sequence[Said | str], *, max_context: int | None = None, version: int = 0
+        self,
+        tokenizer: Any,
+        replies: Sequence[PreparedReply | str],
+        *,
+        max_context: int | None = None,
+        version: int = 0,
     ) -> None:
         self.tokenizer = tokenizer
         self.max_context = max_context
         self.version = version
-        self.replies = [say(tokenizer, reply) if isinstance(reply, str) else reply for reply in replies]
-        self.asked: list[tuple[list[int], Sampling]] = []
+        self.replies = [prepare_reply(tokenizer, reply) if isinstance(reply, str) else reply for reply in replies]
+        self.requests: list[tuple[list[int], Sampling]] = []
         self.conversations: list[Hashable] = []
         self.forgotten: list[Hashable] = []
 
@@ -48,13 +53,13 @@ class Replies(Engine):
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
     ) -> Completion:
         await asyncio.sleep(0)
-        self.asked.append((list(prompt_ids), sampling))
+        self.requests.append((list(prompt_ids), sampling))
         self.conversations.append(conversation)
-        said = self.replies[len(self.asked) - 1]
+        reply = self.replies[len(self.requests) - 1]
         return Completion(
-            ids=list(said.ids),
-            logprobs=[-(i + 1.0) for i in range(len(said.ids))],
-            text=said.text,
+            ids=list(reply.ids),
+            logprobs=[-(i + 1.0) for i in range(len(reply.ids))],
+            text=reply.text,
             finish="stop",
             version=self.version,
             prompt_ids=list(prompt_ids),
@@ -65,15 +70,15 @@ class Replies(Engine):
 
     def prompts(self) -> list[str]:
         tokenizer: Any = self.tokenizer
-        return [tokenizer.decode(ids, skip_special_tokens=False) for ids, _ in self.asked]
+        return [tokenizer.decode(ids, skip_special_tokens=False) for ids, _ in self.requests]
 
 
-class ChatServer(Engine):
-    """As `Replies`, for an engine that takes messages and shows no ids."""
+class PreparedChatEngine(Engine):
+    """Like `PreparedEngine`, for an engine that takes chat messages and returns no ids."""
 
     def __init__(self, replies: Sequence[str | tuple[str, list[dict[str, Any]]]]) -> None:
         self.replies = list(replies)
-        self.asked: list[list[Message]] = []
+        self.requests: list[list[Message]] = []
         self.tools: list[list[dict[str, Any]]] = []
 
     async def generate(
@@ -85,26 +90,26 @@ class ChatServer(Engine):
         self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[dict[str, Any]] = ()
     ) -> Completion:
         await asyncio.sleep(0)
-        self.asked.append(list(messages))
+        self.requests.append(list(messages))
         self.tools.append(list(tools))
-        reply = self.replies[len(self.asked) - 1]
+        reply = self.replies[len(self.requests) - 1]
         text, calls = (reply, []) if isinstance(reply, str) else reply
         return Completion(ids=[], logprobs=[], text=text, finish="stop", version=0, prompt_ids=[], tool_calls=calls)
 
 
-def begin(agent: ChatAgent, *, seed: int | None = None) -> AgentSession:
-    return agent.start(an_env(), seed=seed)
+def start_session(agent: ChatAgent, *, seed: int | None = None) -> AgentSession:
+    return agent.start(make_env(), seed=seed)
 
 
-def an_env() -> Env:
+def make_env() -> Env:
     env = make("game:GuessTheNumber-v0-easy", seed=0)
     env.reset()
     return env
 
 
 def converse(agent: ChatAgent, observations: Sequence[Any], infos: Sequence[dict[str, Any]] = ()) -> list[Action]:
-    """Show a session the observations in turn; its actions."""
-    session = begin(agent)
+    """Pass the observations to a session one by one and return its actions."""
+    session = start_session(agent)
 
     async def run() -> list[Action]:
         padded = [*infos, *({} for _ in observations[len(infos) :])]

@@ -1,4 +1,4 @@
-"""Model families by their chat templates: their formats, in templates written here, on small tokenizers made here."""
+"""Chat templates in the formats of several model families, with small tokenizers trained here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHATML = r"""
 _QWEN_TOOLS = r"""# Tools\n\nThese functions can be called:\n<tools>\n' ~ tools | map('tojson') | join('\n') ~ '
 \n</tools>\n\nCall one so:\n<tool_call>\n{"name": ..., "arguments": ...}\n</tool_call>""".replace("\n", "")
 
-_QWEN_ANSWER = r"""
+_QWEN_RESULT = r"""
     {{- '<|im_start|>user' if not loop.previtem or loop.previtem.role != 'tool' }}
     {{- '\n<tool_response>\n' ~ m.content ~ '\n</tool_response>' }}
     {{- '<|im_end|>\n' if loop.last or loop.nextitem.role != 'tool' }}
@@ -31,7 +31,7 @@ QWEN25 = (
 {%- if tools %}{{- '\n\nTOOLS' }}{%- endif %}
 {{- '<|im_end|>\n' }}
 {%- for m in messages if m.role != 'system' %}
-  {%- if m.role == 'tool' %}ANSWER
+  {%- if m.role == 'tool' %}RESULT
   {%- else %}
     {{- '<|im_start|>' ~ m.role ~ ('\n' ~ m.content if m.content or not m.tool_calls) }}
     {%- for call in m.tool_calls or [] %}
@@ -45,7 +45,7 @@ QWEN25 = (
 """
     )
     .replace("TOOLS", _QWEN_TOOLS)
-    .replace("ANSWER", _QWEN_ANSWER)
+    .replace("RESULT", _QWEN_RESULT)
 )
 
 _QWEN3 = (
@@ -57,15 +57,15 @@ _QWEN3 = (
 {%- elif messages[0].role == 'system' %}
   {{- '<|im_start|>system\n' ~ rules ~ '<|im_end|>\n' }}
 {%- endif %}
-{%- set asked = namespace(at=messages | length - 1) %}
+{%- set query = namespace(at=messages | length - 1) %}
 {%- for m in messages %}
   {%- set wrapped = m.content.startswith('<tool_response>') and m.content.endswith('</tool_response>') %}
   {%- if m.role == 'user' and not wrapped %}
-    {%- set asked.at = loop.index0 %}
+    {%- set query.at = loop.index0 %}
   {%- endif %}
 {%- endfor %}
 {%- for m in messages if m.role != 'system' %}
-  {%- if m.role == 'tool' %}ANSWER
+  {%- if m.role == 'tool' %}RESULT
   {%- elif m.role != 'assistant' %}
     {{- '<|im_start|>' ~ m.role ~ '\n' ~ m.content ~ '<|im_end|>\n' }}
   {%- else %}
@@ -77,7 +77,7 @@ _QWEN3 = (
       {%- set answer = m.content.split('</think>')[-1].lstrip('\n') %}
     {%- endif %}
     {{- '<|im_start|>assistant\n' }}
-    {%- if place > asked.at and (thought or loop.last) %}
+    {%- if place > query.at and (thought or loop.last) %}
       {{- '<think>\n' ~ thought ~ '\n</think>\n\n' ~ answer.lstrip('\n') }}
     {%- else %}
       {{- answer }}
@@ -96,12 +96,12 @@ _QWEN3 = (
 """
     )
     .replace("TOOLS", _QWEN_TOOLS)
-    .replace("ANSWER", _QWEN_ANSWER)
+    .replace("RESULT", _QWEN_RESULT)
 )
 QWEN3 = _QWEN3.replace("OPENING", r"'<think>\n\n</think>\n\n' if enable_thinking is defined and not enable_thinking")
-QWEN3_THINKING = _QWEN3.replace("OPENING", r"'<think>\n'")  # the later models that always think
+QWEN3_THINKING = _QWEN3.replace("OPENING", r"'<think>\n'")  # later models that always think
 
-# The shape of vision models' templates: contents pass through a macro.
+# Like the templates of vision models: message contents pass through a macro.
 QWEN_MACRO = (
     r"""
 {%- macro words(parts) %}
@@ -112,7 +112,7 @@ QWEN_MACRO = (
 {%- endmacro %}
 {%- for m in messages %}
   {%- set text = words(m.content) | trim %}
-  {%- if m.role == 'tool' %}ANSWER
+  {%- if m.role == 'tool' %}RESULT
   {%- else %}
     {%- if m.role == 'assistant' and '</think>' in text %}
       {%- set text = text.split('</think>')[-1].lstrip('\n') %}
@@ -122,7 +122,7 @@ QWEN_MACRO = (
 {%- endfor %}
 {{- '<|im_start|>assistant\n' if add_generation_prompt }}
 """
-).replace("ANSWER", _QWEN_ANSWER.replace("m.content", "text"))
+).replace("RESULT", _QWEN_RESULT.replace("m.content", "text"))
 
 _LLAMA_MESSAGE = r"'<|start_header_id|>' ~ m.role ~ '<|end_header_id|>\n\n' ~ m.content | trim ~ '<|eot_id|>'"
 
@@ -166,16 +166,16 @@ LLAMA31 = (
 
 MISTRAL = r"""
 {%- set rest = messages[1:] if messages[0].role == 'system' else messages %}
-{%- set asked = rest | selectattr('role', 'equalto', 'user') | list %}
+{%- set users = rest | selectattr('role', 'equalto', 'user') | list %}
 {%- for m in rest | rejectattr('role', 'equalto', 'tool') | rejectattr('tool_calls', 'defined') %}
   {%- if m.role != ('assistant' if loop.index0 % 2 else 'user') %}
-    {{- raise_exception('user and assistant have to take turns') }}
+    {{- raise_exception('user and assistant must alternate') }}
   {%- endif %}
 {%- endfor %}
 {{- bos_token }}
 {%- for m in rest %}
   {%- if m.role == 'user' %}
-    {%- if tools and m == asked[-1] %}
+    {%- if tools and m == users[-1] %}
       {{- '[AVAILABLE_TOOLS] [' ~ tools | map('tojson') | join(', ') ~ '][/AVAILABLE_TOOLS]' }}
     {%- endif %}
     {{- '[INST] ' ~ (messages[0].content ~ '\n\n' if loop.last and messages[0].role == 'system') }}
@@ -184,13 +184,13 @@ MISTRAL = r"""
     {{- '[TOOL_CALLS] [' }}
     {%- for call in m.tool_calls %}
       {{- (call.function | tojson)[:-1] ~ ', "id": "' ~ call.id ~ '"}' ~ ('' if loop.last else ', ') }}
-      {{- raise_exception('a call needs an id of nine characters') if not call.id or call.id | length != 9 }}
+      {{- raise_exception('a tool call must have an id of nine characters') if not call.id or call.id | length != 9 }}
     {%- endfor %}
     {{- ']' ~ eos_token }}
   {%- elif m.role == 'assistant' %}
     {{- ' ' ~ m.content ~ eos_token }}
   {%- elif m.role == 'tool' %}
-    {{- raise_exception('an answer needs the id of its call') if not m.tool_call_id or m.tool_call_id | length != 9 }}
+    {{- raise_exception('a tool result needs an id') if not m.tool_call_id or m.tool_call_id | length != 9 }}
     {{- '[TOOL_RESULTS] {"content": ' ~ m.content ~ ', "call_id": "' ~ m.tool_call_id ~ '"}[/TOOL_RESULTS]' }}
   {%- else %}
     {{- raise_exception('no such role') }}
@@ -200,7 +200,7 @@ MISTRAL = r"""
 
 _GEMMA_TURNS = r"""
   {%- if m.role != ('assistant' if loop.index0 % 2 else 'user') %}
-    {{- raise_exception('user and assistant have to take turns') }}
+    {{- raise_exception('user and assistant must alternate') }}
   {%- endif %}
   {{- '<start_of_turn>' ~ ('model' if m.role == 'assistant' else m.role) ~ '\n' }}
 """
@@ -246,7 +246,7 @@ PHI4 = r"""
 {{- '<|im_start|>assistant<|im_sep|>' if add_generation_prompt }}
 """
 
-# Nothing special ends a turn: plain words all the way.
+# Plain words only: no special token ends a turn.
 WORDS = (
     "{% for message in messages %}{{ '### ' + message['role'] + ':\n' + message['content'] + '\n\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '### assistant:\n' }}{% endif %}"
@@ -255,14 +255,14 @@ WORDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A template with the tokens it stands on."""
+    """A chat template and the tokens it needs."""
 
     template: str
     special: tuple[str, ...]
-    eos: str  # what the model ends its reply with
+    eos: str  # the token with which the model ends a reply
     bos: str | None = None
     words: tuple[str, ...] = ()  # added tokens that are not special
-    swallows: tuple[str, ...] = ()  # special tokens that take the blanks behind them along (rstrip)
+    absorbs_space: tuple[str, ...] = ()  # special tokens that absorb the whitespace after them (rstrip)
     sentencepiece: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -303,7 +303,7 @@ FAMILIES = {
     "mistral-sentencepiece": Family(template=MISTRAL, special=_MISTRAL, eos="</s>", bos="<s>", sentencepiece=True),
     "gemma2": Family(template=GEMMA2, special=_GEMMA, eos="<end_of_turn>", bos="<bos>"),
     "gemma3": Family(template=GEMMA3, special=_GEMMA, eos="<end_of_turn>", bos="<bos>"),
-    "phi3": Family(template=PHI3, special=_PHI3, eos="<|end|>", bos="<s>", swallows=_PHI3[2:]),
+    "phi3": Family(template=PHI3, special=_PHI3, eos="<|end|>", bos="<s>", absorbs_space=_PHI3[2:]),
     "phi4": Family(template=PHI4, special=(*_IM, "<|im_sep|>"), eos="<|im_end|>"),
     "words": Family(template=WORDS, special=("<|endoftext|>",), eos="<|endoftext|>"),
 }
@@ -332,14 +332,14 @@ def _base(sentencepiece: bool) -> str:
         special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
         trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
         tokenizer.train_from_iterator([line.replace(" ", "\u2581") for line in _CORPUS], trainer)
-        # The byte pieces are part of the vocabulary, not tokens to look for in a text.
+        # The byte pieces belong to the vocabulary and must not be matched in a text.
         import json
 
         raw = json.loads(tokenizer.to_str())
         raw["added_tokens"] = [token for token in raw["added_tokens"] if not token["content"].startswith("<0x")]
         return json.dumps(raw)
     tokenizer = Tokenizer(models.BPE())
-    split = r"\s*[\r\n]+| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"  # newlines stick together, digits do not
+    split = r"\s*[\r\n]+| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"  # newlines form one token, digits are separate
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(split), "isolated"),
@@ -356,7 +356,7 @@ def _base(sentencepiece: bool) -> str:
 
 @cache
 def tokenizer_of(name: str) -> Any:
-    """The family's tokenizer: shared, so tests must leave it as it is."""
+    """Return the tokenizer of a family. It is shared, so tests must not change it."""
     family = FAMILIES[name]
     make: Any = PreTrainedTokenizerFast
     tokenizer = make(
@@ -364,7 +364,7 @@ def tokenizer_of(name: str) -> Any:
     )
     tokenizer.add_tokens(
         [
-            AddedToken(token, special=True, normalized=False, rstrip=token in family.swallows)
+            AddedToken(token, special=True, normalized=False, rstrip=token in family.absorbs_space)
             for token in family.special
         ],
         special_tokens=True,

@@ -1,4 +1,4 @@
-"""What is sent extends what was sent and sampled, token by token, for every family of templates."""
+"""Each prompt extends the previous prompt and reply token by token, for all template families."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from palestra.agents.conversation import Prompt, TokenConversation
 from palestra.agents.render import Renderer
 from palestra.engines.base import Completion
 from palestra.types import Call
-from tests.agents.engine import Replies, Said, converse, say
+from tests.agents.engine import PreparedEngine, PreparedReply, converse, prepare_reply
 from tests.agents.families import FAMILIES, SPELLINGS, tokenizer_of
 
 PLAIN = [name for name in FAMILIES if name not in ("qwen3-no-thinking", "qwen3-always-thinking")]
 TASK = "Guess the secret code.\nYou have 10 turns, so think first."
-SEEN = [
+OBSERVATIONS = [
     "Turn 1 of 10: two black pegs.",
     'He said: "go <b>north</b>" & left.\n\n  | a | b |',
     "Turn 3 of 10: é 你好 😀",
     "ok",
 ]
-SAID = [
+REPLIES = [
     "I guess \\boxed{1 2 3 4}.",
     "The door is open;\n\nAction: go north",
     "你好 é 😀 {x}",
@@ -48,7 +48,7 @@ def render(name: str, messages: list[dict[str, Any]]) -> str:
 
 
 def dialogue(observations: list[str], replies: list[str]) -> list[dict[str, Any]]:
-    """Messages up to the last observation."""
+    """Return the messages up to the last observation."""
     messages: list[dict[str, Any]] = []
     for observation, reply in zip(observations, [*replies, ""], strict=False):
         messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": reply}]
@@ -65,57 +65,59 @@ def squeeze(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_prompts_extend_and_read_as_the_template_writes_them(name: str) -> None:
+def test_prompts_extend_each_other_and_decode_to_the_rendered_template(name: str) -> None:
     tokenizer = tokenizer_of(name)
-    engine = Replies(tokenizer, SAID)
-    observations = [TASK, *SEEN]
+    engine = PreparedEngine(tokenizer, REPLIES)
+    observations = [TASK, *OBSERVATIONS]
     calls = calls_of(ChatAgent(engine, template_options=FAMILIES[name].options), observations)
     assert [call.split for call in calls] == [None] * 5
     for earlier, later in itertools.pairwise(calls):
         assert extends(later, earlier)
     for turn, call in enumerate(calls):
         assert call.ids == engine.replies[turn].ids
-        assert call.prompt_ids == engine.asked[turn][0]
-        written = render(name, dialogue(observations[: turn + 1], SAID[:turn]))
-        if name == "mistral":  # writes a blank before a reply, where the model had sampled none
+        assert call.prompt_ids == engine.requests[turn][0]
+        written = render(name, dialogue(observations[: turn + 1], REPLIES[:turn]))
+        if name == "mistral":  # writes a space before a reply, which the model did not sample
             written = written.replace("[/INST] ", "[/INST]")
         text = tokenizer.decode(call.prompt_ids)
-        if name == "words":  # ends no turn with a token, so the one that was sampled is all the more there is
+        if name == "words":  # has no end-of-turn token, so the sampled one is not in the rendered text
             text = text.replace("<|endoftext|>", "")
-        if name.endswith("sentencepiece"):  # its decoder moves blanks
+        if name.endswith("sentencepiece"):  # its decoder moves spaces
             assert squeeze(text) == squeeze(written)
             continue
         assert text == tokenizer.decode(tokenizer.encode(written, add_special_tokens=False))
-        if name != "phi3":  # whose special tokens swallow the newline behind them
+        if name != "phi3":  # its special tokens absorb the newline after them
             assert text == written
 
 
 @pytest.mark.parametrize("name", [name for name in PLAIN if not name.startswith("mistral") and name != "words"])
-def test_where_replies_are_tokenised_as_usual_prompts_are_what_the_template_tokenises_to(name: str) -> None:
+def test_prompts_equal_the_tokenized_template_if_replies_have_canonical_tokens(name: str) -> None:
     tokenizer = tokenizer_of(name)
-    observations = [TASK, *SEEN]
-    calls = calls_of(ChatAgent(Replies(tokenizer, SAID)), observations)
-    whole = render(name, dialogue(observations, SAID[:-1]))
+    observations = [TASK, *OBSERVATIONS]
+    calls = calls_of(ChatAgent(PreparedEngine(tokenizer, REPLIES)), observations)
+    whole = render(name, dialogue(observations, REPLIES[:-1]))
     assert calls[-1].prompt_ids == tokenizer.encode(whole, add_special_tokens=False)
 
 
 @pytest.mark.parametrize("name", ["qwen3-no-thinking", "qwen3-always-thinking"])
-def test_a_generation_prompt_that_history_lacks_splits_every_turn(name: str) -> None:
-    """The prompt ends in an opened or empty thought, and the template leaves it out once the turn is history."""
+def test_generation_prompt_missing_from_history_splits_every_turn(name: str) -> None:
+    """The prompt ends with an open or empty thinking block, which the template omits from earlier turns."""
     tokenizer = tokenizer_of(name)
-    observations = [TASK, *SEEN]
-    calls = calls_of(ChatAgent(Replies(tokenizer, SAID), template_options=FAMILIES[name].options), observations)
+    observations = [TASK, *OBSERVATIONS]
+    calls = calls_of(
+        ChatAgent(PreparedEngine(tokenizer, REPLIES), template_options=FAMILIES[name].options), observations
+    )
     assert [call.split for call in calls] == [None] + ["template"] * 4
     for turn, call in enumerate(calls):
-        written = render(name, dialogue(observations[: turn + 1], SAID[:turn]))
+        written = render(name, dialogue(observations[: turn + 1], REPLIES[:turn]))
         assert call.prompt_ids == tokenizer.encode(written, add_special_tokens=False)
 
 
-def test_thinking_is_dropped_as_the_template_drops_it_and_the_split_is_counted() -> None:
+def test_thinking_removed_by_the_template_is_reported_as_split() -> None:
     tokenizer = tokenizer_of("qwen3")
     replies = ["<think>\nhm\n</think>\n\ngo north", "no thought", "<think>\nso\n</think>\n\ngo south", "end"]
     observations = [TASK, "a wall", "a door", "a room"]
-    calls = calls_of(ChatAgent(Replies(tokenizer, replies)), observations)
+    calls = calls_of(ChatAgent(PreparedEngine(tokenizer, replies)), observations)
     assert [call.split for call in calls] == [None, "template", None, "template"]
     assert extends(calls[2], calls[1])
     assert not extends(calls[1], calls[0])
@@ -125,9 +127,9 @@ def test_thinking_is_dropped_as_the_template_drops_it_and_the_split_is_counted()
         assert "<think>" not in text
 
 
-def test_thinking_stays_while_tools_answer_and_goes_when_the_user_speaks() -> None:
+def test_thinking_stays_during_tool_results_and_is_removed_after_a_user_message() -> None:
     tokenizer = tokenizer_of("qwen3")
-    # The template puts its own newlines around a thought; the model had used none, and what it sampled stands.
+    # The template writes newlines around a thinking block. The model sampled none, and its tokens stay as sampled.
     replies = [
         "<think>hm</think><tool_call>{}</tool_call>",
         "no thought",
@@ -137,31 +139,33 @@ def test_thinking_stays_while_tools_answer_and_goes_when_the_user_speaks() -> No
     ]
     tool: dict[str, Any] = {"use_tool": True}
     observations = [TASK, "17", "18", "19", "a room"]
-    calls = calls_of(ChatAgent(Replies(tokenizer, replies)), observations, [{}, tool, tool, tool, {}])
+    calls = calls_of(ChatAgent(PreparedEngine(tokenizer, replies)), observations, [{}, tool, tool, tool, {}])
     assert [call.split for call in calls] == [None, None, None, None, "template"]
-    kept, dropped = tokenizer.decode(calls[3].prompt_ids), tokenizer.decode(calls[4].prompt_ids)
-    assert "<think>hm</think>" in kept
-    assert "<think>\nso\n</think>\n\nb" in kept
-    assert "<tool_response>\n18\n</tool_response>" in kept
-    assert "hm" not in dropped
-    assert dropped.startswith(
+    with_thinking, without_thinking = tokenizer.decode(calls[3].prompt_ids), tokenizer.decode(calls[4].prompt_ids)
+    assert "<think>hm</think>" in with_thinking
+    assert "<think>\nso\n</think>\n\nb" in with_thinking
+    assert "<tool_response>\n18\n</tool_response>" in with_thinking
+    assert "hm" not in without_thinking
+    assert without_thinking.startswith(
         render("qwen3", [{"role": "user", "content": TASK}]) + "<tool_call>{}</tool_call><|im_end|>"
     )
 
 
-def test_a_system_text_that_the_template_moves_splits_every_turn() -> None:
+def test_system_text_moved_by_the_template_splits_every_turn() -> None:
     tokenizer = tokenizer_of("mistral")
-    calls = calls_of(ChatAgent(Replies(tokenizer, SAID), system="Be brief."), [TASK, *SEEN])
+    calls = calls_of(ChatAgent(PreparedEngine(tokenizer, REPLIES), system="Be brief."), [TASK, *OBSERVATIONS])
     assert [call.split for call in calls] == [None] + ["template"] * 4
     for call in calls:
         assert tokenizer.decode(call.prompt_ids).count("Be brief.") == 1
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_system_text_reaches_every_model(name: str) -> None:
+def test_every_family_shows_the_system_text_once(name: str) -> None:
     tokenizer = tokenizer_of(name)
-    engine = Replies(tokenizer, SAID)
-    calls = calls_of(ChatAgent(engine, system="Be brief.", template_options=FAMILIES[name].options), [TASK, SEEN[0]])
+    engine = PreparedEngine(tokenizer, REPLIES)
+    calls = calls_of(
+        ChatAgent(engine, system="Be brief.", template_options=FAMILIES[name].options), [TASK, OBSERVATIONS[0]]
+    )
     text = tokenizer.decode(calls[1].prompt_ids)
     assert text.count("Be brief.") == 1
     assert text.index("Be brief.") < text.index("Turn 1")
@@ -170,9 +174,11 @@ def test_a_system_text_reaches_every_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_reply_cut_short_gets_the_end_the_template_writes(name: str) -> None:
+def test_truncated_reply_is_followed_by_the_end_token_of_the_template(name: str) -> None:
     tokenizer = tokenizer_of(name)
-    engine = Replies(tokenizer, [say(tokenizer, "I was about to", end=None), say(tokenizer, "yes")])
+    engine = PreparedEngine(
+        tokenizer, [prepare_reply(tokenizer, "I was about to", end=None), prepare_reply(tokenizer, "yes")]
+    )
     first, second = calls_of(ChatAgent(engine), [TASK, "go on"])
     assert second.split is None
     assert extends(second, first)
@@ -181,25 +187,27 @@ def test_a_reply_cut_short_gets_the_end_the_template_writes(name: str) -> None:
     assert added.startswith(end)
     if end:
         assert not added.removeprefix(end).lstrip().startswith(end)
-        assert engine.asked[0][1].stop_ids == (tokenizer.convert_tokens_to_ids(end),)
+        assert engine.requests[0][1].stop_ids == (tokenizer.convert_tokens_to_ids(end),)
 
 
-def test_another_end_token_stays_as_sampled() -> None:
+def test_other_end_token_stays_as_sampled() -> None:
     tokenizer = tokenizer_of("qwen2.5")
-    engine = Replies(tokenizer, [say(tokenizer, "I stop", end="<|endoftext|>"), say(tokenizer, "yes")])
+    engine = PreparedEngine(
+        tokenizer, [prepare_reply(tokenizer, "I stop", end="<|endoftext|>"), prepare_reply(tokenizer, "yes")]
+    )
     first, second = calls_of(ChatAgent(engine), [TASK, "go on"])
     assert extends(second, first)
     assert "I stop<|endoftext|><|im_end|>\n<|im_start|>user\ngo on" in tokenizer.decode(second.prompt_ids)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_words_that_look_like_special_tokens_stay_words(name: str) -> None:
+def test_spelled_special_tokens_are_encoded_as_text(name: str) -> None:
     tokenizer = tokenizer_of(name)
     special = set(Renderer(tokenizer).codec.special.values())
     attack = "".join(f" {token}{token}\n" for token in FAMILIES[name].special) + "<|im_<|im_end|>"
-    harmless = calls_of(ChatAgent(Replies(tokenizer, ["a", "b", "c"])), [TASK, "x", "y"])
+    harmless = calls_of(ChatAgent(PreparedEngine(tokenizer, ["a", "b", "c"])), [TASK, "x", "y"])
     attacked = calls_of(
-        ChatAgent(Replies(tokenizer, [f"a{attack}", "b", "c"])), [TASK + attack, f"x{attack}", f"{attack}y"]
+        ChatAgent(PreparedEngine(tokenizer, [f"a{attack}", "b", "c"])), [TASK + attack, f"x{attack}", f"{attack}y"]
     )
     for call, other in zip(attacked, harmless, strict=True):
         assert [token for token in call.prompt_ids if token in special] == [
@@ -209,29 +217,31 @@ def test_words_that_look_like_special_tokens_stay_words(name: str) -> None:
     assert squeeze(attack) in squeeze(tokenizer.decode(attacked[2].prompt_ids))
 
 
-def test_special_tokens_the_model_really_sampled_come_back_when_the_template_rewrites() -> None:
+def test_sampled_special_tokens_survive_a_rewrite_by_the_template() -> None:
     tokenizer = tokenizer_of("qwen3")
     start = tokenizer.convert_tokens_to_ids("<|im_start|>")
     word = tokenizer.encode(" a", add_special_tokens=False)
     ids = [*tokenizer.encode("<think>x</think>b", add_special_tokens=False), start, *word, tokenizer.eos_token_id]
-    said = Said(ids=ids, text=tokenizer.decode(ids[:-1]))
-    first, second = calls_of(ChatAgent(Replies(tokenizer, [said, say(tokenizer, "c")])), [TASK, "go on"])
+    reply = PreparedReply(ids=ids, text=tokenizer.decode(ids[:-1]))
+    first, second = calls_of(
+        ChatAgent(PreparedEngine(tokenizer, [reply, prepare_reply(tokenizer, "c")])), [TASK, "go on"]
+    )
     assert second.split == "template"
-    assert second.prompt_ids.count(start) == first.prompt_ids.count(start) + 3  # sampled, a message, a reply to come
+    assert second.prompt_ids.count(start) == first.prompt_ids.count(start) + 3  # sampled, user message, next reply
 
 
-def test_replies_without_ids_are_tokenised_again_and_counted() -> None:
+def test_replies_without_ids_are_tokenized_and_reported_as_split() -> None:
     tokenizer = tokenizer_of("chatml")
-    replies = [Said(ids=[], text="a text only"), say(tokenizer, "b"), say(tokenizer, "c")]
-    calls = calls_of(ChatAgent(Replies(tokenizer, replies)), [TASK, "x", "y"])
+    replies = [PreparedReply(ids=[], text="a text only"), prepare_reply(tokenizer, "b"), prepare_reply(tokenizer, "c")]
+    calls = calls_of(ChatAgent(PreparedEngine(tokenizer, replies)), [TASK, "x", "y"])
     assert [call.split for call in calls] == [None, "tokens", None]
     assert "a text only<|im_end|>" in tokenizer.decode(calls[1].prompt_ids)
 
 
-def test_an_engine_that_reads_other_ids_than_it_was_sent_is_believed() -> None:
+def test_prompt_ids_reported_by_the_engine_replace_those_sent() -> None:
     tokenizer = tokenizer_of("chatml")
 
-    class Retokenising(Replies):
+    class Retokenising(PreparedEngine):
         async def generate(self, prompt_ids: Any, sampling: Any, *, conversation: Any = None) -> Completion:
             text = tokenizer.decode(prompt_ids)
             spelt = [i for letter in text for i in tokenizer.encode(letter, add_special_tokens=False)]
@@ -242,22 +252,22 @@ def test_an_engine_that_reads_other_ids_than_it_was_sent_is_believed() -> None:
     assert all(len(call.prompt_ids) > 40 for call in calls)
 
 
-def test_lone_surrogates_do_not_break_a_prompt() -> None:
+def test_unpaired_surrogates_are_accepted() -> None:
     tokenizer = tokenizer_of("chatml")
-    calls = calls_of(ChatAgent(Replies(tokenizer, ["a", "b"])), [f"{TASK}\ud800", "x\udfff"])
+    calls = calls_of(ChatAgent(PreparedEngine(tokenizer, ["a", "b"])), [f"{TASK}\ud800", "x\udfff"])
     assert calls[1].split is None
 
 
-def test_a_tokenizer_left_truncating_by_others_is_not_trusted() -> None:
+def test_truncation_enabled_by_another_user_of_the_tokenizer_is_ignored() -> None:
     tokenizer = tokenizer_of("chatml")
-    chat = ChatAgent(Replies(tokenizer, ["a", "b"]))
+    chat = ChatAgent(PreparedEngine(tokenizer, ["a", "b"]))
     tokenizer("some text", truncation=True, max_length=3)
     assert tokenizer.backend_tokenizer.truncation is not None
     calls = calls_of(chat, [TASK, "x " * 50])
     assert tokenizer.decode(calls[1].prompt_ids).count("x ") == 50
 
 
-# Any conversation
+# Property-based tests
 
 letters = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581"), max_size=12)
 spelt = st.sampled_from(
@@ -268,8 +278,8 @@ texts = st.lists(st.one_of(letters, spelt, blank), max_size=5).map("".join)
 
 
 @st.composite
-def replies(draw: st.DrawFn, name: str) -> Said:
-    """Ids in an unusual split, with special tokens in the middle at times, ended or cut short."""
+def replies(draw: st.DrawFn, name: str) -> PreparedReply:
+    """Draw replies in non-canonical tokens, some with special tokens inside, some without an end token."""
     tokenizer = tokenizer_of(name)
     inner = [token for token in FAMILIES[name].special if token != FAMILIES[name].eos]
     ids: list[int] = []
@@ -279,16 +289,16 @@ def replies(draw: st.DrawFn, name: str) -> Said:
             ids.append(tokenizer.convert_tokens_to_ids(draw(st.sampled_from(inner or [FAMILIES[name].eos]))))
         for piece in [text] if kind == "text" else text:
             ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=True)
-    said = tokenizer.decode(ids, skip_special_tokens=False)
+    decoded = tokenizer.decode(ids, skip_special_tokens=False)
     if draw(st.booleans()) or not ids:
         ids = [*ids, tokenizer.eos_token_id]
-    return Said(ids=ids, text=said)
+    return PreparedReply(ids=ids, text=decoded)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "mistral-sentencepiece", "phi3"])
 @settings(max_examples=60)
 @given(data=st.data())
-def test_what_begins_alike_is_encoded_once(name: str, data: st.DataObject) -> None:
+def test_encoding_with_a_shared_prefix_equals_full_encoding(name: str, data: st.DataObject) -> None:
     codec = renderer_of(name, True).codec
     tokens = st.sampled_from(FAMILIES[name].special)
     drawn = st.lists(st.one_of(tokens, texts.map(codec.guard), blank), max_size=6)
@@ -298,27 +308,27 @@ def test_what_begins_alike_is_encoded_once(name: str, data: st.DataObject) -> No
 
 
 @cache
-def renderer_of(name: str, quick: bool) -> Renderer:
-    return Renderer(tokenizer_of(name), options=FAMILIES[name].options, shortcuts=quick)
+def renderer_of(name: str, shortcuts: bool) -> Renderer:
+    return Renderer(tokenizer_of(name), options=FAMILIES[name].options, shortcuts=shortcuts)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_any_conversation(name: str, data: st.DataObject) -> None:
+def test_random_conversations(name: str, data: st.DataObject) -> None:
     tokenizer = tokenizer_of(name)
-    conversations = [TokenConversation(renderer_of(name, quick)) for quick in (True, False)]
+    conversations = [TokenConversation(renderer_of(name, shortcuts)) for shortcuts in (True, False)]
     special = renderer_of(name, True).codec.special_ids
     system = data.draw(texts) if data.draw(st.booleans()) else None
     last: tuple[list[int], list[int]] | None = None
-    begun = False
+    started = False
     messages: list[Any] = []
     for _ in range(data.draw(st.integers(1, 5))):
-        role = data.draw(st.sampled_from(["user", "user", "tool"])) if begun else "user"
+        role = data.draw(st.sampled_from(["user", "user", "tool"])) if started else "user"
         observation = data.draw(texts)
         proposed: list[Prompt] = []
         for conversation in conversations:
-            if begun:
+            if started:
                 proposed.append(
                     conversation.next(
                         conversation.tool_result(observation)
@@ -332,28 +342,26 @@ def test_any_conversation(name: str, data: st.DataObject) -> None:
                 )
                 proposed.append(conversation.open([*head, conversation.message("user", observation)]))
             conversation.send(proposed[-1])
-        begun = True
-        prompt, careful = proposed
+        started = True
+        prompt, rendered_prompt = proposed
         messages += prompt.messages
 
-        # The shortcut is the careful way.
-        assert prompt.ids == careful.ids
-        assert prompt.split == careful.split
+        # Extending a prompt gives the same result as rendering it.
+        assert prompt.ids == rendered_prompt.ids
+        assert prompt.split == rendered_prompt.split
 
-        # No split, no change: the prompt goes on from what was sampled.
+        # Without a split, the prompt starts with the previous prompt and reply.
         if last is not None:
             before = last[0] + last[1]
             assert (prompt.ids[: len(before)] == before) == (prompt.split is None)
 
-        # The words are the template's words, and nothing but the template and the model wrote special tokens.
+        # The text is the template's, and all special tokens come from the template or the model.
         rendered = renderer_of(name, False).codec.encode(renderer_of(name, False).render(messages))
         if prompt.split is not None:
             assert prompt.ids == rendered
-        elif name != "words":  # where the model's end of turn is not the template's
+        elif name != "words":  # the model ends a turn with another token than the template
             assert squeeze(tokenizer.decode(prompt.ids)) == squeeze(tokenizer.decode(rendered))
-            if not FAMILIES[
-                name
-            ].sentencepiece:  # there, a token both sampled and spelt out in one reply comes back twice
+            if not FAMILIES[name].sentencepiece:  # a token both sampled and spelled in one reply appears twice
                 assert [i for i in prompt.ids if i in special] == [i for i in rendered if i in special]
         reply = data.draw(replies(name))
         last = prompt.ids, reply.ids

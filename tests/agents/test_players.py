@@ -1,4 +1,4 @@
-"""Agents without a model."""
+"""Agents that play without a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAME = "game:GuessTheNumber-v0-easy"
 
 
 def play(agent: Agent, env: Env, *, seed: int | None = None, task: int = 3) -> list[str]:
-    """One episode; the actions taken."""
+    """Play one episode and return the actions."""
 
     async def run() -> list[str]:
         observation, info = env.reset(seed=task)
@@ -41,7 +41,7 @@ def play(agent: Agent, env: Env, *, seed: int | None = None, task: int = 3) -> l
 
 
 class Slow(Env):
-    """Not inline: its players run beside the event loop."""
+    """Env that is not inline, so that its policies run in a thread."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         return "go", {"seed": self.start_episode(seed)}
@@ -53,29 +53,29 @@ class Slow(Env):
         return f"{threading.current_thread() is threading.main_thread()}"
 
 
-def test_the_expert_solves() -> None:
+def test_expert_solves_the_task() -> None:
     env = make(GAME)
     play(ExpertAgent(), env)
     assert env.ending == "solved"  # type: ignore[attr-defined]
 
 
-def test_an_env_without_an_expert_says_so() -> None:
+def test_env_without_expert_raises() -> None:
     with pytest.raises(BadValue, match="has no expert"):
         play(ExpertAgent(), Slow())
 
 
-def test_random_players_of_one_task_have_luck_of_their_own() -> None:
+def test_random_agents_with_different_seeds_act_differently() -> None:
     env = make("game:Mastermind-v0-easy")
     games = [tuple(play(RandomAgent(), env, seed=seed)) for seed in (1, 2, 1, 2)]
     assert games[0] == games[2] != games[1] == games[3]
-    assert play(RandomAgent(), env) == play(RandomAgent(), env)  # without a seed, the env's own
+    assert play(RandomAgent(), env) == play(RandomAgent(), env)  # without a seed, the generator of the env is used
 
 
-def test_players_of_slow_envs_do_not_block_the_loop() -> None:
+def test_policies_of_slow_envs_run_in_a_thread() -> None:
     assert play(RandomAgent(), Slow()) == ["False"]
 
 
-def test_functions_play() -> None:
+def test_function_agents() -> None:
     def plain(observation: Any, info: dict[str, Any]) -> str:
         return f"{observation} {info['seed']} {threading.current_thread() is threading.main_thread()}"
 
@@ -92,7 +92,9 @@ def test_functions_play() -> None:
         FunctionAgent("x")  # type: ignore[arg-type]
 
 
-def test_a_person_plays_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_human_agent_reads_from_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("open the door\n"))
     assert play(HumanAgent(), Slow()) == ["open the door"]
     assert capsys.readouterr().out == "\ngo\n\n> "
@@ -101,16 +103,16 @@ def test_a_person_plays_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys:
     assert play(HumanAgent(ask=lambda text: f"re: {text}"), Slow()) == ["re: go"]
 
 
-def test_people_are_asked_one_at_a_time() -> None:
-    asked: list[int] = []
-    inside = 0
+def test_human_agent_requests_one_action_at_a_time() -> None:
+    concurrent: list[int] = []
+    active = 0
 
     def ask(text: str) -> str:
-        nonlocal inside
-        inside += 1
-        asked.append(inside)
+        nonlocal active
+        active += 1
+        concurrent.append(active)
         threading.Event().wait(0.01)
-        inside -= 1
+        active -= 1
         return text
 
     async def run() -> None:
@@ -119,10 +121,10 @@ def test_people_are_asked_one_at_a_time() -> None:
         await asyncio.gather(*(session.act("x", {}) for session in sessions))
 
     asyncio.run(run())
-    assert asked == [1] * 4
+    assert concurrent == [1] * 4
 
 
-def test_importing_agents_is_light() -> None:
+def test_importing_agents_does_not_import_heavy_packages() -> None:
     code = "import sys, palestra.agents; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "transformers", "aiohttp", "jinja2", "tokenizers", "orjson"} & set(loaded)

@@ -1,4 +1,4 @@
-"""ReAct and native tool calls: what is read from a reply, and what the model is told."""
+"""ReAct and native tool calls: parsing of replies and instructions to the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from palestra.agents import ChatAgent, ReActStyle, ToolStyle
 from palestra.parsing import react_action, tool_calls
-from tests.agents.engine import Replies, Said, converse, say
+from tests.agents.engine import PreparedEngine, PreparedReply, converse, prepare_reply
 from tests.agents.families import FAMILIES, SPELLINGS, tokenizer_of
 
 ADD: dict[str, Any] = {
@@ -42,20 +42,20 @@ TOOL = {"use_tool": True}
         ("", None),
     ],
 )
-def test_the_action_of_a_react_reply(reply: str, action: str | None) -> None:
+def test_react_action(reply: str, action: str | None) -> None:
     assert react_action(reply) == action
     assert ReActStyle().read(reply, ()).action == (reply if action is None else action)
 
 
-def test_react_tells_the_model_and_unwraps_for_the_environment() -> None:
-    tokenizer = tokenizer_of("gemma2")  # has no system role: the task carries the instruction
-    engine = Replies(tokenizer, ["Thought: hm\nAction: north", "just south"])
+def test_react_style_adds_the_instruction_and_extracts_the_action() -> None:
+    tokenizer = tokenizer_of("gemma2")  # has no system role, so the instruction is part of the task
+    engine = PreparedEngine(tokenizer, ["Thought: hm\nAction: north", "just south"])
     first, second = converse(ChatAgent(engine, style="react", system="Rules."), ["task", "a wall"])
     assert (first.text, second.text) == ("north", "just south")
     prompt = engine.prompts()[1]
     assert prompt.startswith("<bos><start_of_turn>user\nRules.\n\nAnswer every message in two parts:\nThought:")
     assert "\n\ntask<end_of_turn>" in prompt
-    assert "Thought: hm\nAction: north<end_of_turn>" in prompt  # the model sees all it said
+    assert "Thought: hm\nAction: north<end_of_turn>" in prompt  # the model sees its whole reply
 
 
 CALL = {"name": "add", "arguments": {"a": 1, "b": [2, {"c": "}"}]}}
@@ -65,7 +65,7 @@ CALL = {"name": "add", "arguments": {"a": 1, "b": [2, {"c": "}"}]}}
     "reply",
     [
         f"I add.\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>",
-        f"<tool_call>{json.dumps(CALL)}",  # cut short behind the call
+        f"<tool_call>{json.dumps(CALL)}",  # truncated after the call
         json.dumps({"name": CALL["name"], "parameters": CALL["arguments"]}),
         f"<|python_tag|>{json.dumps(CALL)}",
         f"<think>{{}}</think>\n{json.dumps(CALL)}",
@@ -74,11 +74,11 @@ CALL = {"name": "add", "arguments": {"a": 1, "b": [2, {"c": "}"}]}}
         json.dumps({"type": "function", "function": {"name": "add", "arguments": json.dumps(CALL["arguments"])}}),
     ],
 )
-def test_one_call_in_every_dialect(reply: str) -> None:
+def test_tool_call_in_every_format(reply: str) -> None:
     assert tool_calls(reply) == [CALL]
-    reading = ToolStyle().read(reply, ())
-    assert reading.action == reply
-    assert reading.tool_calls == (CALL,)
+    parsed = ToolStyle().read(reply, ())
+    assert parsed.action == reply
+    assert parsed.tool_calls == (CALL,)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_one_call_in_every_dialect(reply: str) -> None:
         ('{"name": "f", "arguments": []}', 0),
         ('{"answer": 7}', 0),
         ("[1, 2, 3]", 0),
-        ('The call {"name": "f", "arguments": {}} stands in a sentence', 0),
+        ('The call {"name": "f", "arguments": {}} is part of a sentence', 0),
         ("<tool_call>" + "[" * 100_000, 0),
         ("{}" * 200_000, 0),
         ("<tool_call>{" * 100_000, 0),
     ],
 )
-def test_how_many_calls(reply: str, count: int) -> None:
+def test_number_of_tool_calls(reply: str, count: int) -> None:
     assert len(tool_calls(reply)) == count
 
 
@@ -106,7 +106,7 @@ pieces = st.sampled_from([*SPELLINGS, json.dumps(CALL), "Action:", "Observation:
 
 
 @given(st.lists(st.one_of(st.text(max_size=5), pieces)).map("".join))
-def test_any_reply_can_be_read(reply: str) -> None:
+def test_random_replies_can_be_parsed(reply: str) -> None:
     react_action(reply)
     for call in tool_calls(reply):
         assert isinstance(call["name"], str)
@@ -114,11 +114,11 @@ def test_any_reply_can_be_read(reply: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen2.5", "qwen3", "llama3.1"])
-def test_calls_and_answers_extend_the_prompt(name: str) -> None:
+def test_tool_calls_and_results_extend_the_prompt(name: str) -> None:
     tokenizer = tokenizer_of(name)
     call = json.dumps(CALL)
     text = call if name == "llama3.1" else f"I add.\n<tool_call>\n{call}\n</tool_call>"
-    engine = Replies(tokenizer, [text, text, "It is 3."])
+    engine = PreparedEngine(tokenizer, [text, text, "It is 3."])
     chat = ChatAgent(engine, style="tools", tools=[ADD])
     actions = converse(chat, ["What is 1 + 2?", 'the "sum" is\n3', "again 3"], [{}, TOOL, TOOL])
     assert [action.text for action in actions] == [text, text, "It is 3."]
@@ -134,20 +134,22 @@ def test_calls_and_answers_extend_the_prompt(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mistral", "mistral-sentencepiece"])
-def test_mistral_calls_behind_a_special_token(name: str) -> None:
-    """Its template takes calls only in structured form and writes them its own way; what was sampled stands."""
+def test_mistral_calls_after_a_special_token(name: str) -> None:
+    """The template accepts structured calls only and formats them itself; the prompt contains the sampled ids."""
     tokenizer = tokenizer_of(name)
     body = f' [{{"arguments":{json.dumps(CALL["arguments"])},"name":"add"}}]'
     inside = tokenizer.encode(body, add_special_tokens=False)
     ids = [tokenizer.convert_tokens_to_ids("[TOOL_CALLS]"), *inside, tokenizer.eos_token_id]
-    said = Said(ids=ids, text=body)  # as an engine gives it that leaves special tokens out
-    engine = Replies(tokenizer, [said, said, say(tokenizer, "It is 3."), say(tokenizer, "yes")])
+    reply = PreparedReply(ids=ids, text=body)  # as returned by an engine that omits special tokens from the text
+    engine = PreparedEngine(
+        tokenizer, [reply, reply, prepare_reply(tokenizer, "It is 3."), prepare_reply(tokenizer, "yes")]
+    )
     chat = ChatAgent(engine, style="tools", tools=[ADD])
     actions = converse(chat, ["What is 1 + 2?", "3", "3", "sure?"], [{}, TOOL, TOOL, {}])
     assert [action.tool_calls for action in actions] == [(CALL,), (CALL,), (), ()]
     assert actions[0].text == body
     calls = [call for action in actions for call in action.calls]
-    # The tools move behind the latest question, so that one begins anew.
+    # The template moves the tools to the latest user message, so the last prompt is not an extension.
     assert [call.split for call in calls] == [None, None, None, "template"]
     before = calls[1].prompt_ids + calls[1].ids
     assert calls[2].prompt_ids[: len(before)] == before
@@ -156,12 +158,12 @@ def test_mistral_calls_behind_a_special_token(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_model_is_told_its_tools_and_gets_the_answer(name: str) -> None:
+def test_every_family_shows_tools_and_tool_results(name: str) -> None:
     tokenizer = tokenizer_of(name)
-    engine = Replies(tokenizer, ["a", f"<tool_call>{json.dumps(CALL)}</tool_call>", "b"])
+    engine = PreparedEngine(tokenizer, ["a", f"<tool_call>{json.dumps(CALL)}</tool_call>", "b"])
     chat = ChatAgent(engine, style="tools", template_options=FAMILIES[name].options)
-    actions = converse(chat, ["What?", "Go on.", "Zanswer"], [{"tools": [ADD]}, {}, TOOL])
+    actions = converse(chat, ["What?", "Go on.", "Zresult"], [{"tools": [ADD]}, {}, TOOL])
     assert actions[1].tool_calls == (CALL,)
     for prompt in engine.prompts():
         assert prompt.count("Adds two numbers.") == 1
-    assert engine.prompts()[2].count("Zanswer") == 1
+    assert engine.prompts()[2].count("Zresult") == 1

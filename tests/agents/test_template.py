@@ -1,19 +1,19 @@
-"""Which strings a template looks for; where that cannot be told, the answer is None and nothing is assumed."""
+"""Static analysis of chat templates: strings for which a template tests messages, or None if unknown."""
 
 from __future__ import annotations
 
 import pytest
 
 from palestra.agents.render import Renderer
-from palestra.agents.template import template_tests as looks_for
+from palestra.agents.template import template_tests
 from tests.agents.families import FAMILIES, tokenizer_of
 
-GIVEN = {"tools": None, "add_generation_prompt": True}
+VARIABLES = {"tools": None, "add_generation_prompt": True}
 LOOP = "{% for message in messages %}{{ message.role + ':' + message.content }}BODY{% endfor %}"
 
 
 def read(body: str) -> tuple[set[str], set[str]] | None:
-    tests = looks_for(LOOP.replace("BODY", body), variables=GIVEN)
+    tests = template_tests(LOOP.replace("BODY", body), variables=VARIABLES)
     return None if tests is None else (set(tests.within), set(tests.whole))
 
 
@@ -29,18 +29,18 @@ def read(body: str) -> tuple[set[str], set[str]] | None:
         ("{{ message.content.replace('a', 'b') }}", {"a"}),
         ("{% if message.get('content').endswith('z') %}y{% endif %}", {"z"}),
         ("{% if message.content %}x{% else %}{{ 'no' if message.content is string }}{% endif %}", set()),
-        ("{% if tools is not none and message == messages[-1] %}x{% endif %}", set()),  # no tools: never asked
-        ("{% if message.tool_calls %}{{ message.content[0] }}{% endif %}", set()),  # plain messages have none
+        ("{% if tools is not none and message == messages[-1] %}x{% endif %}", set()),  # not reached without tools
+        ("{% if message.tool_calls %}{{ message.content[0] }}{% endif %}", set()),  # plain messages have no tool calls
         ("{% if message.role == 'user' and (loop.index0 % 2) == 1 and messages|length > 3 %}x{% endif %}", set()),
         ("{% if message.role == 'function' %}{{ message.content[0] }}{% endif %}", set()),  # no message has that role
         ("{% generation %}{{ message.content }}{% endgeneration %}{% if loop.first %}{% break %}{% endif %}", set()),
     ],
 )
-def test_it_finds_what_is_looked_for(body: str, within: set[str]) -> None:
+def test_finds_searched_strings(body: str, within: set[str]) -> None:
     assert read(body) == (within, set())
 
 
-def test_it_finds_whole_texts() -> None:
+def test_finds_compared_texts() -> None:
     assert read("{% if message.content == 'ping' or message.content != ' pong' %}x{% endif %}") == (
         set(),
         {"ping", "pong"},
@@ -69,23 +69,23 @@ def test_it_finds_whole_texts() -> None:
         "{% if %}",
     ],
 )
-def test_what_it_does_not_understand_it_says(body: str) -> None:
+def test_unsupported_templates_return_none(body: str) -> None:
     assert read(body) is None
 
 
-def test_thinking_templates_look_for_thoughts() -> None:
+def test_thinking_template_tests_for_its_tags() -> None:
     tests = Renderer(tokenizer_of("qwen3")).tests
     assert tests is not None
     assert tests.within == {"<think>", "</think>", "<tool_response>", "</tool_response>"}
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if "think" not in name])
-def test_every_family_that_extends_itself_has_a_shortcut(name: str) -> None:
+def test_families_that_extend_their_prompts_have_a_separator(name: str) -> None:
     assert Renderer(tokenizer_of(name)).separator(system=False, role="user") is not None
 
 
-def test_a_template_that_is_misread_is_caught_by_trial() -> None:
-    """Numbered turns: nothing looks into a text, and yet no two turns are written alike."""
+def test_separator_is_verified_on_random_histories() -> None:
+    """A template that numbers its turns tests no text, but writes every turn differently."""
     tokenizer = tokenizer_of("chatml")
     template = (
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}"
