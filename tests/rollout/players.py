@@ -1,4 +1,4 @@
-"""Agents and environments the rollout tests play with: sound ones, and ones that break on demand."""
+"""Agents and environments for the rollout tests, some of which fail on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance.defective_envs import Sound
 
 
 class Solver(Agent):
-    """Plays the env's expert, with made-up tokens."""
+    """Takes the actions of the expert, with artificial tokens."""
 
     closed = 0
 
@@ -46,36 +46,35 @@ class SolverSession(AgentSession):
         self.open = False
 
 
-class Alive(Sound):
-    """Counts how many of its kind are open."""
+class CountedEnv(Sound):
+    """Env that counts its open instances and fails with probability `faults`."""
 
-    living: Counter[str] = Counter()  # noqa: RUF012
+    instances: Counter[str] = Counter()  # noqa: RUF012
 
     def __init__(self, *, faults: float = 0.0, hang: bool = False) -> None:
         super().__init__()
         self.faults = faults
         self.hang = hang
-        self.shut = False
-        self.tries = 0
-        self.living["open"] += 1
-        self.living["made"] += 1
+        self.closed = False
+        self.instances["open"] += 1
+        self.instances["created"] += 1
 
-    def chance(self, what: str) -> bool:
-        return Random(child_seed(self.seed, what, self.living["made"])).random() < self.faults
+    def fails(self, where: str) -> bool:
+        return Random(child_seed(self.seed, where, self.instances["created"])).random() < self.faults
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         result = super().reset(seed, options)
-        if self.chance("reset"):
+        if self.fails("reset"):
             raise EnvFailed("reset broke")
         return result
 
     def step(self, action: str) -> Step:
-        if self.chance(f"env {self.turn}"):
-            raise RuntimeError("an exception nobody foresaw")
-        if self.chance(f"tool {self.turn}"):
+        if self.fails(f"env {self.turn}"):
+            raise RuntimeError("an unexpected exception")
+        if self.fails(f"tool {self.turn}"):
             raise ToolFailed("the tool broke")
-        if self.chance(f"parse {self.turn}"):
-            raise ParsingFailed("the answer made no sense")
+        if self.fails(f"parse {self.turn}"):
+            raise ParsingFailed("the reply cannot be parsed")
         return super().step(action)
 
     async def astep(self, action: str) -> Step:
@@ -87,13 +86,13 @@ class Alive(Sound):
         return self.reset(seed, options)
 
     def close(self) -> None:
-        if not self.shut:
-            self.living["open"] -= 1
-        self.shut = True
+        if not self.closed:
+            self.instances["open"] -= 1
+        self.closed = True
 
 
 class Unreliable(Solver):
-    """An engine that breaks now and then."""
+    """Agent whose engine fails with probability `faults`."""
 
     def __init__(self, faults: float) -> None:
         self.faults = faults
@@ -109,5 +108,5 @@ class UnreliableSession(SolverSession):
         assert isinstance(agent, Unreliable)
         agent.calls += 1
         if Random(agent.calls).random() < agent.faults:
-            raise EngineFailed("the model went away")
+            raise EngineFailed("the model is gone")
         return await super().act(observation, info)

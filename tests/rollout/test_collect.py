@@ -1,4 +1,4 @@
-"""Collections: all there, grouped, repeatable, within budgets; every failure accounted for and nothing left open."""
+"""`collect` and `stream`: groups, seeds, budgets, failures and cleanup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palestra.errors import BadValue, ContextFull, UnknownEnv
 from palestra.rollout import Budget, Progress, Task, Trajectory, collect, stream
 from palestra.types import Action, Observation
 from palestra.wrappers import Horizon
-from tests.rollout.players import Alive, Solver, SolverSession, Unreliable
+from tests.rollout.players import CountedEnv, Solver, SolverSession, Unreliable
 
 GAME = "game:GuessTheNumber-v0-easy"
 
@@ -45,7 +45,7 @@ def test_every_episode_is_played_once_and_groups_share_a_seed() -> None:
     assert result.metrics["tokens"] == sum(t.sampled_tokens for t in result.trajectories) > 0
 
 
-def test_a_trajectory_holds_the_conversation() -> None:
+def test_trajectory_contains_the_conversation() -> None:
     (trajectory,) = run(Solver(), GAME, episodes=1, seed=5).trajectories
     env = palestra.make(GAME)
     observation, _ = env.reset(seed=trajectory.seed)
@@ -78,7 +78,7 @@ def test_wrappers_and_keywords_reach_the_env() -> None:
     assert result.metrics["truncated"] == 1.0
 
 
-def test_tasks_may_be_mixed() -> None:
+def test_tasks_of_several_envs() -> None:
     tasks = [
         Task(env_id=env_id, seed=i, group=i, meta={"level": i})
         for i, env_id in enumerate([GAME, "game:TowerofHanoi-v0-easy", GAME])
@@ -89,12 +89,12 @@ def test_tasks_may_be_mixed() -> None:
 
 
 def test_two_thousand_episodes_with_faults_at_every_boundary() -> None:
-    Alive.living.clear()
+    CountedEnv.instances.clear()
     agent = Unreliable(0.02)
     seen: list[Trajectory] = []
     result = run(
         agent,
-        Alive,
+        CountedEnv,
         episodes=2000,
         group_size=4,
         concurrency=100,
@@ -103,22 +103,22 @@ def test_two_thousand_episodes_with_faults_at_every_boundary() -> None:
         retries=1,
         on_trajectory=seen.append,
     )
-    everyone = [*result.trajectories, *result.failures]
-    assert sorted((t.group, t.member) for t in everyone) == [(g, m) for g in range(500) for m in range(4)]
-    assert sorted(id(t) for t in seen) == sorted(id(t) for t in everyone)
+    episodes = [*result.trajectories, *result.failures]
+    assert sorted((t.group, t.member) for t in episodes) == [(g, m) for g in range(500) for m in range(4)]
+    assert sorted(id(t) for t in seen) == sorted(id(t) for t in episodes)
     assert all(t.success is not None and t.failure is None for t in result.trajectories)
     assert all(t.success is None and t.failure is not None for t in result.failures)
     boundaries = {t.failure.boundary for t in result.failures if t.failure is not None}
     assert boundaries == {"env", "tool", "engine", "parsing"}
     assert all(t.attempts == 2 for t in result.failures)
-    assert any(t.attempts == 2 for t in result.trajectories), "retries help"
+    assert any(t.attempts == 2 for t in result.trajectories), "some retries must succeed"
     assert result.metrics["failures"] == len(result.failures) == sum(result.metrics["failures_by_boundary"].values())
-    assert Alive.living["open"] == 0
+    assert CountedEnv.instances["open"] == 0
     assert agent.closed > 2000
 
 
-def test_an_unforeseen_exception_is_recorded_with_its_trace() -> None:
-    result = run(Solver(), Alive, episodes=1, seed=1, kwargs={"faults": 0.999}, retries=0)
+def test_unexpected_exception_is_recorded_with_its_traceback() -> None:
+    result = run(Solver(), CountedEnv, episodes=1, seed=1, kwargs={"faults": 0.999}, retries=0)
     (failed,) = result.failures
     assert failed.failure is not None
     assert failed.failure.boundary == "env"
@@ -126,20 +126,20 @@ def test_an_unforeseen_exception_is_recorded_with_its_trace() -> None:
     assert "tests/rollout/players.py" in failed.failure.trace
 
 
-def test_a_dead_engine_stops_the_run_and_says_so() -> None:
+def test_permanent_engine_failure_stops_the_run() -> None:
     agent = Unreliable(1.0)
     result = run(agent, GAME, episodes=5000, concurrency=8, seed=1, retries=0, give_up_after=20)
     assert result.trajectories == []
     assert 20 <= len(result.failures) < 40
     assert result.unstarted == 5000 - len(result.failures)
-    assert "consecutive episodes failed; the last with EngineFailed: the model went away" in (result.stopped or "")
+    assert "consecutive episodes failed; the last with EngineFailed: the model is gone" in (result.stopped or "")
 
 
-def test_a_call_that_hangs_costs_its_episode() -> None:
-    Alive.living.clear()
-    result = run(Solver(), Alive, episodes=2, seed=1, kwargs={"hang": True}, retries=0, call_timeout=0.05)
+def test_call_timeout_fails_the_episode() -> None:
+    CountedEnv.instances.clear()
+    result = run(Solver(), CountedEnv, episodes=2, seed=1, kwargs={"hang": True}, retries=0, call_timeout=0.05)
     assert [t.failure.message for t in result.failures if t.failure] == ["no reply within the time limit"] * 2
-    assert Alive.living["open"] == 0
+    assert CountedEnv.instances["open"] == 0
 
 
 def test_budgets() -> None:
@@ -153,21 +153,23 @@ def test_budgets() -> None:
     assert 300 <= result.metrics["tokens"] <= 300 + 4 * 50
 
 
-def test_when_the_time_is_up_what_runs_is_accounted_for() -> None:
-    Alive.living.clear()
-    result = run(Solver(), Alive, episodes=50, concurrency=5, seed=1, kwargs={"hang": True}, budget=Budget(seconds=0.1))
+def test_running_episodes_become_failures_when_the_time_budget_is_exceeded() -> None:
+    CountedEnv.instances.clear()
+    result = run(
+        Solver(), CountedEnv, episodes=50, concurrency=5, seed=1, kwargs={"hang": True}, budget=Budget(seconds=0.1)
+    )
     assert len(result.failures) == 5
     assert {t.failure.boundary for t in result.failures if t.failure} == {"budget"}
     assert result.unstarted == 45
-    assert Alive.living["open"] == 0
+    assert CountedEnv.instances["open"] == 0
 
 
-def test_a_stream_can_be_left_early() -> None:
-    Alive.living.clear()
+def test_leaving_a_stream_early_closes_every_env() -> None:
+    CountedEnv.instances.clear()
 
     async def some() -> int:
         count = 0
-        async with stream(Solver(), Alive, episodes=500, concurrency=20, seed=1) as trajectories:
+        async with stream(Solver(), CountedEnv, episodes=500, concurrency=20, seed=1) as trajectories:
             async for _ in trajectories:
                 count += 1
                 if count == 30:
@@ -175,52 +177,54 @@ def test_a_stream_can_be_left_early() -> None:
         return count
 
     assert asyncio.run(some()) == 30
-    assert Alive.living["open"] == 0
+    assert CountedEnv.instances["open"] == 0
 
 
 def test_cancelling_closes_every_env() -> None:
-    Alive.living.clear()
+    CountedEnv.instances.clear()
 
     async def cancelled() -> None:
-        task = asyncio.create_task(collect(Solver(), Alive, episodes=50, concurrency=10, seed=1, kwargs={"hang": True}))
+        task = asyncio.create_task(
+            collect(Solver(), CountedEnv, episodes=50, concurrency=10, seed=1, kwargs={"hang": True})
+        )
         await asyncio.sleep(0.05)
-        assert Alive.living["open"] == 10
+        assert CountedEnv.instances["open"] == 10
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(cancelled())
-    assert Alive.living["open"] == 0
+    assert CountedEnv.instances["open"] == 0
 
 
-def test_a_mistake_in_the_callback_surfaces_and_closes() -> None:
-    Alive.living.clear()
+def test_exception_in_the_callback_is_raised_and_closes_every_env() -> None:
+    CountedEnv.instances.clear()
     with pytest.raises(ZeroDivisionError):
-        run(Solver(), Alive, episodes=50, concurrency=10, seed=1, on_trajectory=lambda _: 1 / 0)
-    assert Alive.living["open"] == 0
+        run(Solver(), CountedEnv, episodes=50, concurrency=10, seed=1, on_trajectory=lambda _: 1 / 0)
+    assert CountedEnv.instances["open"] == 0
 
 
 def test_ctrl_c_closes_every_env() -> None:
     code = """
         import asyncio, os, signal, threading
         from palestra.rollout import collect
-        from tests.rollout.players import Alive, Solver
+        from tests.rollout.players import CountedEnv, Solver
         threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
-            asyncio.run(collect(Solver(), Alive, episodes=50, concurrency=10, seed=1, kwargs={"hang": True}))
+            asyncio.run(collect(Solver(), CountedEnv, episodes=50, concurrency=10, seed=1, kwargs={"hang": True}))
         except KeyboardInterrupt:
-            print("open:", Alive.living["open"])
+            print("open:", CountedEnv.instances["open"])
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
     assert done.stdout == "open: 0\n"
     assert done.stderr == ""
 
 
-def test_a_full_context_truncates_and_is_no_failure() -> None:
+def test_full_context_truncates_the_episode() -> None:
     class Session(SolverSession):
         async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
             if len(self.ids) > 8:
-                raise ContextFull("12 tokens, and room for 8")
+                raise ContextFull("12 tokens exceed the context of 8")
             return await super().act(observation, info)
 
     class Small(Solver):
@@ -229,13 +233,13 @@ def test_a_full_context_truncates_and_is_no_failure() -> None:
 
     result = run(Small(), "game:GuessTheNumber-v0-hard", episodes=20, seed=1)
     assert result.failures == []
-    cut = [t for t in result.trajectories if not t.success]
-    assert cut
-    assert all(t.truncated and t.turns[-1].info["ending"] == "context" for t in cut)
+    truncated = [t for t in result.trajectories if not t.success]
+    assert truncated
+    assert all(t.truncated and t.turns[-1].info["ending"] == "context" for t in truncated)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"episodes": 0}, "episodes must be at least 1"),
         ({}, "episodes must be at least 1"),
@@ -243,12 +247,12 @@ def test_a_full_context_truncates_and_is_no_failure() -> None:
         ({"episodes": 4, "concurrency": 0}, "concurrency must be at least 1"),
     ],
 )
-def test_mistakes_are_named_at_once(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadValue, match=words):
+def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         run(Solver(), GAME, **options)
 
 
-def test_an_unknown_id_is_no_failure_but_a_mistake() -> None:
+def test_unknown_env_raises() -> None:
     with pytest.raises(UnknownEnv, match="Did you mean"):
         run(Solver(), "game:GuessTheNumbr-v0-easy", episodes=4)
 
@@ -258,14 +262,14 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_live_in_a_terminal_and_plain_in_a_log() -> None:
+def test_progress_rewrites_its_line_in_a_terminal_only() -> None:
     result = run(Solver(), GAME, episodes=6, seed=1)
     terminal, log = Terminal(), io.StringIO()
     for stream_ in (terminal, log):
-        line = Progress(6, stream_)
+        progress = Progress(6, stream_)
         for trajectory in result.trajectories:
-            line.update(trajectory)
-        line.close()
+            progress.update(trajectory)
+        progress.close()
     assert terminal.getvalue().startswith("\r")
     assert "6/6 episodes, success 100.0% (61.0% to 100.0%)" in terminal.getvalue()
     assert "tokens/s" in terminal.getvalue()

@@ -33,13 +33,15 @@ PROCESS: dict[str, Any] = {"env_backend": "process", "env_workers": 2}
 
 
 class Counter(Env):
-    """Env with plain five-tuples and no call of super(); some seeds hang, crash or block the interpreter."""
+    """Env that returns plain five-tuples and does not call super(); some seeds hang, crash or block the interpreter."""
 
-    def __init__(self, *, turns: int = 4, trouble: str = "", bad_seeds: tuple[int, ...] = (), nap: float = 0.0) -> None:
+    def __init__(
+        self, *, turns: int = 4, trouble: str = "", bad_seeds: tuple[int, ...] = (), step_seconds: float = 0.0
+    ) -> None:
         self.turns = turns
         self.trouble = trouble
         self.bad_seeds = bad_seeds
-        self.nap = nap
+        self.step_seconds = step_seconds
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         self.number = seed or 0
@@ -47,8 +49,8 @@ class Counter(Env):
         return f"start {self.number}", {"pid": os.getpid(), "options": options}
 
     def step(self, action: str) -> Any:
-        if self.nap:
-            time.sleep(self.nap)
+        if self.step_seconds:
+            time.sleep(self.step_seconds)
         if self.number in self.bad_seeds and self.turn == 1:
             if self.trouble == "hang":
                 while True:
@@ -88,23 +90,30 @@ def counter_tasks(count: int, **kwargs: Any) -> list[Task]:
 )
 def test_same_seeds_give_the_same_episodes_on_every_backend(seed: int, agent: Any, group_size: int) -> None:
     transcripts = []
-    for how in BACKENDS:
+    for backend in BACKENDS:
         result = run(
-            agent(), HANGMAN, episodes=6, group_size=group_size, concurrency=4, seed=seed, wrappers=["concat"], **how
+            agent(),
+            HANGMAN,
+            episodes=6,
+            group_size=group_size,
+            concurrency=4,
+            seed=seed,
+            wrappers=["concat"],
+            **backend,
         )
         assert result.failures == []
         transcripts.append([transcript(trajectory) for trajectory in result.trajectories])
     assert transcripts[0] == transcripts[1] == transcripts[2]
 
 
-@pytest.mark.parametrize("how", BACKENDS, ids=str)
-def test_plain_five_tuples_and_mixed_tasks(how: dict[str, Any]) -> None:
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_plain_five_tuples_and_mixed_tasks(backend: dict[str, Any]) -> None:
     tasks = [*counter_tasks(4), *counter_tasks(4, turns=2), Task(env_id=GUESS, seed=1, group=9)]
-    result = run(RandomAgent(), tasks, concurrency=3, **how)
+    result = run(RandomAgent(), tasks, concurrency=3, **backend)
     assert sorted(len(t.turns) for t in result.trajectories if t.env_id != GUESS) == [2, 2, 2, 2, 4, 4, 4, 4]
     assert all(t.success for t in result.trajectories if t.env_id != GUESS)
     pids = {turn.info["pid"] for t in result.trajectories if t.env_id != GUESS for turn in t.turns}
-    assert (os.getpid() in pids) == (how["env_backend"] != "process")
+    assert (os.getpid() in pids) == (backend["env_backend"] != "process")
 
 
 def test_a_cpu_bound_env_does_not_block_the_event_loop() -> None:
@@ -141,8 +150,8 @@ def test_a_broken_env_is_a_failure_of_its_episode_only(trouble: str) -> None:
 
 
 def children() -> list[psutil.Process]:
-    found: list[psutil.Process] = psutil.Process().children(recursive=True)
-    return found
+    processes: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return processes
 
 
 def test_killing_workers_loses_no_episode_and_leaves_no_process() -> None:
@@ -161,7 +170,7 @@ def test_killing_workers_loses_no_episode_and_leaves_no_process() -> None:
                     killed += 1
 
         killer = asyncio.create_task(kill_workers())
-        tasks = counter_tasks(24, turns=6, nap=0.05)
+        tasks = counter_tasks(24, turns=6, step_seconds=0.05)
         result = await collect(RandomAgent(), tasks, concurrency=6, **PROCESS)
         killer.cancel()
         assert killed > 0
@@ -180,7 +189,9 @@ def test_leaving_a_stream_early_ends_the_workers() -> None:
     before = {child.pid for child in children()}
 
     async def main() -> None:
-        async with palestra.rollout.stream(RandomAgent(), counter_tasks(50, nap=0.05), **PROCESS) as trajectories:
+        async with palestra.rollout.stream(
+            RandomAgent(), counter_tasks(50, step_seconds=0.05), **PROCESS
+        ) as trajectories:
             async for _ in trajectories:
                 break
 
@@ -206,14 +217,14 @@ def test_rollouts_share_a_provider() -> None:
     assert not psutil.pid_exists(next(iter(first)))
 
 
-@pytest.mark.parametrize("how", BACKENDS, ids=str)
-def test_usage_errors_are_raised(how: dict[str, Any]) -> None:
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_usage_errors_are_raised(backend: dict[str, Any]) -> None:
     with pytest.raises(UnknownKeyword, match="Did you mean turns"):
-        run(RandomAgent(), EnvFactory.of(Counter), episodes=4, kwargs={"trns": 3}, **how)
+        run(RandomAgent(), EnvFactory.of(Counter), episodes=4, kwargs={"trns": 3}, **backend)
     for options, message in [
         ({"env_backend": "processes"}, "env_backend must be one of"),
-        ({**how, "env_workers": 0}, "env_workers must be at least 1"),
-        ({**how, "step_timeout": 0.0}, "step_timeout must be above 0"),
+        ({**backend, "env_workers": 0}, "env_workers must be at least 1"),
+        ({**backend, "step_timeout": 0.0}, "step_timeout must be above 0"),
     ]:
         with pytest.raises(BadValue, match=message):
             run(RandomAgent(), GUESS, episodes=1, **options)
@@ -221,7 +232,7 @@ def test_usage_errors_are_raised(how: dict[str, Any]) -> None:
 
 def test_inline_step_timeout_is_a_failure() -> None:
     tasks = counter_tasks(2, trouble="hang", bad_seeds=())
-    slow = counter_tasks(1, nap=5.0, turns=1)
+    slow = counter_tasks(1, step_seconds=5.0, turns=1)
     assert run(RandomAgent(), tasks, step_timeout=60.0).failures == []
     result = run(RandomAgent(), slow, step_timeout=0.2, retries=0)
     assert [t.failure.kind for t in result.failures] == ["TimeoutError"]

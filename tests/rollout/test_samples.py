@@ -1,4 +1,4 @@
-"""Trajectory to token samples: no sampled token is lost, and no token that was read is trained on."""
+"""Conversion of trajectories to training samples: the mask covers exactly the sampled tokens."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def trajectory(*turns: Turn) -> Trajectory:
     )
 
 
-def test_turns_merge_while_prompts_go_on_and_part_where_they_do_not() -> None:
+def test_turns_share_a_sample_while_prompts_extend_each_other() -> None:
     samples = to_samples(
         trajectory(
             turn(0.25, call([1, 2], [3, 4])),
@@ -69,13 +69,13 @@ def test_turns_merge_while_prompts_go_on_and_part_where_they_do_not() -> None:
     ]
 
 
-def test_a_prompt_that_is_shorter_than_what_was_read_begins_a_new_sample() -> None:
+def test_prompt_shorter_than_the_previous_tokens_starts_a_new_sample() -> None:
     samples = to_samples(trajectory(turn(0, call([1, 2], [3, 4])), turn(1, call([1, 2, 3], [4]))))
     assert [sample.ids for sample in samples] == [[1, 2, 3, 4], [1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(
-    ("bad", "why"),
+    ("bad", "message"),
     [
         (trajectory(turn(1.0)), "turn 0 has no model call"),
         (trajectory(turn(1.0, call([], []))), "no token ids"),
@@ -90,8 +90,8 @@ def test_a_prompt_that_is_shorter_than_what_was_read_begins_a_new_sample() -> No
         ),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused(bad: Trajectory, why: str) -> None:
-    with pytest.raises(BadValue, match=why):
+def test_trajectories_without_training_data_raise(bad: Trajectory, message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         to_samples(bad)
 
 
@@ -100,15 +100,15 @@ small = st.lists(st.integers(0, 3), max_size=4)
 
 @st.composite
 def trajectories(draw: st.DrawFn) -> Trajectory:
-    """Calls whose prompts go on from the last, or start over, or only seem to go on."""
+    """Draw calls whose prompts extend the previous tokens, start over, or extend all but the last token."""
     turns = []
     context: list[int] = []
     for _ in range(draw(st.integers(1, 5))):
         calls = []
         kinds = draw(st.lists(st.sampled_from(["reflect", "summary"]), max_size=2))
         for kind in [*kinds, "act"]:
-            way = draw(st.sampled_from(["go on", "go on", "anew", "shortened"]))
-            prompt = {"go on": context, "anew": [], "shortened": context[:-1]}[way] + draw(small)
+            kind_of_prompt = draw(st.sampled_from(["extend", "extend", "restart", "shorten"]))
+            prompt = {"extend": context, "restart": [], "shorten": context[:-1]}[kind_of_prompt] + draw(small)
             prompt = prompt or [0]
             ids = draw(small) or [1]
             calls.append(call(prompt, ids, kind))
@@ -118,7 +118,7 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
 
 
 @given(trajectories())
-def test_laws(played: Trajectory) -> None:
+def test_invariants_of_samples(played: Trajectory) -> None:
     samples = to_samples(played)
     calls = [call for turn in played.turns for call in turn.action.calls]
     cells = [
@@ -136,11 +136,11 @@ def test_laws(played: Trajectory) -> None:
     assert [sample.offset for sample in samples] == [
         sum(earlier.sampled for earlier in samples[:i]) for i in range(len(samples))
     ]
-    # Each call is read in one sample, right behind its prompt.
-    place = [(n, i) for n, sample in enumerate(samples) for i in range(len(sample)) if sample.mask[i]]
+    # The ids of each call are in one sample, directly after its prompt.
+    positions = [(n, i) for n, sample in enumerate(samples) for i in range(len(sample)) if sample.mask[i]]
     done = 0
     for each in calls:
-        n, start = place[done]
+        n, start = positions[done]
         done += len(each.ids)
         assert samples[n].ids[:start] == each.prompt_ids
         assert samples[n].ids[start : start + len(each.ids)] == each.ids
@@ -156,18 +156,18 @@ def _guesses() -> list[str]:
     return [f"I will try \\boxed{{{number}}}." for number in range(1, 40)]
 
 
-def test_a_played_episode_is_one_sample() -> None:
+def test_episode_without_splits_is_one_sample() -> None:
     tokenizer = ByteTokenizer()
     agent = ChatAgent(ScriptedEngine(_guesses(), tokenizer=tokenizer), system="Play.")
     played = asyncio.run(_play(agent))
     assert played.failure is None
     (sample,) = to_samples(played)
-    said = bytes(token for token, on in zip(sample.ids, sample.mask, strict=True) if on and token < 256).decode()
-    assert said == "".join(turn.action.text for turn in played.turns)
+    sampled = bytes(token for token, on in zip(sample.ids, sample.mask, strict=True) if on and token < 256).decode()
+    assert sampled == "".join(turn.action.text for turn in played.turns)
     assert tokenizer.decode(sample.ids).startswith("<|im_start|>system\nPlay.<|im_end|>\n<|im_start|>user\n")
 
 
-def test_cuts_and_reflections_are_all_there() -> None:
+def test_samples_include_context_cuts_and_reflections() -> None:
     agent = ChatAgent(
         ScriptedEngine(_guesses(), tokenizer=ByteTokenizer()),
         context=TokenBudget(800),
@@ -180,6 +180,6 @@ def test_cuts_and_reflections_are_all_there() -> None:
     assert sum(map(sum, (sample.mask for sample in samples))) == played.sampled_tokens
 
 
-def test_players_without_a_model_leave_no_samples() -> None:
+def test_trajectories_of_agents_without_a_model_raise() -> None:
     with pytest.raises(BadValue, match="has no model call"):
         to_samples(asyncio.run(_play(ExpertAgent())))

@@ -1,4 +1,4 @@
-"""Trajectory files: what goes in comes out, in any crash, plain or compressed."""
+"""Trajectory files, plain and compressed: round trips, crashes and concurrent writers."""
 
 from __future__ import annotations
 
@@ -79,37 +79,37 @@ trajectories = st.builds(
 
 
 @given(trajectories)
-def test_json_and_back(trajectory: Trajectory) -> None:
+def test_json_round_trip(trajectory: Trajectory) -> None:
     assert from_json(json.loads(json.dumps(to_json(trajectory)))) == trajectory
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(found=st.lists(trajectories, max_size=4))
+@given(stored=st.lists(trajectories, max_size=4))
 @settings(max_examples=30)
-def test_file_and_back(name: str, found: list[Trajectory], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_file_round_trip(name: str, stored: list[Trajectory], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("store") / "deep" / name
-    for half in (found[:2], found[2:]):  # a second writer appends
+    for half in (stored[:2], stored[2:]):  # a second writer appends
         with Writer(path) as writer:
             for trajectory in half:
                 writer.write(trajectory)
-    assert list(read(path)) == found
+    assert list(read(path)) == stored
 
 
 def some(count: int) -> list[Trajectory]:
     return asyncio.run(collect(Solver(), "game:GuessTheNumber-v0-hard", episodes=count, seed=1)).trajectories
 
 
-def test_prompts_that_extend_are_stored_once() -> None:
+def test_extended_prompts_are_stored_once() -> None:
     longest = max(some(20), key=lambda t: len(t.turns))
     data: Any = to_json(longest)
-    stored = sum(len(call["prompt_ids"]) + len(call["ids"]) for turn in data["turns"] for call in turn["calls"])
+    tokens = sum(len(call["prompt_ids"]) + len(call["ids"]) for turn in data["turns"] for call in turn["calls"])
     last = longest.turns[-1].action.calls[-1]
-    assert stored == len(last.prompt_ids) + len(last.ids)
+    assert tokens == len(last.prompt_ids) + len(last.ids)
     assert from_json(data) == longest
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_cut_leaves_the_full_lines_readable_and_appendable(name: str, tmp_path: Path) -> None:
+def test_file_truncated_anywhere_can_be_read_and_appended_to(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     whole = some(3)
     ends = []
@@ -128,7 +128,7 @@ def test_every_cut_leaves_the_full_lines_readable_and_appendable(name: str, tmp_
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_kill_9_loses_no_finished_episode(name: str, tmp_path: Path) -> None:
+def test_killed_writer_loses_no_written_episode(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     code = f"""
         import sys
@@ -165,7 +165,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         writer.write(some(1)[0])
 
 
-def test_a_full_disk_is_named_and_leaves_full_lines(tmp_path: Path) -> None:
+def test_full_disk_raises_and_leaves_complete_lines(tmp_path: Path) -> None:
     code = f"""
         import resource
         from palestra.errors import StoreFailed
@@ -190,18 +190,18 @@ def test_a_full_disk_is_named_and_leaves_full_lines(tmp_path: Path) -> None:
     assert issubclass(StoreFailed, Exception)
 
 
-def test_what_is_no_trajectory_is_named(tmp_path: Path) -> None:
+def test_invalid_files_raise(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     with pytest.raises(BadValue, match="does not exist"):
         list(read(path))
-    for line, words in (
+    for line, message in (
         ("{", "line 1"),
         ("[]", "not a trajectory"),
         ('{"schema": 7}', "schema 7; this version reads schema 1"),
         ('{"schema": 1}', "KeyError"),
     ):
         path.write_text(line + "\n")
-        with pytest.raises(ParsingFailed, match=words):
+        with pytest.raises(ParsingFailed, match=message):
             list(read(path))
     path = tmp_path / "t.jsonl.gz"
     path.write_bytes(os.urandom(100))
@@ -209,7 +209,7 @@ def test_what_is_no_trajectory_is_named(tmp_path: Path) -> None:
         list(read(path))
 
 
-def test_failures_are_kept_too(tmp_path: Path) -> None:
+def test_failures_are_stored(tmp_path: Path) -> None:
     failed = replace(some(1)[0], success=None, failure=Failure(boundary="engine", kind="X", message="gone"))
     with Writer(tmp_path / "t.jsonl") as writer:
         writer.write(failed)

@@ -1,4 +1,4 @@
-"""Streams whose tasks are not all known from the start, and envs that are told what they will play."""
+"""Streams over an asynchronous source of tasks, and announcement of upcoming seeds to environments."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from palestra.wrappers import Horizon
 from tests.conformance.defective_envs import Sound
 
 
-def test_tasks_that_come_to_be_known_one_by_one() -> None:
-    """A source may wait, for what was played so far too; every task it gives is played once."""
+def test_tasks_from_an_async_iterator() -> None:
+    """The source may wait for finished episodes; every task it yields is played once."""
     finished: list[int] = []
     gate = asyncio.Semaphore(2)
 
@@ -37,22 +37,22 @@ def test_tasks_that_come_to_be_known_one_by_one() -> None:
 
 
 @given(episodes=st.integers(1, 12), concurrency=st.integers(1, 5), group_size=st.sampled_from([1, 2]))
-def test_envs_are_told_in_time_what_will_be_played(episodes: int, concurrency: int, group_size: int) -> None:
-    """Every task that does not begin at once is told, in order, before it is its turn; wrappers pass it on."""
-    said: list[tuple[str, int]] = []
+def test_prepare_is_called_before_the_episode_starts(episodes: int, concurrency: int, group_size: int) -> None:
+    """`prepare` announces every task that does not start at once, in order; wrappers forward it."""
+    events: list[tuple[str, int]] = []
 
-    class Told(Sound):
+    class RecordingEnv(Sound):
         def prepare(self, seed: int) -> None:
-            said.append(("prepare", seed))
+            events.append(("prepare", seed))
 
         def start_episode(self, seed: int | None) -> int:
-            said.append(("begin", super().start_episode(seed)))
+            events.append(("start", super().start_episode(seed)))
             return self.seed
 
     result = asyncio.run(
         collect(
             ExpertAgent(),
-            Told,
+            RecordingEnv,
             episodes=episodes * group_size,
             group_size=group_size,
             concurrency=concurrency,
@@ -61,23 +61,23 @@ def test_envs_are_told_in_time_what_will_be_played(episodes: int, concurrency: i
         )
     )
     played = [trajectory.seed for trajectory in result.trajectories]
-    assert [seed for what, seed in said if what == "prepare"] == played[concurrency:]
+    assert [seed for event, seed in events if event == "prepare"] == played[concurrency:]
     for number, seed in enumerate(played[concurrency:], concurrency):
-        told = said.index(("prepare", seed))
-        begun = [at for at, one in enumerate(said) if one[0] == "begin"][number]
-        assert told < begun
+        prepared = events.index(("prepare", seed))
+        started = [index for index, event in enumerate(events) if event[0] == "start"][number]
+        assert prepared < started
 
 
-def test_only_an_env_of_its_kind_is_told_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And only of tasks that a seed says all about."""
-    told: list[tuple[type, int]] = []
-    monkeypatch.setattr(palestra.Env, "prepare", lambda env, seed: told.append((type(env), seed)))
+def test_prepare_is_called_on_an_env_of_the_same_id_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks with reset options are not announced, because the seed alone does not define them."""
+    prepared: list[tuple[type, int]] = []
+    monkeypatch.setattr(palestra.Env, "prepare", lambda env, seed: prepared.append((type(env), seed)))
     names = ["game:GuessTheNumber-v0-easy", "game:TowerofHanoi-v0-easy"]
     guess, hanoi = (type(palestra.make(name)) for name in names)
     tasks = [Task(env_id=names[seed % 2], seed=seed) for seed in range(6)]
     asyncio.run(collect(ExpertAgent(), tasks, concurrency=1))
-    assert told == [(guess, 2), (hanoi, 3), (guess, 4), (hanoi, 5)]  # of 1 there was none to be told
-    told.clear()
+    assert prepared == [(guess, 2), (hanoi, 3), (guess, 4), (hanoi, 5)]  # there was no env yet for the task with seed 1
+    prepared.clear()
     tasks = [Task(env_id=names[0], seed=seed, options={"sizes": 3} if seed == 2 else {}) for seed in range(4)]
     asyncio.run(collect(ExpertAgent(), tasks, concurrency=1, retries=0))
-    assert told == [(guess, 1), (guess, 3)]
+    assert prepared == [(guess, 1), (guess, 3)]
