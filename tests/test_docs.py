@@ -21,8 +21,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def blocks(language: str) -> list[tuple[str, str]]:
     """Return (page, code) of every fenced block in `language`."""
     fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
-    found = [(page.name, *match.groups()) for page in PAGES for match in fence.finditer(page.read_text())]
-    return [(page, code) for page, kind, code in found if kind == language]
+    code_blocks = [(page.name, *match.groups()) for page in PAGES for match in fence.finditer(page.read_text())]
+    return [(page, code) for page, kind, code in code_blocks if kind == language]
 
 
 def commands(page: str) -> list[list[str]]:

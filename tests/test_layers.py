@@ -15,7 +15,7 @@ import palestra
 
 ROOT = Path(palestra.__file__).parent
 
-# From the bottom up: a package may import itself and packages of the rows below, never of its own row or above.
+# From the bottom up: a package may import itself and packages of the rows below, never of the same row or above.
 ROWS = [
     {"errors"},
     {"types"},

@@ -1,3 +1,5 @@
+"""Parsing of boxed answers and numbers, and shortening of texts."""
+
 from __future__ import annotations
 
 import pytest
@@ -15,15 +17,15 @@ pieces = st.lists(
 
 
 def reference(text: str) -> str | None:
-    """The last box that closes, by the definition: from every start, the last first, count the braces."""
+    """Return the content of the last closed box: count braces from every start, beginning with the last one."""
     for start in reversed(range(len(text))):
         if text.startswith(BOX, start):
-            begin = start + len(BOX)
+            inside = start + len(BOX)
             depth = 1
-            for i in range(begin, len(text)):
+            for i in range(inside, len(text)):
                 depth += {"{": 1, "}": -1}.get(text[i], 0)
                 if depth == 0:
-                    return text[begin:i]
+                    return text[inside:i]
     return None
 
 
@@ -32,17 +34,17 @@ def reference(text: str) -> str | None:
 @example("\\boxed{1} or \\boxed{2} or \\boxed{3")
 @example("\\boxed{\\boxed{1} \\boxed{")
 @example("}}\\boxed{{}}{")
-def test_last_boxed_is_the_last_that_closes(text: str) -> None:
+def test_last_boxed_equals_the_reference_on_nested_boxes(text: str) -> None:
     assert last_boxed(text) == reference(text)
 
 
 @given(st.text())
-def test_last_boxed_of_anything(text: str) -> None:
+def test_last_boxed_equals_the_reference_on_any_text(text: str) -> None:
     assert last_boxed(text) == reference(text)
 
 
 @given(st.text(), pieces.map("".join))
-def test_a_balanced_answer_comes_back(before: str, inside: str) -> None:
+def test_last_boxed_inverts_boxed(before: str, inside: str) -> None:
     open_braces = 0
     for char in inside:
         open_braces += {"{": 1, "}": -1}.get(char, 0)
@@ -70,7 +72,7 @@ def test_last_boxed(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
 
 
-# Each takes hours where the time grows with the square of the length.
+# Each case would take hours with an algorithm of quadratic time.
 @pytest.mark.parametrize(
     ("text", "length"),
     [
@@ -79,7 +81,7 @@ def test_last_boxed(text: str, content: str | None) -> None:
         (BOX + "}" * MEGA, 0),
         (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2), None),
         (BOX + "{" * 3_000 + "}" * 3_001, 6_000),
-        (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2 + 1), None),  # nested beyond TAIL: no answer looks like that
+        (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2 + 1), None),  # nested deeper than TAIL allows
         (BOX * (MEGA // 14) + "}" * (MEGA // 14), 0),
         ((BOX + "{") * (MEGA // 16) + "}" * (MEGA // 16), 2),
         ("\\boxed{1}" * (MEGA // 9) + BOX, 1),
@@ -91,13 +93,13 @@ def test_last_boxed(text: str, content: str | None) -> None:
     ],
     ids=range(14),
 )
-def test_a_megabyte_is_read_in_one_go(text: str, length: int | None) -> None:
-    found = last_boxed(text)
-    assert (None if found is None else len(found)) == length
+def test_a_megabyte_is_parsed_in_linear_time(text: str, length: int | None) -> None:
+    content = last_boxed(text)
+    assert (None if content is None else len(content)) == length
 
 
 @given(st.integers(-999_999_999, 999_999_999), st.sampled_from(["{}", " {}", "{}\n", "\t{} "]))
-def test_read_int_reads_what_was_written(number: int, form: str) -> None:
+def test_read_int_inverts_formatting(number: int, form: str) -> None:
     assert read_int(form.format(number)) == number
 
 
@@ -119,7 +121,7 @@ def test_read_int_reads_ascii_digits_only(text: str) -> None:
 
 
 @given(st.lists(st.integers(-99, 999), min_size=1, max_size=5), st.sampled_from([" ", ",", ", ", "  ", "\t", "\n"]))
-def test_read_ints_reads_what_was_written(numbers: list[int], between: str) -> None:
+def test_read_ints_inverts_formatting(numbers: list[int], between: str) -> None:
     text = between.join(map(str, numbers))
     for written in (text, f"[{text}]", f" ({text}) "):
         assert read_ints(written, len(numbers)) == numbers
@@ -129,16 +131,16 @@ def test_read_ints_reads_what_was_written(numbers: list[int], between: str) -> N
 @pytest.mark.parametrize(
     "text", ["", "1", "1 2 3", "1 x", "1;2", "1.0 2", "1 " + "2" * 10, "\u0661 2", "1 [2", "(1) (2)"]
 )
-def test_read_ints_refuses(text: str) -> None:
+def test_read_ints_rejects_malformed_text(text: str) -> None:
     assert read_ints(text, 2) is None
 
 
 @given(st.text(st.characters()), st.integers(1, 50))
 @example("\x00\x1b[31m\ud800", 40)
-def test_clip_is_short_and_clean(text: str, limit: int) -> None:
+def test_clip_limits_length_and_removes_control_characters(text: str, limit: int) -> None:
     clipped = clip(text, limit)
     assert len(clipped) <= limit + 3
     assert clipped.isprintable()
-    clipped.encode()  # no lone surrogates
+    clipped.encode()  # contains no unpaired surrogates
     if len(text) <= limit and text.isprintable():
         assert clipped == text

@@ -1,3 +1,5 @@
+"""The registry: ids, specs, registration, and errors with suggestions."""
+
 from __future__ import annotations
 
 import io
@@ -67,7 +69,7 @@ def test_specs_are_json_and_ids_follow_the_grammar(env_id: str) -> None:
         ("babyai:GoTo-v12", ("babyai", "GoTo", 12, None)),
     ],
 )
-def test_ids(text: str, parts: tuple[Any, ...]) -> None:
+def test_ids_are_parsed(text: str, parts: tuple[Any, ...]) -> None:
     assert EnvId.parse(text) == parts
 
 
@@ -79,7 +81,7 @@ def test_any_text_is_an_id_or_a_clear_error(text: str) -> None:
         assert "family:Name-vN" in str(err)
 
 
-def test_unknown_ids_get_the_nearest() -> None:
+def test_unknown_ids_raise_with_the_nearest_id() -> None:
     with pytest.raises(UnknownEnv, match="Did you mean game:Sudoku-v0-easy"):
         palestra.make("game:sudoku-v0-easy")
     with pytest.raises(UnknownEnv, match="`palestra envs` lists all ids"):
@@ -90,7 +92,7 @@ def test_unknown_ids_get_the_nearest() -> None:
         palestra.list_envs("gmae")
 
 
-def test_unknown_keywords_get_the_nearest() -> None:
+def test_unknown_keywords_raise_with_the_nearest_keyword() -> None:
     with pytest.raises(UnknownKeyword, match=r"Sudoku has no keyword clus\. Did you mean clues\?"):
         palestra.make("game:Sudoku-v0-easy", clus=9)
     with pytest.raises(TypeError, match="It has no keywords"):
@@ -117,19 +119,19 @@ def test_registered_keywords_are_defaults(spare_id: str) -> None:
 
 
 @pytest.mark.parametrize("entry", ["nowhere", "tests.conformance.defective_envs:", 3])
-def test_bad_entry_points_are_refused_at_once(entry: Any, spare_id: str) -> None:
+def test_malformed_entry_points_are_rejected_by_register(entry: Any, spare_id: str) -> None:
     with pytest.raises(BadValue, match="an entry point"):
         palestra.register(spare_id, entry)
 
 
 @pytest.mark.parametrize("entry", ["tests.conformance.defective_envs:Unicorn", "no_such_package.envs:Env"])
-def test_entry_points_that_do_not_import_say_so(entry: str, spare_id: str) -> None:
+def test_entry_points_that_cannot_be_imported_raise_in_make(entry: str, spare_id: str) -> None:
     palestra.register(spare_id, entry)
     with pytest.raises(BadValue, match="cannot be imported"):
         palestra.make(spare_id)
 
 
-def test_a_missing_extra_prints_the_pip_line(spare_id: str) -> None:
+def test_a_missing_extra_raises_with_the_pip_command(spare_id: str) -> None:
     with pytest.raises(MissingExtra, match=r"pip install 'palestra\[worlds\]'"):
         require("no_such_package.inner", extra="worlds")
     palestra.register_spec(palestra.EnvSpec(id=spare_id, entry_point="no_such_package:Env", extra="worlds"))
@@ -137,7 +139,7 @@ def test_a_missing_extra_prints_the_pip_line(spare_id: str) -> None:
         palestra.make(spare_id)
 
 
-def test_require_returns_what_is_there() -> None:
+def test_require_returns_an_installed_module() -> None:
     assert require("json", extra="none") is json
 
 
@@ -149,21 +151,21 @@ def test_print_envs() -> None:
     assert any("Sudoku(scale=4, clues=10, max_turns=15)" in line for line in lines)
 
 
-def test_make_takes_a_first_seed_and_wrappers() -> None:
+def test_make_accepts_a_first_seed_and_wrappers() -> None:
     from palestra.wrappers import Horizon, Statistics
 
     env = palestra.make("game:GuessTheNumber-v0-easy", seed=12, wrappers=[lambda inner: Horizon(inner, 2), Statistics])
     assert isinstance(env, Statistics)
     assert isinstance(env.env, Horizon)
     assert env.reset()[1]["seed"] == 12
-    follow = env.reset()[1]["seed"]
-    assert follow != 12
+    second = env.reset()[1]["seed"]
+    assert second != 12
     other = palestra.make("game:GuessTheNumber-v0-easy")
     other.reset(seed=12)
-    assert other.reset()[1]["seed"] == follow
+    assert other.reset()[1]["seed"] == second
 
 
-def test_the_order_does_not_depend_on_who_was_asked_for_first() -> None:
+def test_the_order_of_ids_does_not_depend_on_the_first_env_created() -> None:
     code = "import palestra; palestra.make('{}'); print(palestra.list_envs())"
     lists = {
         subprocess.run([sys.executable, "-c", code.format(first)], capture_output=True, text=True, check=True).stdout

@@ -51,11 +51,11 @@ def palestra(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def summary(folder: str) -> dict[str, dict[str, dict[str, float]]]:
-    found: dict[str, dict[str, dict[str, float]]] = json.loads((Path(folder) / "summary.json").read_text())
-    return found
+    data: dict[str, dict[str, dict[str, float]]] = json.loads((Path(folder) / "summary.json").read_text())
+    return data
 
 
-def test_a_server_several_attempts_and_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_attempts_of_a_model_on_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     with Stub("plain", context=8192, reply={"role": "assistant", "content": "\\boxed{[up]}"}) as server:
         args = ["eval", "--env", "game:Sokoban-v0-easy", "--model", server.url, "-n", "5", "-k", "4", "--out", "runs/a"]
         assert main([*args, "--price-in", "1", "--price-out", "3", "--max-tokens", "64", "--turns", "3"]) == 0
@@ -65,48 +65,51 @@ def test_a_server_several_attempts_and_a_folder(capsys: pytest.CaptureFixture[st
         assert "cost $" in text
         count = server.count("/v1/chat/completions")
         assert count == 60
-        assert main([*args, "--max-tokens", "64", "--turns", "3", "--quiet"]) == 0  # finished: nothing is asked again
+        assert main([*args, "--max-tokens", "64", "--turns", "3", "--quiet"]) == 0  # already finished
         assert server.count("/v1/chat/completions") == count
     assert {path.name for path in Path("runs/a").iterdir()} == {
         "run.json", "episodes.jsonl", "summary.json", "report.html", "table.csv",
     }  # fmt: skip
 
 
-def test_a_suite_by_the_expert_as_json() -> None:
+def test_a_suite_with_the_expert_as_json() -> None:
     done = palestra("eval", "suite:games", "--agent", "expert", "--json", "-n", "2")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    rows = found["table"]["envs"]
+    data = json.loads(done.stdout)
+    rows = data["table"]["envs"]
     assert len(rows) == 25
     assert {row["success"] for row in rows if row["expert_success"] == 1.0} == {1.0}
-    assert {row["name"] for row in found["table"]["categories"]} == {"deduction", "planning", "words", "navigation"}
-    assert {row["name"] for row in found["table"]["levels"]} == {"easy", "hard", "random"}
+    assert {row["name"] for row in data["table"]["categories"]} == {"deduction", "planning", "words", "navigation"}
+    assert {row["name"] for row in data["table"]["levels"]} == {"easy", "hard", "random"}
     assert Path("runs/eval-games-expert/report.html").exists()
 
 
 @pytest.mark.slow
-def test_the_folder_of_a_training_run_is_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_run_is_accepted_as_model(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--model", "default:0.1M", "--episodes", "8", "--warm-start", "16", "--eval-episodes", "4", "--steps", "1"]
     sized = ["--threads", "1", "--max-tokens", "7", "--temperature", "0.9", "--quiet"]
     assert main(["train", "--env", GAME, *tiny, *sized, "--out", "runs/trained"]) == 0
     args = ["eval", "--env", GAME, "--model", "runs/trained", "-n", "6", "--seed", "900000", "--out", "runs/e"]
     assert main([*args, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    agent = found["agent"]
+    data = json.loads(capsys.readouterr().out)
+    agent = data["agent"]
     assert agent["folder"] in ("runs/trained/best", "runs/trained/last")
-    assert (agent["sampling"]["max_tokens"], agent["sampling"]["temperature"]) == (7, 0.9)  # as it was trained
-    row = found["table"]["envs"][0]
+    assert (agent["sampling"]["max_tokens"], agent["sampling"]["temperature"]) == (
+        7,
+        0.9,
+    )  # as in training
+    row = data["table"]["envs"][0]
     assert row["tokens_written"] <= 7 * row["turns"]
     seeds = sorted(json.loads(line)["seed"] for line in Path("runs/e/episodes.jsonl").read_text().splitlines())
     assert seeds == list(range(900000, 900006))
     with pytest.raises(SystemExit):
         main(["eval", "--env", GAME, "--model", "runs/trained", "--agent", "expert"])
-    save(*default_model("0.1M", seed=5), Path("runs/trained/best"), overwrite=True)  # training went on meanwhile
+    save(*default_model("0.1M", seed=5), Path("runs/trained/best"), overwrite=True)  # the weights have changed since
     assert main([*args, "--quiet"]) == 2
     assert "agent.weights" in capsys.readouterr().err
 
 
-def test_a_python_function_and_a_file_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_python_function_on_a_custom_suite_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.toml").write_text(f'n = 4\n[[env]]\nid = "{GAME}"\n[[env]]\nid = "math:Arithmetic-v0-easy"\n')
     assert main(["eval", "mine.toml", "--agent", "my_players:play", "--markdown"]) == 0
     out = capsys.readouterr().out
@@ -114,29 +117,29 @@ def test_a_python_function_and_a_file_of_ones_own(capsys: pytest.CaptureFixture[
     assert Path("runs/eval-mine-my-players-play/table.csv").exists()
 
 
-def test_compare_in_words_markdown_json_and_for_ci(capsys: pytest.CaptureFixture[str]) -> None:
-    for who, out in (("my_players:play", "runs/a"), ("expert", "runs/b")):
-        assert main(["eval", GAME, "--agent", who, "-n", "30", "--quiet", "--out", out]) == 0
+def test_compare_as_text_markdown_and_json_with_a_threshold(capsys: pytest.CaptureFixture[str]) -> None:
+    for agent, out in (("my_players:play", "runs/a"), ("expert", "runs/b")):
+        assert main(["eval", GAME, "--agent", agent, "-n", "30", "--quiet", "--out", out]) == 0
     assert main(["compare", "runs/a", "runs/b"]) == 0
     assert "runs/b is better by" in capsys.readouterr().out
     assert main(["compare", "runs/a", "runs/b", "--markdown", "--fail-below", "0"]) == 0
     assert "| environment |" in capsys.readouterr().out
     assert main(["compare", "runs/b", "runs/a", "--json", "--fail-below", "-0.02"]) == 1
-    told = capsys.readouterr()
-    found = json.loads(told.out)
-    assert found["failed"] is True
-    assert found["total"]["difference"] < -0.02
-    assert len(found["envs"][0]["losses"]) == found["total"]["losses"]
-    assert "below -0.02" in told.err
+    output = capsys.readouterr()
+    comparison = json.loads(output.out)
+    assert comparison["failed"] is True
+    assert comparison["total"]["difference"] < -0.02
+    assert len(comparison["envs"][0]["losses"]) == comparison["total"]["losses"]
+    assert "below -0.02" in output.err
     assert main(["compare", "runs/a", "runs/nowhere"]) == 2
 
 
-def test_too_many_without_a_result_have_their_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_many_failed_episodes_exit_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     args = ["eval", GAME, "--agent", "my_players:broken", "-n", "4", "--retries", "0", "--quiet"]
     assert main(args) == 3
-    told = capsys.readouterr().err
-    assert "4 of 4 episodes have no result" in told
-    assert "agent: RuntimeError: no idea" in told
+    errors = capsys.readouterr().err
+    assert "4 of 4 episodes have no result" in errors
+    assert "agent: RuntimeError: no idea" in errors
     assert main([*args, "--max-failed", "1"]) == 0
 
 
@@ -145,13 +148,13 @@ def test_rescore(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rescore", "runs/a", "--out", "runs/b"]) == 0
     assert "episodes: 10 same; 0 with a different verdict" in capsys.readouterr().out
     assert main(["rescore", "runs/a", "--out", "runs/c", "--grader", "my_players:grade", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["table"]["total"]["success"] == 1.0
-    lost = sum(not before for before in (flip["before"] for flip in found["flips"]))
-    assert lost == len(found["flips"]) > 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["table"]["total"]["success"] == 1.0
+    lost = sum(not before for before in (flip["before"] for flip in data["flips"]))
+    assert lost == len(data["flips"]) > 0
 
 
-def test_ctrl_c_keeps_what_was_finished() -> None:
+def test_ctrl_c_keeps_finished_episodes() -> None:
     args = [GAME, "--agent", "my_players:slow", "-n", "200", "--concurrency", "2", "--out", "runs/a"]
     process = subprocess.Popen(
         [sys.executable, "-m", "palestra", "eval", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -170,7 +173,7 @@ def test_ctrl_c_keeps_what_was_finished() -> None:
     assert Path("runs/a/report.html").exists()
 
 
-def test_the_command_on_record_repeats_it() -> None:
+def test_the_recorded_command_reproduces_the_table() -> None:
     assert (
         palestra("eval", GAME, "--agent", "random", "-n", "20", "-k", "2", "--quiet", "--out", "runs/a").returncode == 0
     )
@@ -196,14 +199,16 @@ def test_suites_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["suite:gamse", "--agent", "expert"], "Did you mean suite:games"),
         (["game:Sudokku-v0-easy", "--agent", "expert"], "Did you mean game:Sudoku-v0-easy"),
         ([GAME, "--model", "expert"], "pass it as --agent expert"),
-        ([GAME, "--agent", "my_players:nobody"], "no attribute 'nobody'"),
+        ([GAME, "--agent", "my_players:missing"], "no attribute 'missing'"),
         ([GAME, "--agent", "expert", "-n", "0"], "n must be an integer of at least 1"),
         ([GAME, "--agent", "expert", "--max-failed", "2"], "a fraction from 0 to 1"),
         ([GAME, "--agent", "expert", "--concurrency", "0"], "--concurrency must be at least 1"),
         ([GAME, "--model", "./nowhere"], "no folder"),
     ],
 )
-def test_mistakes_get_a_sentence(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_print_a_message_and_exit_with_2(
+    args: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["eval", *args]) == 2
     err = capsys.readouterr().err
     assert words in err

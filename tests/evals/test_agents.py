@@ -54,8 +54,8 @@ def test_function_arguments_are_passed_by_name() -> None:
     assert replies("guess") == replies("guess")
     for name in ("first", "choosy", "anything"):
         assert set(replies(name)[0]) == {"\\boxed{5}"}
-    said = replies("counting")[0]
-    assert said == [f"\\boxed{{{i + 1}}}" for i in range(len(said))]
+    actions = replies("counting")[0]
+    assert actions == [f"\\boxed{{{i + 1}}}" for i in range(len(actions))]
 
 
 def test_exception_in_agent_function_is_a_failure() -> None:
@@ -71,7 +71,7 @@ def test_exception_in_agent_function_is_a_failure() -> None:
     ("name", "words"),
     [
         (f"{HERE}:greedy", "unknown argument 'wallet'"),
-        (f"{HERE}:nobody", "no attribute 'nobody'"),
+        (f"{HERE}:missing", "no attribute 'missing'"),
         ("no_such_module:play", "no module named 'no_such_module'"),
         (f"{HERE}:GAME", "must be a function or a palestra Agent, got str"),
     ],
@@ -111,7 +111,7 @@ def test_the_embedded_model_needs_no_folder() -> None:
     agent, pinned = asyncio.run(opened("default:0.1M", device="cpu"))
     assert isinstance(agent, ChatAgent)
     assert (pinned["kind"], len(pinned["template"])) == ("default", 16)
-    with pytest.raises(BadValue, match="no model size '2M'"):
+    with pytest.raises(BadValue, match="size must be one of .* got '2M'"):
         asyncio.run(opened("default:2M"))
 
 

@@ -17,8 +17,9 @@ Draw = Callable[[Random], Estimate]
 def coverage(draw: Draw, truth: float, samples: int) -> float:
     """Return the share of intervals that contain `truth`; a missing interval counts as a miss."""
     rng = Random(2026)
-    found = [draw(rng) for _ in range(samples)]
-    return sum(one.low is not None and one.high is not None and one.low <= truth <= one.high for one in found) / samples
+    intervals = [draw(rng) for _ in range(samples)]
+    hits = [one.low is not None and one.high is not None and one.low <= truth <= one.high for one in intervals]
+    return sum(hits) / samples
 
 
 def sound(share: float) -> bool:

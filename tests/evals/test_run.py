@@ -46,11 +46,11 @@ def suite(*ids: str, **more: Any) -> Suite:
     return Suite(name="test", entries=tuple(suite_entry(one, **more) for one in ids))
 
 
-def run(what: Suite, who: str, folder: Path, *, overwrite: bool = False, **settings: Any) -> Evaluation:
+def run(what: Suite, agent: str, folder: Path, *, overwrite: bool = False, **settings: Any) -> Evaluation:
     return asyncio.run(
         run_evaluation(
             what,
-            EvaluatedAgent(who),
+            EvaluatedAgent(agent),
             folder,
             settings=EvalSettings(**settings),
             overwrite=overwrite,

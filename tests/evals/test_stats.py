@@ -27,17 +27,17 @@ def edges(estimate: Estimate) -> tuple[float, float]:
 
 
 @given(st.integers(0, 60), st.integers(1, 60))
-def test_wilson_edges_are_where_the_normal_test_just_rejects(solved: int, extra: int) -> None:
+def test_wilson_bounds_satisfy_their_equation(solved: int, extra: int) -> None:
     n = solved + extra
-    found = rate([[i < solved] for i in range(n)])
+    estimate = rate([[i < solved] for i in range(n)])
     p = solved / n
-    assert isclose(found.value, p)
-    for edge in edges(found):
+    assert isclose(estimate.value, p)
+    for edge in edges(estimate):
         if 0 < edge < 1:  # (p - edge)^2 = z^2 edge (1 - edge) / n
             assert isclose((p - edge) ** 2, Z**2 * edge * (1 - edge) / n, rel_tol=1e-6, abs_tol=1e-12)
 
 
-def test_wilson_by_hand() -> None:
+def test_wilson_interval_of_known_cases() -> None:
     low, high = edges(rate([[True]] * 10 + [[False]] * 10))
     assert (round(low, 4), round(high, 4)) == (0.2993, 0.7007)
     assert edges(rate([[False]] * 20))[0] == 0.0
@@ -45,7 +45,7 @@ def test_wilson_by_hand() -> None:
 
 
 @given(TASKS)
-def test_attempts_at_a_task_never_count_for_more_than_tasks_of_their_own(tasks: list[list[bool]]) -> None:
+def test_attempts_at_one_task_weigh_no_more_than_independent_tasks(tasks: list[list[bool]]) -> None:
     apart = rate([[attempt] for task in tasks for attempt in task])
     together = rate(tasks)
     assert isclose(apart.value, together.value, abs_tol=1e-12)
@@ -55,30 +55,30 @@ def test_attempts_at_a_task_never_count_for_more_than_tasks_of_their_own(tasks: 
     assert high >= edges(apart)[1] - 1e-9
 
 
-def test_attempts_that_are_all_alike_count_once() -> None:
+def test_identical_attempts_weigh_as_much_as_one() -> None:
     outcomes = [i % 3 == 0 for i in range(60)]
     four, one = rate([[outcome] * 4 for outcome in outcomes]), rate([[outcome] for outcome in outcomes])
     # Up to the difference between the normal and Student quantiles, and between n and n - 1.
     assert isclose(four.weight, one.weight, rel_tol=0.07)
 
 
-def test_no_episode_is_no_rate() -> None:
+def test_estimates_without_episodes_raise() -> None:
     with pytest.raises(BadValue, match="at least one episode"):
         rate([])
     with pytest.raises(BadValue, match="at least one episode"):
         mean([[]])
 
 
-def test_a_mean_of_rates_of_equal_environments_is_their_pool() -> None:
+def test_mean_of_rates_of_equal_environments_equals_the_pooled_rate() -> None:
     parts = [rate([[i < 30] for i in range(60)]) for _ in range(4)]
     pooled = rate([[i % 2 == 0] for i in range(240)])
     together = mean_of_rates(parts)
     assert isclose(together.value, pooled.value)
-    for mine, theirs in zip(edges(together), edges(pooled), strict=True):
-        assert isclose(mine, theirs, abs_tol=1e-3)
+    for a, b in zip(edges(together), edges(pooled), strict=True):
+        assert isclose(a, b, abs_tol=1e-3)
 
 
-def test_environments_that_differ_are_known_better_together_than_a_mixture() -> None:
+def test_mean_of_rates_is_more_precise_than_the_rate_of_the_mixture() -> None:
     parts = [rate([[i < solved] for i in range(50)]) for solved in (1, 49)]
     low, high = edges(mean_of_rates(parts))
     mixture = edges(rate([[i < 50] for i in range(100)]))
@@ -88,30 +88,30 @@ def test_environments_that_differ_are_known_better_together_than_a_mixture() -> 
 # Means
 
 
-def test_students_quantiles() -> None:
-    known = {1: 12.7062, 2: 4.3027, 4: 2.7764, 9: 2.2622, 29: 2.0452, 99: 1.9842, 1000: 1.9623, 5000: 1.9604}
-    assert {freedom: round(student(freedom), 4) for freedom in known} == known
+def test_student_quantiles_equal_published_ones() -> None:
+    published = {1: 12.7062, 2: 4.3027, 4: 2.7764, 9: 2.2622, 29: 2.0452, 99: 1.9842, 1000: 1.9623, 5000: 1.9604}
+    assert {freedom: round(student(freedom), 4) for freedom in published} == published
     with pytest.raises(BadValue, match="at least 1"):
         student(0)
 
 
-def test_a_mean_of_normal_values_has_students_interval() -> None:
+def test_interval_of_normal_values_is_students() -> None:
     rng = Random(1)
     values = [rng.gauss(3, 2) for _ in range(400)]
-    found = mean([[value] for value in values])
+    estimate = mean([[value] for value in values])
     middle = sum(values) / 400
     error = sqrt(sum((v - middle) ** 2 for v in values) / 399 / 400)
-    low, high = edges(found)
-    assert isclose(found.value, middle)
+    low, high = edges(estimate)
+    assert isclose(estimate.value, middle)
     assert isclose(low, middle - student(399) * error, abs_tol=0.15 * error)
     assert isclose(high, middle + student(399) * error, abs_tol=0.15 * error)
 
 
 def test_interval_is_skewed_like_the_values() -> None:
     rng = Random(2)
-    found = mean([[rng.expovariate(1.0)] for _ in range(40)])
-    low, high = edges(found)
-    assert high - found.value > found.value - low
+    estimate = mean([[rng.expovariate(1.0)] for _ in range(40)])
+    low, high = edges(estimate)
+    assert high - estimate.value > estimate.value - low
 
 
 @given(
@@ -119,24 +119,24 @@ def test_interval_is_skewed_like_the_values() -> None:
     st.integers(-5, 5),
     st.sampled_from([0.5, 2.0, 4.0]),
 )
-def test_a_mean_moves_and_stretches_with_its_values(values: list[int], shift: int, scale: float) -> None:
+def test_mean_and_interval_are_equivariant_to_shift_and_scale(values: list[int], shift: int, scale: float) -> None:
     plain = mean([[float(v)] for v in values], resamples=50)
     moved = mean([[v * scale + shift] for v in values], resamples=50)
     for a, b in zip((plain.value, *edges(plain)), (moved.value, *edges(moved)), strict=True):
         assert isclose(a * scale + shift, b, abs_tol=1e-6)
 
 
-def test_two_values_are_a_rate() -> None:
+def test_a_mean_of_two_distinct_values_is_a_scaled_rate() -> None:
     low, high = edges(mean([[-1.0 + 3.0 * (i < 7)] for i in range(20)]))
     plain = edges(rate([[i < 7] for i in range(20)]))
     assert isclose(low, -1 + 3 * plain[0])
     assert isclose(high, -1 + 3 * plain[1])
 
 
-def test_values_that_do_not_differ_tell_no_interval() -> None:
-    found = mean([[2.0], [2.0]])
-    assert (found.value, found.low, found.high) == (2.0, None, None)
-    assert mean_of_means([found, found]) == Estimate(value=2.0, n=4)
+def test_identical_values_have_no_interval() -> None:
+    estimate = mean([[2.0], [2.0]])
+    assert (estimate.value, estimate.low, estimate.high) == (2.0, None, None)
+    assert mean_of_means([estimate, estimate]) == Estimate(value=2.0, n=4)
 
 
 def test_attempts_are_averaged_before_tasks_are_resampled() -> None:
@@ -151,24 +151,24 @@ def test_the_same_values_give_the_same_interval() -> None:
 
 
 def test_a_mean_of_means_adds_variances() -> None:
-    found = mean_of_means([Estimate(value=1.0, low=0.7, high=1.6, n=5), Estimate(value=3.0, low=2.6, high=3.8, n=5)])
-    assert found.value == 2.0
-    assert isclose(found.low or 0, 2 - 0.25)
-    assert isclose(found.high or 0, 2 + 0.5)
+    estimate = mean_of_means([Estimate(value=1.0, low=0.7, high=1.6, n=5), Estimate(value=3.0, low=2.6, high=3.8, n=5)])
+    assert estimate.value == 2.0
+    assert isclose(estimate.low or 0, 2 - 0.25)
+    assert isclose(estimate.high or 0, 2 + 0.5)
 
 
-def test_scaling_to_the_players() -> None:
-    found = Estimate(value=0.5, low=0.4, high=0.6, n=9).scaled(0.2, 0.8)
-    assert isclose(found.value, 0.5)
-    assert isclose(found.low or 0, 1 / 3)
-    assert isclose(found.high or 0, 2 / 3)
+def test_scaled_maps_random_to_0_and_expert_to_1() -> None:
+    estimate = Estimate(value=0.5, low=0.4, high=0.6, n=9).scaled(0.2, 0.8)
+    assert isclose(estimate.value, 0.5)
+    assert isclose(estimate.low or 0, 1 / 3)
+    assert isclose(estimate.high or 0, 2 / 3)
 
 
 # Several attempts
 
 
 @given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n), st.integers(0, n))))
-def test_pass_at_k_counts_the_draws(numbers: tuple[int, int, int]) -> None:
+def test_pass_at_k_and_pass_all_equal_enumeration(numbers: tuple[int, int, int]) -> None:
     k, n, solved = numbers
     draws = list(combinations([i < solved for i in range(n)], k))
     assert isclose(pass_at(k, n, solved), sum(any(draw) for draw in draws) / len(draws))
@@ -176,14 +176,14 @@ def test_pass_at_k_counts_the_draws(numbers: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
-def test_both_are_unbiased(p: float) -> None:
+def test_pass_at_k_and_pass_all_are_unbiased(p: float) -> None:
     n, k = 6, 3
     chances = [comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
     assert isclose(sum(w * pass_at(k, n, c) for c, w in enumerate(chances)), 1 - (1 - p) ** k)
     assert isclose(sum(w * pass_all(k, n, c) for c, w in enumerate(chances)), p**k)
 
 
-def test_more_than_was_tried_is_refused() -> None:
+def test_k_above_the_number_of_attempts_raises() -> None:
     with pytest.raises(BadValue, match="k <= attempts"):
         pass_at(5, 4, 1)
 
@@ -194,37 +194,37 @@ def test_more_than_was_tried_is_refused() -> None:
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_mcnemar_equals_a_binomial_test(wins: int, losses: int) -> None:
     n = wins + losses
-    far = abs(wins - losses)
-    expected = sum(comb(n, i) for i in range(n + 1) if abs(2 * i - n) >= far) / 2**n
+    observed = abs(wins - losses)
+    expected = sum(comb(n, i) for i in range(n + 1) if abs(2 * i - n) >= observed) / 2**n
     assert isclose(mcnemar(wins, losses), expected)
 
 
-def test_mcnemar_by_hand() -> None:
+def test_mcnemar_of_known_cases() -> None:
     assert isclose(mcnemar(9, 1), 2 * 11 / 1024)
     assert mcnemar(0, 0) == 1.0
 
 
 @given(st.lists(st.integers(-8, 8), min_size=1, max_size=9))
-def test_sign_flips_try_them_all(values: list[int]) -> None:
-    far = abs(sum(values))
-    every = [
+def test_sign_flips_equal_enumeration(values: list[int]) -> None:
+    observed = abs(sum(values))
+    totals = [
         abs(sum(s * v for s, v in zip(signs, values, strict=True))) for signs in product((1, -1), repeat=len(values))
     ]
-    assert isclose(sign_flips([v / 8 for v in values]), sum(total >= far for total in every) / len(every))
+    assert isclose(sign_flips([v / 8 for v in values]), sum(total >= observed for total in totals) / len(totals))
 
 
-def test_sign_flips_of_many_agree_with_the_coin() -> None:
+def test_sampled_sign_flips_agree_with_mcnemar() -> None:
     values = [1.0] * 28 + [-1.0] * 12
     assert abs(sign_flips(values) - mcnemar(28, 12)) < 0.005
 
 
-def test_sign_flips_reject_as_often_as_they_say() -> None:
+def test_sign_flips_have_the_stated_false_positive_rate() -> None:
     rng = Random(5)
     rejected = sum(sign_flips([rng.gauss(0, 1) for _ in range(10)]) < 0.05 for _ in range(400))
     assert 8 <= rejected <= 32  # 20 expected
 
 
-def test_holm_by_hand() -> None:
+def test_holm_of_known_cases() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == [0.03, 0.06, 0.06, 0.02]
     assert holm([0.9, 0.8]) == [1.0, 1.0]
 
@@ -237,7 +237,7 @@ def test_interval_of_equal_pairs_is_not_empty() -> None:
     assert high == 1.0
 
 
-def test_a_difference_of_pairs_is_students() -> None:
+def test_interval_of_paired_differences_is_students() -> None:
     values = [1.0] * 12 + [0.0] * 80 + [-1.0] * 8
     spread = (20 - 100 * 0.04**2) / 99
     low, high = edges(difference(values))

@@ -94,9 +94,11 @@ def fractions(r: random.Random) -> Iterator[Pair]:
     forms = fraction_forms(f, r)
     one, two = r.sample(forms, 2)
     yield Pair("fraction", one, two, True)
-    near = r.choice([f + Fraction(1, 1000), -f, 1 / f if abs(f) != 1 else f + 1, f + 1, f * Fraction(101, 100), f / 10])
-    if near != f and near.denominator > 1:
-        exact = fraction_forms(near, r)[:12]
+    other = r.choice(
+        [f + Fraction(1, 1000), -f, 1 / f if abs(f) != 1 else f + 1, f + 1, f * Fraction(101, 100), f / 10]
+    )
+    if other != f and other.denominator > 1:
+        exact = fraction_forms(other, r)[:12]
         yield Pair("fraction", r.choice(exact), r.choice(forms[:12]), False)
     yield Pair(
         "decimal", f"{float(f):.3f}", f"\\frac{{{f.numerator}}}{{{f.denominator}}}", Fraction(f"{float(f):.3f}") == f
@@ -191,7 +193,7 @@ def scientific(r: random.Random) -> Iterator[Pair]:
 
 
 def number(r: random.Random) -> tuple[str, str]:
-    """Two forms of one number that can stand in a list."""
+    """Return two forms of the same number, for use as a list element."""
     if r.random() < 0.5:
         n = r.randint(-20, 20)
         return str(n), f"\\frac{{{2 * n}}}{{2}}"
@@ -200,11 +202,11 @@ def number(r: random.Random) -> tuple[str, str]:
 
 
 def distinct(r: random.Random, count: int) -> list[tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
-    while len(found) < count:
+    numbers: dict[str, tuple[str, str]] = {}
+    while len(numbers) < count:
         pair = number(r)
-        found[str(Fraction(pair[1]) if "frac" not in pair[1] else Fraction(pair[0]))] = pair
-    return list(found.values())
+        numbers[str(Fraction(pair[1]) if "frac" not in pair[1] else Fraction(pair[0]))] = pair
+    return list(numbers.values())
 
 
 def lists(r: random.Random) -> Iterator[Pair]:
@@ -323,7 +325,7 @@ def words(r: random.Random) -> Iterator[Pair]:
 
 
 def symbolic(r: random.Random) -> Iterator[Pair]:
-    """What exact arithmetic leaves to the algebra system."""
+    """Yield pairs that exact arithmetic cannot decide, so that the algebra system compares them."""
     a, b, v = r.randint(2, 6), r.randint(2, 5), r.choice("xt")
     equal = [
         (f"\\ln {a**b}", f"{b}\\ln {a}"),
@@ -356,10 +358,10 @@ MAKERS: dict[Maker, int] = {
 
 
 def pairs(seed: int = 7) -> list[Pair]:
-    """Some three thousand of them, in both directions of answer and gold."""
-    made: list[Pair] = []
+    """Return about three thousand pairs, each also with answer and gold exchanged."""
+    result: list[Pair] = []
     for maker, times in MAKERS.items():
         r = random.Random(f"{seed} {maker.__name__}")
         for _ in range(times):
-            made += maker(r)
-    return made
+            result += maker(r)
+    return result

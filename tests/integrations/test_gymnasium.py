@@ -22,28 +22,28 @@ GUESS = "game:GuessTheNumber-v0-easy"
 
 
 @pytest.mark.parametrize("env_id", palestra.list_envs("game"))
-def test_gymnasiums_own_checker_passes(env_id: str) -> None:
+def test_every_game_passes_gymnasiums_checker(env_id: str) -> None:
     check_env(to_gymnasium(env_id))
 
 
-def test_an_env_itself_passes_the_checker_too() -> None:
+def test_an_env_instance_passes_gymnasiums_checker() -> None:
     env = to_gymnasium(palestra.make(GUESS, max_number=12))
     check_env(env)
     assert "12" in env.reset(seed=0)[0]
 
 
-def test_play_is_the_same_on_both_sides() -> None:
-    ours, theirs = palestra.make(GUESS), to_gymnasium(GUESS)
-    prompt, _ = ours.reset(seed=3)
-    assert theirs.reset(seed=3)[0] == prompt
+def test_an_adapted_env_gives_the_same_episode() -> None:
+    env, adapted = palestra.make(GUESS), to_gymnasium(GUESS)
+    prompt, _ = env.reset(seed=3)
+    assert adapted.reset(seed=3)[0] == prompt
     for guess in ("1", "10", "none"):
         action = f"\\boxed{{{guess}}}"
-        assert theirs.step(action) == tuple(ours.step(action))
+        assert adapted.step(action) == tuple(env.step(action))
     with pytest.raises(EpisodeOver):
-        theirs.step("\\boxed{1}")
+        adapted.step("\\boxed{1}")
 
 
-def test_episodes_without_a_seed_follow_from_the_last_seed() -> None:
+def test_episodes_without_a_seed_are_determined_by_the_last_seed() -> None:
     env = to_gymnasium("game:GuessTheNumber-v0-random")
     runs = []
     for _ in range(2):
@@ -53,16 +53,16 @@ def test_episodes_without_a_seed_follow_from_the_last_seed() -> None:
     assert len(set(runs[0])) > 1
 
 
-def test_sampled_actions_follow_the_spaces_seed_and_leave_the_episode_alone() -> None:
+def test_sampled_actions_depend_on_the_spaces_seed_only() -> None:
     env = to_gymnasium(GUESS)
-    twin = to_gymnasium(GUESS)
-    for each in (env, twin):
+    second = to_gymnasium(GUESS)
+    for each in (env, second):
         each.reset(seed=1)
         each.action_space.seed(7)
-    drawn = [env.action_space.sample() for _ in range(20)]
-    assert drawn == [twin.action_space.sample() for _ in range(20)]
-    assert len(set(drawn)) > 1
-    assert all(action in env.action_space for action in drawn)
+    actions = [env.action_space.sample() for _ in range(20)]
+    assert actions == [second.action_space.sample() for _ in range(20)]
+    assert len(set(actions)) > 1
+    assert all(action in env.action_space for action in actions)
     fresh = palestra.make(GUESS)
     fresh.reset(seed=1)
     assert env.env.sample_random_action() == fresh.sample_random_action()
@@ -76,7 +76,7 @@ def test_actions_can_be_sampled_before_the_first_reset() -> None:
 
 
 class Echo(Env):
-    """Two turns, no random player, pictures in its observations."""
+    """Env with one turn, without random player, with images in its observations."""
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -84,11 +84,11 @@ class Echo(Env):
         return "say something", {"seed": self.start_episode(seed)}
 
     def step(self, action: str) -> Step:
-        seen: Observation = [{"type": "text", "text": action}, {"type": "image", "image": b"png"}]
-        return Step(seen, 1.0, True, False, {"success": True})
+        observation: Observation = [{"type": "text", "text": action}, {"type": "image", "image": b"png"}]
+        return Step(observation, 1.0, True, False, {"success": True})
 
 
-def test_an_env_without_a_random_player_gets_printable_text_and_pictures_are_named() -> None:
+def test_sampling_without_a_random_player_and_images_in_observations() -> None:
     env = to_gymnasium(Echo())
     env.action_space.seed(0)
     action = env.action_space.sample()
@@ -97,7 +97,7 @@ def test_an_env_without_a_random_player_gets_printable_text_and_pictures_are_nam
     assert env.step(action)[0] == f"{action}[image]"
 
 
-def test_render_gives_the_last_observation() -> None:
+def test_render_returns_the_last_observation() -> None:
     env = to_gymnasium(GUESS, render_mode="ansi")
     with pytest.raises(ResetNeeded):
         env.render()
@@ -106,7 +106,7 @@ def test_render_gives_the_last_observation() -> None:
     assert to_gymnasium(GUESS).render() is None
 
 
-def test_wrong_use_is_refused() -> None:
+def test_usage_errors() -> None:
     with pytest.raises(BadValue, match="render_mode"):
         to_gymnasium(GUESS, render_mode="human")
     with pytest.raises(BadValue, match="keywords need the name"):
@@ -115,9 +115,9 @@ def test_wrong_use_is_refused() -> None:
         AnyText().sample(mask=1)  # type: ignore[arg-type]
 
 
-def test_gymnasium_makes_ours_by_id() -> None:
+def test_gymnasium_make_by_id() -> None:
     names = register_all()
-    assert names == register_all()  # again, without a warning
+    assert names == register_all()  # a second call gives no warning
     assert "palestra/game.GuessTheNumber-v0-easy" in names
     env = gymnasium.make("palestra/game.GuessTheNumber-v0-easy", max_turns=1)
     check_env(env.unwrapped)
@@ -129,7 +129,7 @@ def test_gymnasium_makes_ours_by_id() -> None:
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_gymnasiums_vectors_take_ours(mode: str) -> None:
+def test_gymnasium_vector_envs(mode: str) -> None:
     register_all("game")
     more = {"shared_memory": False} if mode == "async" else {}
     envs = gymnasium.make_vec("palestra/game.GuessTheNumber-v0-hard", 3, mode, vector_kwargs=more)
@@ -148,12 +148,12 @@ def test_an_adapted_env_can_be_copied_and_pickled_mid_episode() -> None:
     env = to_gymnasium(GUESS)
     env.reset(seed=1)
     env.step("\\boxed{2}")
-    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        assert twin.step("\\boxed{1}")[0].startswith("Turn 2")
+    for duplicate in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert duplicate.step("\\boxed{1}")[0].startswith("Turn 2")
     assert env.step("\\boxed{1}")[0].startswith("Turn 2")
 
 
-def test_without_gymnasium_the_pip_line_is_given() -> None:
+def test_a_missing_gymnasium_prints_the_pip_command() -> None:
     code = (
         "import sys; sys.modules['gymnasium'] = None\n"
         "from palestra.errors import MissingExtra\n"

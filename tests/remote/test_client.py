@@ -104,12 +104,12 @@ def test_forks_and_snapshots_are_independent(server: Server, transport: str) -> 
     with palestra.make(f"{server.url}/{GUESS}", transport=transport, max_number=1000, max_turns=9) as env:
         env.reset(seed=3)
         env.step("\\boxed{500}")
-        twin, copy = env.fork(), pickle.loads(pickle.dumps(env))
+        fork, copy = env.fork(), pickle.loads(pickle.dumps(env))
         after = env.step("\\boxed{250}")
         env.step("\\boxed{1}")
-        assert twin.step("\\boxed{250}") == after
+        assert fork.step("\\boxed{250}") == after
         assert copy.step("\\boxed{250}") == after
-        twin.close()
+        fork.close()
         assert copy.step("\\boxed{2}").info["turn"] == 3
         copy.close()
 

@@ -31,63 +31,63 @@ class Tricky(Env):
         self, *, word: str = "", size: int = 0, opens: float = 0.0, forks: float = 0.0, fails: bool = False
     ) -> None:
         if size < 0:
-            raise BadValue("size is at least 0")
+            raise BadValue("size must be at least 0")
         if fails:
-            raise RuntimeError("it does not open")
+            raise RuntimeError("the constructor failed")
         time.sleep(opens)
         self.word = word
         self.forks = forks  # seconds that a fork takes
         self.done: list[str] | None = None
         self.over = False
-        self.held: list[bytes] = []
+        self.allocated: list[bytes] = []
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         seed = self.start_episode(seed)
         if options and options.get("raises"):
-            raise RuntimeError("it does not begin")
+            raise RuntimeError("the reset failed")
         self.done, self.over = [], False
         return f"started {seed}", {"seed": seed}
 
     def step(self, action: str) -> Step:
         if self.done is None:
-            raise ResetNeeded("reset first")
+            raise ResetNeeded("call reset first")
         if self.over:
-            raise EpisodeOver("it is over")
+            raise EpisodeOver("the episode is over")
         self.done.append(action)
-        what, _, how = action.partition(" ")
+        command, _, argument = action.partition(" ")
         observation: Any = " ".join(self.done[-50:])
         reward, info = 0.0, {"count": len(self.done)}
-        if what == "sleep":
-            time.sleep(float(how))
-        elif what == "spin":  # endless, but interruptible
+        if command == "sleep":
+            time.sleep(float(argument))
+        elif command == "spin":  # endless, but interruptible
             while True:
                 time.sleep(0.01)
-        elif what == "raise":
-            raise RuntimeError("it broke")
-        elif what == "mute":
+        elif command == "raise":
+            raise RuntimeError("the step failed")
+        elif command == "mute":
             raise Mute
-        elif what == "cancel":
+        elif command == "cancel":
             raise asyncio.CancelledError
-        elif what == "half":
+        elif command == "half":
             raise RuntimeError("\ud800")
-        elif what == "sysexit":
+        elif command == "sysexit":
             raise SystemExit(3)
-        elif what == "exit":
+        elif command == "exit":
             os._exit(7)
-        elif what == "eat":
-            self.held.append(b"x" * (int(how) * MEGABYTE))
-        elif what == "big":
-            observation = "x" * (int(how) * MEGABYTE)
-        elif what == "image":
-            picture = bytes(range(256)) * (int(how) * MEGABYTE // 256)
+        elif command == "eat":
+            self.allocated.append(b"x" * (int(argument) * MEGABYTE))
+        elif command == "big":
+            observation = "x" * (int(argument) * MEGABYTE)
+        elif command == "image":
+            picture = bytes(range(256)) * (int(argument) * MEGABYTE // 256)
             observation = [{"type": "text", "text": "look"}, {"type": "image", "image": picture}]
-        elif what == "nan":
+        elif command == "nan":
             reward = math.nan
-        elif what == "surrogate":
+        elif command == "surrogate":
             observation = "\ud800"
-        elif what == "object":
+        elif command == "object":
             info["object"] = object()  # type: ignore[assignment]
-        elif what == "end":
+        elif command == "end":
             self.over, reward = True, 1.0
             info["success"] = True
         return Step(observation, reward, self.over, False, info)

@@ -58,8 +58,8 @@ class Client:
 
     def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
         """Send `body` unchanged."""
-        given = {"Accept": self.kind, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
-        self.connection.request(method, self.path + path, body, {**given, **(headers or {})})
+        defaults = {"Accept": self.kind, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
+        self.connection.request(method, self.path + path, body, {**defaults, **(headers or {})})
         response = self.connection.getresponse()
         data = response.read()
         return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, data)
@@ -74,10 +74,10 @@ class Client:
     def create(self, env: str = TRICKY, **more: Any) -> Reply:
         return self.post("/v1/sessions", {"env": env, "id": uuid.uuid4().hex, **more})
 
-    def open(self, env: str = TRICKY, **more: Any) -> Play:
-        made = self.create(env, **more)
-        assert made.status == 201, made.body
-        return Play(self, made.data["session"])
+    def open(self, env: str = TRICKY, **more: Any) -> SessionClient:
+        reply = self.create(env, **more)
+        assert reply.status == 201, reply.body
+        return SessionClient(self, reply.data["session"])
 
     def close(self) -> None:
         self.connection.close()
@@ -89,23 +89,23 @@ class Client:
         self.close()
 
 
-class Play:
-    """One session of a client."""
+class SessionClient:
+    """Calls on one session of a client."""
 
     def __init__(self, client: Client, session: str) -> None:
         self.client = client
         self.session = session
 
-    def __getattr__(self, what: str) -> Callable[..., Reply]:
-        """Call step, reset, fork, render, suggest_action or close."""
-        if what.startswith("_"):
-            raise AttributeError(what)
-        return lambda **data: self.client.post(f"/v1/sessions/{self.session}/{what}", data)
+    def __getattr__(self, operation: str) -> Callable[..., Reply]:
+        """Return a function that calls reset, fork, render, suggest_action or close."""
+        if operation.startswith("_"):
+            raise AttributeError(operation)
+        return lambda **data: self.client.post(f"/v1/sessions/{self.session}/{operation}", data)
 
-    def do(self, action: str, **more: Any) -> Reply:
+    def step(self, action: str, **more: Any) -> Reply:
         return self.client.post(f"/v1/sessions/{self.session}/step", {"action": action, **more})
 
-    def look(self) -> Reply:
+    def status(self) -> Reply:
         return self.client.get(f"/v1/sessions/{self.session}")
 
 
@@ -140,14 +140,14 @@ class Server:
         with contextlib.ExitStack() as stack:
             client = client or stack.enter_context(self.client())
             text = client.get("/metrics").body.decode()
-        found = [
+        values = [
             sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if sample.name == f"palestra_{metric}" and labels.items() <= sample.labels.items()
         ]
-        assert found or labels, metric
-        return sum(found)
+        assert values or labels, metric
+        return sum(values)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -157,12 +157,12 @@ class Server:
 @contextlib.contextmanager
 def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]:
     """Run a server of `envs`; it must exit with status 0 afterwards."""
-    given = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.server.bad_ids"], **settings}
+    arguments = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.server.bad_ids"], **settings}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.server.servers", json.dumps([given, drain])],
+                [sys.executable, "-m", "tests.server.servers", json.dumps([arguments, drain])],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -196,7 +196,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-class Later:
+class BackgroundCall:
     """Call that runs in a thread."""
 
     def __init__(self, call: Callable[[], Any]) -> None:

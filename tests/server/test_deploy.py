@@ -17,7 +17,7 @@ import pytest
 from websockets.sync.client import connect
 
 import palestra
-from tests.server.servers import GUESS, ROOT, Client, Play, Server, serving, until
+from tests.server.servers import GUESS, ROOT, Client, Server, SessionClient, serving, until
 
 DEPLOY = ROOT / "deploy"
 TOKEN = "token-of-the-cluster"
@@ -28,7 +28,7 @@ def nginx(nodes: dict[str, Server], folder: Path) -> Iterator[str]:
     """Run nginx with deploy/nginx.conf and free ports."""
     own = ROOT / ".cache/nginx/usr/sbin/nginx"
     program = str(own) if own.exists() else shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-    assert program, "there is no nginx: `make balancer` fetches it"
+    assert program, "nginx is not installed; `make balancer` downloads it"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -74,18 +74,18 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
             assert nodes["a"].number("sessions", direct) == homes.count("a")
         for play in plays:
             assert play.reset(seed=3).data["observation"] == here.reset(seed=3)[0]
-            assert play.do("\\boxed{2}").data == {"seq": 1, **here.step("\\boxed{2}")._asdict()}
+            assert play.step("\\boxed{2}").data == {"seq": 1, **here.step("\\boxed{2}")._asdict()}
         again = [client.post("/v1/sessions", {"env": GUESS}, **{"X-Request-Id": "once"}) for _ in range(4)]
         assert len({reply.body for reply in again}) == 1
 
         for name in "ab":
-            theirs = [play for play in plays if play.session.startswith(name)]
-            asked = {"requests": [{"op": "status", "session": play.session} for play in theirs]}
+            node_plays = [play for play in plays if play.session.startswith(name)]
+            body = {"requests": [{"op": "status", "session": play.session} for play in node_plays]}
             for path, headers in ((f"/{name}/v1/batch", {}), ("/v1/batch", {"X-Palestra-Node": name})):
-                responses = client.post(path, asked, **headers).data["responses"]
-                assert [response["result"]["seq"] for response in responses] == [2] * len(theirs)
+                responses = client.post(path, body, **headers).data["responses"]
+                assert [response["result"]["seq"] for response in responses] == [2] * len(node_plays)
             with connect(f"ws{url[4:]}/{name}/v1/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as ws:
-                ws.send(json.dumps({"op": "status", "session": theirs[0].session, "id": "w"}))
+                ws.send(json.dumps({"op": "status", "session": node_plays[0].session, "id": "w"}))
                 assert json.loads(ws.recv(timeout=30))["result"]["seq"] == 2
             env = stack.enter_context(palestra.make(f"{url}/{name}/{GUESS}", token=TOKEN))
             assert env.reset(seed=3)[0] == here.reset(seed=3)[0]
@@ -96,7 +96,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
         nodes["a"].process.wait()
         nodes["a"].process.returncode = 0
         for play, home in zip(plays, homes, strict=True):
-            assert Play(client, play.session).look().status == (200 if home == "b" else 502)
+            assert SessionClient(client, play.session).status().status == (200 if home == "b" else 502)
         fresh = [client.open(GUESS) for _ in range(8)]
         assert {play.session.partition(".")[0] for play in fresh} == {"b"}
 
@@ -104,18 +104,18 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
 def test_options_of_the_unit_and_the_container() -> None:
     """Every option exists in the command, and every copied file exists."""
     unit = (DEPLOY / "palestra-serve.service").read_text()
-    (started,) = re.findall(r"^ExecStart=(.*)$", unit, re.M)
-    (chosen,) = re.findall(r"PALESTRA_SERVE=(.*?)'", unit)
-    _parse(shlex.split(started.replace("$PALESTRA_SERVE", chosen))[2:])
+    (command,) = re.findall(r"^ExecStart=(.*)$", unit, re.M)
+    (defaults,) = re.findall(r"PALESTRA_SERVE=(.*?)'", unit)
+    _parse(shlex.split(command.replace("$PALESTRA_SERVE", defaults))[2:])
     container = (DEPLOY / "Containerfile").read_text().replace("\\\n", "")
     (entry,) = re.findall(r"^ENTRYPOINT (\[.*\])$", container, re.M)
-    (given,) = re.findall(r"^CMD (\[.*\])$", container, re.M)
-    _parse([*json.loads(entry)[2:], *json.loads(given)])
+    (arguments,) = re.findall(r"^CMD (\[.*\])$", container, re.M)
+    _parse([*json.loads(entry)[2:], *json.loads(arguments)])
     for sources in re.findall(r"^COPY ([^-].*) \S+$", container, re.M):
         assert all((ROOT / source).exists() for source in sources.split())
     (extras,) = re.findall(r"^ARG EXTRAS=(.*)$", container, re.M)
-    known = (ROOT / "pyproject.toml").read_text()
-    assert all(f"\n{extra} = [" in known for extra in extras.split(","))
+    project = (ROOT / "pyproject.toml").read_text()
+    assert all(f"\n{extra} = [" in project for extra in extras.split(","))
 
 
 def _parse(args: list[str]) -> None:
@@ -127,6 +127,6 @@ def _parse(args: list[str]) -> None:
     serve.add_arguments(parser)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parser, "error", pytest.fail)
-        found = parser.parse_args(args)
-    assert found.envs
-    assert found.token_file
+        options = parser.parse_args(args)
+    assert options.envs
+    assert options.token_file

@@ -1,4 +1,4 @@
-"""Every acknowledged call is executed once and in its place, in whatever order and however often requests arrive."""
+"""Every acknowledged call is executed exactly once and in order, even if requests arrive shuffled or repeatedly."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from websockets.sync.client import ClientConnection, connect
 
-from tests.server.servers import Client, Play, Server, serving
+from tests.server.servers import Client, Server, SessionClient, serving
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving() as found:
-        yield found
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def lines(server: Server) -> Iterator[list[ClientConnection]]:
+def websockets(server: Server) -> Iterator[list[ClientConnection]]:
     """Two WebSockets, so that requests on one can overtake those on the other."""
     url = f"ws{server.url[4:]}/v1/ws"
     with connect(url) as one, connect(url) as two:
         yield [one, two]
 
 
-def send(line: ClientConnection, requests: list[dict[str, Any]]) -> None:
-    line.send(msgspec.json.encode(requests).decode())
+def send(websocket: ClientConnection, requests: list[dict[str, Any]]) -> None:
+    websocket.send(msgspec.json.encode(requests).decode())
 
 
-def receive(line: ClientConnection, count: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while len(found) < count:
-        message = msgspec.json.decode(line.recv(timeout=30))
-        found.extend(message if isinstance(message, list) else [message])
-    return found
+def receive(websocket: ClientConnection, count: int) -> list[dict[str, Any]]:
+    responses: list[dict[str, Any]] = []
+    while len(responses) < count:
+        message = msgspec.json.decode(websocket.recv(timeout=30))
+        responses.extend(message if isinstance(message, list) else [message])
+    return responses
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -47,10 +47,10 @@ def receive(line: ClientConnection, count: int) -> list[dict[str, Any]]:
     seed=st.integers(0, 2**32),
 )
 def test_shuffled_and_repeated_requests(
-    server: Server, lines: list[ClientConnection], actions: list[str], seed: int
+    server: Server, websockets: list[ClientConnection], actions: list[str], seed: int
 ) -> None:
     """Send all calls of an episode at once, repeatedly, in random order, until each has a response."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     with server.client() as client:
         play = client.open()
         assert play.reset(seed=1, seq=0).status == 200
@@ -63,15 +63,15 @@ def test_shuffled_and_repeated_requests(
         while len(done) < len(calls):
             rounds += 1
             assert rounds < 500
-            crowd = [calls[name] for name in calls for _ in range(draw.randint(1, 3))]  # also finished ones
-            draw.shuffle(crowd)
-            cut = draw.randint(0, len(crowd))
-            parts = [crowd[:cut], crowd[cut:]]
-            for line, part in zip(lines, parts, strict=True):
+            requests = [calls[name] for name in calls for _ in range(rng.randint(1, 3))]  # includes finished ones
+            rng.shuffle(requests)
+            cut = rng.randint(0, len(requests))
+            parts = [requests[:cut], requests[cut:]]
+            for websocket, part in zip(websockets, parts, strict=True):
                 if part:
-                    send(line, part)
-            for line, part in zip(lines, parts, strict=True):
-                for response in receive(line, len(part)):
+                    send(websocket, part)
+            for websocket, part in zip(websockets, parts, strict=True):
+                for response in receive(websocket, len(part)):
                     name = response["id"]
                     if "error" in response:
                         assert response["error"]["code"] in ("out_of_order", "session_busy")
@@ -81,7 +81,7 @@ def test_shuffled_and_repeated_requests(
             outcome = done[f"{seq}"]
             assert (outcome["seq"], outcome["info"]["count"]) == (seq, seq)
             assert outcome["observation"].endswith(action)
-        last = play.do("last").data
+        last = play.step("last").data
         assert last["observation"] == " ".join([*actions, "last"])
         play.close()
 
@@ -90,20 +90,20 @@ class Model:
     """Model of a session: the expected result of every call."""
 
     def __init__(self, client: Client) -> None:
-        self.play: Play = client.open()
+        self.play: SessionClient = client.open()
         self.seq = 0  # of the next call
         self.names = 0
         self.before: tuple[str, dict[str, Any], int, bytes] | None = None  # the previous call and its response
         self.done: list[str] | None = None
         self.over = self.broken = False
 
-    def call(self, what: str, **given: Any) -> Any:
+    def call(self, operation: str, **arguments: Any) -> Any:
         """Send a new call with the next number."""
         self.names += 1
-        asked = {**given, "id": f"n{self.names}", "seq": self.seq}
-        response = getattr(self.play, what)(**asked)
+        request = {**arguments, "id": f"n{self.names}", "seq": self.seq}
+        response = getattr(self.play, operation)(**request)
         self.seq += 1
-        self.before = (what, asked, response.status, response.body)
+        self.before = (operation, request, response.status, response.body)
         return response
 
     def reset(self) -> None:
@@ -130,14 +130,14 @@ class Model:
 
     def retry(self) -> None:
         if self.before is not None:
-            what, asked, status, body = self.before
-            again = getattr(self.play, what)(**asked)
+            operation, request, status, body = self.before
+            again = getattr(self.play, operation)(**request)
             assert (again.status, again.body) == (status, body)
 
-    def stray(self, offset: int) -> None:
+    def wrong_number(self, offset: int) -> None:
         """Send a call with a wrong number."""
         if offset and self.seq + offset >= 0:
-            response = self.play.do("stray", id="stray", seq=self.seq + offset)
+            response = self.play.step("a", id="wrong", seq=self.seq + offset)
             assert (response.code, response.data["error"]["expected"]) == ("out_of_order", self.seq)
 
     def fork(self) -> None:
@@ -147,9 +147,9 @@ class Model:
         elif self.done is None:
             assert response.code == "reset_needed"
         else:
-            forked = Play(self.play.client, response.data["session"])
+            forked = SessionClient(self.play.client, response.data["session"])
             if not self.over:
-                assert forked.do("x").data["observation"] == " ".join([*self.done, "x"])
+                assert forked.step("x").data["observation"] == " ".join([*self.done, "x"])
             forked.close()
 
 
@@ -157,7 +157,7 @@ MOVES = st.one_of(
     st.tuples(st.just("reset")),
     st.tuples(st.just("step"), st.sampled_from(["a", "b", "c", "a", "b", "raise", "end"])),
     st.tuples(st.just("retry")),
-    st.tuples(st.just("stray"), st.integers(-3, 3)),
+    st.tuples(st.just("wrong_number"), st.integers(-3, 3)),
     st.tuples(st.just("fork")),
 )
 
@@ -167,6 +167,6 @@ MOVES = st.one_of(
 def test_session_matches_its_model(server: Server, moves: list[tuple[Any, ...]]) -> None:
     with server.client() as client:
         model = Model(client)
-        for name, *given_ in moves:
-            getattr(model, name)(*given_)
+        for name, *arguments in moves:
+            getattr(model, name)(*arguments)
         model.play.close()

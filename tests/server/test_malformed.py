@@ -23,8 +23,8 @@ from websockets.sync.client import connect as connect_socket
 
 from palestra.remote.protocol import CODES
 from tests.server.bad_envs import TRICKY
-from tests.server.fire import Bystander, connect, no_harm, raw, read_all, statuses
-from tests.server.servers import MSGPACK, ROOT, Client, Later, Play, Server, serving, until
+from tests.server.raw_http import OtherClient, check_isolation, connect, raw, read_all, statuses
+from tests.server.servers import MSGPACK, ROOT, BackgroundCall, Client, Server, SessionClient, serving, until
 
 ANN, BOB = "ann-has-a-token", "bob-has-another"
 DOCUMENTED = {status for status, _ in CODES.values()} | {200, 201}
@@ -35,36 +35,36 @@ LIMIT = 2 * MEGABYTE
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     settings: dict[str, Any] = {"tokens": {ANN: "ann", BOB: "bob"}, "max_body": LIMIT, "request_timeout": 1.0}
-    with serving(workers=2, **settings) as found:
-        yield found
+    with serving(workers=2, **settings) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def bystander(server: Server) -> Iterator[Bystander]:
-    found = Bystander(server, BOB)
-    found.check()
-    yield found
-    found.stop()
+def other_client(server: Server) -> Iterator[OtherClient]:
+    other_client = OtherClient(server, BOB)
+    other_client.check()
+    yield other_client
+    other_client.stop()
 
 
 @pytest.fixture(autouse=True)
-def harmless(server: Server, bystander: Bystander) -> Iterator[None]:
-    with no_harm(server, bystander, ANN):
+def no_side_effects(server: Server, other_client: OtherClient) -> Iterator[None]:
+    with check_isolation(server, other_client, ANN):
         yield
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
-    with server.client(token=ANN) as found:
-        yield found
+    with server.client(token=ANN) as client:
+        yield client
 
 
 @pytest.fixture
-def play(client: Client) -> Iterator[Play]:
-    found = client.open()
-    yield found
+def play(client: Client) -> Iterator[SessionClient]:
+    play = client.open()
+    yield play
     with client.__class__(client.url, token=ANN) as fresh:  # the test may have broken the connection
-        assert fresh.send("DELETE", f"/v1/sessions/{found.session}").status == 200
+        assert fresh.send("DELETE", f"/v1/sessions/{play.session}").status == 200
 
 
 # Conformance with the OpenAPI document.
@@ -72,13 +72,13 @@ def play(client: Client) -> Iterator[Play]:
 
 def schemathesis(server: Server, folder: Path, session: str, *options: str) -> None:
     (folder / "schemathesis.toml").write_text(f'[parameters]\n"path.session" = "{session}"\n' if session else "")
-    given = ["--max-examples", "2", "--no-color", "-H", f"Authorization: Bearer {ANN}", *options]
+    arguments = ["--max-examples", "2", "--no-color", "-H", f"Authorization: Bearer {ANN}", *options]
     # Documented 5xx responses are valid, and an environment may refuse data that the schema allows.
-    given += ["--exclude-checks", "not_a_server_error,positive_data_acceptance"]
+    arguments += ["--exclude-checks", "not_a_server_error,positive_data_acceptance"]
     if "CI" in os.environ:
-        given.append("--generation-deterministic")
+        arguments.append("--generation-deterministic")
     done = subprocess.run(
-        [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", *given],
+        [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", *arguments],
         cwd=folder,
         env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.server.schema_hooks", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -86,17 +86,17 @@ def schemathesis(server: Server, folder: Path, session: str, *options: str) -> N
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    counted = re.search(r"([\d,]+) generated, ([\d,]+) passed", done.stdout)
-    assert counted is not None
-    assert counted[1] == counted[2]
+    counts = re.search(r"([\d,]+) generated, ([\d,]+) passed", done.stdout)
+    assert counts is not None
+    assert counts[1] == counts[2]
 
 
 @pytest.mark.slow
-def test_openapi_schema_of_a_session(server: Server, play: Play, tmp_path: Path) -> None:
+def test_openapi_schema_of_a_session(server: Server, play: SessionClient, tmp_path: Path) -> None:
     play.reset(seed=1)
-    ends = ["--exclude-operation-id", "close", "--exclude-operation-id", "deleteSession"]
+    excluded = ["--exclude-operation-id", "close", "--exclude-operation-id", "deleteSession"]
     with closing_all(server):
-        schemathesis(server, tmp_path, play.session, "--phases", "coverage,fuzzing", *ends)
+        schemathesis(server, tmp_path, play.session, "--phases", "coverage,fuzzing", *excluded)
 
 
 @pytest.mark.slow
@@ -121,16 +121,18 @@ def closing_all(server: Server) -> Iterator[None]:
 
 def test_every_error_code_is_documented(client: Client) -> None:
     document = client.get("/openapi.json").data
-    operations = [found for path in document["paths"].values() for name, found in path.items() if name != "parameters"]
-    descriptions = " ".join(response["description"] for found in operations for response in found["responses"].values())
+    operations = [value for path in document["paths"].values() for name, value in path.items() if name != "parameters"]
+    descriptions = " ".join(
+        response["description"] for operation in operations for response in operation["responses"].values()
+    )
     assert [code for code in CODES if f"{code}:" not in descriptions] == []
-    assert len({found["operationId"] for found in operations}) == len(operations) == 17
+    assert len({operation["operationId"] for operation in operations}) == len(operations) == 17
 
 
 # Bytes that are not HTTP requests.
 
 OK_HEAD = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + ANN.encode() + b"\r\n"
-NO_REQUESTS = {
+INVALID_HTTP = {
     "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
     "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
     "no version": b"GET /health\r\n\r\n",
@@ -144,7 +146,7 @@ NO_REQUESTS = {
     "star": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     "two lengths": OK_HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
     "length and chunks": OK_HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
-    "length of words": OK_HEAD + b"Content-Length: two\r\n\r\n{}",
+    "length is not a number": OK_HEAD + b"Content-Length: two\r\n\r\n{}",
     "negative length": OK_HEAD + b"Content-Length: -2\r\n\r\n{}",
     "bad chunk": OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
     "huge chunk": OK_HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
@@ -153,28 +155,28 @@ NO_REQUESTS = {
 
 
 def test_invalid_http_is_refused(server: Server) -> None:
-    for name, sent in NO_REQUESTS.items():
-        response = raw(server, sent, half=False)
+    for name, data in INVALID_HTTP.items():
+        response = raw(server, data, half=False)
         assert statuses(response), name
         assert {*statuses(response)} <= {400, 401, 405, 408, 413, 415, 421}, name
         assert b'{"error":' in response, name
 
 
 def test_random_bytes(server: Server) -> None:
-    draw = random.Random(0)
+    rng = random.Random(0)
     for size in [0, 1, 2, 10, 100, 10_000] * 4:
-        response = raw(server, draw.randbytes(size))
+        response = raw(server, rng.randbytes(size))
         assert {*statuses(response)} <= {400, 408, 413}
 
 
 def test_requests_with_random_changes(server: Server) -> None:
     whole = OK_HEAD + b'Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{"env": "bad:Trickx"}'
-    draw = random.Random(1)
+    rng = random.Random(1)
     for _ in range(150):
         changed = bytearray(whole)
-        for _ in range(draw.randint(1, 4)):
-            at = draw.randrange(len(changed))
-            changed[at : at + draw.randint(0, 3)] = draw.randbytes(draw.randint(0, 4))
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(changed))
+            changed[at : at + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 4))
         assert {*statuses(raw(server, bytes(changed)))} <= DOCUMENTED
 
 
@@ -194,7 +196,7 @@ def test_oversized_heads(server: Server, pieces: list[bytes]) -> None:
     assert {*statuses(response)} <= {400, 413}
 
 
-ENDLESS = [
+INCOMPLETE = [
     b"",
     b"GET /health HTT",
     OK_HEAD,
@@ -207,40 +209,40 @@ ENDLESS = [
 def test_incomplete_requests_time_out(server: Server) -> None:
     """Some clients stop sending, others send one byte at a time and are never idle."""
     with ExitStack() as stack:
-        still = [stack.enter_context(connect(server)) for _ in ENDLESS]
-        drips = [stack.enter_context(connect(server)) for _ in ENDLESS]
-        for sent, one, other in zip(ENDLESS, still, drips, strict=True):
-            one.sendall(sent)
-            other.sendall(sent)
-        left = {*drips}
+        silent = [stack.enter_context(connect(server)) for _ in INCOMPLETE]
+        slow = [stack.enter_context(connect(server)) for _ in INCOMPLETE]
+        for data, one, other in zip(INCOMPLETE, silent, slow, strict=True):
+            one.sendall(data)
+            other.sendall(data)
+        open_sockets = {*slow}
         end = time.monotonic() + 20
-        while left:
-            assert time.monotonic() < end, "it listens for ever"
+        while open_sockets:
+            assert time.monotonic() < end, "the server does not close the connections"
             time.sleep(0.1)
-            for drip in [*left]:
+            for sock in [*open_sockets]:
                 try:
-                    drip.sendall(b"x")
-                    drip.settimeout(0.001)
-                    if not drip.recv(1 << 16):
-                        left.discard(drip)
+                    sock.sendall(b"x")
+                    sock.settimeout(0.001)
+                    if not sock.recv(1 << 16):
+                        open_sockets.discard(sock)
                 except TimeoutError:
                     continue
                 except ConnectionError:
-                    left.discard(drip)
-        for sent, one in zip(ENDLESS, still, strict=True):
-            expected = {400, 405, 408} if sent.startswith(b"POST /health") else {408}
-            assert {*statuses(read_all(one))} <= expected, sent
+                    open_sockets.discard(sock)
+        for data, one in zip(INCOMPLETE, silent, strict=True):
+            expected = {400, 405, 408} if data.startswith(b"POST /health") else {408}
+            assert {*statuses(read_all(one))} <= expected, data
 
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_body_of_100_megabytes(server: Server, client: Client, declared: bool) -> None:
     before = server.memory()
-    most = 0
+    peak = 0
 
     def pieces() -> Iterator[bytes]:
-        nonlocal most
+        nonlocal peak
         for _ in range(100):
-            most = max(most, server.memory())
+            peak = max(peak, server.memory())
             yield b" " * MEGABYTE
 
     headers = {"Content-Type": "application/json"}
@@ -250,7 +252,7 @@ def test_a_body_of_100_megabytes(server: Server, client: Client, declared: bool)
         response = client.send("POST", path, pieces(), headers)
         assert (response.status, response.code) == (413, "too_large")
     assert client.get("/health").status == 200  # on the same connection
-    assert most < before + 4 * LIMIT + 16 * MEGABYTE
+    assert peak < before + 4 * LIMIT + 16 * MEGABYTE
 
 
 def test_large_content_length(server: Server) -> None:
@@ -277,15 +279,15 @@ def test_wrong_tokens(server: Server) -> None:
         "Bearer " + "x" * 10_000,
         "Bearer \x80\xff",
     ):
-        given = {} if header is None else {"Authorization": header}
+        headers = {} if header is None else {"Authorization": header}
         with server.client() as client:
             for path in ("/v1/sessions", "/v1/envs", "/metrics", "/nowhere"):
-                response = client.send("POST" if path == "/v1/sessions" else "GET", path, None, given)
+                response = client.send("POST" if path == "/v1/sessions" else "GET", path, None, headers)
                 assert (response.status, response.code) == (401, "unauthorized"), header
                 assert response.headers["www-authenticate"] == "Bearer"
-            assert client.send("GET", "/health", None, given).status == 200
+            assert client.send("GET", "/health", None, headers).status == 200
     with pytest.raises(InvalidStatus) as refused, connect_socket(f"ws{server.url[4:]}/v1/ws"):
-        pytest.fail("it was let in")
+        pytest.fail("the connection was accepted")
     assert refused.value.response.status_code == 401
 
 
@@ -302,17 +304,24 @@ def test_foreign_origin(client: Client) -> None:
         assert "access-control-allow-origin" not in response.headers
 
 
-def test_sessions_of_other_clients(server: Server, play: Play) -> None:
+def test_sessions_of_other_clients(server: Server, play: SessionClient) -> None:
     play.reset(seed=1)
     with server.client(token=BOB) as bob:
-        theirs = Play(bob, play.session)
-        for response in (theirs.look(), theirs.do("a"), theirs.reset(), theirs.fork(), theirs.render(), theirs.close()):
+        foreign = SessionClient(bob, play.session)
+        for response in (
+            foreign.status(),
+            foreign.step("a"),
+            foreign.reset(),
+            foreign.fork(),
+            foreign.render(),
+            foreign.close(),
+        ):
             assert (response.status, response.code) == (404, "unknown_session")
         batch = bob.post("/v1/batch", {"requests": [{"op": "step", "session": play.session, "action": "x"}]}).data
         assert batch["responses"][0]["error"]["code"] == "unknown_session"
         with connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {BOB}"}) as ws:
-            assert ask(ws, {"op": "close", "session": play.session})["error"]["code"] == "unknown_session"
-    assert play.do("b").data["observation"] == "b"
+            assert request(ws, {"op": "close", "session": play.session})["error"]["code"] == "unknown_session"
+    assert play.step("b").data["observation"] == "b"
 
 
 # Invalid calls.
@@ -329,9 +338,9 @@ def test_unknown_names(client: Client) -> None:
     assert {(response.status, response.code) for response in responses} == {(404, "unknown_env")}
 
 
-def test_calls_in_the_wrong_state(play: Play) -> None:
+def test_calls_in_the_wrong_state(play: SessionClient) -> None:
     for early in (
-        play.do("a"),
+        play.step("a"),
         play.render(),
         play.fork(),
         play.suggest_action(player="random"),
@@ -339,24 +348,24 @@ def test_calls_in_the_wrong_state(play: Play) -> None:
     ):
         assert (early.status, early.code) == (409, "reset_needed")
     assert play.reset(seed=1).status == 200
-    assert play.do("end").data["terminated"] is True
+    assert play.step("end").data["terminated"] is True
     for _ in range(3):
-        late = play.do("a")
+        late = play.step("a")
         assert (late.status, late.code) == (409, "episode_over")
     assert play.reset(seed=1).data["observation"] == "started 1"
 
 
-def test_concurrent_steps_of_one_session(server: Server, play: Play) -> None:
+def test_concurrent_steps_of_one_session(server: Server, play: SessionClient) -> None:
     play.reset(seed=1)
 
     def steps() -> list[int]:
-        with server.client(token=ANN) as mine:
-            return [Play(mine, play.session).do("sleep 0.002").status for _ in range(20)]
+        with server.client(token=ANN) as client:
+            return [SessionClient(client, play.session).step("sleep 0.002").status for _ in range(20)]
 
-    threads = [Later(steps) for _ in range(8)]
-    found = [status for thread in threads for status in thread.result()]
-    assert {*found} <= {200, 409}
-    assert play.do("last").data["info"]["count"] == found.count(200) + 1
+    threads = [BackgroundCall(steps) for _ in range(8)]
+    codes = [status for thread in threads for status in thread.result()]
+    assert {*codes} <= {200, 409}
+    assert play.step("last").data["info"]["count"] == codes.count(200) + 1
 
 
 # Invalid bodies.
@@ -432,58 +441,58 @@ BAD_KEYWORDS: list[Any] = [
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/batch", "step"])
-def test_bad_json(client: Client, play: Play, path: str) -> None:
+def test_bad_json(client: Client, play: SessionClient, path: str) -> None:
     for body in BAD_JSON:
-        where = f"/v1/sessions/{play.session}/step" if path == "step" else path
-        response = client.send("POST", where, body, {"Content-Type": "application/json"})
+        url = f"/v1/sessions/{play.session}/step" if path == "step" else path
+        response = client.send("POST", url, body, {"Content-Type": "application/json"})
         assert (response.status, response.code) == (400, "bad_request"), body[:100]
         assert len(response.body) < 1_000
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/batch", "step"])
-def test_bad_msgpack(client: Client, play: Play, path: str) -> None:
+def test_bad_msgpack(client: Client, play: SessionClient, path: str) -> None:
     for body in BAD_MSGPACK:
-        where = f"/v1/sessions/{play.session}/step" if path == "step" else path
-        response = client.send("POST", where, body, {"Content-Type": MSGPACK})
+        url = f"/v1/sessions/{play.session}/step" if path == "step" else path
+        response = client.send("POST", url, body, {"Content-Type": MSGPACK})
         assert (response.status, response.code) == (400, "bad_request"), body[:100]
 
 
 @pytest.mark.parametrize("kind", ["application/json", MSGPACK])
 def test_forbidden_keywords(server: Server, kind: str) -> None:
-    with server.client(token=ANN, kind=kind) as mine:
-        for given in BAD_KEYWORDS:
-            response = mine.create(TRICKY, kwargs=given)
-            assert (response.status, response.code) == (422, "bad_value"), given
+    with server.client(token=ANN, kind=kind) as client:
+        for kwargs in BAD_KEYWORDS:
+            response = client.create(TRICKY, kwargs=kwargs)
+            assert (response.status, response.code) == (422, "bad_value"), kwargs
 
 
 def test_keywords_that_only_msgpack_can_encode(server: Server) -> None:
-    with server.client(token=ANN, kind=MSGPACK) as mine:
+    with server.client(token=ANN, kind=MSGPACK) as client:
         for value in (b"bytes", msgspec.msgpack.Ext(5, b"x"), {1: 2, None: 3, b"k": 4}, {(1, 2): 3}):
-            response = mine.create(TRICKY, kwargs={"word": value})
+            response = client.create(TRICKY, kwargs={"word": value})
             assert (response.status, response.code) == (422, "bad_value")
 
 
-def test_unsupported_content_types(client: Client, play: Play) -> None:
+def test_unsupported_content_types(client: Client, play: SessionClient) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "a/b/c;;;"):
         response = client.send("POST", f"/v1/sessions/{play.session}/step", b"{}", {"Content-Type": kind})
         assert (response.status, response.code) == (415, "unsupported_media")
 
 
-def test_actions_of_all_kinds(play: Play) -> None:
+def test_actions_of_all_kinds(play: SessionClient) -> None:
     play.reset(seed=1)
     for number, action in enumerate(["", "\0", "\ufffe\U0010ffff", "x" * MEGABYTE, "'\"\\</script>", "🙂" * 1_000], 1):
-        assert play.do(action).data["info"]["count"] == number
+        assert play.step(action).data["info"]["count"] == number
 
 
 # WebSocket.
 
 
-def talk(server: Server) -> ClientConnection:
-    given = {"Authorization": f"Bearer {ANN}"}
-    return connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers=given, max_size=None)
+def open_websocket(server: Server) -> ClientConnection:
+    headers = {"Authorization": f"Bearer {ANN}"}
+    return connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers=headers, max_size=None)
 
 
-def ask(ws: ClientConnection, data: Any) -> Any:
+def request(ws: ClientConnection, data: Any) -> Any:
     ws.send(msgspec.json.encode(data).decode())
     return msgspec.json.decode(ws.recv(timeout=30))
 
@@ -502,24 +511,24 @@ BAD_FRAMES = {
     "reserved bits": (frame(1, b"{}", reserved=7), 1002),
     "unknown kind": (frame(3, b"{}"), 1002),
     "long ping": (frame(9, b"x" * 200), 1002),
-    "ping in pieces": (frame(9, b"x", fin=False), 1002),
-    "end without a beginning": (frame(0, b"{}"), 1002),
-    "two beginnings": (frame(1, b"{", fin=False) + frame(1, b"}"), 1002),
-    "half a character": (frame(1, b"\xff"), 1007),
+    "fragmented ping": (frame(9, b"x", fin=False), 1002),
+    "continuation without a start": (frame(0, b"{}"), 1002),
+    "two starts": (frame(1, b"{", fin=False) + frame(1, b"}"), 1002),
+    "invalid UTF-8": (frame(1, b"\xff"), 1007),
     "close with one byte": (frame(8, b"\x03"), 1002),
     "too large": (frame(2, b"x" * (LIMIT + 1)), 1009),
-    "too large, it says": (b"\x82\xff" + struct.pack("!Q", 1 << 62), 1009),
-    "too large in pieces": (frame(2, b"x" * LIMIT, fin=False) + frame(0, b"x" * LIMIT, fin=False), 1009),
-    "pieces without end": (frame(2, b"x", fin=False) + frame(0, b"", fin=False) * 100_000, 1009),
+    "declared too large": (b"\x82\xff" + struct.pack("!Q", 1 << 62), 1009),
+    "too large in fragments": (frame(2, b"x" * LIMIT, fin=False) + frame(0, b"x" * LIMIT, fin=False), 1009),
+    "endless fragments": (frame(2, b"x", fin=False) + frame(0, b"", fin=False) * 100_000, 1009),
     "garbage": (random.Random(2).randbytes(10_000), None),
 }
 
 
 def test_bad_frames(server: Server) -> None:
-    for name, (sent, code) in BAD_FRAMES.items():
-        with talk(server) as ws:
+    for name, (data, code) in BAD_FRAMES.items():
+        with open_websocket(server) as ws:
             with suppress(OSError):  # the server may have disconnected
-                ws.socket.sendall(sent)
+                ws.socket.sendall(data)
             with pytest.raises(ConnectionClosed) as closed:
                 ws.recv(timeout=30)
             if code is not None and closed.value.rcvd is not None:  # otherwise it disconnected while we were sending
@@ -527,7 +536,7 @@ def test_bad_frames(server: Server) -> None:
 
 
 def test_invalid_messages(server: Server) -> None:
-    with talk(server) as ws:
+    with open_websocket(server) as ws:
         messages: list[str | bytes] = [
             "",
             "x",
@@ -545,27 +554,27 @@ def test_invalid_messages(server: Server) -> None:
             ws.send(message)
             kind = msgspec.json if isinstance(message, str) else msgspec.msgpack
             assert kind.decode(ws.recv(timeout=30))["error"]["code"] == "bad_request", message[:100]
-        assert ask(ws, {"op": "dance", "id": "me"})["id"] == "me"
+        assert request(ws, {"op": "unknown", "id": "me"})["id"] == "me"
 
 
-def test_a_list_with_one_bad_request(server: Server, play: Play) -> None:
+def test_a_list_with_one_bad_request(server: Server, play: SessionClient) -> None:
     play.reset(seed=1)
-    with talk(server) as ws:
+    with open_websocket(server) as ws:
         good = {"op": "status", "session": play.session}
         ws.send(msgspec.json.encode([{**good, "id": "1"}, {"op": "eval", "id": "2"}, 3, {**good, "id": "4"}]).decode())
-        found: dict[str, Any] = {}
-        while len(found) < 4:
+        responses: dict[str, Any] = {}
+        while len(responses) < 4:
             message = msgspec.json.decode(ws.recv(timeout=30))
             for response in message if isinstance(message, list) else [message]:
-                found[response.get("id", "")] = response
-        assert "result" in found["1"]
-        assert "result" in found["4"]
-        assert found["2"]["error"]["code"] == found[""]["error"]["code"] == "bad_request"
+                responses[response.get("id", "")] = response
+        assert "result" in responses["1"]
+        assert "result" in responses["4"]
+        assert responses["2"]["error"]["code"] == responses[""]["error"]["code"] == "bad_request"
 
 
 @pytest.mark.parametrize("last", ['{"op":"status"}', "1"], ids=["good", "one of them bad"])
 def test_a_list_of_100_000_requests(server: Server, last: str) -> None:
-    with talk(server) as ws:
+    with open_websocket(server) as ws:
         ws.send("[" + '{"op":"status"},' * 99_999 + last + "]")
         response = msgspec.json.decode(ws.recv(timeout=30))
         assert (response["status"], response["error"]["code"]) == (413, "too_large")
@@ -576,7 +585,7 @@ def test_a_batch_that_is_too_long(client: Client) -> None:
     assert (response.status, response.code) == (400, "bad_request")
 
 
-def test_clients_that_disconnect_during_a_call(server: Server, play: Play) -> None:
+def test_clients_that_disconnect_during_a_call(server: Server, play: SessionClient) -> None:
     """The call is executed, over HTTP and on the WebSocket, with and without a closing handshake."""
     play.reset(seed=1)
     body = b'{"action":"sleep 0.3","id":"a"}'
@@ -589,14 +598,14 @@ def test_clients_that_disconnect_during_a_call(server: Server, play: Play) -> No
         sock.sendall(head + body)
         time.sleep(0.05)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a TCP reset
-    assert play.do("sleep 0.3", id="a").data["info"]["count"] == 1
+    assert play.step("sleep 0.3", id="a").data["info"]["count"] == 1
     ws = connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {ANN}"}, legacy=True)
     ws.send(msgspec.json.encode({"op": "step", "session": play.session, "action": "sleep 0.3", "id": "b"}).decode())
     time.sleep(0.05)
     ws.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     ws.socket.shutdown(socket.SHUT_RD)
     ws.socket.close()
-    assert play.do("sleep 0.3", id="b").data["info"]["count"] == 2
+    assert play.step("sleep 0.3", id="b").data["info"]["count"] == 2
 
 
 def upgrade(server: Server) -> socket.socket:
@@ -620,16 +629,16 @@ def test_clients_that_do_not_read() -> None:
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         with ExitStack() as stack:
             silent = stack.enter_context(upgrade(server))
-            deaf = stack.enter_context(upgrade(server))
-            ask_big = msgspec.json.encode({"op": "step", "session": play.session, "action": "big 10", "id": "1"})
-            deaf.sendall(frame(1, ask_big))
-            until(lambda: play.look().data["seq"] == 2 and not play.look().data["busy"])
+            unread = stack.enter_context(upgrade(server))
+            message = msgspec.json.encode({"op": "step", "session": play.session, "action": "big 10", "id": "1"})
+            unread.sendall(frame(1, message))
+            until(lambda: play.status().data["seq"] == 2 and not play.status().data["busy"])
             for _ in range(5):
-                before = play.look().data["seq"]
+                before = play.status().data["seq"]
                 stack.enter_context(connect(server)).sendall(head.encode() + body)
-                until(lambda: play.look().data["seq"] > before and not play.look().data["busy"])  # noqa: B023
+                until(lambda: play.status().data["seq"] > before and not play.status().data["busy"])  # noqa: B023
             until(lambda: server.number("websockets", client) == 0)
             until(lambda: server.handles() <= handles)
             read_all(silent)  # until the server disconnects
-        assert play.do("a").data["info"]["count"] == 7
+        assert play.step("a").data["info"]["count"] == 7
         assert server.memory() < memory + 64 * MEGABYTE

@@ -14,62 +14,73 @@ from websockets.sync.client import connect
 
 import palestra
 from tests.server.bad_envs import TRICKY
-from tests.server.servers import GUESS, JSON, MSGPACK, Client, Later, Play, Reply, Server, serving, until
+from tests.server.servers import (
+    GUESS,
+    JSON,
+    MSGPACK,
+    BackgroundCall,
+    Client,
+    Reply,
+    Server,
+    SessionClient,
+    serving,
+    until,
+)
 
 MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(workers=2, log="debug", max_lease=1_000) as found:
-        yield found
+    with serving(workers=2, log="debug", max_lease=1_000) as server:
+        yield server
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
-    with server.client() as found:
-        yield found
+    with server.client() as client:
+        yield client
 
 
 @pytest.fixture
-def play(client: Client) -> Iterator[Play]:
-    found = client.open()
-    assert found.reset(seed=1).data == {"seq": 0, "observation": "started 1", "info": {"seed": 1}}
-    yield found
-    assert found.close().status == 200
+def play(client: Client) -> Iterator[SessionClient]:
+    play = client.open()
+    assert play.reset(seed=1).data == {"seq": 0, "observation": "started 1", "info": {"seed": 1}}
+    yield play
+    assert play.close().status == 200
 
 
-def later(server: Server, session: str, action: str, token: str | None = None, **more: Any) -> Later:
-    """Start a step on its own connection and return while it runs."""
+def start_step(server: Server, session: str, action: str, token: str | None = None, **more: Any) -> BackgroundCall:
+    """Start a step on a new connection and return while it runs."""
 
     def call() -> Reply:
-        with server.client(token=token) as mine:
-            return Play(mine, session).do(action, **more)
+        with server.client(token=token) as client:
+            return SessionClient(client, session).step(action, **more)
 
-    with server.client(token=token) as mine:
-        before = Play(mine, session).look().data["seq"]
-        found = Later(call)
-        until(lambda: Play(mine, session).look().data["seq"] > before)
-    return found
+    with server.client(token=token) as client:
+        before = SessionClient(client, session).status().data["seq"]
+        running = BackgroundCall(call)
+        until(lambda: SessionClient(client, session).status().data["seq"] > before)
+    return running
 
 
-def count(play: Play) -> int:
+def count(play: SessionClient) -> int:
     """Return the number of steps the environment has executed, including this one."""
-    return int(play.do("?").data["info"]["count"])
+    return int(play.step("?").data["info"]["count"])
 
 
 # Exactly once, and in order.
 
 
-def test_retry_gets_the_same_response(play: Play) -> None:
-    first = play.do("a", id="x", seq=1)
+def test_retry_gets_the_same_response(play: SessionClient) -> None:
+    first = play.step("a", id="x", seq=1)
     assert first.data["info"]["count"] == 1
-    assert [play.do("a", id="x", seq=1).body for _ in range(3)] == [first.body] * 3
-    assert play.do("a", id="x").body == first.body  # the number is optional
+    assert [play.step("a", id="x", seq=1).body for _ in range(3)] == [first.body] * 3
+    assert play.step("a", id="x").body == first.body  # the number is optional
     assert count(play) == 2
 
 
-def test_retry_of_a_reset_an_error_and_a_failure(play: Play) -> None:
+def test_retry_of_a_reset_an_error_and_a_failure(play: SessionClient) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("reset", {"seed": 5}),
         ("step", {"action": "end"}),
@@ -80,63 +91,63 @@ def test_retry_of_a_reset_an_error_and_a_failure(play: Play) -> None:
         ("reset", {"options": {"raises": True}}),
         ("reset", {}),
     ]
-    for seq, (what, given) in enumerate(calls, 1):
-        responses = [getattr(play, what)(id=f"{seq}", seq=seq, **given) for _ in range(3)]
+    for seq, (operation, arguments) in enumerate(calls, 1):
+        responses = [getattr(play, operation)(id=f"{seq}", seq=seq, **arguments) for _ in range(3)]
         assert len({(response.status, response.body) for response in responses}) == 1
         data = responses[0].data
         assert data.get("error", data)["seq"] == seq
 
 
-def test_retry_while_the_call_is_running(server: Server, play: Play) -> None:
-    first = later(server, play.session, "sleep 0.4", id="x", seq=1)
-    again = play.do("sleep 0.4", id="x", seq=1)
+def test_retry_while_the_call_is_running(server: Server, play: SessionClient) -> None:
+    first = start_step(server, play.session, "sleep 0.4", id="x", seq=1)
+    again = play.step("sleep 0.4", id="x", seq=1)
     assert again.data["info"]["count"] == 1
     assert first.result().body == again.body
     assert count(play) == 2
 
 
 def test_retry_in_the_other_encoding(server: Server, client: Client) -> None:
-    created = client.create(id="made")
-    play = Play(client, created.data["session"])
+    created = client.create(id="create")
+    play = SessionClient(client, created.data["session"])
     with server.client(kind=MSGPACK) as packed:
-        theirs = Play(packed, play.session)
+        packed_play = SessionClient(packed, play.session)
         play.reset(seed=1, id="0")
-        first = theirs.do("a", id="1", seq=1)
-        assert play.do("a", id="1", seq=1).data == first.data
-        assert packed.create(id="made").data == created.data
-        assert client.create(id="made").body == created.body
-        slow = later(server, play.session, "sleep 0.3", id="2")
-        assert theirs.do("sleep 0.3", id="2").data == slow.result().data
+        first = packed_play.step("a", id="1", seq=1)
+        assert play.step("a", id="1", seq=1).data == first.data
+        assert packed.create(id="create").data == created.data
+        assert client.create(id="create").body == created.body
+        slow = start_step(server, play.session, "sleep 0.3", id="2")
+        assert packed_play.step("sleep 0.3", id="2").data == slow.result().data
     play.close()
 
 
-def test_calls_out_of_order(play: Play) -> None:
+def test_calls_out_of_order(play: SessionClient) -> None:
     for seq in (0, 2, 3, 10**18):
-        response = play.do("a", id=f"{seq}", seq=seq)
+        response = play.step("a", id=f"{seq}", seq=seq)
         assert (response.status, response.code) == (409, "out_of_order")
         assert response.data["error"]["expected"] == 1
-    assert play.do("a", id="b", seq=1).data["seq"] == 1
-    late = play.do("a", id="c", seq=1)  # the number of a previous call
+    assert play.step("a", id="b", seq=1).data["seq"] == 1
+    late = play.step("a", id="c", seq=1)  # the number of a previous call
     assert (late.code, late.data["error"]["expected"]) == ("out_of_order", 2)
     assert count(play) == 2
 
 
-def test_reused_id_is_refused(client: Client, play: Play) -> None:
-    first = play.do("a", id="b", timeout=5)
-    assert play.do("a", id="b", timeout=7).body == first.body  # the timeout is not part of the call
-    others = [play.do("c", id="b"), play.do("c", id="b", seq=1), play.fork(id="b"), play.reset(id="b", seed=1)]
+def test_reused_id_is_refused(client: Client, play: SessionClient) -> None:
+    first = play.step("a", id="b", timeout=5)
+    assert play.step("a", id="b", timeout=7).body == first.body  # the timeout is not part of the call
+    others = [play.step("c", id="b"), play.step("c", id="b", seq=1), play.fork(id="b"), play.reset(id="b", seed=1)]
     assert {(response.status, response.code) for response in others} == {(409, "id_reused")}
     reset = play.reset(id="d", seed=1)
     assert play.reset(id="d", seed=1).body == reset.body
     assert play.reset(id="d", seed=2).code == "id_reused"
-    assert play.do("c", id="d", seq=3).data["seq"] == 3  # the next number is accepted with any id
-    made = client.create(id="made", kwargs={})
-    assert client.create(id="made").body == made.body
-    assert client.create(id="made", lease=7.0).code == "id_reused"
-    Play(client, made.data["session"]).close()
+    assert play.step("c", id="d", seq=3).data["seq"] == 3  # the next number is accepted with any id
+    created = client.create(id="create", kwargs={})
+    assert client.create(id="create").body == created.body
+    assert client.create(id="create", lease=7.0).code == "id_reused"
+    SessionClient(client, created.data["session"]).close()
 
 
-def test_retry_with_integers_over_64_bits(client: Client, play: Play) -> None:
+def test_retry_with_integers_over_64_bits(client: Client, play: SessionClient) -> None:
     huge = {"unknown_keyword": 10**30}
     assert [client.create(id="huge", kwargs=huge).status for _ in range(2)] == [422, 422]
     first = play.reset(id="huge", options=huge)
@@ -144,12 +155,12 @@ def test_retry_with_integers_over_64_bits(client: Client, play: Play) -> None:
     assert first.status in (200, 422)
 
 
-def test_one_call_at_a_time(server: Server, play: Play) -> None:
-    slow = later(server, play.session, "sleep 0.4")
-    for response in (play.do("a"), play.reset(), play.fork(), play.render(), play.suggest_action(player="random")):
+def test_one_call_at_a_time(server: Server, play: SessionClient) -> None:
+    slow = start_step(server, play.session, "sleep 0.4")
+    for response in (play.step("a"), play.reset(), play.fork(), play.render(), play.suggest_action(player="random")):
         assert (response.status, response.code) == (409, "session_busy")
         assert response.headers["retry-after"] == "1"
-    assert play.look().data["busy"] is True
+    assert play.status().data["busy"] is True
     assert slow.result().status == 200
     assert count(play) == 2
 
@@ -158,20 +169,23 @@ def test_repeated_creation_returns_the_same_session(server: Server, client: Clie
     before = server.number("sessions_opened_total", client)
 
     def create(name: str) -> Reply:
-        with server.client() as mine:
-            return mine.create(TRICKY, kwargs={"opens": 0.3}, id=name)
+        with server.client() as client:
+            return client.create(TRICKY, kwargs={"opens": 0.3}, id=name)
 
-    both = [Later(lambda: create("once")), Later(lambda: create("once"))]  # the second while the first is running
+    both = [
+        BackgroundCall(lambda: create("once")),
+        BackgroundCall(lambda: create("once")),
+    ]  # the second while the first is running
     replies = [*(one.result() for one in both), create("once")]
     assert {reply.status for reply in replies} == {201}
     assert len({reply.body for reply in replies}) == 1
     assert server.number("sessions_opened_total", client) == before + 1
     assert client.create(id="twice").data["session"] != replies[0].data["session"]
     for reply in (replies[0], client.create(id="twice")):
-        Play(client, reply.data["session"]).close()
+        SessionClient(client, reply.data["session"]).close()
 
 
-def test_request_id_header(client: Client, play: Play) -> None:
+def test_request_id_header(client: Client, play: SessionClient) -> None:
     path = f"/v1/sessions/{play.session}/step"
     first = client.post(path, {"action": "a"}, **{"X-Request-Id": "h"})
     assert first.headers["x-request-id"] == "h"
@@ -179,15 +193,15 @@ def test_request_id_header(client: Client, play: Play) -> None:
     assert count(play) == 2
 
 
-def test_fork_is_independent(client: Client, play: Play) -> None:
-    play.do("a")
+def test_fork_is_independent(client: Client, play: SessionClient) -> None:
+    play.step("a")
     forked = play.fork(id="f", seq=2)
     assert play.fork(id="f", seq=2).body == forked.body
-    fork_session = Play(client, forked.data["session"])
+    fork_session = SessionClient(client, forked.data["session"])
     assert fork_session.session != play.session
-    assert fork_session.do("b").data["observation"] == "a b"
-    assert play.do("c").data["observation"] == "a c"
-    assert fork_session.do("d", seq=1).data["info"]["count"] == 3
+    assert fork_session.step("b").data["observation"] == "a b"
+    assert play.step("c").data["observation"] == "a c"
+    assert fork_session.step("d", seq=1).data["info"]["count"] == 3
     assert fork_session.close().status == 200
     assert count(play) == 3
 
@@ -196,15 +210,15 @@ def test_closing_twice(client: Client) -> None:
     play = client.open()
     assert [play.close().data["cause"] for _ in range(3)] == ["closed"] * 3
     assert client.send("DELETE", f"/v1/sessions/{play.session}").status == 200
-    for gone in (play.do("a"), play.reset(), play.look(), play.render(), play.fork()):
+    for gone in (play.step("a"), play.reset(), play.status(), play.render(), play.fork()):
         assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "closed")
-    assert Play(client, "never").close().status == 404
+    assert SessionClient(client, "never").close().status == 404
 
 
 def test_closing_during_a_call(server: Server, client: Client) -> None:
     play = client.open()
     play.reset()
-    slow = later(server, play.session, "sleep 0.3")
+    slow = start_step(server, play.session, "sleep 0.3")
     assert play.close().status == 200
     assert slow.result().code == "session_gone"
     until(lambda: server.number("calls_in_flight", client) == 0)
@@ -215,17 +229,17 @@ def test_autoreset(client: Client) -> None:
     play = client.open(autoreset="same_step", root=7)
     first = play.reset().data
     assert (first["observation"], first["episode"], first["reward"]) == ("started 7", 0, 0.0)
-    last = play.do("end").data
+    last = play.step("end").data
     assert (last["terminated"], last["episode"], last["info"]["final_observation"]) == (True, 1, "end")
-    broken = play.do("raise").data
+    broken = play.step("raise").data
     assert (broken["reward"], broken["truncated"]) == (None, True)
     assert broken["info"]["failure"]["kind"] == "RuntimeError"
-    assert play.do("a").data["info"]["count"] == 1
+    assert play.step("a").data["info"]["count"] == 1
     assert play.fork().code == play.reset(actions=["a"]).code == "bad_value"
     play.close()
 
 
-def test_reset_with_actions(play: Play) -> None:
+def test_reset_with_actions(play: SessionClient) -> None:
     response = play.reset(seed=4, actions=["a", "b", "end"]).data
     assert (response["observation"], response["reward"], response["terminated"]) == ("a b end", 1.0, True)
     assert play.reset(seed=4, actions=["end", "a"]).code == "episode_over"
@@ -238,32 +252,32 @@ def test_lease_is_renewed_by_use_and_expires(server: Server, client: Client) -> 
     play = client.open(lease=0.6)
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
-        assert play.look().status == 200
+        assert play.status().status == 200
         time.sleep(0.05)
     before = server.number("sessions_ended_total", client, cause="expired")
     until(lambda: server.number("sessions_ended_total", client, cause="expired") > before)
-    gone = play.do("a")
+    gone = play.step("a")
     assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "expired")
     assert play.close().data["cause"] == "expired"
     long = client.create(lease=80_000).data
     assert long["lease"] == 1_000  # the maximum of the server
-    Play(client, long["session"]).close()
+    SessionClient(client, long["session"]).close()
 
 
 def test_lease_does_not_expire_during_a_call(client: Client) -> None:
     play = client.open(lease=0.3)
     play.reset()
-    assert play.do("sleep 1").status == 200
-    assert play.do("a").status == 200
+    assert play.step("sleep 1").status == 200
+    assert play.step("a").status == 200
     play.close()
 
 
-def test_request_timeout(play: Play) -> None:
-    first = play.do("sleep 0.5", id="x", seq=1, timeout=0.05)
+def test_request_timeout(play: SessionClient) -> None:
+    first = play.step("sleep 0.5", id="x", seq=1, timeout=0.05)
     assert (first.status, first.code) == (504, "not_yet")
     assert first.headers["retry-after"] == "1"
-    assert play.do("sleep 0.5", id="x", seq=1, timeout=0.05).code == "not_yet"
-    assert play.do("sleep 0.5", id="x", seq=1).data["info"]["count"] == 1
+    assert play.step("sleep 0.5", id="x", seq=1, timeout=0.05).code == "not_yet"
+    assert play.step("sleep 0.5", id="x", seq=1).data["info"]["count"] == 1
     assert count(play) == 2
 
 
@@ -272,23 +286,23 @@ def test_quotas_and_capacity() -> None:
     limits: dict[str, Any] = {"max_sessions": 3, "sessions_per_client": 2, "max_in_flight": 2, "any_kwargs": True}
     with serving(tokens=tokens, **limits) as server:  # noqa: SIM117
         with server.client(token="ann-has-a-token") as ann, server.client(token="bob-has-another") as bob:
-            mine = [ann.open(kwargs={"word": "/a/file.txt"}), ann.open()]
+            plays = [ann.open(kwargs={"word": "/a/file.txt"}), ann.open()]
             third = ann.create()
             assert (third.status, third.code, third.headers["retry-after"]) == (429, "quota", "5")
-            mine[0].reset()
-            assert mine[0].fork().code == "quota"
-            theirs = bob.open()
+            plays[0].reset()
+            assert plays[0].fork().code == "quota"
+            bobs_play = bob.open()
             full = bob.create()
             assert (full.status, full.code, full.headers["retry-after"]) == (503, "capacity", "5")
-            mine[1].close()
+            plays[1].close()
             assert ann.create(kwargs={"word": [[[[[["deep"]]]]]]}).code == "bad_value"  # nested too deep
-            mine[1] = ann.open()
-            mine[1].reset()
-            slow = [later(server, play.session, "sleep 1", token="ann-has-a-token") for play in mine]
+            plays[1] = ann.open()
+            plays[1].reset()
+            slow = [start_step(server, play.session, "sleep 1", token="ann-has-a-token") for play in plays]
             until(lambda: server.number("calls_in_flight", ann) == 2)
-            busy = theirs.reset()
+            busy = bobs_play.reset()
             assert (busy.status, busy.code, busy.headers["retry-after"]) == (503, "capacity", "1")
-            assert theirs.close().status == 200  # frees capacity
+            assert bobs_play.close().status == 200  # frees capacity
             assert [one.result().status for one in slow] == [200, 200]
 
 
@@ -297,20 +311,20 @@ def test_too_many_requests() -> None:
     with serving(tokens=tokens, rate=10.0) as server:  # noqa: SIM117
         with server.client(token="ann-has-a-token") as ann, server.client(token="bob-has-another") as bob:
             play = ann.open()
-            responses = [play.look() for _ in range(40)]
+            responses = [play.status() for _ in range(40)]
             refused = [response for response in responses if response.status != 200]
             assert refused
             assert {(one.status, one.code, one.headers["retry-after"]) for one in refused} == {
                 (429, "rate_limited", "1")
             }
             assert bob.create().status == 201  # limits are per client
-            until(lambda: play.look().status == 200)
+            until(lambda: play.status().status == 200)
 
 
 # Failures of environments and workers.
 
 BROKEN = {
-    "raise": ("RuntimeError", "it broke"),
+    "raise": ("RuntimeError", "the step failed"),
     "sysexit": ("SystemExit", "3"),
     "cancel": ("CancelledError", ""),
     "mute": ("Mute", "(no message)"),
@@ -321,15 +335,15 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("action", BROKEN)
-def test_environment_that_fails(play: Play, action: str) -> None:
-    kind, words = BROKEN[action]
-    broke = play.do(action)
-    error = broke.data["error"]
-    assert (broke.status, broke.code, error["boundary"], error["cause"]) == (502, "env_failed", "env", "raised")
+def test_environment_that_fails(play: SessionClient, action: str) -> None:
+    kind, message = BROKEN[action]
+    failed = play.step(action)
+    error = failed.data["error"]
+    assert (failed.status, failed.code, error["boundary"], error["cause"]) == (502, "env_failed", "env", "raised")
     assert error["kind"] == kind
-    assert words in error["message"]
+    assert message in error["message"]
     assert error["trace"]
-    for later_call in (play.do("a"), play.render(), play.fork()):
+    for later_call in (play.step("a"), play.render(), play.fork()):
         assert (later_call.status, later_call.code) == (502, "env_failed")
     assert play.reset(seed=2).data["observation"] == "started 2"
     assert count(play) == 1
@@ -345,15 +359,15 @@ def test_environment_that_cannot_be_created(server: Server, client: Client) -> N
     assert server.number("sessions", client) == before
 
 
-def test_reward_nan(play: Play) -> None:
-    assert play.do("nan").data["reward"] is None
+def test_reward_nan(play: SessionClient) -> None:
+    assert play.step("nan").data["reward"] is None
 
 
 @pytest.fixture(scope="module")
 def frail() -> Iterator[Server]:
     """Server with short timeouts and little memory."""
-    with serving(workers=2, step_timeout=1.0, memory=600 * MEGABYTE) as found:
-        yield found
+    with serving(workers=2, step_timeout=1.0, memory=600 * MEGABYTE) as server:
+        yield server
 
 
 def test_hanging_call_ends_only_its_session(frail: Server) -> None:
@@ -361,12 +375,12 @@ def test_hanging_call_ends_only_its_session(frail: Server) -> None:
         plays = [client.open() for _ in range(3)]
         for play in plays:
             play.reset()
-        hung = later(frail, plays[0].session, "spin")
+        hanging = start_step(frail, plays[0].session, "spin")
         done = 0
         while frail.number("sessions_ended_total", other, cause="deadline") == 0:
             done += 1
-            assert [play.do(f"{done}").data["info"]["count"] for play in plays[1:]] == [done, done]
-        gone = hung.result()
+            assert [play.step(f"{done}").data["info"]["count"] for play in plays[1:]] == [done, done]
+        gone = hanging.result()
         assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "deadline")
         assert gone.data["error"]["boundary"] == "env"
         assert plays[0].reset().data["error"]["cause"] == "deadline"
@@ -384,9 +398,9 @@ def test_closing_during_a_hanging_call_frees_everything(frail: Server) -> None:
         before = frail.number("sessions", client)
         play = client.open()
         play.reset()
-        hung = later(frail, play.session, "spin")
+        hanging = start_step(frail, play.session, "spin")
         play.close()
-        assert hung.result().data["error"]["cause"] == "closed"
+        assert hanging.result().data["error"]["cause"] == "closed"
         until(lambda: frail.number("calls_in_flight", client) == 0)
         until(lambda: frail.number("worker_sessions", client) == before)
 
@@ -397,8 +411,8 @@ def test_fork_of_a_session_that_ends_frees_everything(frail: Server, seconds: fl
         before = frail.number("sessions", client)
         play = client.open(kwargs={"forks": seconds}, lease=0.5)
         play.reset()
-        forked = Later(lambda: Play(other, play.session).fork())
-        until(lambda: play.look().data["busy"])
+        forked = BackgroundCall(lambda: SessionClient(other, play.session).fork())
+        until(lambda: play.status().data["busy"])
         if cause == "closed":
             play.close()
         assert forked.result().data["error"]["cause"] == cause
@@ -411,9 +425,9 @@ def test_memory_limit(frail: Server) -> None:
         plays = [client.open() for _ in range(2)]
         for play in plays:
             play.reset()
-        failed = plays[0].do("eat 1000")
+        failed = plays[0].step("eat 1000")
         assert (failed.status, failed.code, failed.data["error"]["cause"]) == (502, "env_failed", "memory")
-        assert plays[1].do("a").status == 200
+        assert plays[1].step("a").status == 200
         assert plays[0].reset().status == 200
         for play in plays:
             play.close()
@@ -425,10 +439,10 @@ def test_dead_worker_ends_its_sessions_and_is_replaced(frail: Server) -> None:
         plays = [client.open() for _ in range(4)]  # two per worker
         for play in plays:
             play.reset()
-        gone = plays[0].do("exit")
+        gone = plays[0].step("exit")
         assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "crashed")
         assert "exit status 7" in gone.data["error"]["message"]
-        responses = [play.do("a") for play in plays[1:]]
+        responses = [play.step("a") for play in plays[1:]]
         assert sorted(response.status for response in responses) == [200, 200, 410]
         lost = next(response for response in responses if response.status == 410)
         assert (lost.data["error"]["cause"], lost.data["error"]["boundary"]) == ("worker", "env")
@@ -450,81 +464,81 @@ def test_large_observations_and_images(server: Server, kind: str) -> None:
     with server.client(kind=kind) as client:
         play = client.open()
         play.reset()
-        big = play.do("big 10").data["observation"]
+        big = play.step("big 10").data["observation"]
         assert big == "x" * 10 * MEGABYTE
-        text, picture = play.do("image 10").data["observation"]
+        text, picture = play.step("image 10").data["observation"]
         assert text == {"type": "text", "text": "look"}
-        found = picture["image"] if kind == MSGPACK else base64.b64decode(picture["image"])
-        assert found == bytes(range(256)) * (10 * MEGABYTE // 256)
+        image = picture["image"] if kind == MSGPACK else base64.b64decode(picture["image"])
+        assert image == bytes(range(256)) * (10 * MEGABYTE // 256)
         drawn = play.render(mode="image").data["render"]
         assert (drawn if kind == MSGPACK else base64.b64decode(drawn)).startswith(b"\x89PNG")
-        assert play.do("y" * 10 * MEGABYTE).data["info"]["count"] == 3
+        assert play.step("y" * 10 * MEGABYTE).data["info"]["count"] == 3
         play.close()
 
 
-def test_a_batch(client: Client, play: Play) -> None:
+def test_a_batch(client: Client, play: SessionClient) -> None:
     other = client.open(GUESS)
-    asked: list[dict[str, Any]] = [
+    requests: list[dict[str, Any]] = [
         {"op": "step", "session": play.session, "action": "sleep 0.1", "id": "slow"},
         {"op": "reset", "session": other.session, "seed": 3, "id": "quick"},
         {"op": "step", "session": "unknown", "action": "a", "id": "lost"},
         {"op": "step", "session": play.session, "action": "b", "id": "busy"},
         {"op": "status", "session": other.session},
     ]
-    responses = client.post("/v1/batch", {"requests": asked}).data["responses"]
+    responses = client.post("/v1/batch", {"requests": requests}).data["responses"]
     assert [response.get("id", "") for response in responses] == ["slow", "quick", "lost", "busy", ""]
     assert [response.get("status", 200) for response in responses] == [200, 200, 404, 409, 200]
     assert responses[0]["result"]["observation"] == "sleep 0.1"
     assert responses[1]["result"]["observation"] == palestra.make(GUESS).reset(seed=3)[0]
-    late = client.post("/v1/batch", {"requests": [{**asked[0], "id": "x"}], "timeout": 0.01}).data["responses"][0]
+    late = client.post("/v1/batch", {"requests": [{**requests[0], "id": "x"}], "timeout": 0.01}).data["responses"][0]
     assert late["error"]["code"] == "not_yet"
-    assert play.do("sleep 0.1", id="x").status == 200
+    assert play.step("sleep 0.1", id="x").status == 200
     other.close()
 
 
 def test_websocket_serves_many_sessions(server: Server) -> None:
     with connect(f"ws{server.url[4:]}/v1/ws", max_size=None) as ws:
 
-        def ask(*requests: dict[str, Any], packed: bool = False) -> dict[str, Any]:
+        def send(*requests: dict[str, Any], packed: bool = False) -> dict[str, Any]:
             """Return the responses by id."""
             if packed:
                 ws.send(msgspec.msgpack.encode(list(requests)))
             else:
                 ws.send(msgspec.json.encode(list(requests)).decode())
-            found: dict[str, Any] = {}
-            while len(found) < len(requests):
+            responses: dict[str, Any] = {}
+            while len(responses) < len(requests):
                 message = ws.recv(timeout=30)
                 assert isinstance(message, bytes) is packed
                 data = (msgspec.msgpack if packed else msgspec.json).decode(message)
                 for response in data if isinstance(data, list) else [data]:
-                    found[response["id"]] = response.get("result") or response["error"]
-            return found
+                    responses[response["id"]] = response.get("result") or response["error"]
+            return responses
 
-        made = ask(*({"op": "create", "env": TRICKY, "id": f"{i}"} for i in range(20)))
-        sessions = [made[f"{i}"]["session"] for i in range(20)]
-        ask(*({"op": "reset", "session": session, "seed": 1, "id": session} for session in sessions))
+        created = send(*({"op": "create", "env": TRICKY, "id": f"{i}"} for i in range(20)))
+        sessions = [created[f"{i}"]["session"] for i in range(20)]
+        send(*({"op": "reset", "session": session, "seed": 1, "id": session} for session in sessions))
         slow = {"op": "step", "session": sessions[0], "action": "sleep 0.3", "id": "slow", "timeout": 0.1}
-        both = ask(slow, {"op": "step", "session": sessions[1], "action": "a", "id": "quick"})
+        both = send(slow, {"op": "step", "session": sessions[1], "action": "a", "id": "quick"})
         assert both["quick"]["observation"] == "a"
         assert both["slow"]["code"] == "not_yet"
-        assert ask({**slow, "timeout": 30})["slow"]["info"]["count"] == 1
-        big = ask({"op": "step", "session": sessions[2], "action": "image 1", "id": "p"}, packed=True)["p"]
+        assert send({**slow, "timeout": 30})["slow"]["info"]["count"] == 1
+        big = send({"op": "step", "session": sessions[2], "action": "image 1", "id": "p"}, packed=True)["p"]
         assert len(big["observation"][1]["image"]) == MEGABYTE
     with connect(f"ws{server.url[4:]}/v1/ws") as ws:  # sessions survive the connection
-        closed = ask(*({"op": "close", "session": session, "id": session} for session in sessions))
+        closed = send(*({"op": "close", "session": session, "id": session} for session in sessions))
         assert {response["cause"] for response in closed.values()} == {"closed"}
 
 
 # Monitoring.
 
 
-def test_health_metrics_and_envs(server: Server, client: Client, play: Play) -> None:
+def test_health_metrics_and_envs(server: Server, client: Client, play: SessionClient) -> None:
     assert client.get("/health").data == {"status": "healthy"}
     assert client.get("/ready").data == {"status": "ready"}
     assert client.send("HEAD", "/health").body == b""
-    play.do("a", id="m")
-    play.do("a", id="m")
-    play.do("end")
+    play.step("a", id="m")
+    play.step("a", id="m")
+    play.step("end")
     assert server.number("sessions", client) == server.number("worker_sessions", client) == 1
     assert server.number("ready", client) == 1
     assert server.number("retries_total", client) >= 1
@@ -543,7 +557,7 @@ def test_log_lines_are_json_with_ids(server: Server, client: Client) -> None:
     name = uuid.uuid4().hex
     play = client.open()
     play.reset(id=name)
-    play.do("raise")
+    play.step("raise")
     play.close()
     lines = [line for line in server.lines if line.get("session") == play.session]
     assert [line["event"] for line in lines if line["event"] != "request"] == [
@@ -552,5 +566,5 @@ def test_log_lines_are_json_with_ids(server: Server, client: Client) -> None:
         "session ended",
     ]
     assert {"time", "level", "event", "session", "env", "cause"} <= lines[-2].keys() | lines[-1].keys()
-    (asked,) = [line for line in lines if line.get("request") == name]
-    assert (asked["op"], asked["code"]) == ("reset", "ok")
+    (line,) = [line for line in lines if line.get("request") == name]
+    assert (line["op"], line["code"]) == ("reset", "ok")

@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 import palestra
 from palestra.errors import InfrastructureError
-from tests.server.servers import GUESS, ROOT, Client, Play, until
+from tests.server.servers import GUESS, ROOT, Client, SessionClient, until
 
 TOKEN = "token-of-the-cluster"
 
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.slow
 def ray_serve(*envs: str, tries: int = 3) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start the recipe; retry, since Ray's own start can time out on a busy machine."""
     for _ in range(tries - 1):
-        with contextlib.suppress(NotStarted), one_ray_serve(*envs) as found:
-            yield found
+        with contextlib.suppress(NotStarted), one_ray_serve(*envs) as running:
+            yield running
             return
-    with one_ray_serve(*envs) as found:
-        yield found
+    with one_ray_serve(*envs) as running:
+        yield running
 
 
 class NotStarted(Exception):
@@ -59,12 +59,12 @@ def one_ray_serve(*envs: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         )
     assert process.stdout is not None
     try:
-        said = []
+        lines = []
         while (line := process.stdout.readline()) != "ready\n":
             if not line:
                 raise NotStarted(log.read_text()[-5_000:])
-            said.append(line)
-        assert [line.split()[:2] for line in said] == [["node", "a"], ["node", "b"]]
+            lines.append(line)
+        assert [line.split()[:2] for line in lines] == [["node", "a"], ["node", "b"]]
         yield process, f"http://127.0.0.1:{port}"
     finally:
         family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
@@ -87,9 +87,9 @@ def test_node_that_dies() -> None:
                 assert play.session.startswith(f"{name}.")
                 assert play.reset(seed=5).data["observation"] == here.reset(seed=5)[0]
                 step = here.step("\\boxed{2}")
-                assert play.do("\\boxed{2}").data == {"seq": 1, **step._asdict()}
+                assert play.step("\\boxed{2}").data == {"seq": 1, **step._asdict()}
             others = clients["b" if name == "a" else "a"]
-            assert Play(others, sessions[0].session).look().code == "unknown_session"
+            assert SessionClient(others, sessions[0].session).status().code == "unknown_session"
         with Client(f"{url}/a") as anonymous:
             assert (anonymous.create(GUESS).status, anonymous.get("/health").status) == (401, 200)
         with connect(f"ws{url[4:]}/b/v1/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as ws:
@@ -101,21 +101,21 @@ def test_node_that_dies() -> None:
 
         # Kill one node, as if its machine had lost power.
         (replica,) = [one for one in psutil.Process(process.pid).children(recursive=True) if "Replica:a" in one.name()]
-        below = replica.children(recursive=True)
-        assert below
+        children = replica.children(recursive=True)
+        assert children
         replica.kill()
         for play in plays["b"]:
             play.reset(seed=6)
             here.reset(seed=6)
             step = here.step("\\boxed{3}")
-            assert play.do("\\boxed{3}").data == {"seq": 3, **step._asdict()}
+            assert play.step("\\boxed{3}").data == {"seq": 3, **step._asdict()}
         until(lambda: _lost(plays["a"][0]), 120)
         assert [_lost(play) for play in plays["a"]] == [True, True]
         with pytest.raises(InfrastructureError):
             remote["a"].step("\\boxed{1}")
         here.reset(seed=5)
         assert remote["b"].step("\\boxed{2}").observation == here.step("\\boxed{2}").observation
-        assert psutil.wait_procs(below, timeout=10)[1] == []
+        assert psutil.wait_procs(children, timeout=10)[1] == []
         fresh = clients["a"].open(GUESS)
         assert fresh.reset(seed=5).data["observation"] == here.reset(seed=5)[0]
 
@@ -125,8 +125,8 @@ def test_node_that_dies() -> None:
         assert psutil.wait_procs(family, timeout=20)[1] == []
 
 
-def _lost(play: Play) -> bool:
+def _lost(play: SessionClient) -> bool:
     """Return whether the session is reported as lost; Ray itself responds while it has no replica."""
-    response = play.look()
+    response = play.status()
     assert response.status in (404, 500, 503)
     return response.status == 404 and response.data["error"]["kind"] == "SessionLost"

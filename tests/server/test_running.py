@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 import palestra
 from tests.server.bad_envs import TRICKY
-from tests.server.servers import GUESS, JSON, MSGPACK, Later, Play, serving, until
+from tests.server.servers import GUESS, JSON, MSGPACK, BackgroundCall, SessionClient, serving, until
 
 
 def test_draining(tmp_path: Path) -> None:
@@ -23,8 +23,8 @@ def test_draining(tmp_path: Path) -> None:
         children = server.workers()
         play = client.open()
         play.reset(seed=1)
-        slow = Later(lambda: Play(other, play.session).do("sleep 0.7"))
-        until(lambda: play.look().data["busy"])
+        slow = BackgroundCall(lambda: SessionClient(other, play.session).step("sleep 0.7"))
+        until(lambda: play.status().data["busy"])
         server.process.send_signal(signal.SIGTERM)
         until(lambda: client.get("/ready").status == 503)
         assert client.get("/ready").code == "draining"
@@ -33,12 +33,12 @@ def test_draining(tmp_path: Path) -> None:
         assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "draining", "5")
         try:
             with connect(f"ws{server.url[4:]}/v1/ws"):
-                raise AssertionError("it was let in")
+                raise AssertionError("the connection was accepted")
         except InvalidStatus as err:
             assert err.response.status_code == 503
         assert slow.result().data["info"]["count"] == 1
         assert play.fork().code == "draining"
-        assert play.do("a").data["info"]["count"] == 2
+        assert play.step("a").data["info"]["count"] == 2
         assert server.process.poll() is None
         play.close()
         assert server.process.wait(30) == 0
@@ -54,10 +54,10 @@ def test_draining_has_a_time_limit() -> None:
         play = client.open()
         play.reset()
         with connect(f"ws{server.url[4:]}/v1/ws") as ws:
-            hung = Later(lambda: play.do("spin"))
+            hanging = BackgroundCall(lambda: play.step("spin"))
             until(lambda: server.number("calls_in_flight") == 1)
             assert server.stop() == 0
-            gone = hung.result()
+            gone = hanging.result()
             assert (gone.status, gone.data["error"]["cause"]) == (410, "stopped")
             try:
                 ws.recv(timeout=10)
@@ -90,8 +90,8 @@ def test_family_under_another_interpreter(tmp_path: Path) -> None:
     """An interpreter without any package gives the same results in both encodings."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
-    found = subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False)
-    assert found.returncode != 0
+    imported = subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False)
+    assert imported.returncode != 0
     with serving("game:", TRICKY, python=[f"game={python}"]) as server:
         commands = [" ".join(worker.cmdline()) for worker in server.workers()]
         assert sum(str(python) in command for command in commands) == 1
@@ -102,13 +102,15 @@ def test_family_under_another_interpreter(tmp_path: Path) -> None:
             play = client.open(GUESS)
             play.reset(seed=1)
             with server.client() as plain:
-                assert isinstance(Play(plain, play.session).suggest_action(player="random").data["action"], str)
+                assert isinstance(
+                    SessionClient(plain, play.session).suggest_action(player="random").data["action"], str
+                )
             assert isinstance(play.suggest_action(player="random").data["action"], str)
             broken = client.create(GUESS, kwargs={"min_number": 5, "max_number": 1})
             assert (broken.status, broken.code) == (422, "bad_value")
-            mine = client.open(TRICKY)  # in our interpreter
-            mine.reset()
-            assert mine.do("a").status == play.close().status == mine.close().status == 200
+            local = client.open(TRICKY)  # in our interpreter
+            local.reset()
+            assert local.step("a").status == play.close().status == local.close().status == 200
 
 
 def _same_episode(url: str, env_id: str, kind: str) -> None:
@@ -125,7 +127,7 @@ def _same_episode(url: str, env_id: str, kind: str) -> None:
             if seq % 3 == 0:
                 action = "nonsense"
             step = env.step(action)
-            assert play.do(action).data == {"seq": seq, **step._asdict()}
+            assert play.step(action).data == {"seq": seq, **step._asdict()}
             done = step.done
         play.close()
 

@@ -17,18 +17,30 @@ from websockets.sync.client import connect
 
 import palestra
 from tests.server.bad_envs import TRICKY
-from tests.server.servers import GUESS, JSON, MSGPACK, ROOT, Client, Later, Play, Reply, Server, serving, until
+from tests.server.servers import (
+    GUESS,
+    JSON,
+    MSGPACK,
+    ROOT,
+    BackgroundCall,
+    Client,
+    Reply,
+    Server,
+    SessionClient,
+    serving,
+    until,
+)
 
 FIELDS = ("observation", "reward", "terminated", "truncated", "info")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(workers=2, step_timeout=2.0) as found:
-        yield found
+    with serving(workers=2, step_timeout=2.0) as server:
+        yield server
 
 
-def started_sessions(client: Client, number: int) -> list[Play]:
+def started_sessions(client: Client, number: int) -> list[SessionClient]:
     plays = [client.open() for _ in range(number)]
     for play in plays:
         assert play.reset(seed=1, seq=0).status == 200
@@ -42,13 +54,13 @@ def step(client: Client, steps: list[tuple[str, int, str]], **more: Any) -> Repl
 def outcomes(reply: Reply | dict[str, Any]) -> dict[int, Any]:
     """Return the outcome or error code of each step by index; each step must have exactly one."""
     data = reply.data if isinstance(reply, Reply) else reply
-    found = [(row[0], dict(zip(FIELDS, row[1:6], strict=True))) for row in data["rows"]]
-    found += [(missed["index"], missed["error"]["code"]) for missed in data["errors"]]
-    assert len(found) == len(dict(found))
-    return dict(found)
+    results = [(row[0], dict(zip(FIELDS, row[1:6], strict=True))) for row in data["rows"]]
+    results += [(missed["index"], missed["error"]["code"]) for missed in data["errors"]]
+    assert len(results) == len(dict(results))
+    return dict(results)
 
 
-def alone(reply: Reply) -> dict[str, Any]:
+def single_result(reply: Reply) -> dict[str, Any]:
     return {name: reply.data[name] for name in FIELDS}
 
 
@@ -59,12 +71,12 @@ def test_rows_equal_single_steps(server: Server, kind: str) -> None:
         plays, references = started_sessions(client, len(actions)), started_sessions(client, len(actions))
         steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
         invalid = [("unknown", 1, "a"), (plays[0].session, 7, "a")]
-        found = outcomes(step(client, [*steps, *invalid], id="x"))
+        results = outcomes(step(client, [*steps, *invalid], id="x"))
         for index, (reference, action) in enumerate(zip(references, actions, strict=True)):
-            one = reference.do(action, seq=1)
-            assert repr(found[index]) == repr(one.code or alone(one)), action  # repr, since nan != nan
-        assert (found[len(actions)], found[len(actions) + 1]) == ("unknown_session", "out_of_order")
-        assert sorted(found) == list(range(len(actions) + 2))
+            one = reference.step(action, seq=1)
+            assert repr(results[index]) == repr(one.code or single_result(one)), action  # repr, since nan != nan
+        assert (results[len(actions)], results[len(actions) + 1]) == ("unknown_session", "out_of_order")
+        assert sorted(results) == list(range(len(actions) + 2))
         again = outcomes(step(client, [(play.session, 2, "a") for play in plays[:3]]))
         assert again[0]["observation"] == "a a"
         assert (again[1], again[2]) == ("episode_over", "env_failed")
@@ -80,13 +92,13 @@ def test_retry_gets_the_same_rows(server: Server, kind: str, other: str) -> None
         first = outcomes(step(client, steps, id="x"))
         assert [first[i]["observation"] for i in range(40) if i != 5] == [f"{i}" for i in range(40) if i != 5]
         assert outcomes(step(second, steps, id="x")) == first
-        assert outcomes(step(second, steps[::-1], id="x")) == {39 - i: found for i, found in first.items()}
-        one = Play(second, plays[7].session).do("7", id="x", seq=1)
-        assert alone(one) == first[7]
+        assert outcomes(step(second, steps[::-1], id="x")) == {39 - i: result for i, result in first.items()}
+        one = SessionClient(second, plays[7].session).step("7", id="x", seq=1)
+        assert single_result(one) == first[7]
         assert one.data["seq"] == 1
         mixed = outcomes(step(second, [(plays[8].session, 2, "next"), steps[7]], id="x"))
         assert (mixed[0]["observation"], mixed[1]) == ("8 next", first[7])
-        assert Play(second, plays[9].session).do("10", id="y", seq=1).code == "out_of_order"
+        assert SessionClient(second, plays[9].session).step("10", id="y", seq=1).code == "out_of_order"
         for play in plays:
             play.close()
 
@@ -95,18 +107,18 @@ def test_timeout_and_retry(server: Server) -> None:
     with server.client() as client:
         plays = started_sessions(client, 3)
         steps = [(play.session, 1, action) for play, action in zip(plays, ("a", "sleep 0.5", "b"), strict=True)]
-        found = outcomes(step(client, steps, id="x", timeout=0.1))
-        assert found[1] == "not_yet"
-        assert [found[i]["observation"] for i in (0, 2)] == ["a", "b"]
+        results = outcomes(step(client, steps, id="x", timeout=0.1))
+        assert results[1] == "not_yet"
+        assert [results[i]["observation"] for i in (0, 2)] == ["a", "b"]
         again = outcomes(step(client, steps, id="x"))
-        assert again == {**found, 1: again[1]}
+        assert again == {**results, 1: again[1]}
         assert again[1]["observation"] == "sleep 0.5"
 
-        def once_more() -> dict[int, Any]:
-            with server.client() as mine:
-                return outcomes(step(mine, [(plays[1].session, 2, "sleep 0.2")], id="y"))
+        def repeat() -> dict[int, Any]:
+            with server.client() as client:
+                return outcomes(step(client, [(plays[1].session, 2, "sleep 0.2")], id="y"))
 
-        both = [Later(once_more), Later(once_more)]
+        both = [BackgroundCall(repeat), BackgroundCall(repeat)]
         assert both[0].result() == both[1].result() != {}
         for play in plays:
             play.close()
@@ -117,12 +129,12 @@ def test_session_that_ends_during_a_vector_step(server: Server) -> None:
         plays = started_sessions(client, 4)
         actions = ["a", "sleep 0.6", "spin", "b"]
         steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
-        asked = Later(lambda: outcomes(step(client, steps)))
-        until(lambda: Play(other, plays[3].session).look().data["seq"] == 2)
-        Play(other, plays[1].session).close()
-        found = asked.result()
-        assert (found[1], found[2]) == ("session_gone", "session_gone")  # closed, and over the step timeout
-        assert (found[0]["observation"], found[3]["observation"]) == ("a", "b")
+        running = BackgroundCall(lambda: outcomes(step(client, steps)))
+        until(lambda: SessionClient(other, plays[3].session).status().data["seq"] == 2)
+        SessionClient(other, plays[1].session).close()
+        results = running.result()
+        assert (results[1], results[2]) == ("session_gone", "session_gone")  # closed, and over the step timeout
+        assert (results[0]["observation"], results[3]["observation"]) == ("a", "b")
         for play in plays:
             play.close()
     until(lambda: server.number("sessions") == 0)
@@ -133,10 +145,10 @@ def test_worker_that_dies_during_a_vector_step() -> None:
     with serving(workers=2) as server, server.client() as client:
         plays = started_sessions(client, 12)
         steps = [(play.session, 1, "exit" if i == 4 else "a") for i, play in enumerate(plays)]
-        found = outcomes(step(client, steps))
-        assert sorted(found) == list(range(12))
-        assert found[4] == "session_gone"
-        good = {i for i in found if found[i] != "session_gone"}
+        results = outcomes(step(client, steps))
+        assert sorted(results) == list(range(12))
+        assert results[4] == "session_gone"
+        good = {i for i in results if results[i] != "session_gone"}
         assert len(good) >= 6  # at least those of the other worker
         after = outcomes(step(client, [(play.session, 2, "b") for play in plays]))
         lost = {i for i in after if after[i] == "session_gone"}
@@ -148,8 +160,8 @@ def test_worker_that_dies_during_a_vector_step() -> None:
 def test_steps_over_the_capacity_are_refused_one_by_one() -> None:
     with serving(workers=1, max_in_flight=3) as server, server.client() as client:
         plays = started_sessions(client, 5)
-        found = outcomes(step(client, [(play.session, 1, "a") for play in plays]))
-        assert [found[i] if isinstance(found[i], str) else "ok" for i in range(5)] == ["ok"] * 3 + ["capacity"] * 2
+        results = outcomes(step(client, [(play.session, 1, "a") for play in plays]))
+        assert [results[i] if isinstance(results[i], str) else "ok" for i in range(5)] == ["ok"] * 3 + ["capacity"] * 2
         assert outcomes(step(client, [(play.session, 1, "a") for play in plays[3:]]))[1]["observation"] == "a"
         url = f"{server.url}/{GUESS}"
         with palestra.make_vec(url, num_envs=8, seed=3) as vec, palestra.make_vec(GUESS, num_envs=8, seed=3) as here:
@@ -162,13 +174,13 @@ def test_every_step_counts_against_the_rate() -> None:
         play = client.open()
         play.reset(seed=1, seq=0)
         steps = [(play.session, 1, "a")] * 100
-        began = time.monotonic()
+        start = time.monotonic()
         assert outcomes(step(client, steps, id="x"))[0]["observation"] == "a"
         response = step(client, steps, id="x")
         assert (response.status, response.code) == (429, "rate_limited")
         assert 0.5 < response.data["error"]["retry_after"] <= 1.1  # until the overdraft is repaid
         until(lambda: step(client, steps[:1], id="x").status == 200)
-        assert time.monotonic() - began > 0.5
+        assert time.monotonic() - start > 0.5
 
 
 def test_vector_loses_only_the_env_that_takes_too_long(server: Server) -> None:
@@ -186,15 +198,15 @@ def test_vector_loses_only_the_env_that_takes_too_long(server: Server) -> None:
 
 
 def test_over_the_websocket(server: Server) -> None:
-    with server.client() as client, connect(f"ws{server.url[4:]}/v1/ws") as line:
+    with server.client() as client, connect(f"ws{server.url[4:]}/v1/ws") as ws:
         plays = started_sessions(client, 3)
         steps = [(play.session, 1, "a") for play in plays]
-        line.send(msgspec.msgpack.encode({"op": "steps", "id": "x", "steps": steps}))
-        response = msgspec.msgpack.decode(line.recv(timeout=30, decode=False))
+        ws.send(msgspec.msgpack.encode({"op": "steps", "id": "x", "steps": steps}))
+        response = msgspec.msgpack.decode(ws.recv(timeout=30, decode=False))
         assert response["id"] == "x"
         assert [outcomes(response["result"])[i]["observation"] for i in range(3)] == ["a"] * 3
-        line.send(msgspec.json.encode({"op": "steps", "id": "y", "steps": [["x", -1, "a"]]}).decode())
-        assert msgspec.json.decode(line.recv(timeout=30))["error"]["code"] == "bad_request"
+        ws.send(msgspec.json.encode({"op": "steps", "id": "y", "steps": [["x", -1, "a"]]}).decode())
+        assert msgspec.json.decode(ws.recv(timeout=30))["error"]["code"] == "bad_request"
         for play in plays:
             play.close()
 
@@ -209,11 +221,11 @@ def test_worker_without_msgspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         actions = ["a", "surrogate", "end", "nan", "b"]
         plays, references = started_sessions(client, 5), started_sessions(client, 5)
         steps = [(play.session, 1, action) for play, action in zip(plays, actions, strict=True)]
-        found = outcomes(step(client, steps, id="x"))
-        ones = [reference.do(action, seq=1) for reference, action in zip(references, actions, strict=True)]
-        assert found == {i: one.code or alone(one) for i, one in enumerate(ones)}
-        assert found[1] == "env_failed"
-        assert outcomes(step(client, steps, id="x")) == found
+        results = outcomes(step(client, steps, id="x"))
+        ones = [reference.step(action, seq=1) for reference, action in zip(references, actions, strict=True)]
+        assert results == {i: one.code or single_result(one) for i, one in enumerate(ones)}
+        assert results[1] == "env_failed"
+        assert outcomes(step(client, steps, id="x")) == results
 
 
 MOVES = st.lists(
@@ -239,12 +251,12 @@ def test_vector_steps_equal_single_steps_in_order(
         for number, move in enumerate(moves):
             chosen = list({who: (who, action, offset) for who, action, offset in move}.values())  # one step per session
             steps = [(plays[who].session, max(0, seqs[who] + offset), action) for who, action, offset in chosen]
-            found = outcomes(step(client, steps, id=f"{number}"))
+            results = outcomes(step(client, steps, id=f"{number}"))
             for index, (who, action, offset) in enumerate(chosen):
-                one = references[who].do(action, seq=max(0, seqs[who] + offset), id=f"{number}")
-                assert found[index] == (one.code or alone(one))
+                one = references[who].step(action, seq=max(0, seqs[who] + offset), id=f"{number}")
+                assert results[index] == (one.code or single_result(one))
                 seqs[who] += one.code != "out_of_order"
             if twice:
-                assert outcomes(step(client, steps, id=f"{number}")) == found
+                assert outcomes(step(client, steps, id=f"{number}")) == results
         for play in [*plays, *references]:
             play.close()

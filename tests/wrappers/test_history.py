@@ -12,7 +12,7 @@ ONE, TWO = r"I try \boxed{1}", r"\boxed{2}"
 
 
 class Tokenizer:
-    """Renders chats the way a Hugging Face tokenizer does, in an easily read form."""
+    """Tokenizer with the chat template method of Hugging Face and a readable template."""
 
     def apply_chat_template(
         self, conversation: Any, /, *, tokenize: bool = True, add_generation_prompt: bool = False
@@ -27,7 +27,7 @@ def hanoi(mode: Any, **options: Any) -> History:
 
 
 def guess(mode: Any, **options: Any) -> tuple[str, list[Any]]:
-    """The task, and the observations after two wrong guesses, of the same hidden number."""
+    """Return the task and the observations of one episode: the first one and those after two wrong guesses."""
     plain = palestra.make("game:GuessTheNumber-v0-hard")
     task = str(plain.reset(seed=3)[0])
     env = History(palestra.make("game:GuessTheNumber-v0-hard"), mode, **options)
@@ -35,43 +35,45 @@ def guess(mode: Any, **options: Any) -> tuple[str, list[Any]]:
     return task, [first, env.step(ONE).observation, env.step(TWO).observation]
 
 
-def test_observations_alone() -> None:
-    task, seen = guess("observations")
-    assert seen[0] == task
-    assert seen[2] == (f"{task}\nTurn 1 of 7: the number is higher than 1.\nTurn 2 of 7: the number is higher than 2.")
+def test_observations_mode() -> None:
+    task, observations = guess("observations")
+    assert observations[0] == task
+    assert observations[2] == (
+        f"{task}\nTurn 1 of 7: the number is higher than 1.\nTurn 2 of 7: the number is higher than 2."
+    )
 
 
-def test_with_actions() -> None:
-    task, seen = guess("actions")
-    assert seen[1] == f"{task}\n{ONE}\nTurn 1 of 7: the number is higher than 1."
+def test_actions_mode() -> None:
+    task, observations = guess("actions")
+    assert observations[1] == f"{task}\n{ONE}\nTurn 1 of 7: the number is higher than 1."
 
 
-def test_messages() -> None:
-    task, seen = guess("messages")
-    assert seen[1] == [
+def test_messages_mode() -> None:
+    task, observations = guess("messages")
+    assert observations[1] == [
         {"role": "user", "content": task},
         {"role": "assistant", "content": ONE},
         {"role": "user", "content": "Turn 1 of 7: the number is higher than 1."},
     ]
-    assert [message["role"] for message in seen[2]] == ["user", "assistant"] * 2 + ["user"]
-    assert len(seen[0]) == 1, "earlier observations stay as they were"
+    assert [message["role"] for message in observations[2]] == ["user", "assistant"] * 2 + ["user"]
+    assert len(observations[0]) == 1, "earlier observations are not changed"
 
 
-def test_template() -> None:
-    task, seen = guess("template", tokenizer=Tokenizer())
-    assert seen[0] == f"<user>{task}</><assistant>"
-    assert seen[1].startswith(f"<user>{task}</><assistant>{ONE}</><user>Turn 1")
-    assert seen[1].endswith("<assistant>")
+def test_template_mode() -> None:
+    task, observations = guess("template", tokenizer=Tokenizer())
+    assert observations[0] == f"<user>{task}</><assistant>"
+    assert observations[1].startswith(f"<user>{task}</><assistant>{ONE}</><user>Turn 1")
+    assert observations[1].endswith("<assistant>")
 
 
-def test_the_template_for_the_task_alone() -> None:
-    task, seen = guess("actions", tokenizer=Tokenizer())
-    assert seen[1] == f"<user>{task}</><assistant>\n{ONE}\nTurn 1 of 7: the number is higher than 1."
+def test_template_of_the_task_only() -> None:
+    task, observations = guess("actions", tokenizer=Tokenizer())
+    assert observations[1] == f"<user>{task}</><assistant>\n{ONE}\nTurn 1 of 7: the number is higher than 1."
 
 
 def test_keep_drops_old_turns_but_never_the_task() -> None:
-    task, seen = guess("actions", keep=1)
-    assert seen[2] == f"{task}\n{TWO}\nTurn 2 of 7: the number is higher than 2."
+    task, observations = guess("actions", keep=1)
+    assert observations[2] == f"{task}\n{TWO}\nTurn 2 of 7: the number is higher than 2."
 
 
 def test_latest_state_shows_the_board_once_at_the_end() -> None:
@@ -102,17 +104,17 @@ def test_a_second_episode_starts_empty() -> None:
     assert env.reset(seed=3)[0] == first
 
 
-def test_forks_have_histories_of_their_own() -> None:
+def test_forks_have_independent_histories() -> None:
     tokenizer = Tokenizer()
     env = History(palestra.make("game:GuessTheNumber-v0-hard"), "template", tokenizer=tokenizer)
     env.reset(seed=3)
-    twin = env.fork()
-    assert ONE in str(twin.step(ONE).observation)
+    fork = env.fork()
+    assert ONE in str(fork.step(ONE).observation)
     assert ONE not in str(env.step(TWO).observation)
-    assert twin.tokenizer is tokenizer
+    assert fork.tokenizer is tokenizer
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments_raise() -> None:
     env = palestra.make("game:GuessTheNumber-v0-hard")
     with pytest.raises(BadValue, match="must be one of observations, actions.*got 'chat'"):
         History(env, "chat")  # type: ignore[arg-type]
@@ -122,7 +124,7 @@ def test_mistakes_are_named() -> None:
         History(env, "actions", keep=0)
 
 
-def test_gems_names() -> None:
+def test_wrapper_names_of_gem() -> None:
     for names in ("concat", "concat_with_action,episode_tracking", "concat_chat", "concat_chat_on_reset", ""):
         env = palestra.make("game:GuessTheNumber-v0-hard", wrappers=get_wrapper_fns(names, tokenizer=Tokenizer()))
         env.reset(seed=1)

@@ -44,7 +44,7 @@ def test_a_win_on_the_last_turn_of_the_horizon_is_a_win() -> None:
         assert step.info["success"]
 
 
-def test_it_can_change_between_episodes_but_not_within_one() -> None:
+def test_changes_apply_from_the_next_episode() -> None:
     env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3)
     env.reset(seed=1)
     env.turns = 5
@@ -58,7 +58,7 @@ def test_it_can_change_between_episodes_but_not_within_one() -> None:
     assert len(play(env)) == 5
 
 
-def test_async_is_the_same() -> None:
+def test_async_steps_give_the_same_result() -> None:
     async def run() -> int:
         env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3)
         await env.areset(seed=1)
@@ -70,25 +70,25 @@ def test_async_is_the_same() -> None:
     assert asyncio.run(run()) == 3
 
 
-def test_forks_keep_their_own_count() -> None:
+def test_forks_count_turns_independently() -> None:
     env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3)
     env.reset(seed=1)
     env.step(WRONG)
-    twin = env.fork()
+    fork = env.fork()
     assert len(play(env)) == 2
-    assert len(play(twin)) == 2
+    assert len(play(fork)) == 2
 
 
-def test_announce_tells_the_agent() -> None:
+def test_announce_adds_the_horizon_to_the_prompt() -> None:
     env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), 3, announce=True)
     assert "ends after 3 turns" in str(env.reset(seed=1)[0])
 
 
 @pytest.mark.parametrize("turns", [0, -1, 2.5, True, "3"])
-def test_nonsense_is_refused(turns: object) -> None:
+def test_invalid_horizons_are_rejected(turns: object) -> None:
     with pytest.raises(BadValue, match="the horizon must be"):
         Horizon(palestra.make("game:GuessTheNumber-v0-hard"), turns)  # type: ignore[arg-type]
 
 
-def test_a_wrapped_env_still_keeps_the_laws() -> None:
+def test_a_wrapped_env_passes_check_env() -> None:
     assert palestra.check_env(Horizon(palestra.make("game:GuessTheNumber-v0-easy"), 20)).passed

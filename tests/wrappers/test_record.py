@@ -22,7 +22,7 @@ def play(env: palestra.Env, seed: int) -> None:
         pass
 
 
-def test_a_line_an_episode_that_repeats_it(tmp_path: Path) -> None:
+def test_one_line_per_episode_suffices_to_replay_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "episodes.jsonl"
     with Record(palestra.make("game:GuessTheNumber-v0-hard", max_turns=9), path) as env:
         for seed in range(3):
@@ -44,11 +44,11 @@ def test_a_line_an_episode_that_repeats_it(tmp_path: Path) -> None:
             ]
 
 
-def test_an_episode_given_up_is_kept_as_unfinished(tmp_path: Path) -> None:
+def test_an_abandoned_episode_is_recorded_as_unfinished(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     env = Record(palestra.make("game:GuessTheNumber-v0-hard"), path)
     env.reset(seed=1)
-    env.reset(seed=2)  # nothing was played: nothing to keep
+    env.reset(seed=2)  # an episode without steps is not recorded
     env.step(r"\boxed{99}")
     env.close()
     env.close()
@@ -73,9 +73,9 @@ def test_forks_and_other_processes_share_the_file(tmp_path: Path) -> None:
     for worker in workers:
         worker.join()
     env.reset(seed=999)
-    twin = env.fork()
+    fork = env.fork()
     env.step("x")
-    twin.step("x")
+    fork.step("x")
     assert sorted(episode["seed"] for episode in lines(path)) == [*range(60), 999, 999]
 
 

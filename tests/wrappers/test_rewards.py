@@ -46,7 +46,7 @@ def test_turn_cost(cost: float) -> None:
     assert env.reward_range[0] <= step.reward <= env.reward_range[1]
 
 
-def test_shape_sees_action_and_step_and_raw_is_the_tasks() -> None:
+def test_shape_receives_action_and_step_and_raw_reward_is_the_tasks() -> None:
     def shape(action: str, step: palestra.Step) -> float:
         return len(action) + step.reward
 

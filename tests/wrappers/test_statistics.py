@@ -4,7 +4,7 @@ import palestra
 from palestra.wrappers import Statistics
 
 
-def test_it_counts_turns_returns_and_mistakes() -> None:
+def test_turns_returns_and_invalid_actions_are_counted() -> None:
     env = Statistics(palestra.make("game:GuessTheNumber-v0-easy"))
     env.reset(seed=4)
     step = env.step(r"\boxed{99}")
@@ -23,10 +23,10 @@ def test_it_counts_turns_returns_and_mistakes() -> None:
     assert info["step_counter"] == 0
 
 
-def test_forks_count_apart() -> None:
+def test_forks_count_independently() -> None:
     env = Statistics(palestra.make("game:GuessTheNumber-v0-easy"))
     env.reset(seed=4)
-    twin = env.fork()
-    twin.step("x")
+    fork = env.fork()
+    fork.step("x")
     assert env.episodes == []
     assert env.step_counter == 0

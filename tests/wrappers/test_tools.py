@@ -52,13 +52,13 @@ class Counter(Tool):
         type(self).closed += 1
 
     def fork(self) -> Counter:
-        twin = Counter()
-        twin.count = self.count
-        return twin
+        fork = Counter()
+        fork.count = self.count
+        return fork
 
 
 class Broken(Tool):
-    """Never works."""
+    """Raise on every call."""
 
     def call(self) -> str:
         raise ConnectionError("the server is gone")
@@ -79,7 +79,7 @@ def env_with(*tools: Any, **options: Any) -> Tools:
     return Tools(palestra.make(GAME), tools, **options)
 
 
-def test_make_takes_tools() -> None:
+def test_make_accepts_tools() -> None:
     env = palestra.make(GAME, tools=["python", add], max_tool_calls=2)
     observation, info = env.reset(seed=3)
     assert isinstance(env, Tools)
@@ -92,7 +92,7 @@ def test_make_takes_tools() -> None:
         palestra.make(GAME, max_tool_calls=2)
 
 
-def test_a_call_is_a_turn_of_its_own_and_the_task_does_not_move() -> None:
+def test_a_call_is_a_separate_turn_that_does_not_change_the_task() -> None:
     env, bare = env_with(add), palestra.make(GAME)
     env.reset(seed=1)
     bare.reset(seed=1)
@@ -105,16 +105,16 @@ def test_a_call_is_a_turn_of_its_own_and_the_task_does_not_move() -> None:
     assert (step.info["tool_calls_used"], step.info["tool_calls_left"]) == (1, None)
     while True:
         action = bare.expert_action() or ""
-        mine, other = env.step(action), bare.step(action)
-        assert mine[:4] == other[:4]
-        assert mine.info["use_tool"] is False
-        if mine.done:
+        step, expected = env.step(action), bare.step(action)
+        assert step[:4] == expected[:4]
+        assert step.info["use_tool"] is False
+        if step.done:
             break
     with pytest.raises(EpisodeOver):
         env.step(call("add", a=1, b=2))
 
 
-def test_before_the_start() -> None:
+def test_a_call_before_reset_raises() -> None:
     with pytest.raises(ResetNeeded):
         env_with(add).step(call("add", a=1, b=1))
 
@@ -135,23 +135,23 @@ def test_parallel_calls() -> None:
         assert step.info["tool_calls_used"] == 4
 
 
-def test_malformed_calls_get_an_answer() -> None:
+def test_malformed_calls_get_an_error_message() -> None:
     env = env_with(add, "python")
     env.reset(seed=1)
-    for text, says in (
+    for text, message in (
         ("<tool_call>{broken}</tool_call>", "not JSON"),
         ("<python>print(1)", "</python>"),
         (call("ad", a=1), "Did you mean add?"),
         (call("add", a=1), "missing argument 'b'"),
     ):
         step = env.step(text)
-        assert says in str(step.observation)
+        assert message in str(step.observation)
         assert str(step.observation).startswith("Error: ")
         assert not step.info["tool_calls"][0]["ok"]
         assert step.info["use_tool"]
 
 
-def test_the_budget() -> None:
+def test_number_of_calls_is_limited() -> None:
     env = env_with(add, max_calls=2)
     env.reset(seed=1)
     assert env.step(call("add", a=1, b=1)).observation == "2"
@@ -161,7 +161,7 @@ def test_the_budget() -> None:
     assert last.info["tool_calls_left"] == 0
     over = env.step(call("add", a=1, b=1))
     assert not over.info["use_tool"]
-    assert over.info["invalid"] == "format"  # the task got it, and took it as it takes any such reply
+    assert over.info["invalid"] == "format"  # the reply was passed to the task, which cannot parse it
     env.reset(seed=1)
     assert env.step(call("add", a=1, b=1)).info["tool_calls_left"] == 1
     none = env_with(add, max_calls=0)
@@ -179,7 +179,7 @@ def test_rewards_and_penalties() -> None:
     assert low <= bad.reward <= good.reward <= high
 
 
-def test_long_results_are_cut_in_the_middle() -> None:
+def test_long_results_are_truncated_in_the_middle() -> None:
     env = env_with("python", max_chars=100)
     env.reset(seed=1)
     shown = str(env.step("<python>print('a' * 500 + 'b' * 500)</python>").observation)
@@ -192,22 +192,22 @@ def test_instructions_can_be_left_out_or_replaced() -> None:
     assert env_with(add, instructions="Use add.").reset(seed=1)[0] == f"{plain}\n\nUse add."
 
 
-def test_pictures() -> None:
+def test_images_in_results() -> None:
     env = env_with(Picture(), add)
     env.reset(seed=1)
     shown: Observation = env.step("\n".join([call("picture"), call("add", a=1, b=1)])).observation
     assert [part["type"] for part in shown if isinstance(part, dict)] == ["text", "image", "text", "text"]
 
 
-def test_sessions_belong_to_episodes() -> None:
+def test_every_episode_has_its_own_tool_session() -> None:
     Counter.opened = Counter.closed = 0
     env = env_with(Counter())
     env.reset(seed=1)
-    assert Counter.opened == 0  # not before it is needed
+    assert Counter.opened == 0  # opened by the first call
     assert [env.step(call("counter")).observation for _ in range(2)] == ["1", "2"]
-    twin = env.fork()
-    assert (twin.step(call("counter")).observation, env.step(call("counter")).observation) == ("3", "3")
-    twin.step(call("counter"))
+    fork = env.fork()
+    assert (fork.step(call("counter")).observation, env.step(call("counter")).observation) == ("3", "3")
+    fork.step(call("counter"))
     assert env.step(call("counter")).observation == "4"
     env.reset(seed=1)
     assert env.step(call("counter")).observation == "1"
@@ -226,7 +226,7 @@ def test_sessions_belong_to_episodes() -> None:
     again.close()
 
 
-def test_broken_tools_are_no_outcome() -> None:
+def test_a_failing_tool_raises_instead_of_returning_a_step() -> None:
     env = env_with(Broken())
     env.reset(seed=1)
     with pytest.raises(ToolFailed, match="the server is gone"):
@@ -235,14 +235,14 @@ def test_broken_tools_are_no_outcome() -> None:
         asyncio.run(env.astep(call("broken")))
 
 
-def test_two_of_a_name() -> None:
+def test_duplicate_names_are_rejected() -> None:
     with pytest.raises(BadValue, match="two tools have the name 'add'"):
         env_with(add, add).reset(seed=1)
     with pytest.raises(BadValue, match="`tools` must be a list"):
         Tools(palestra.make(GAME), "python")
 
 
-def test_with_other_wrappers() -> None:
+def test_tools_inside_other_wrappers() -> None:
     env = History(Horizon(env_with(add), 2), "messages")
     env.reset(seed=1)
     shown: Any = env.step(f"{call('add', a=1, b=1)} trailing").observation
@@ -251,8 +251,8 @@ def test_with_other_wrappers() -> None:
     assert env.step(call("add", a=1, b=1)).truncated
 
 
-def test_the_laws_hold_with_tools() -> None:
-    python = PythonTool(limits=Limits(wall=1.0))  # two of the strange actions are programs without end
+def test_an_env_with_tools_passes_check_env() -> None:
+    python = PythonTool(limits=Limits(wall=1.0))  # two of the hostile actions are endless programs
     check_env(GAME, kwargs={"tools": [python], "max_tool_calls": 1}, episodes=3, seconds=2.0)
 
 
@@ -268,14 +268,14 @@ SCRIPT = ["<python>print(6*7)</python> hm", f"Now\n{call('add', a=1, b=2)}", "``
 
 
 @pytest.mark.parametrize("style", ["plain", "tools"])
-def test_tokens_stay_exact_with_tools_in_play(style: str) -> None:
+def test_samples_with_tool_calls_have_the_exact_tokens(style: str) -> None:
     tokenizer = ByteTokenizer()
     trajectory = play(ScriptedEngine(SCRIPT, tokenizer=tokenizer), style=style, max_tokens=400)
     assert trajectory.failure is None
     assert [turn.info["use_tool"] for turn in trajectory.turns] == [True, True, True, False]
     assert [turn.action.text for turn in trajectory.turns] == SCRIPT
     assert trajectory.splits == {}
-    (sample,) = to_samples(trajectory)  # one sample: every prompt extends the one before
+    (sample,) = to_samples(trajectory)  # one sample, because every prompt extends the previous one
     sampled = [[i for i, turn in zip(sample.ids, sample.turn_index, strict=True) if turn == n] for n in range(4)]
     assert [tokenizer.decode(ids).startswith(text) for ids, text in zip(sampled, SCRIPT, strict=True)] == [True] * 4
     shown = tokenizer.decode(sample.ids)
@@ -283,11 +283,11 @@ def test_tokens_stay_exact_with_tools_in_play(style: str) -> None:
     assert "ZeroDivisionError" in shown
 
 
-def test_tokens_stay_exact_with_a_real_model() -> None:
+def test_samples_of_a_real_model_have_the_exact_tokens() -> None:
     model, tokenizer = default_model("0.1M")
     engine = palestra.engines.LocalEngine(model, tokenizer=tokenizer, device="cpu", threads=1)
     agent = ChatAgent(engine, max_tokens=12)
-    result = asyncio.run(collect(agent, GAME, episodes=2, seed=5, wrappers=[Echo], retries=0))
+    result = asyncio.run(collect(agent, GAME, episodes=2, seed=5, wrappers=[ForcedCalls], retries=0))
     assert len(result.trajectories) == 2
     for trajectory in result.trajectories:
         assert trajectory.failure is None
@@ -299,8 +299,8 @@ def test_tokens_stay_exact_with_a_real_model() -> None:
         assert len(samples) == 1
 
 
-class Echo(Tools):
-    """An untrained model calls nothing by itself: its first replies are answered as if they had."""
+class ForcedCalls(Tools):
+    """Replace the first three replies by tool calls, because an untrained model does not call tools."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env, [add])
@@ -309,31 +309,31 @@ class Echo(Tools):
         return await super().astep(call("add", a=1, b=self._used) if self._used < 3 else action)
 
 
-def test_native_calls_of_a_server_reach_the_tools() -> None:
+def test_native_tool_calls_of_a_server_are_executed() -> None:
     native = {"id": "x1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
     broken = {"id": "x2", "type": "function", "function": {"name": "add", "arguments": '{"a": 1'}}
-    seen: list[Any] = []
+    conversations: list[Any] = []
 
     def reply(messages: list[Any]) -> Any:
-        seen.append(messages)
-        said = [
+        conversations.append(messages)
+        replies = [
             Reply(text="", tool_calls=(native, native)),
             Reply(text="Let me see.", tool_calls=(broken,)),
             Reply(text="I give up."),
         ]
-        return said[len(seen) - 1]
+        return replies[len(conversations) - 1]
 
     trajectory = play(ScriptedEngine(reply), style="tools")
     assert trajectory.failure is None
     first, second, third = trajectory.turns
     assert [one["ok"] for one in first.info["tool_calls"]] == [True, True]
-    assert seen[1][-2] == {"role": "tool", "content": "[1] add:\n3\n[2] add:\n3\n", "tool_call_id": "x1"}
+    assert conversations[1][-2] == {"role": "tool", "content": "[1] add:\n3\n[2] add:\n3\n", "tool_call_id": "x1"}
     assert not second.info["tool_calls"][0]["ok"]
-    assert "arguments" in str(seen[2][-1]["content"])
+    assert "arguments" in str(conversations[2][-1]["content"])
     assert not third.info["use_tool"]
 
 
-def test_a_broken_tool_is_recorded_as_such() -> None:
+def test_a_failing_tool_is_recorded_as_a_tool_failure() -> None:
     engine = ScriptedEngine(call("broken"), tokenizer=ByteTokenizer())
     options: dict[str, Any] = {"tools": [Broken()]}
     result = asyncio.run(collect(ChatAgent(engine), GAME, episodes=1, seed=1, kwargs=options, retries=0))
@@ -342,7 +342,7 @@ def test_a_broken_tool_is_recorded_as_such() -> None:
     assert (trajectory.failure.boundary, trajectory.failure.kind) == ("tool", "ToolFailed")
 
 
-def test_a_set_of_tools() -> None:
+def test_a_toolset() -> None:
     class Pair(Toolset):
         @property
         def tools(self) -> tuple[Tool, ...]:

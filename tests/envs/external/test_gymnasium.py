@@ -24,8 +24,8 @@ ARROWS = {"left": 0, "down": 1, "right": 2, "up": 3}
 
 
 def lake(**options: Any) -> FromGymnasium:
-    world = gymnasium.make("FrozenLake-v1", is_slippery=False, render_mode="ansi")
-    return from_gymnasium(world, **{"parse": ARROWS, **options})
+    env = gymnasium.make("FrozenLake-v1", is_slippery=False, render_mode="ansi")
+    return from_gymnasium(env, **{"parse": ARROWS, **options})
 
 
 def walk(env: Env, *words: str) -> Step:
@@ -34,13 +34,13 @@ def walk(env: Env, *words: str) -> Step:
     return step
 
 
-def test_a_lake_is_crossed_in_words() -> None:
+def test_frozen_lake_is_solved_with_words() -> None:
     env = lake()
     prompt, info = env.reset(seed=0)
     assert info["seed"] == 0
     assert info["max_turns"] == env.max_turns == 100
-    for said in ("FrozenLake", "one of: left, down, right, up", "\\boxed{left}", "100 turns", "[S]FFF"):
-        assert said in str(prompt)
+    for text in ("FrozenLake", "one of: left, down, right, up", "\\boxed{left}", "100 turns", "[S]FFF"):
+        assert text in str(prompt)
     assert "import gymnasium" not in str(prompt)  # the part of the docstring for programmers
     step = walk(env, "down", "DOWN ", "right", "right", "down")
     assert "HF[F]G" in str(step.observation)
@@ -52,7 +52,7 @@ def test_a_lake_is_crossed_in_words() -> None:
         env.step("\\boxed{left}")
 
 
-def test_falling_into_a_hole_is_no_success() -> None:
+def test_falling_into_a_hole_is_a_failure() -> None:
     env = lake()
     env.reset(seed=0)
     step = walk(env, "down", "right")
@@ -79,7 +79,7 @@ def test_a_bad_action_costs_a_turn_and_changes_nothing() -> None:
         env.step("\\boxed{left}")
 
 
-def test_no_step_before_reset_and_only_strings() -> None:
+def test_step_needs_a_reset_and_a_string() -> None:
     env = lake()
     with pytest.raises(ResetNeeded):
         env.step("\\boxed{left}")
@@ -103,18 +103,18 @@ def test_balancing_is_success_and_falling_is_not() -> None:
         step = walk(env, "1")
     assert step.terminated
     assert step.reward == 1.0
-    assert step.info["success"] is False  # each step earns 1, also the one that drops the pole
+    assert step.info["success"] is False  # each step earns 1, including the one in which the pole falls
     env.reset(seed=0)
     step = env.step("\\boxed{0}")
-    while not step.done:  # push to where the pole leans
+    while not step.done:  # push in the direction in which the pole leans
         place, drift, angle, speed = env._observation
         step = walk(env, "1" if angle + speed + 0.1 * (place + drift) > 0 else "0")
     assert step.truncated
     assert step.info["success"] is True
 
 
-def test_success_can_be_said_by_the_env_or_the_caller() -> None:
-    env = from_gymnasium(lambda: Corridor(says={"is_success": True}), max_turns=1)
+def test_success_is_defined_by_the_env_or_by_a_function() -> None:
+    env = from_gymnasium(lambda: Corridor(info={"is_success": True}), max_turns=1)
     env.reset(seed=0)
     assert walk(env, "0").info["success"] is True
     env = from_gymnasium("CartPole-v1", max_turns=2, success=lambda last, total: last.truncated and total == 2.0)
@@ -122,7 +122,7 @@ def test_success_can_be_said_by_the_env_or_the_caller() -> None:
     assert walk(env, "0", "1").info["success"] is True
 
 
-def test_observations_are_rounded_and_can_be_told_otherwise() -> None:
+def test_observations_are_rounded_unless_a_render_function_is_given() -> None:
     env = from_gymnasium("CartPole-v1")
     observation, _ = env.reset(seed=1)
     assert str(observation).endswith("Observation: [ 0.0012,  0.045 , -0.0356,  0.0449]")
@@ -134,7 +134,7 @@ def test_observations_are_rounded_and_can_be_told_otherwise() -> None:
 
 
 class Spaced(gymnasium.Env[Any, Any]):
-    """Shows which action arrived."""
+    """Return the received action as observation."""
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self.action_space = space
@@ -163,7 +163,7 @@ SPACES: list[tuple[gymnasium.Space[Any], list[str], list[str]]] = [
 @pytest.mark.parametrize(
     ("space", "good", "bad"), SPACES, ids=lambda value: str(value) if not isinstance(value, list) else ""
 )
-def test_actions_of_every_small_space_can_be_written(
+def test_actions_of_every_small_space_can_be_parsed(
     space: gymnasium.Space[Any], good: list[str], bad: list[str]
 ) -> None:
     env = from_gymnasium(Spaced(space))
@@ -177,7 +177,7 @@ def test_actions_of_every_small_space_can_be_written(
     assert len({env.sample_random_action() for _ in range(50)}) > 1
 
 
-def test_spaces_nobody_can_write_by_hand_need_a_parser() -> None:
+def test_complex_spaces_need_a_parser() -> None:
     with pytest.raises(BadValue, match="no text of"):
         from_gymnasium(Spaced(gymnasium.spaces.Text(3, charset="}")))
     space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
@@ -206,7 +206,7 @@ def test_spaces_nobody_can_write_by_hand_need_a_parser() -> None:
         ({"max_turns": 0}, "at least 1"),
     ],
 )
-def test_keywords_that_cannot_work_are_refused(options: dict[str, Any], match: str) -> None:
+def test_invalid_keywords_are_rejected(options: dict[str, Any], match: str) -> None:
     with pytest.raises(BadValue, match=match):
         lake(**options)
     with pytest.raises(BadValue, match="function that builds it"):
@@ -217,48 +217,48 @@ def test_keywords_that_cannot_work_are_refused(options: dict[str, Any], match: s
 @given(
     seed=st.integers(0, 2**48), actions=st.lists(st.sampled_from([*ARROWS, "?"]), max_size=12), at=st.integers(0, 12)
 )
-def test_a_slippery_lake_replays_and_forks(seed: int, actions: list[str], at: int) -> None:
+def test_forks_and_replays_of_a_stochastic_env_are_identical(seed: int, actions: list[str], at: int) -> None:
     env = from_gymnasium("FrozenLake-v1", parse=ARROWS, describe="")
-    twin = env.spawn()
-    assert env.reset(seed=seed) == twin.reset(seed=seed)
+    second = env.spawn()
+    assert env.reset(seed=seed) == second.reset(seed=seed)
     fork = env.fork()
     for turn, word in enumerate(actions):
         if turn == at:
             fork = env.fork()
-            walk(fork.fork(), "left")  # touches neither
+            walk(fork.fork(), "left")  # must not affect the other envs
         if fork.turn < env.turn:
             assert fork.sample_random_action()
         step = walk(env, word)
-        assert step == walk(twin, word)
+        assert step == walk(second, word)
         if turn >= at:
             assert step == walk(fork, word)
         if step.done:
             break
 
 
-def test_sampling_does_not_touch_the_world() -> None:
-    env, twin = (from_gymnasium("FrozenLake-v1") for _ in range(2))
+def test_sampling_actions_does_not_affect_the_env() -> None:
+    env, second = (from_gymnasium("FrozenLake-v1") for _ in range(2))
     env.reset(seed=3)
-    twin.reset(seed=3)
-    drawn = [env.sample_random_action() for _ in range(30)]
-    assert drawn == [twin.sample_random_action() for _ in range(30)]
-    spare = from_gymnasium("FrozenLake-v1")
-    spare.reset(seed=3)
-    for action in drawn:
+    second.reset(seed=3)
+    actions = [env.sample_random_action() for _ in range(30)]
+    assert actions == [second.sample_random_action() for _ in range(30)]
+    reference = from_gymnasium("FrozenLake-v1")
+    reference.reset(seed=3)
+    for action in actions:
         step = env.step(action)
-        assert step == spare.step(action)
+        assert step == reference.step(action)
         if step.done:
             break
 
 
 class Corridor(gymnasium.Env[Any, Any]):
-    """A random walk that no deep copy can follow."""
+    """Random walk that can be neither copied nor pickled."""
 
-    def __init__(self, says: dict[str, Any] | None = None) -> None:
+    def __init__(self, info: dict[str, Any] | None = None) -> None:
         self.action_space = gymnasium.spaces.Discrete(2)
         self.observation_space = gymnasium.spaces.Discrete(1000)
-        self.says = says or {}
-        self.handle = (i for i in range(3))  # neither copied nor pickled
+        self.info = info or {}
+        self.handle = (i for i in range(3))  # a generator prevents both
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
@@ -267,30 +267,30 @@ class Corridor(gymnasium.Env[Any, Any]):
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         self.at += int(self.np_random.integers(1, 9)) * (1 if action else -1)
-        return self.at, 0.0, False, False, dict(self.says)
+        return self.at, 0.0, False, False, dict(self.info)
 
 
-class Forgetful(Corridor, EzPickle):
-    """Copies, but only what the constructor was given, as LunarLander and the MuJoCo envs do."""
+class PartialCopy(Corridor, EzPickle):
+    """Random walk whose copies contain only the constructor arguments, as those of LunarLander and MuJoCo envs."""
 
     def __init__(self) -> None:
         EzPickle.__init__(self)
         super().__init__()
 
 
-@pytest.mark.parametrize("world", [Corridor, Forgetful])
-def test_worlds_that_cannot_be_copied_are_replayed(world: type[Corridor]) -> None:
-    env = from_gymnasium(world)
+@pytest.mark.parametrize("env_type", [Corridor, PartialCopy])
+def test_envs_that_cannot_be_copied_are_replayed(env_type: type[Corridor]) -> None:
+    env = from_gymnasium(env_type)
     env.reset(seed=8, options={"start": 300})
     walk(env, "1", "x", "0", "1")
-    twins = [env.fork(), copy.deepcopy(env), Env.restore(env.snapshot())]
+    copies = [env.fork(), copy.deepcopy(env), Env.restore(env.snapshot())]
     after = [walk(env, "0"), walk(env, "1")]
-    for twin in twins:
-        assert [walk(twin, "0"), walk(twin, "1")] == after
-    assert env.fork().reset(seed=1) == from_gymnasium(world).reset(seed=1)
+    for one in copies:
+        assert [walk(one, "0"), walk(one, "1")] == after
+    assert env.fork().reset(seed=1) == from_gymnasium(env_type).reset(seed=1)
 
 
-def test_a_world_with_neither_copy_nor_spec_says_so() -> None:
+def test_an_instance_that_cannot_be_copied_raises() -> None:
     env = from_gymnasium(Corridor())
     env.reset(seed=0)
     with pytest.raises(BadValue, match="a function that builds it"):
@@ -299,18 +299,18 @@ def test_a_world_with_neither_copy_nor_spec_says_so() -> None:
         env.spawn()
 
 
-class Moody(Corridor):
-    moods = iter(range(100))
+class Irreproducible(Corridor):
+    states = iter(range(100))
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         if action:
             raise OSError("the simulator died")
-        self.at = next(self.moods)
+        self.at = next(self.states)
         return self.at, 0.0, False, False, {}
 
 
-def test_what_breaks_is_a_failure_not_a_reward() -> None:
-    env = from_gymnasium(Moody)
+def test_failures_of_the_env_raise_env_failed() -> None:
+    env = from_gymnasium(Irreproducible)
     env.reset(seed=0)
     walk(env, "0")
     with pytest.raises(EnvFailed, match="neither be copied nor replayed"):
@@ -321,34 +321,34 @@ def test_what_breaks_is_a_failure_not_a_reward() -> None:
         walk(env, "0")
 
 
-def test_snapshots_go_on_where_the_world_can_be_pickled() -> None:
+def test_snapshots_continue_the_episode() -> None:
     env = lake()
     env.reset(seed=0)
     walk(env, "down")
-    twin = Env.restore(env.snapshot())
-    assert walk(twin, "down", "left") == walk(env, "down", "left")
+    restored = Env.restore(env.snapshot())
+    assert walk(restored, "down", "left") == walk(env, "down", "left")
 
 
-@pytest.mark.parametrize("world", ["Blackjack-v1", "FrozenLake-v1"])
-def test_adapted_worlds_keep_palestras_laws(world: str) -> None:
-    report = palestra.check_env(from_gymnasium(world), episodes=5, processes=world == "Blackjack-v1")
+@pytest.mark.parametrize("env_id", ["Blackjack-v1", "FrozenLake-v1"])
+def test_adapted_envs_pass_check_env(env_id: str) -> None:
+    report = palestra.check_env(from_gymnasium(env_id), episodes=5, processes=env_id == "Blackjack-v1")
     assert report.random is not None
 
 
-def test_there_and_back_is_the_same_game() -> None:
+def test_a_round_trip_through_gymnasium_gives_the_same_game() -> None:
     ours = palestra.make(GUESS)
     back = from_gymnasium(to_gymnasium(GUESS), parse=str, prompt="")
     assert str(back.reset(seed=2)[0]).endswith(str(ours.reset(seed=2)[0]))
     for guess in ("3", "4", "5", "6"):
-        mine, theirs = walk(ours, guess), walk(back, guess)
-        assert str(theirs.observation).endswith(str(mine.observation))
-        assert theirs[1:4] == mine[1:4]
-        if mine.done:
+        step, adapted = walk(ours, guess), walk(back, guess)
+        assert str(adapted.observation).endswith(str(step.observation))
+        assert adapted[1:4] == step[1:4]
+        if step.done:
             break
-    assert theirs.info["success"] == mine.info["success"]
+    assert adapted.info["success"] == step.info["success"]
 
 
-def test_a_gymnasium_env_can_be_registered_as_ours() -> None:
+def test_a_gymnasium_env_can_be_registered() -> None:
     palestra.register("gym:Lake-v0", "palestra.envs.external.gymnasium:FromGymnasium", env="FrozenLake-v1", max_turns=5)
     try:
         with palestra.make("gym:Lake-v0") as env:

@@ -9,18 +9,18 @@ from openenv.core import GenericEnvClient  # type: ignore[import-not-found, unus
 
 def main(base: str, seed: int, actions: list[str]) -> None:
     with GenericEnvClient(base_url=base).sync() as env:
-        seen = []
+        results = []
         result = env.reset(seed=seed, episode_id="mine")
-        seen.append([result.observation["text"], result.reward, result.done])
+        results.append([result.observation["text"], result.reward, result.done])
         for action in actions:
             result = env.step({"action": action})
-            seen.append([result.observation["text"], result.reward, result.done])
+            results.append([result.observation["text"], result.reward, result.done])
         state = env.state()
         try:
             env.step({"action": "once more"})
         except RuntimeError as err:
             error = str(err)
-    print(json.dumps({"seen": seen, "state": state, "error": error, "tools": asyncio.run(tools(base))}))
+    print(json.dumps({"results": results, "state": state, "error": error, "tools": asyncio.run(tools(base))}))
 
 
 async def tools(base: str) -> list[str]:
@@ -28,9 +28,9 @@ async def tools(base: str) -> list[str]:
 
     client = MCPToolClient(base_url=base)
     client.use_production_mode = True
-    found = [tool.name for tool in await client.list_tools()]
+    names = [tool.name for tool in await client.list_tools()]
     await client.close()
-    return found
+    return names
 
 
 if __name__ == "__main__":

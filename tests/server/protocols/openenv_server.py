@@ -36,7 +36,7 @@ class Echo(Environment):  # type: ignore[misc, unused-ignore]
     def step(self, action: EchoAction, timeout_s: float | None = None, **_: Any) -> EchoObservation:
         self._state.step_count += 1
         if action.message == "raise":
-            raise RuntimeError("it broke")
+            raise RuntimeError("the step failed")
         if action.message == "sleep":
             time.sleep(1.0)
         over = action.message == "end"

@@ -35,14 +35,14 @@ def openenv_python() -> str:
 @contextlib.contextmanager
 def started(command: Sequence[str], port: int) -> Iterator[str]:
     """Run another program's server and yield its URL once it listens."""
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
         try:
             for _ in range(600):
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                     break
-                said.seek(0)
-                assert process.poll() is None, said.read()
+                output.seek(0)
+                assert process.poll() is None, output.read()
                 time.sleep(0.1)
             yield f"http://127.0.0.1:{port}"
         finally:
@@ -54,18 +54,22 @@ def started(command: Sequence[str], port: int) -> Iterator[str]:
 def impatient(*envs: str) -> Iterator[Server]:
     """Run a server that pings its WebSockets every 0.2 s."""
     code = "from tests.server.servers import _main; _main()"
-    given = json.dumps([{"envs": envs, "imports": ["tests.server.bad_ids"], "ping": 0.2}, 0.2])
+    arguments = json.dumps([{"envs": envs, "imports": ["tests.server.bad_ids"], "ping": 0.2}, 0.2])
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-u", "-c", code, given], cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True
+                [sys.executable, "-u", "-c", code, arguments],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
             )
         assert process.stdout is not None
         try:
-            said = process.stdout.readline().split()
-            assert said[:1] == ["ready"], log.read_text()
-            yield Server(process, said[1], log)
+            words = process.stdout.readline().split()
+            assert words[:1] == ["ready"], log.read_text()
+            yield Server(process, words[1], log)
         finally:
             process.terminate()
             process.wait(30)
@@ -73,5 +77,5 @@ def impatient(*envs: str) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])

@@ -23,8 +23,8 @@ NUMBER = {"searchqa": "env_idx", "webshop": "env_idx"}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(*ENVS, TRICKY) as found:
-        yield found
+    with serving(*ENVS, TRICKY) as server:
+        yield server
 
 
 class AgentGymClient:
@@ -54,14 +54,14 @@ class AgentGymClient:
 
     def create(self) -> Any:
         if self.family == "textcraft":
-            made = self.post("create", {"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None})
-            assert (made["reward"], made["done"]) == (0, False)
-            assert "Goal: craft" in made["observation"]
+            reply = self.post("create", {"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None})
+            assert (reply["reward"], reply["done"]) == (0, False)
+            assert "Goal: craft" in reply["observation"]
         else:
-            made = self.post("create", {"id": 0} if self.family == "searchqa" else None)
-        self.number = made if self.key == "env_idx" else made["id"]
+            reply = self.post("create", {"id": 0} if self.family == "searchqa" else None)
+        self.number = reply if self.key == "env_idx" else reply["id"]
         assert type(self.number) is int
-        return made
+        return reply
 
     def reset(self, task: int) -> str:
         """Start an episode and return the result of the client's `observe`."""
@@ -86,13 +86,13 @@ class AgentGymClient:
 
 
 def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
-    """Play the same episode over the native protocol; yield the expert's actions and their results."""
+    """SessionClient the same episode over the native protocol; yield the expert's actions and their results."""
     play = client.open(task.env, kwargs=task.kwargs)
     yield play.reset(seed=task.seed, options=task.options).data["observation"], "", 0.0
     done = False
     while not done:
         action = play.suggest_action(player="expert").data["action"]
-        step = play.do(action).data
+        step = play.step(action).data
         done = step["terminated"]
         yield action, step["observation"], step["reward"]
     play.close()
@@ -106,11 +106,11 @@ def test_expert_plays_an_episode(server: Server, family: str, number: int) -> No
     with server.client() as client, server.client() as other:
         their = AgentGymClient(client, family)
         their.create()
-        theirs = expert(other, TASKS[family][1](family_envs(ENVS, family), number))
-        first, _, _ = next(theirs)
+        expert_steps = expert(other, TASKS[family][1](family_envs(ENVS, family), number))
+        first, _, _ = next(expert_steps)
         assert their.reset(number) == first
         last = (0.0, False)
-        for action, observation, reward in theirs:
+        for action, observation, reward in expert_steps:
             state, earned, done = their.step(action)
             assert state == observation == their.read("observation")
             assert earned == reward
@@ -150,9 +150,9 @@ def test_scienceworld_scores_are_percentages(server: Server) -> None:
 def test_views_of_textcraft_and_webshop(server: Server) -> None:
     with server.client() as client:
         craft = AgentGymClient(client, "textcraft")
-        made = craft.post("create", {"goal": "minecraft:stick"})
-        craft.number = made["id"]
-        assert "Goal: craft stick." in made["observation"]
+        reply = craft.post("create", {"goal": "minecraft:stick"})
+        craft.number = reply["id"]
+        assert "Goal: craft stick." in reply["observation"]
         assert "Goal: craft stick." in craft.reset(3)
         assert craft.read("goal") == "craft stick"
         recipes = craft.read("commands").splitlines()

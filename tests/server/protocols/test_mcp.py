@@ -20,8 +20,8 @@ CRAFT = "textcraft:Depth1-v0"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(CRAFT, TRICKY) as found:
-        yield found
+    with serving(CRAFT, TRICKY) as server:
+        yield server
 
 
 class RawClient:
@@ -88,10 +88,10 @@ def test_our_client(server: Server) -> None:
         while not done:
             action = str(env.expert_action())
             step = env.step(action)
-            said = str(named["step"].run({"action": action}).text)
-            assert said.startswith(str(step.observation))
+            reply = str(named["step"].run({"action": action}).text)
+            assert reply.startswith(str(step.observation))
             done = step.done
-        assert said.endswith("[reward 1; the episode is over: solved]")
+        assert reply.endswith("[reward 1; the episode is over: solved]")
     until(lambda: server.number("sessions") == 0)
 
 
@@ -157,7 +157,7 @@ def test_error_codes(server: Server) -> None:
         wire = RawClient(client)
         assert wire.send("tools/list").status == 400  # not initialized
         assert wire.send("server/discover").data["error"]["code"] == -32601
-        wire.session = "made-up"
+        wire.session = "unknown"
         assert wire.send("tools/list").status == 404
         headers = {"Content-Type": "application/json"}
         assert client.send("GET", wire.path).status == 405

@@ -25,8 +25,8 @@ CRAFT = "textcraft:Depth2-v0"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(CRAFT, TRICKY) as found:
-        yield found
+    with serving(CRAFT, TRICKY) as server:
+        yield server
 
 
 class HttpClient:
@@ -94,12 +94,12 @@ def test_openenv_client(server: Server) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert said["seen"] == expected
-    assert said["seen"][-1][1:] == [1.0, True]
-    assert (said["state"]["episode_id"], said["state"]["step_count"]) == ("mine", len(actions))
-    assert "EXECUTION_ERROR" in said["error"]
-    assert said["tools"] == ["reset", "step", "render", "close"]
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output["results"] == expected
+    assert output["results"][-1][1:] == [1.0, True]
+    assert (output["state"]["episode_id"], output["state"]["step_count"]) == ("mine", len(actions))
+    assert "EXECUTION_ERROR" in output["error"]
+    assert output["tools"] == ["reset", "step", "render", "close"]
     until(lambda: server.number("sessions") == 0)
 
 
