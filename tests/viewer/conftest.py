@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.viewer.made import everything
+from tests.viewer.sample_runs import everything
 from tests.viewer.server import Server
 
 
@@ -18,7 +18,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = Server(runs, tmp_path_factory.mktemp("cache"))
-    yield found
-    stderr = found.close()
-    assert stderr == "", stderr  # no warning, no traceback
+    server = Server(runs, tmp_path_factory.mktemp("cache"))
+    yield server
+    stderr = server.close()
+    assert stderr == "", stderr  # there was neither a warning nor a traceback

@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 OWN = {"x-palestra": "1", "content-type": "application/json"}
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -40,7 +40,7 @@ class Server:
         self.address = next(word for word in line.split() if word.startswith("http")).strip(";")
         self.port = urlsplit(self.address).port
 
-    def ask(
+    def request(
         self,
         path: str,
         *,
@@ -48,7 +48,7 @@ class Server:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         host: str | None = None,
-    ) -> Answer:
+    ) -> Reply:
         """Send a request exactly as given, without normalizing the path."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -60,21 +60,21 @@ class Server:
             for name, value in sent.items():
                 connection.putheader(name, value)
             connection.endheaders(data or None)
-            answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            reply = connection.getresponse()
+            return Reply(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
         finally:
             connection.close()
 
     def get(self, path: str, **params: Any) -> Any:
         """Return the JSON of a request that must succeed."""
         query = urlencode({k: v for k, v in params.items() if v is not None}, doseq=True)
-        answer = self.ask(f"/api/{path}?{query}")
-        assert answer.status == 200, answer
-        return answer.json
+        reply = self.request(f"/api/{path}?{query}")
+        assert reply.status == 200, reply
+        return reply.json
 
-    def post(self, path: str, body: Any = None, **params: Any) -> Answer:
+    def post(self, path: str, body: Any = None, **params: Any) -> Reply:
         query = f"?{urlencode(params)}" if params else ""
-        return self.ask(f"/api/{path}{query}", method="POST", body={} if body is None else body, headers=OWN)
+        return self.request(f"/api/{path}{query}", method="POST", body={} if body is None else body, headers=OWN)
 
     def until_read(self, run: str, episodes: int) -> None:
         until(lambda: self.get("pulse", run=run)["runs"].get(run, {}).get("episodes") == episodes)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
-from tests.viewer.made import GUESS, NASTY, training_run, training_step
+from tests.viewer.sample_runs import GUESS, NASTY, training_run, training_step
 from tests.viewer.server import Server
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
@@ -27,9 +27,9 @@ expect.set_options(timeout=WAIT)
 def browser() -> Iterator[Browser]:
     assert Path(CHROMIUM).exists(), "the tests need Chromium: `make browser` installs Debian's package"
     with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 class Tab:
@@ -38,14 +38,14 @@ class Tab:
     def __init__(self, browser: Browser, width: int) -> None:
         self.page: Page = browser.new_page(viewport={"width": width, "height": 844}, reduced_motion="reduce")
         self.page.set_default_timeout(WAIT)
-        self.wrong: list[str] = []
-        self.page.on("console", lambda m: self.wrong.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda err: self.wrong.append(str(err)))
+        self.errors: list[str] = []
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda err: self.errors.append(str(err)))
         self.page.on("dialog", self._dialog)
-        self.page.on("requestfailed", lambda r: self.wrong.append(f"{r.url}: {r.failure}"))
+        self.page.on("requestfailed", lambda r: self.errors.append(f"{r.url}: {r.failure}"))
 
     def _dialog(self, box: Dialog) -> None:
-        self.wrong.append(f"a dialog: {box.message}")
+        self.errors.append(f"a dialog: {box.message}")
         box.dismiss()
 
     def open(self, address: str) -> Page:
@@ -55,22 +55,22 @@ class Tab:
 
     def close(self) -> None:
         self.page.close()
-        left = [text for text in self.wrong if "ERR_ABORTED" not in text]  # a request cancelled by a new view
-        assert left == []
+        errors = [text for text in self.errors if "ERR_ABORTED" not in text]  # requests that a new view cancelled
+        assert errors == []
 
 
 @pytest.fixture(params=[DESKTOP, PHONE])
 def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Tab]:
-    found = Tab(browser, request.param)
-    yield found
-    found.close()
+    tab = Tab(browser, request.param)
+    yield tab
+    tab.close()
 
 
 @pytest.fixture
 def desktop(browser: Browser) -> Iterator[Tab]:
-    found = Tab(browser, DESKTOP)
-    yield found
-    found.close()
+    tab = Tab(browser, DESKTOP)
+    yield tab
+    tab.close()
 
 
 def view(server: Server, name: str = "", **params: object) -> str:
@@ -84,7 +84,7 @@ def ready(server: Server) -> Server:
     return server
 
 
-def test_every_view_fits_and_is_silent(ready: Server, tab: Tab) -> None:
+def test_every_view_fits_the_width_without_errors(ready: Server, tab: Tab) -> None:
     one = {"run": "trained", "at": f"{STEP}:0"}
     nasty = {"run": "nasty", "at": "episodes.jsonl:0"}
     both = {"a_run": "expert", "a_at": "episodes.jsonl:0", "b_run": "random", "b_at": "episodes.jsonl:0"}
@@ -109,7 +109,7 @@ def test_every_view_fits_and_is_silent(ready: Server, tab: Tab) -> None:
         assert page.title() != ""
 
 
-def test_markup_in_episodes_stays_text(ready: Server, tab: Tab) -> None:
+def test_markup_in_episodes_is_shown_as_text(ready: Server, tab: Tab) -> None:
     page = tab.open(view(ready, "episode", run="nasty", at="episodes.jsonl:0"))
     expect(page.locator(".said.agent pre").first).to_have_text(f"</pre>{NASTY}")
     assert page.locator("main script, main img:not(.shown)").count() == 0
@@ -117,7 +117,7 @@ def test_markup_in_episodes_stays_text(ready: Server, tab: Tab) -> None:
     expect(shown).to_have_js_property("naturalWidth", 32)  # the picture itself is shown
 
 
-def test_runs_are_filtered_and_their_curves_laid_over_each_other(ready: Server, desktop: Tab) -> None:
+def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab) -> None:
     page = desktop.open(view(ready))
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(7)
@@ -168,7 +168,7 @@ def test_episodes_are_filtered_by_the_server(ready: Server, desktop: Tab) -> Non
     expect(page.locator(".problem")).to_contain_text("EngineFailed at the engine")
 
 
-def test_an_episode_is_read_with_the_keyboard(ready: Server, desktop: Tab) -> None:
+def test_an_episode_is_navigated_with_the_keyboard(ready: Server, desktop: Tab) -> None:
     page = desktop.open(view(ready, "episodes", run="trained", step=1))
     expect(page.locator("tbody tr")).to_have_count(8)
     for key in "jj":
@@ -195,7 +195,7 @@ def test_an_episode_is_read_with_the_keyboard(ready: Server, desktop: Tab) -> No
     expect(page.locator(".said.agent").first).to_be_visible()
 
 
-def test_tokens_show_what_was_sampled_and_what_was_given(ready: Server, tab: Tab) -> None:
+def test_tokens_distinguish_sampled_from_prompt(ready: Server, tab: Tab) -> None:
     at = f"{STEP}:0"
     spans = ready.get("tokens", run="trained", at=at)["stretches"][0]["spans"]
     page = tab.open(view(ready, "episode", run="trained", at=at))
@@ -235,7 +235,7 @@ def test_two_episodes_side_by_side(ready: Server, tab: Tab) -> None:
     expect(page.locator(".pair.heads .side").nth(1)).to_contain_text("random / episodes.jsonl:2")
 
 
-def test_a_person_plays_and_keeps_the_episode(browser: Browser, tmp_path: Path) -> None:
+def test_a_person_plays_and_saves_the_episode(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     server = Server(tmp_path / "runs", tmp_path / "cache")
     tab = Tab(browser, PHONE)
@@ -263,7 +263,7 @@ def test_a_person_plays_and_keeps_the_episode(browser: Browser, tmp_path: Path) 
         assert server.close() == ""
 
 
-def test_a_run_is_followed_while_it_trains(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_of_a_running_training_is_updated(browser: Browser, tmp_path: Path) -> None:
     run = training_run(tmp_path / "runs" / "now", steps=0)  # the run has just started
     server = Server(tmp_path / "runs", tmp_path / "cache")
     tabs = [Tab(browser, DESKTOP) for _ in range(3)]

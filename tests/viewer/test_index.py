@@ -13,7 +13,7 @@ from palestra.rollout.codec import to_json
 from palestra.viewer.folder import Folder
 from palestra.viewer.index import Filter, Index
 from palestra.viewer.indexer import Indexer
-from tests.viewer.made import GUESS, nasty_episode, played, store, training_run
+from tests.viewer.sample_runs import GUESS, nasty_episode, played, store, training_run
 from tests.viewer.server import Server, until
 
 
@@ -26,7 +26,7 @@ class Watched:
         self.indexer = Indexer(self.folder, self.index)
         self.indexer.start()
 
-    def holds(self, run: str, episodes: int) -> None:
+    def wait_for(self, run: str, episodes: int) -> None:
         self.indexer.wake(run)
         until(lambda: not self.indexer.reading(run) and self.index.progress(run)["episodes"] == episodes)
 
@@ -45,29 +45,29 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def watched(runs: Path) -> Iterator[Watched]:
-    found = Watched(runs)
-    yield found
-    found.close()
+    watched = Watched(runs)
+    yield watched
+    watched.close()
 
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "episodes.jsonl.gz"])
-def test_a_growing_file_is_followed_and_a_half_line_waits(runs: Path, watched: Watched, name: str) -> None:
+def test_a_growing_file_is_indexed_without_its_partial_line(runs: Path, watched: Watched, name: str) -> None:
     episodes = played(RandomAgent(), GUESS, 6)
     path = store(runs / "a" / name, episodes[:2])
-    watched.holds("a", 2)
+    watched.wait_for("a", 2)
     store(path, episodes[2:4])
-    watched.holds("a", 4)
-    whole = path.read_bytes()
+    watched.wait_for("a", 4)
+    complete = path.read_bytes()
     store(path, episodes[4:])
-    more = path.read_bytes()
-    path.write_bytes(more)  # the same inode
-    watched.holds("a", 6)
-    with path.open("r+b") as file:  # as if the last two were still being written
-        file.truncate(len(whole) + 9)
-    watched.holds("a", 4)
+    extended = path.read_bytes()
+    path.write_bytes(extended)  # the same inode
+    watched.wait_for("a", 6)
+    with path.open("r+b") as file:  # as while the last two episodes are being written
+        file.truncate(len(complete) + 9)
+    watched.wait_for("a", 4)
     with path.open("r+b") as file:
-        file.write(more)
-    watched.holds("a", 6)
+        file.write(extended)
+    watched.wait_for("a", 6)
     rows = watched.index.list("a", Filter())["rows"]
     assert [row["seed"] for row in rows] == [str(t.seed) for t in episodes]
     assert [row["ret"] for row in rows] == [t.total_reward for t in episodes]
@@ -76,12 +76,12 @@ def test_a_growing_file_is_followed_and_a_half_line_waits(runs: Path, watched: W
 def test_a_replaced_file_and_a_deleted_run(runs: Path, watched: Watched) -> None:
     path = store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 5, seed=1))
     store(runs / "b" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
-    watched.holds("a", 5)
-    watched.holds("b", 2)
+    watched.wait_for("a", 5)
+    watched.wait_for("b", 2)
     other = played(RandomAgent(), GUESS, 3, seed=2)
     path.unlink()
     store(path, other)
-    watched.holds("a", 3)
+    watched.wait_for("a", 3)
     assert [row["seed"] for row in watched.index.list("a", Filter())["rows"]] == [str(t.seed) for t in other]
     (runs / "b" / "episodes.jsonl").unlink()
     (runs / "b").rmdir()
@@ -89,12 +89,12 @@ def test_a_replaced_file_and_a_deleted_run(runs: Path, watched: Watched) -> None
     assert watched.index.list("b", Filter())["rows"] == []
 
 
-def test_lines_that_hold_no_episode_are_counted(runs: Path, watched: Watched) -> None:
+def test_lines_without_an_episode_are_counted(runs: Path, watched: Watched) -> None:
     good = json.dumps(to_json(nasty_episode()))
     (runs / "mixed.jsonl").write_text(
         f'{good}\n\n[1]\nnot json\n{{"env_id": "a:B"}}\n{{"env_id":"a:B","turns":[3]}}\n{good}\n'
     )
-    watched.holds("mixed.jsonl", 2)
+    watched.wait_for("mixed.jsonl", 2)
     progress = watched.index.progress("mixed.jsonl")
     assert (progress["unreadable"], progress["errors"]) == (5, [])
     rows = watched.index.list("mixed.jsonl", Filter())["rows"]
@@ -102,45 +102,45 @@ def test_lines_that_hold_no_episode_are_counted(runs: Path, watched: Watched) ->
     assert rows[0]["seed"] == str(2**70 + 1)  # larger than a database integer
 
 
-def test_a_second_viewer_reads_what_the_first_wrote_and_takes_over(runs: Path, watched: Watched) -> None:
+def test_a_second_viewer_uses_the_index_and_takes_over(runs: Path, watched: Watched) -> None:
     path = store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
-    watched.holds("a", 2)
+    watched.wait_for("a", 2)
     second = Watched(runs)
     try:
-        second.holds("a", 2)
+        second.wait_for("a", 2)
         watched.close()
         store(path, played(RandomAgent(), GUESS, 1))
-        second.holds("a", 3)
+        second.wait_for("a", 3)
     finally:
         second.close()
 
 
-def test_nothing_is_read_twice_after_a_restart(runs: Path) -> None:
+def test_a_restart_does_not_read_files_again(runs: Path) -> None:
     store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
     first = Watched(runs)
-    first.holds("a", 2)
+    first.wait_for("a", 2)
     before = first.index.state("a", "episodes.jsonl")
     first.close()
     second = Watched(runs)
-    second.holds("a", 2)
-    assert second.indexer.versions == {}  # nothing of it was read
+    second.wait_for("a", 2)
+    assert second.indexer.versions == {}  # no file was read again
     assert second.index.state("a", "episodes.jsonl") == before
     second.close()
 
 
-def test_a_damaged_index_is_made_again(runs: Path) -> None:
+def test_a_damaged_index_is_rebuilt(runs: Path) -> None:
     store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 2))
     first = Watched(runs)
-    first.holds("a", 2)
+    first.wait_for("a", 2)
     first.close()
     for path in first.index.path.parent.glob("*.sqlite*"):
-        path.write_bytes(b"this is no database, and never was one " * 99)
+        path.write_bytes(b"not a database " * 99)
     second = Watched(runs)
-    second.holds("a", 2)
+    second.wait_for("a", 2)
     second.close()
 
 
-def test_the_runs_are_not_touched_and_a_cache_that_cannot_be_written_is_no_problem(runs: Path, tmp_path: Path) -> None:
+def test_runs_are_not_modified_and_an_unwritable_cache_is_tolerated(runs: Path, tmp_path: Path) -> None:
     training_run(runs / "t", steps=1)
     before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
     blocked = tmp_path / "blocked"
@@ -156,10 +156,10 @@ def test_the_runs_are_not_touched_and_a_cache_that_cannot_be_written_is_no_probl
 def test_filters(runs: Path, watched: Watched) -> None:
     episodes = played(RandomAgent(), GUESS, 40)
     store(runs / "a" / "episodes.jsonl", episodes)
-    watched.holds("a", 40)
+    watched.wait_for("a", 40)
 
-    def seeds(**wanted: object) -> list[str]:
-        return [row["seed"] for row in watched.index.list("a", Filter(**wanted))["rows"]]  # type: ignore[arg-type]
+    def seeds(**filters: object) -> list[str]:
+        return [row["seed"] for row in watched.index.list("a", Filter(**filters))["rows"]]  # type: ignore[arg-type]
 
     assert seeds(outcome="solved") == [str(t.seed) for t in episodes if t.success]
     assert seeds(outcome="unsolved", min_turns=2, max_turns=3) == [
@@ -176,13 +176,13 @@ def test_filters(runs: Path, watched: Watched) -> None:
 
 def test_pages_and_neighbours_cover_all_episodes(runs: Path, watched: Watched) -> None:
     store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 120))
-    watched.holds("a", 120)
-    found = [row["at"] for page in range(3) for row in watched.index.list("a", Filter(), page=page)["rows"]]
-    assert found == [f"episodes.jsonl:{n}" for n in range(120)]
-    walked: list[str] = []
+    watched.wait_for("a", 120)
+    listed = [row["at"] for page in range(3) for row in watched.index.list("a", Filter(), page=page)["rows"]]
+    assert listed == [f"episodes.jsonl:{n}" for n in range(120)]
+    visited: list[str] = []
     at: str | None = "episodes.jsonl:0"
     while at is not None:
-        walked.append(at)
+        visited.append(at)
         file, _, n = at.rpartition(":")
         at = watched.index.neighbours("a", file, int(n), Filter())["after"]
-    assert walked == found
+    assert visited == listed

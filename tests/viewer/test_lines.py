@@ -30,27 +30,27 @@ def written(folder: Path, data: bytes, cuts: list[int], packed: bool) -> tuple[P
 
 
 @given(texts=texts, half=st.binary(max_size=9), cuts=st.lists(st.integers(0, 999), max_size=6), packed=st.booleans())
-def test_every_line_is_found_and_read_again(
+def test_every_line_is_located_and_can_be_read(
     tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], half: bytes, cuts: list[int], packed: bool
 ) -> None:
     data = b"".join(text + b"\n" for text in texts) + half.replace(b"\n", b"")
     path, _ = written(tmp_path_factory.mktemp("lines"), data, cuts, packed)
-    found = list(lines.scan(path))
-    assert [line.data for line in found] == texts  # the partial last line is skipped
-    assert [lines.read(path, line.spot) for line in found] == texts
-    for i, line in enumerate(found):
+    entries = list(lines.scan(path))
+    assert [line.data for line in entries] == texts  # the partial last line is skipped
+    assert [lines.read(path, line.spot) for line in entries] == texts
+    for i, line in enumerate(entries):
         if line.resume is not None:  # reading resumes exactly there
             assert [rest.data for rest in lines.scan(path, line.resume)] == texts[i + 1 :]
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_small_chunks_make_no_difference(tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_chunk_size(tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [bytes([65 + i % 26]) * (i * 7 % 50) for i in range(60)]
     path, _ = written(tmp_path, b"".join(text + b"\n" for text in texts), [100, 101, 500], packed)
     monkeypatch.setattr(lines, "CHUNK", 16)
-    found = list(lines.scan(path))
-    assert [line.data for line in found] == texts
-    assert [lines.read(path, line.spot) for line in found] == texts
+    entries = list(lines.scan(path))
+    assert [line.data for line in entries] == texts
+    assert [lines.read(path, line.spot) for line in entries] == texts
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -72,7 +72,7 @@ def test_a_member_that_is_being_written_is_left_for_later(tmp_path: Path) -> Non
     assert [line.data for line in lines.scan(path, ends[0])] == [b"two"]
 
 
-def test_damage_is_reported(tmp_path: Path) -> None:
+def test_damaged_files_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b"one\n") + b"this is not gzip")
     with pytest.raises(ParsingFailed, match="damaged near byte"):

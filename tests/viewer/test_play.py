@@ -14,7 +14,7 @@ from palestra.errors import StoreFailed
 from palestra.rollout import read
 from palestra.viewer.folder import Folder
 from palestra.viewer.play import GameStore
-from tests.viewer.made import GUESS
+from tests.viewer.sample_runs import GUESS
 from tests.viewer.server import Server
 
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(folder, tmp_path_factory.mktemp("cache"))
     yield server
     assert server.close() == ""
@@ -39,12 +39,12 @@ def played(server: Server, env: str, seed: int) -> dict[str, Any]:
     return state
 
 
-def test_a_game_is_the_environments_own_and_is_kept_whole(table: Server, folder: Path) -> None:
-    state = played(table, GUESS, seed=11)
+def test_a_saved_game_equals_an_episode_of_the_environment(server: Server, folder: Path) -> None:
+    state = played(server, GUESS, seed=11)
     assert state["outcome"] == "solved"
-    saved = table.post("play/save", game=state["game"]).json
+    saved = server.post("play/save", game=state["game"]).json
     assert saved["saved"] == "trajectories/episodes.jsonl:0"
-    assert table.post("play/save", game=state["game"]).json["saved"] == saved["saved"]  # once
+    assert server.post("play/save", game=state["game"]).json["saved"] == saved["saved"]  # saved only once
     (stored,) = read(folder / "played" / "trajectories" / "episodes.jsonl")
     env = make(GUESS)
     observation, _ = env.reset(seed=11)
@@ -56,70 +56,70 @@ def test_a_game_is_the_environments_own_and_is_kept_whole(table: Server, folder:
     assert stored.final_observation == observation
     assert (stored.success, stored.seed, stored.meta["player"]) == (True, 11, "human")
     assert stored.meta["helped"] == len(stored.turns)
-    table.until_read("played", 1)
-    shown = table.get("episode", run="played", at=saved["saved"])
+    server.until_read("played", 1)
+    shown = server.get("episode", run="played", at=saved["saved"])
     assert [turn["text"] for turn in shown["turns"]] == [turn.action.text for turn in stored.turns]
-    assert table.get("run", run="played")["kind"] == "play"
+    assert server.get("run", run="played")["kind"] == "play"
 
 
-def test_boxes_are_put_around_moves_that_have_none(table: Server) -> None:
-    game = table.post("play", {"env": GUESS, "seed": 1}).json["game"]
-    state = table.post("play/move", {"text": "I think it is\n\\boxed{10}"}, game=game).json
+def test_moves_without_a_box_get_one(server: Server) -> None:
+    game = server.post("play", {"env": GUESS, "seed": 1}).json["game"]
+    state = server.post("play/move", {"text": "I think it is\n\\boxed{10}"}, game=game).json
     assert state["turns"][-1]["text"] == "I think it is\n\\boxed{10}"
     if not state["over"]:
-        state = table.post("play/move", {"text": " 1 "}, game=game).json
+        state = server.post("play/move", {"text": " 1 "}, game=game).json
         assert state["turns"][-1]["text"] == "\\boxed{1}"
     if not state["over"]:
-        state = table.post("play/move", {"text": "5", "box": False}, game=game).json
+        state = server.post("play/move", {"text": "5", "box": False}, game=game).json
         assert state["turns"][-1]["text"] == "5"
 
 
-def test_invalid_requests_are_refused(table: Server) -> None:
-    state = table.post("play", {"env": GUESS, "seed": 1}).json
+def test_invalid_requests_are_refused(server: Server) -> None:
+    state = server.post("play", {"env": GUESS, "seed": 1}).json
     game = state["game"]
-    assert table.post("play/save", game=game).status == 400  # not over yet
-    assert table.post("play/move", {"text": "x" * 200_000}, game=game).status == 400
-    assert table.post("play/ask", {"player": "oracle"}, game=game).status == 400
-    assert table.post("play/move", {"text": "1"}, game="none").status == 404
-    over = table.post("play/move", {"text": "no number", "box": False}, game=game).json
+    assert server.post("play/save", game=game).status == 400  # not over yet
+    assert server.post("play/move", {"text": "x" * 200_000}, game=game).status == 400
+    assert server.post("play/ask", {"player": "oracle"}, game=game).status == 400
+    assert server.post("play/move", {"text": "1"}, game="none").status == 404
+    over = server.post("play/move", {"text": "no number", "box": False}, game=game).json
     assert over["over"]
-    assert table.post("play/move", {"text": "1"}, game=game).status == 400
+    assert server.post("play/move", {"text": "1"}, game=game).status == 400
 
 
-def test_new_games_replace_the_least_recently_used(table: Server) -> None:
-    names = [table.post("play", {"env": GUESS, "seed": 1}).json["game"] for _ in range(20)]
-    alive = [table.ask(f"/api/play?game={name}").status == 200 for name in names]
+def test_new_games_replace_the_least_recently_used(server: Server) -> None:
+    names = [server.post("play", {"env": GUESS, "seed": 1}).json["game"] for _ in range(20)]
+    alive = [server.request(f"/api/play?game={name}").status == 200 for name in names]
     assert alive == [False] * 4 + [True] * 16
 
 
-def lost_and_saved(table: GameStore) -> None:
-    game = table.start(GUESS, 1)
-    assert table.move(game, "no number", box=False)["over"]
-    table.save(game)
+def play_and_save(server: GameStore) -> None:
+    game = server.start(GUESS, 1)
+    assert server.move(game, "no number", box=False)["over"]
+    server.save(game)
 
 
 def test_unwritable_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "played").write_text("a file in the way")
     with pytest.raises(StoreFailed, match="could not save"):
-        lost_and_saved(GameStore(Folder(tmp_path)))
+        play_and_save(GameStore(Folder(tmp_path)))
 
 
-def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_symbolic_link(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "played").symlink_to(outside)
     with pytest.raises(StoreFailed, match="could not save"):
-        lost_and_saved(GameStore(Folder(tmp_path / "runs")))
+        play_and_save(GameStore(Folder(tmp_path / "runs")))
     assert [path for path in outside.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.slow
-def test_sft_learns_from_what_was_played(table: Server, folder: Path) -> None:
+def test_sft_trains_on_played_episodes(server: Server, folder: Path) -> None:
     for seed in range(3):
-        assert table.post("play/save", game=played(table, GUESS, seed)["game"]).status == 200
+        assert server.post("play/save", game=played(server, GUESS, seed)["game"]).status == 200
     command = ["train", "--algo", "sft", "--data", str(folder / "played"), "--model", "default:0.1M", "--threads", "1"]
     command += ["--out", str(folder / "cloned"), "--batch", "2", "--epochs", "1", "--quiet"]
     assert main(command) == 0
-    steps = len(table.get("curves", run="cloned")["training"]["loss"])
-    assert steps == table.get("run", run="cloned")["done"] > 0
+    steps = len(server.get("curves", run="cloned")["training"]["loss"])
+    assert steps == server.get("run", run="cloned")["done"] > 0

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from palestra.engines import ByteTokenizer
 from palestra.rollout import read
 from palestra.viewer.tokens import pieces
-from tests.viewer.made import GUESS, NASTY, TOKENIZER
+from tests.viewer.sample_runs import GUESS, NASTY, TOKENIZER
 from tests.viewer.server import Server
 
 STEP = "trajectories/step-000001.jsonl.gz"
@@ -27,7 +27,7 @@ def test_every_kind_of_run_is_listed(server: Server) -> None:
     assert set(cards) == {"trained", "deeper/other", "expert", "random", "failing", "nasty", "loose.jsonl.gz"}
     trained = cards["trained"]
     assert (trained["kind"], trained["done"], trained["planned"], trained["algorithm"]) == ("train", 4, 6, "rebn")
-    assert trained["success"] == pytest.approx(0.5)  # the last evaluation's
+    assert trained["success"] == pytest.approx(0.5)  # of the last evaluation
     assert cards["nasty"]["kind"] == "eval"
     assert cards["nasty"]["envs"] == [NASTY.partition("=")[0]]
     server.until_read("expert", 8)
@@ -36,10 +36,10 @@ def test_every_kind_of_run_is_listed(server: Server) -> None:
 
 def test_curves_over_steps_tokens_and_time(server: Server) -> None:
     curves = server.get("curves", run="trained")
-    assert curves["training"]["step"] == [0, 1, 2, 3]  # a step's episodes are sampled before it learns
+    assert curves["training"]["step"] == [0, 1, 2, 3]  # episodes of a step are sampled before its update
     assert curves["training"]["tokens"] == [0, 64, 128, 192]
     assert curves["training"]["time"] == [0, 1, 2, 3]
-    assert curves["evaluations"]["step"] == [2, 4]  # and its evaluation comes after
+    assert curves["evaluations"]["step"] == [2, 4]  # evaluations follow the update
     assert curves["evaluations"]["success"] == pytest.approx([0.3, 0.5])
     assert curves["stages"] == [
         {"turns": 2, "step": 0, "tokens": 0, "time": 0},
@@ -47,31 +47,31 @@ def test_curves_over_steps_tokens_and_time(server: Server) -> None:
     ]
 
 
-def test_an_episode_has_its_turns_returns_and_advantages(server: Server, runs: Path) -> None:
+def test_an_episode_contains_turns_returns_and_advantages(server: Server, runs: Path) -> None:
     server.until_read("trained", 32)
     batch = list(read(runs / "trained" / STEP))
 
     def to_go(rewards: list[float]) -> list[float]:
         return [sum(r * 0.5**k for k, r in enumerate(rewards[i:])) for i in range(len(rewards))]
 
-    every = [g for t in batch for g in to_go(t.rewards)]
+    returns = [g for t in batch for g in to_go(t.rewards)]
     for n, stored in enumerate(batch):
         shown = server.get("episode", run="trained", at=f"{STEP}:{n}")
         assert [turn["text"] for turn in shown["turns"]] == [turn.action.text for turn in stored.turns]
         assert [turn["to_go"] for turn in shown["turns"]] == pytest.approx(to_go(stored.rewards))
-        wanted = [(g - mean(every)) / stdev(every) for g in to_go(stored.rewards)]  # ReBN's definition
-        assert [turn["advantage"] for turn in shown["turns"]] == pytest.approx(wanted)
+        expected = [(g - mean(returns)) / stdev(returns) for g in to_go(stored.rewards)]  # ReBN's definition
+        assert [turn["advantage"] for turn in shown["turns"]] == pytest.approx(expected)
         assert "rebn from the stored rewards of the 8 episodes of step 1" in shown["credit"]
 
 
-def test_where_advantages_cannot_be_known_it_says_why(server: Server) -> None:
+def test_missing_advantages_are_explained(server: Server) -> None:
     server.until_read("expert", 8)
     shown = server.get("episode", run="expert", at="episodes.jsonl:0")
     assert {turn["advantage"] for turn in shown["turns"]} == {None}
     assert shown["credit"] == "nothing was trained on this episode"
 
 
-def test_boards_stand_apart(server: Server) -> None:
+def test_boards_are_separate_parts(server: Server) -> None:
     server.until_read("expert", 8)
     shown = server.get("episode", run="expert", at="episodes.jsonl:0")
     for turn in shown["turns"]:
@@ -81,12 +81,12 @@ def test_boards_stand_apart(server: Server) -> None:
         assert set(board["text"]) <= set("#_OXPS√ \n")
 
 
-def test_tokens_are_those_that_were_stored(server: Server, runs: Path) -> None:
+def test_tokens_equal_the_stored_ones(server: Server, runs: Path) -> None:
     server.until_read("trained", 32)
     stored = next(iter(read(runs / "trained" / STEP)))
-    found = server.get("tokens", run="trained", at=f"{STEP}:0")
-    (stretch,) = found["stretches"]
-    assert found["tokenizer"] == "trained/last/tokenizer.json"
+    tokens = server.get("tokens", run="trained", at=f"{STEP}:0")
+    (stretch,) = tokens["stretches"]
+    assert tokens["tokenizer"] == "trained/last/tokenizer.json"
     sampled = [span for span in stretch["spans"] if not span["given"]]
     assert [span["ids"] for span in sampled] == [turn.action.action_ids for turn in stored.turns]
     assert [span["logprobs"] for span in sampled] == [turn.action.logprobs for turn in stored.turns]
@@ -98,33 +98,33 @@ def test_tokens_are_those_that_were_stored(server: Server, runs: Path) -> None:
 def test_without_a_tokenizer_ids_are_shown(server: Server) -> None:
     server.until_read("failing", 6)
     rows = server.get("episodes", run="failing", outcome="unsolved")["rows"]
-    found = server.get("tokens", run="failing", at=rows[0]["at"])
-    assert not found["decoded"]
-    assert "no tokenizer" in found["tokenizer"]
-    assert found["stretches"][0]["spans"][0]["pieces"] is None
+    tokens = server.get("tokens", run="failing", at=rows[0]["at"])
+    assert not tokens["decoded"]
+    assert "no tokenizer" in tokens["tokenizer"]
+    assert tokens["stretches"][0]["spans"][0]["pieces"] is None
 
 
 @given(st.text(max_size=60))
 def test_pieces_join_to_the_text(text: str) -> None:
     class Bytes:
-        """As byte-level tokenizers do: half a character is shown as a replacement."""
+        """Byte-level tokenizer, which decodes an incomplete character as a replacement character."""
 
         def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
             return bytes(ids).decode(errors="replace")
 
     ids = list(text.encode("utf-8", errors="ignore"))
-    wanted = bytes(ids).decode()
-    if "\ufffd" not in wanted:
-        assert "".join(pieces(ids, Bytes())) == wanted
+    decoded = bytes(ids).decode()
+    if "\ufffd" not in decoded:
+        assert "".join(pieces(ids, Bytes())) == decoded
     real = Tokenizer.from_file(str(TOKENIZER))
-    coded = real.encode(wanted, add_special_tokens=False).ids
-    if real.decode(coded, skip_special_tokens=False) == wanted and "\ufffd" not in wanted:
-        assert "".join(pieces(coded, real)) == wanted
+    coded = real.encode(decoded, add_special_tokens=False).ids
+    if real.decode(coded, skip_special_tokens=False) == decoded and "\ufffd" not in decoded:
+        assert "".join(pieces(coded, real)) == decoded
     assert len(pieces(coded, real)) == len(coded)
-    assert ByteTokenizer().encode(wanted)[: len(ids)] == ids or "<|" in wanted
+    assert ByteTokenizer().encode(decoded)[: len(ids)] == ids or "<|" in decoded
 
 
-def test_failures_are_shown_as_such(server: Server) -> None:
+def test_failed_episodes_are_marked(server: Server) -> None:
     server.until_read("failing", 6)
     listed = server.get("episodes", run="failing", error="any")
     assert listed["total"]["episodes"] == listed["total"]["failed"] > 0
@@ -134,22 +134,22 @@ def test_failures_are_shown_as_such(server: Server) -> None:
     assert shown["outcome"] == "failed"
 
 
-def test_pictures_are_served_as_pictures(server: Server) -> None:
+def test_images_are_served_with_their_content_type(server: Server) -> None:
     server.until_read("nasty", 1)
-    answer = server.ask("/api/picture?run=nasty&at=episodes.jsonl:0&turn=1&part=1")
-    assert (answer.status, answer.headers["content-type"]) == (200, "image/png")
-    assert answer.body.startswith(b"\x89PNG")
-    assert server.ask("/api/picture?run=nasty&at=episodes.jsonl:0&turn=1&part=0").status == 422
+    reply = server.request("/api/picture?run=nasty&at=episodes.jsonl:0&turn=1&part=1")
+    assert (reply.status, reply.headers["content-type"]) == (200, "image/png")
+    assert reply.body.startswith(b"\x89PNG")
+    assert server.request("/api/picture?run=nasty&at=episodes.jsonl:0&turn=1&part=0").status == 422
 
 
-def test_the_same_task_of_other_runs_is_offered(server: Server) -> None:
+def test_episodes_of_the_same_task_in_other_runs_are_listed(server: Server) -> None:
     server.until_read("expert", 8)
     server.until_read("random", 8)
     shown = server.get("episode", run="expert", at="episodes.jsonl:2")
     assert [(other["run"], other["at"]) for other in shown["same_task"]] == [("random", "episodes.jsonl:2")]
 
 
-def test_what_is_not_there_is_told(server: Server) -> None:
+def test_missing_items_and_invalid_queries_return_errors(server: Server) -> None:
     server.until_read("expert", 8)
     for path in (
         "/api/run?run=none",
@@ -157,14 +157,14 @@ def test_what_is_not_there_is_told(server: Server) -> None:
         "/api/episode?run=expert&at=other.jsonl:0",
         "/api/episode?run=expert&at=nonsense",
     ):
-        answer = server.ask(path)
-        assert answer.status == 404
-        assert answer.json["problem"]
-    assert server.ask("/api/episodes?run=expert&outcome=sideways").status == 400
-    assert server.ask("/api/episodes?run=expert&sort=sideways").status == 400
+        reply = server.request(path)
+        assert reply.status == 404
+        assert reply.json["problem"]
+    assert server.request("/api/episodes?run=expert&outcome=sideways").status == 400
+    assert server.request("/api/episodes?run=expert&sort=sideways").status == 400
 
 
-def test_numbers_that_json_has_not_become_null(server: Server, runs: Path) -> None:
+def test_nan_and_infinity_become_null(server: Server, runs: Path) -> None:
     run = runs / "odd"
     run.mkdir()
     rows = [{"step": 0, "success": float("nan"), "return": 1.0}, {"step": 1, "success": 0.5, "return": float("inf")}]
@@ -178,7 +178,7 @@ def test_numbers_that_json_has_not_become_null(server: Server, runs: Path) -> No
         run.rmdir()
 
 
-def test_episodes_that_play_recorded_are_read_too(server: Server, runs: Path) -> None:
+def test_recordings_of_the_record_wrapper_are_read(server: Server, runs: Path) -> None:
     from palestra import make
     from palestra.wrappers import Record
 

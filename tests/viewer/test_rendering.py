@@ -19,7 +19,7 @@ from palestra.types import Step
 from palestra.viewer.folder import Folder, NotFound
 from palestra.viewer.play import GameStore
 from palestra.viewer.rendering import Renderer, replay
-from tests.viewer.made import GUESS, picture, played
+from tests.viewer.sample_runs import GUESS, picture, played
 
 DRAWN = "test:Drawn-v0"
 

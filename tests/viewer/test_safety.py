@@ -16,15 +16,15 @@ from palestra.errors import BadValue
 from palestra.sockets import is_loopback
 from palestra.viewer import create_app
 from palestra.viewer.folder import Folder, NotFound
-from tests.viewer.made import played, store, training_run
+from tests.viewer.sample_runs import played, store, training_run
 from tests.viewer.server import OWN, Server
 
-SECRET = "a secret that is nowhere else"
+SECRET = "content of a private file"
 
 
-def test_loopback_without_a_token_is_for_loopback_names_alone(server: Server) -> None:
+def test_without_a_token_only_loopback_host_names_are_accepted(server: Server) -> None:
     for host in (f"localhost:{server.port}", "127.0.0.1", "[::1]:9", "LOCALHOST"):
-        assert server.ask("/api/runs", host=host).status == 200
+        assert server.request("/api/runs", host=host).status == 200
     for host in (
         "evil.example",
         f"evil.example:{server.port}",
@@ -33,9 +33,9 @@ def test_loopback_without_a_token_is_for_loopback_names_alone(server: Server) ->
         "",
         "a@localhost:x",
     ):
-        answer = server.ask("/api/runs", host=host or " ")
-        assert answer.status in (400, 421), host
-        assert b"trained" not in answer.body
+        response = server.request("/api/runs", host=host or " ")
+        assert response.status in (400, 421), host
+        assert b"trained" not in response.body
 
 
 def test_another_address_needs_a_token(tmp_path: Path) -> None:
@@ -48,53 +48,51 @@ def test_another_address_needs_a_token(tmp_path: Path) -> None:
         create_app(tmp_path, any_host=True)
 
 
-@pytest.mark.parametrize(
-    ("host", "near"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("127.8.8.8", True)]
-)
-def test_what_is_near(host: str, near: bool) -> None:
-    assert is_loopback(host) is near
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
+def test_loopback_hosts(host: str) -> None:
+    assert is_loopback(host) is True
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost.example", ""])
-def test_what_is_not(host: str) -> None:
+def test_other_hosts_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("guarded")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("protected")
     training_run(folder / "t", steps=1)
     server = Server(folder, tmp_path_factory.mktemp("cache"), "--host", "0.0.0.0", "--token", "sesame öffne")
     yield server
     assert server.close() == ""
 
 
-def test_a_token_opens_by_header_and_by_cookie(guarded: Server) -> None:
+def test_a_token_is_accepted_in_header_and_cookie(protected: Server) -> None:
     for path in ("/api/runs", "/main.js", "/api/envs", "/nothing"):
-        assert guarded.ask(path).status == 401
-        assert guarded.ask(path, headers={"authorization": "Bearer wrong"}).status == 401
-        assert guarded.ask(path, headers={"cookie": "palestra_view=wrong"}).status == 401
-        assert guarded.ask(f"{path}?token=sesame").status == 401
-    assert guarded.ask("/api/runs", headers={"authorization": "Bearer sesame \xc3\xb6ffne"}).status == 200
-    page = guarded.ask("/")
+        assert protected.request(path).status == 401
+        assert protected.request(path, headers={"authorization": "Bearer wrong"}).status == 401
+        assert protected.request(path, headers={"cookie": "palestra_view=wrong"}).status == 401
+        assert protected.request(f"{path}?token=sesame").status == 401
+    assert protected.request("/api/runs", headers={"authorization": "Bearer sesame \xc3\xb6ffne"}).status == 200
+    page = protected.request("/")
     assert page.status == 401
     assert b"<form" in page.body
-    assert guarded.ask("/style.css").status == 200  # the form's looks tell nothing
-    opened = guarded.ask(f"/?token={quote('sesame öffne')}", host="somewhere.example")
+    assert protected.request("/style.css").status == 200  # the login form needs its style sheet
+    opened = protected.request(f"/?token={quote('sesame öffne')}", host="somewhere.example")
     assert (opened.status, opened.headers["location"]) == (303, "/")
     cookie = opened.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     assert "sesame" not in cookie
     saved = {"cookie": cookie.partition(";")[0]}
-    assert guarded.ask("/api/runs", headers=saved).status == 200
-    assert guarded.post("play", {"env": "game:GuessTheNumber-v0-easy"}).status == 401
+    assert protected.request("/api/runs", headers=saved).status == 200
+    assert protected.post("play", {"env": "game:GuessTheNumber-v0-easy"}).status == 401
 
 
 @pytest.mark.parametrize(
     "headers",
     [
-        {"content-type": "application/json"},  # a form or a simple request of another page
+        {"content-type": "application/json"},  # as a form of another page sends it
         {"content-type": "text/plain"},
         {**OWN, "origin": "http://evil.example"},
         {**OWN, "origin": "null"},
@@ -102,38 +100,38 @@ def test_a_token_opens_by_header_and_by_cookie(guarded: Server) -> None:
         {**OWN, "sec-fetch-site": "same-site"},
     ],
 )
-def test_other_pages_cannot_act(server: Server, headers: dict[str, str]) -> None:
+def test_requests_from_other_pages_are_refused(server: Server, headers: dict[str, str]) -> None:
     body = {"env": "game:GuessTheNumber-v0-easy"}
     for path in ("/api/play", "/api/play/move?game=a", "/api/play/save?game=a"):
-        assert server.ask(path, method="POST", body=body, headers=headers).status == 403
+        assert server.request(path, method="POST", body=body, headers=headers).status == 403
     preflight = {"origin": "http://evil.example", "access-control-request-method": "POST"}
-    answer = server.ask("/api/play", method="OPTIONS", headers=preflight)
-    assert answer.status == 403
-    assert "access-control-allow-origin" not in answer.headers
+    response = server.request("/api/play", method="OPTIONS", headers=preflight)
+    assert response.status == 403
+    assert "access-control-allow-origin" not in response.headers
 
 
-def test_requests_are_bounded(server: Server) -> None:
-    assert server.ask("/api/play", method="POST", headers={**OWN, "content-length": "99999999"}).status == 413
+def test_large_requests_are_refused(server: Server) -> None:
+    assert server.request("/api/play", method="POST", headers={**OWN, "content-length": "99999999"}).status == 413
     chunked = {**OWN, "transfer-encoding": "chunked", "content-length": "x"}
-    assert server.ask("/api/play", method="POST", headers=chunked).status in (400, 411)
+    assert server.request("/api/play", method="POST", headers=chunked).status in (400, 411)
 
 
-def test_every_answer_keeps_the_browser_careful(server: Server) -> None:
+def test_every_response_has_security_headers(server: Server) -> None:
     for path in ("/", "/main.js", "/style.css", "/api/runs", "/nothing", "/api/run?run=none"):
-        headers = server.ask(path).headers
+        headers = server.request(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
         assert "server" not in headers
-    page = server.ask("/").body.decode()
+    page = server.request("/").body.decode()
     assert "http://" not in page
     assert "https://" not in page
     assert "<script>" not in page
 
 
-def test_the_page_makes_no_markup_from_text() -> None:
+def test_scripts_never_create_markup_from_text() -> None:
     static = Path(palestra.__file__).parent / "viewer" / "static"
     for script in static.glob("*.js"):
         code = script.read_text()
@@ -147,18 +145,18 @@ def test_the_page_makes_no_markup_from_text() -> None:
             "srcdoc",
         ):
             assert word not in code, f"{script.name}: {word}"
-        assert "https://" not in code  # nothing is fetched from elsewhere
+        assert "https://" not in code  # no external resources
 
 
 @pytest.fixture(scope="module")
-def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
     """Write runs next to a private file, with links that lead to it."""
-    place = tmp_path_factory.mktemp("walled")
-    outside = place / "outside"
+    base = tmp_path_factory.mktemp("confined")
+    outside = base / "outside"
     training_run(outside / "hidden", steps=1)
     (outside / "secret.jsonl").write_text(SECRET)
     (outside / "tokenizer.json").write_text(SECRET)
-    folder = place / "runs"
+    folder = base / "runs"
     store(folder / "fine" / "episodes.jsonl", played(palestra.agents.RandomAgent(), "game:GuessTheNumber-v0-easy", 1))
     (folder / "linked").symlink_to(outside / "hidden")
     (folder / "loose.jsonl").symlink_to(outside / "secret.jsonl")
@@ -178,8 +176,8 @@ def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, P
     assert server.close() == ""
 
 
-def test_links_out_lead_nowhere(walled: tuple[Server, Path]) -> None:
-    server, _ = walled
+def test_symbolic_links_to_outside_are_not_followed(confined: tuple[Server, Path]) -> None:
+    server, _ = confined
     server.until_read("fine", 1)
     assert {card["name"] for card in server.get("runs")["runs"]} >= {"fine", "partly"}
     assert not {"linked", "loose.jsonl", ".hidden"} & {card["name"] for card in server.get("runs")["runs"]}
@@ -188,9 +186,9 @@ def test_links_out_lead_nowhere(walled: tuple[Server, Path]) -> None:
     assert partly["summary"] is None
     assert partly["index"]["files"] == 0
     for name in ("linked", "loose.jsonl", "linked/last", ".hidden"):
-        assert server.ask(f"/api/run?run={name}").status == 404
+        assert server.request(f"/api/run?run={name}").status == 404
     for at in ("trajectories/a.jsonl:0", "trajectories/deep/step-000000.jsonl.gz:0"):
-        assert server.ask(f"/api/episode?run=partly&at={at}").status == 404
+        assert server.request(f"/api/episode?run=partly&at={at}").status == 404
 
 
 @pytest.mark.parametrize(
@@ -212,27 +210,29 @@ def test_links_out_lead_nowhere(walled: tuple[Server, Path]) -> None:
         "a" * 5000,
     ],
 )
-def test_no_name_leads_out(walled: tuple[Server, Path], name: str) -> None:
-    server, outside = walled
+def test_names_cannot_leave_the_folder(confined: tuple[Server, Path], name: str) -> None:
+    server, outside = confined
     for coded in {name, quote(name, safe=""), quote(quote(name, safe=""), safe="")}:
         if not all(32 < ord(letter) < 127 for letter in coded):
             continue
-        answers = [server.ask(f"/api/{view}?run={coded}&at=episodes.jsonl:0") for view in ("run", "curves", "episodes")]
-        answers += [server.ask(f"/api/episode?run=fine&at={coded}:0"), server.ask(f"/{coded}")]
-        for answer in answers:
-            assert SECRET.encode() not in answer.body
-            assert str(outside).encode() not in answer.body
-            assert b"default:0.1M" not in answer.body  # of the hidden run's settings
+        responses = [
+            server.request(f"/api/{view}?run={coded}&at=episodes.jsonl:0") for view in ("run", "curves", "episodes")
+        ]
+        responses += [server.request(f"/api/episode?run=fine&at={coded}:0"), server.request(f"/{coded}")]
+        for response in responses:
+            assert SECRET.encode() not in response.body
+            assert str(outside).encode() not in response.body
+            assert b"default:0.1M" not in response.body  # from the settings of the hidden run
     try:
-        found = Folder(outside.parent / "runs").run(name).path.resolve()
+        path = Folder(outside.parent / "runs").run(name).path.resolve()
     except NotFound:
         return
-    assert found == outside.parent / "runs" / "fine"
+    assert path == outside.parent / "runs" / "fine"
 
 
-def test_only_registered_environments_can_be_played_and_only_as_they_are(server: Server) -> None:
+def test_only_registered_environments_without_keywords_can_be_played(server: Server) -> None:
     for env in ("no:Such-v0", "os:system", "../x", "palestra.envs.games.sudoku:Sudoku"):
-        answer = server.post("play", {"env": env})
-        assert (answer.status, "problem" in answer.json) == (400, True)
+        response = server.post("play", {"env": env})
+        assert (response.status, "problem" in response.json) == (400, True)
     assert server.post("play", {"env": "game:Sudoku-v0-easy", "kwargs": {"size": 3}}).status == 422
     assert server.post("play", {"env": "game:Sudoku-v0-easy", "seed": -1}).status == 422
