@@ -13,7 +13,8 @@ from palestra.rollout.types import Failure, Trajectory, Turn
 from palestra.types import Action, Call
 
 POLICY_GRADIENTS = [name for name in algorithm_names() if issubclass(get_algorithm(name), PolicyGradient)]
-numbers = st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 6))  # a spread is zero, or not near it
+# Rounded, so that a standard deviation is either zero or clearly above rounding errors.
+numbers = st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 6))
 units = st.floats(0, 1, allow_subnormal=False)
 
 
@@ -25,24 +26,24 @@ def policy_gradient(name: str, **options: Any) -> PolicyGradient[Any]:
 
 @st.composite
 def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2) -> list[Episode]:
-    """A batch of 1 to 12 episodes of 1 to 6 turns, everything filled in; with `groups`, two or more of each task.
+    """Draw 1 to 12 episodes of 1 to 6 turns with all fields set; with `groups`, two or more episodes per task.
 
-    Sizes are drawn, so that failures shrink; the numbers follow from a seed, for drawing each takes ten times longer.
+    Hypothesis draws the sizes, so that failures shrink. Numbers come from a seeded generator, ten times faster.
     """
     most_groups, most_turns = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     rng = Random(draw(st.integers(0, 2**32)))
-    sparse = rng.random() < 0.5  # rewards as games give them: mostly 0 and 1, many alike
+    sparse = rng.random() < 0.5  # typical rewards of games: mostly 0 and 1, with many ties
 
     def row(count: int) -> list[float]:
         return [rng.choice((0.0, 0.0, 1.0)) if sparse else round(rng.uniform(-10, 10), 6) for _ in range(count)]
 
-    found = []
+    result = []
     for group in range(rng.randint(1, most_groups)):
         env_id = f"game:E{rng.randint(1, envs)}-v0"
         for _ in range(rng.randint(2, 4) if groups else rng.randint(1, 3)):
             turns = rng.randint(1, most_turns)
             tokens = [turn for turn in range(turns) for _ in range(rng.randint(1, 3))]
-            found.append(
+            result.append(
                 Episode(
                     rewards=row(turns),
                     group=group,
@@ -56,13 +57,13 @@ def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2) -> list[Ep
                     token_values=row(len(tokens)),
                 )
             )
-    return found
+    return result
 
 
-def close(found: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]], tolerance: float = 1e-9) -> bool:
-    return len(found) == len(wanted) and all(
+def close(result: Sequence[Sequence[float]], expected: Sequence[Sequence[float]], tolerance: float = 1e-9) -> bool:
+    return len(result) == len(expected) and all(
         len(a) == len(b) and all(abs(x - y) <= tolerance * max(1.0, abs(y)) for x, y in zip(a, b, strict=True))
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(result, expected, strict=True)
     )
 
 
@@ -78,7 +79,7 @@ def trajectory(
     words: str = "",
     **changes: Any,
 ) -> Trajectory:
-    """As a rollout would leave it: `tokens` sampled at each turn."""
+    """Return a trajectory as a rollout produces it, with `tokens` sampled at each turn."""
     turns = []
     for i, reward in enumerate(rewards):
         last = i == len(rewards) - 1

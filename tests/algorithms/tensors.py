@@ -10,12 +10,12 @@ from torch import Tensor
 
 from palestra.algorithms.losses import LossInputs
 
-torch.set_num_threads(1)  # tensors here are tiny
+torch.set_num_threads(1)  # the tensors are tiny
 NAMES = ("logprobs", "old_logprobs", "advantages", "proximal_logprobs", "ref_logprobs", "entropy")
 
 
 def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
-    """Rows of different length with prompts, gaps between turns and padding; every field filled in."""
+    """Return rows of different lengths with prompts, gaps between turns, padding and all fields."""
     rng = torch.Generator().manual_seed(seed)
 
     def logprobs() -> Tensor:
@@ -43,11 +43,11 @@ def without(inputs: LossInputs, *names: str) -> LossInputs:
 
 
 def mapped(inputs: LossInputs, change: Any) -> LossInputs:
-    """Every tensor changed by `change(tensor, filler)`; the mask is filled with False."""
-    found = {name: change(tensor, 0.0) for name in NAMES if (tensor := getattr(inputs, name)) is not None}
+    """Return the inputs with `change(tensor, filler)` applied to every tensor; the filler of the mask is False."""
+    result = {name: change(tensor, 0.0) for name in NAMES if (tensor := getattr(inputs, name)) is not None}
     if inputs.lengths is not None:
-        found["lengths"] = change(inputs.lengths, 1)
-    return replace(inputs, **found, mask=change(inputs.mask, False))
+        result["lengths"] = change(inputs.lengths, 1)
+    return replace(inputs, **result, mask=change(inputs.mask, False))
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class TwoLayers:
         return [self.embedding, self.first, self.second]
 
     def distribution(self, ids: Tensor) -> Tensor:
-        """log p of every token that could follow each of `ids`, [B, T, V]."""
+        """Return the log-probabilities of all next tokens after each of `ids`, [B, T, V]."""
         return torch.log_softmax(torch.tanh(self.embedding[ids] @ self.first.T) @ self.second.T, dim=-1)
 
     def read(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """For ids [B, T + 1]: log p of each from the second on, and the entropy there; both [B, T]."""
+        """Return the log-probability and the entropy at each of `ids` [B, T + 1] except the first; both [B, T]."""
         logits = self.distribution(ids[:, :-1])
         return logits.gather(-1, ids[:, 1:, None])[..., 0], -(logits.exp() * logits).sum(-1)
 
     def values(self, ids: Tensor) -> Tensor:
-        """A critic from the same weights, [B, T]."""
+        """Return the values of a critic with the same weights, [B, T]."""
         return torch.tanh(self.embedding[ids] @ self.first.T).sum(-1)

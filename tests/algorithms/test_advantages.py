@@ -1,4 +1,4 @@
-"""Every estimator against its definition, written out in plain loops that share nothing with the code under test."""
+"""Every estimator equals its definition, written as plain loops independent of the tested code."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ Rows = list[list[float]]
 
 
 def defined_returns(batch: Sequence[Episode], gamma: float, beta: float) -> Rows:
-    """G_t = sum_{k>=t} gamma^{k-t} (r_k - beta KL_k), term by term."""
-    found = []
+    """Compute G_t = sum_{k>=t} gamma^{k-t} (r_k - beta KL_k) term by term."""
+    computed = []
     for episode in batch:
         assert episode.kl is not None
         n = len(episode.rewards)
-        found.append(
+        computed.append(
             [sum(gamma ** (k - t) * (episode.rewards[k] - beta * episode.kl[k]) for k in range(t, n)) for t in range(n)]
         )
-    return found
+    return computed
 
 
 def defined_standard(rows: Rows, keys: Sequence[Any], scale: bool = True) -> Rows:
-    found = []
+    computed = []
     for row, key in zip(rows, keys, strict=True):
         pool = [x for other, its in zip(rows, keys, strict=True) if its == key for x in other]
         m, s = mean(pool), stdev(pool) if len(pool) > 1 else 0.0
-        found.append([(x - m) / (s if scale else 1.0) if s > 1e-7 else 0.0 for x in row])
-    return found
+        computed.append([(x - m) / (s if scale else 1.0) if s > 1e-7 else 0.0 for x in row])
+    return computed
 
 
 def clear_cut(rows: Rows, keys: Sequence[Any]) -> bool:
-    """No pool whose spread is near the line between rounding and signal, where two definitions may differ."""
+    """Return whether no pool has a standard deviation near the rounding threshold, where definitions may differ."""
     for key in set(keys):
         pool = [x for row, its in zip(rows, keys, strict=True) if its == key for x in row]
         if len(pool) > 1 and 0 < stdev(pool) < 1e-5:
@@ -86,10 +86,10 @@ def test_reinforce(batch: list[Episode], gamma: float, beta: float) -> None:
     assert close(Reinforce(gamma=gamma, kl=beta, kl_in="reward").advantages(batch).advantages, returns)
     for per_env, keys in ((True, envs(batch)), (False, [0] * len(batch))):
         if clear_cut(returns, keys):
-            found = Reinforce(
+            computed = Reinforce(
                 gamma=gamma, kl=beta, kl_in="reward", baseline=True, normalize_per_env=per_env
             ).advantages(batch)
-            assert close(found.advantages, defined_standard(returns, keys, scale=False), 1e-7)
+            assert close(computed.advantages, defined_standard(returns, keys, scale=False), 1e-7)
 
 
 @given(episodes(), units, units)
@@ -99,9 +99,9 @@ def test_rebn_and_reinforce_pp(batch: list[Episode], gamma: float, beta: float) 
         assume(clear_cut(returns, keys))
         wanted = defined_standard(returns, keys)
         for kind in (ReBN, ReinforcePP):
-            found = kind(gamma=gamma, kl=beta, kl_in="reward", normalize_per_env=per_env).advantages(batch)
-            assert close(found.advantages, wanted, 1e-6)
-            assert found.returns is None
+            computed = kind(gamma=gamma, kl=beta, kl_in="reward", normalize_per_env=per_env).advantages(batch)
+            assert close(computed.advantages, wanted, 1e-6)
+            assert computed.returns is None
 
 
 @given(episodes(envs=3))
@@ -126,9 +126,9 @@ def test_rebn_turn_by_turn(batch: list[Episode], gamma: float) -> None:
         names = envs(batch) if per_env else [""] * len(batch)
         keys = [(name, turn) for name, row in zip(names, returns, strict=True) for turn in range(len(row))]
         assume(clear_cut(apart, keys))
-        found = ReBN(gamma=gamma, normalize_per_env=per_env, normalize_per_turn=True).advantages(batch).advantages
-        assert [len(row) for row in found] == [len(row) for row in returns]
-        assert close([[a] for row in found for a in row], defined_standard(apart, keys), 1e-6)
+        computed = ReBN(gamma=gamma, normalize_per_env=per_env, normalize_per_turn=True).advantages(batch).advantages
+        assert [len(row) for row in computed] == [len(row) for row in returns]
+        assert close([[a] for row in computed for a in row], defined_standard(apart, keys), 1e-6)
 
 
 @given(episodes(groups=True), units, units)
@@ -139,12 +139,12 @@ def test_grpo_and_rloo(batch: list[Episode], gamma: float, beta: float) -> None:
     lengths = [len(e.rewards) for e in batch]
     for normalize in ("std", "none"):
         wanted = defined_standard(totals, groups, scale=normalize == "std")
-        found = (
+        computed = (
             policy_gradient("grpo", normalize=normalize, gamma=gamma, kl=beta, kl_in="reward")
             .advantages(batch)
             .advantages
         )
-        assert close(found, [row * n for row, n in zip(wanted, lengths, strict=True)], 1e-6)
+        assert close(computed, [row * n for row, n in zip(wanted, lengths, strict=True)], 1e-6)
     wanted = []
     for i, own in enumerate(totals):
         others = [totals[j][0] for j in range(len(batch)) if j != i and groups[j] == groups[i]]
@@ -162,7 +162,7 @@ def test_group_advantages_are_centred(batch: list[Episode]) -> None:
 
 
 def defined_gae(rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float, end: float) -> list[float]:
-    """A_t = (1 - lam) sum of n-step advantages, lam to the n: the definition GAE was derived from."""
+    """Compute A_t = (1 - lam) sum_n lam^n (n-step advantage), the definition from which GAE is derived."""
     n = len(rewards)
     after = [*values, end]
 
@@ -187,7 +187,9 @@ def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> Non
         wanted.append(defined_gae(rewards, episode.values, gamma, lam, end))
     assert close(result.advantages, wanted, 1e-7)
     values = [e.values or [] for e in batch]
-    targets = [[a + v for a, v in zip(row, said, strict=True)] for row, said in zip(wanted, values, strict=True)]
+    targets = [
+        [a + v for a, v in zip(row, row_values, strict=True)] for row, row_values in zip(wanted, values, strict=True)
+    ]
     assert result.returns is not None
     assert close(result.returns, targets, 1e-7)
     for per_env, keys in ((True, envs(batch)), (False, [0] * len(batch))):
@@ -198,8 +200,8 @@ def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> Non
 
 
 @given(episodes(), units)
-def test_gae_between_its_two_ends(batch: list[Episode], gamma: float) -> None:
-    """lam = 1 is the return minus the value; lam = 0 is one step of it."""
+def test_gae_at_lam_0_and_1(batch: list[Episode], gamma: float) -> None:
+    """lam = 1 gives the return minus the value; lam = 0 gives the one-step advantage."""
     for episode in batch:
         assert episode.values is not None
         values, rewards = episode.values, episode.rewards
@@ -213,7 +215,7 @@ def test_gae_between_its_two_ends(batch: list[Episode], gamma: float) -> None:
 
 @given(episodes(), units, units)
 def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None:
-    """By the recursion's sum: A_i = sum_{j>=i} (product of the discounts between) lam^{j-i} d_j."""
+    """Compare with A_i = sum_{j>=i} (product of the discounts in between) lam^{j-i} d_j."""
     result = TokenPPO(gamma=gamma, lam=lam, whiten=False).advantages(batch)
     wanted, targets = [], []
     for episode in batch:
@@ -241,10 +243,10 @@ def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None
 
 
 @given(episodes(), units, units, st.data())
-def test_token_gae_steps_over_what_was_not_sampled(
+def test_token_gae_skips_tokens_that_were_not_sampled(
     batch: list[Episode], gamma: float, lam: float, data: st.DataObject
 ) -> None:
-    """Observation tokens between the sampled ones change nothing, whatever numbers stand on them."""
+    """Observation tokens between the sampled ones have no effect, whatever their values are."""
     for episode in batch[:2]:
         values, turns = list(episode.token_values or ()), list(episode.token_turns or ())
         rewards = data.draw(st.lists(numbers, min_size=len(values), max_size=len(values)))
@@ -267,8 +269,8 @@ def test_token_gae_steps_over_what_was_not_sampled(
                 if i < len(values):
                     wide.append((rewards[i], values[i], True, turns[i], bare[i]))
             r, v, mask, t, wanted = zip(*wide, strict=True)
-            found = token_gae(r, v, mask, gamma=gamma, lam=lam, last_value=3.0, turns=t if with_turns else None)
-            assert found == list(wanted)
+            computed = token_gae(r, v, mask, gamma=gamma, lam=lam, last_value=3.0, turns=t if with_turns else None)
+            assert computed == list(wanted)
 
 
 CAUSAL = [
@@ -281,7 +283,7 @@ CAUSAL = [
 
 @pytest.mark.parametrize("algorithm", CAUSAL, ids=lambda a: f"{a.name}-{a.config.kl}")
 @given(batch=episodes(), data=st.data())
-def test_a_reward_reaches_its_own_turn_and_earlier_ones_alone(
+def test_a_reward_affects_only_its_turn_and_earlier_ones(
     algorithm: PolicyGradient[Any], batch: list[Episode], data: st.DataObject
 ) -> None:
     which = data.draw(st.integers(0, len(batch) - 1))
@@ -303,7 +305,7 @@ def test_a_reward_reaches_its_own_turn_and_earlier_ones_alone(
 
 
 @pytest.mark.parametrize("last", [2.0, -3.0])
-def test_only_a_truncated_episode_has_a_future(last: float) -> None:
+def test_only_truncated_episodes_bootstrap(last: float) -> None:
     ended = Episode(rewards=[0, 1], values=[0.5, 0.25], last_value=last)
     cut = replace(ended, truncated=True)
     plain = PPO(gamma=0.5, lam=1.0, whiten=False)
@@ -313,7 +315,7 @@ def test_only_a_truncated_episode_has_a_future(last: float) -> None:
 
 @pytest.mark.parametrize("name", POLICY_GRADIENTS)
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1 + 0.2, 1e9 / 3])
-def test_a_batch_without_spread_teaches_nothing_and_says_so(name: str, reward: float) -> None:
+def test_a_batch_without_variance_has_zero_advantages_and_is_reported(name: str, reward: float) -> None:
     kl = [0.25]
     one = Episode(
         rewards=[reward], seed=1, env_id="a", kl=kl, values=[0.1], token_turns=[0, 0], token_values=[reward, reward]
@@ -329,20 +331,20 @@ def test_a_batch_without_spread_teaches_nothing_and_says_so(name: str, reward: f
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e9])
-def test_rounding_is_no_spread(scale: float) -> None:
+def test_rounding_errors_are_not_variance(scale: float) -> None:
     batch = [Episode(rewards=[scale * x], seed=0) for x in (0.3, 0.1 + 0.2, 0.3)]
     assert batch[0].rewards != batch[1].rewards
     for algorithm in (ReBN(), GRPO(), GRPO(normalize="none"), RLOO(), Reinforce(baseline=True)):
         assert not algorithm.advantages(batch).signal
 
 
-def test_small_rewards_are_a_signal() -> None:
+def test_small_rewards_are_normalized() -> None:
     batch = [Episode(rewards=[x], seed=0) for x in (0.0, 1e-6)]
     assert GRPO().advantages(batch).advantages == [[pytest.approx(-sqrt(0.5))], [pytest.approx(sqrt(0.5))]]
 
 
 @pytest.mark.parametrize("name", POLICY_GRADIENTS)
-def test_an_empty_batch_is_an_empty_credit(name: str) -> None:
+def test_an_empty_batch_has_no_advantages(name: str) -> None:
     result = policy_gradient(name).advantages([])
     assert result.advantages == []
     assert not result.signal
@@ -350,7 +352,7 @@ def test_an_empty_batch_is_an_empty_credit(name: str) -> None:
 
 @pytest.mark.parametrize("name", POLICY_GRADIENTS)
 @given(batch=episodes(groups=True))
-def test_credit_has_the_shape_of_the_batch_and_is_finite(name: str, batch: list[Episode]) -> None:
+def test_advantages_are_finite_and_have_the_shape_of_the_batch(name: str, batch: list[Episode]) -> None:
     algorithm = policy_gradient(name)
     result = algorithm.advantages(batch)
     wanted = [len((e.token_turns or ()) if algorithm.level == "token" else e.rewards) for e in batch]
@@ -363,17 +365,17 @@ def test_credit_has_the_shape_of_the_batch_and_is_finite(name: str, batch: list[
 @pytest.mark.parametrize("kind", [GRPO, RLOO])
 def test_groups_of_one(kind: Any) -> None:
     pair = [Episode(rewards=[0.0], seed=7), Episode(rewards=[1.0, 0.0], seed=7)]
-    lone = Episode(rewards=[5.0], group=1, seed=8, env_id="game:Sudoku-v0")
+    single = Episode(rewards=[5.0], group=1, seed=8, env_id="game:Sudoku-v0")
     with pytest.raises(BadValue, match=r"Sudoku-v0 \(group 1, seed 8\) is the only one.*singleton='zero'"):
-        kind(singleton="error").advantages([*pair, lone])
-    result = kind(singleton="zero").advantages([*pair, lone])
+        kind(singleton="error").advantages([*pair, single])
+    result = kind(singleton="zero").advantages([*pair, single])
     assert result.advantages[2] == [0.0]
     assert result.advantages[:2] == kind().advantages(pair).advantages
     assert result.metrics["singleton"] == 0.5
     assert kind.needs_groups
 
 
-def test_two_collections_that_both_count_from_zero_stay_apart() -> None:
+def test_groups_of_different_collections_are_not_merged() -> None:
     batch = [Episode(rewards=[r], group=0, seed=s) for s, r in ((1, 0.0), (2, 10.0), (1, 1.0), (2, 11.0))]
     assert RLOO().advantages(batch).advantages == [[-1.0], [-1.0], [1.0], [1.0]]
 
@@ -392,7 +394,7 @@ def test_explained_variance(batch: list[Episode]) -> None:
     assert explained_variance(returns, values) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
 
-def test_turns_and_tokens() -> None:
+def test_numbers_of_turns_and_tokens() -> None:
     index = [-1, 0, 0, -1, 1, -1]
     assert to_tokens([2.0, -3.0], index) == [0, 2, 2, 0, -3, 0]
     assert to_turns([nan, 1, 2, nan, 4, nan], index, 3) == [3, 4, 0]
@@ -423,7 +425,7 @@ def test_an_episode_of_a_trajectory() -> None:
         ({"token_turns": [0, 1], "token_values": [0.0]}, "token_values has 1"),
     ],
 )
-def test_an_unsound_episode_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_inconsistent_episodes_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadValue, match=message):
         Episode(**{"rewards": [0.0, 1.0], **changes})
 
@@ -444,7 +446,7 @@ def test_an_unsound_episode_is_refused(changes: dict[str, Any], message: str) ->
         ("rloo", {"singleton": "drop"}, "singleton must be one of"),
     ],
 )
-def test_make_algorithm_refuses(name: str, options: dict[str, Any], message: str) -> None:
+def test_make_algorithm_rejects_invalid_options(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadValue, match=message):
         make_algorithm(name, **options)
 
@@ -460,7 +462,7 @@ def test_make_algorithm(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICY_GRADIENTS)
-def test_what_is_needed_and_missing_is_named(name: str) -> None:
+def test_missing_inputs_are_named_in_the_error(name: str) -> None:
     bare = [Episode(rewards=[0.0], seed=0), Episode(rewards=[1.0], seed=0)]
     with pytest.raises(BadValue, match="`kl` is required"):
         policy_gradient(name, kl=0.1, kl_in="reward").advantages(
@@ -473,7 +475,7 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         assert isinstance(policy_gradient(name).advantages(bare), Advantages)
 
 
-def test_torch_stays_out() -> None:
+def test_torch_is_not_imported() -> None:
     code = "import sys, palestra.algorithms; print('torch' in sys.modules, 'numpy' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["False", "False"]
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["False", "False"]

@@ -29,8 +29,8 @@ STEP = 1e-6
 
 
 def differences(model: TwoLayers, value: Callable[[], float]) -> list[Tensor]:
-    """d value / d parameter by moving each parameter a little to both sides."""
-    found = []
+    """Return the central differences of the value by each parameter."""
+    result = []
     with torch.no_grad():
         for parameter in model.parameters:
             flat = parameter.view(-1)
@@ -43,8 +43,8 @@ def differences(model: TwoLayers, value: Callable[[], float]) -> list[Tensor]:
                 below = value()
                 flat[i] = here
                 gradient[i] = (above - below) / (2 * STEP)
-            found.append(gradient.view_as(parameter))
-    return found
+            result.append(gradient.view_as(parameter))
+    return result
 
 
 def check(model: TwoLayers, loss: Callable[[], Tensor], value: Callable[[], float] | None = None) -> None:
@@ -55,7 +55,7 @@ def check(model: TwoLayers, loss: Callable[[], Tensor], value: Callable[[], floa
 
 
 class Data:
-    """Ids with prompts and padding, and other policies' opinions of them."""
+    """Ids with prompts and padding, and their log-probabilities under other policies."""
 
     def __init__(self, seed: int, rows: int = 3, width: int = 5) -> None:
         rng = torch.Generator().manual_seed(seed)
@@ -112,7 +112,7 @@ def test_policy_loss(name: str, seed: int) -> None:
 @settings(max_examples=3)
 @given(seed=seeds)
 def test_truncated_importance(seed: int) -> None:
-    """Weights are held fixed, so the differences are taken of the objective with today's weights put in as numbers."""
+    """Importance weights are constants, so the differences are those of the objective with constant weights."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     weights = (data.inputs().logprobs.detach() - data.old).exp().clamp(max=1.1)
@@ -128,7 +128,7 @@ def test_truncated_importance(seed: int) -> None:
 @settings(max_examples=3)
 @given(seed=seeds)
 def test_straight_through_kl(seed: int) -> None:
-    """k1's value, k2's gradient."""
+    """The value is that of k1, the gradient that of k2."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     data.advantages.zero_()
@@ -189,7 +189,9 @@ def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode]
     rng = torch.Generator().manual_seed(seed)
     model = TwoLayers.of(seed)
     ids = torch.randint(0, 5, (len(rows), width + 1), generator=rng)
-    index = [[turn if i % 2 else -1 for turn in row for i in (0, 1)] for row in rows]  # a foreign token before each
+    index = [
+        [turn if i % 2 else -1 for turn in row for i in (0, 1)] for row in rows
+    ]  # an observation token before each
     advantages, mask = torch.zeros(len(rows), width, dtype=torch.float64), torch.zeros(len(rows), width)
     for b, (row, turns) in enumerate(zip(advantages_of.advantages, index, strict=True)):
         if algorithm.level == "token":

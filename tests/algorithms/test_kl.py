@@ -1,4 +1,4 @@
-"""The three KL estimators: value and gradient on average, exactly, over every token that could be sampled."""
+"""The three KL estimators: exact expectations of value and gradient over all tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32)
 
 
 def distributions(seed: int, apart: float = 1.0) -> tuple[Tensor, Tensor]:
-    """log p (with gradient) and log ref over six tokens."""
+    """Return log p (with gradient) and log ref over six tokens."""
     rng = torch.Generator().manual_seed(seed)
     base = torch.randn(6, generator=rng, dtype=torch.float64)
     other = base + apart * torch.randn(6, generator=rng, dtype=torch.float64)
@@ -30,7 +30,7 @@ def distributions(seed: int, apart: float = 1.0) -> tuple[Tensor, Tensor]:
 @settings(max_examples=25)
 @given(seeds)
 def test_kl_in_expectation(seed: int) -> None:
-    """Over every token that could be sampled, by its probability: exact, no chance."""
+    """The expectation is a sum over all tokens weighted by probability, without sampling."""
     p, ref = distributions(seed)
     kl = (p.exp() * (p - ref)).sum().item()
     for estimator in ("k1", "k3"):
@@ -41,8 +41,8 @@ def test_kl_in_expectation(seed: int) -> None:
 
 @settings(max_examples=25)
 @given(seeds, st.sampled_from([1.0, 0.1, 0.01]))
-def test_k2_is_right_to_third_order(seed: int, apart: float) -> None:
-    """Its Taylor remainder against k3, whose average is the KL, is at most |d|^3 e^|d| / 6."""
+def test_k2_is_accurate_to_third_order(seed: int, apart: float) -> None:
+    """The Taylor remainder against k3, whose expectation is the KL, is at most |d|^3 e^|d| / 6."""
     p, ref = distributions(seed, apart)
     kl = (p.exp() * (p - ref)).sum().item()
     far = (p - ref).abs().max().item()
@@ -52,12 +52,12 @@ def test_k2_is_right_to_third_order(seed: int, apart: float) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_kl_gradients_in_expectation(seed: int) -> None:
-    """Samples are data, so the gradient goes through the estimator alone; the docstring's claims, one by one."""
+    """Samples are constants, so gradients flow through the estimator only; checks each claim of the docstring."""
     p, ref = distributions(seed)
 
     def gradient(number: Tensor) -> Tensor:
-        (found,) = torch.autograd.grad(number, p, retain_graph=True)
-        return found - p.exp().detach() * found.sum()  # as the logits see it
+        (result,) = torch.autograd.grad(number, p, retain_graph=True)
+        return result - p.exp().detach() * result.sum()  # with respect to the logits
 
     weights = p.exp().detach()
     reverse = gradient((p.exp() * (p - ref)).sum())
@@ -82,13 +82,13 @@ def test_kl_as_a_reward(seed: int) -> None:
     assert inputs.ref_logprobs is not None
     for estimator in ("k1", "k2", "k3"):
         dirty = inputs.ref_logprobs.masked_fill(~inputs.mask, nan)
-        found = kl_reward(inputs.logprobs, dirty, inputs.mask, estimator)
-        assert not found.requires_grad
-        assert (found[~inputs.mask] == 0).all()
-        wanted = kl_estimate(inputs.logprobs.detach(), inputs.ref_logprobs, estimator)
-        assert torch.equal(found[inputs.mask], wanted[inputs.mask])
+        result = kl_reward(inputs.logprobs, dirty, inputs.mask, estimator)
+        assert not result.requires_grad
+        assert (result[~inputs.mask] == 0).all()
+        expected = kl_estimate(inputs.logprobs.detach(), inputs.ref_logprobs, estimator)
+        assert torch.equal(result[inputs.mask], expected[inputs.mask])
 
 
-def test_k1_in_the_loss_is_refused() -> None:
+def test_k1_in_the_loss_is_rejected() -> None:
     with pytest.raises(BadValue, match="is zero on average.*Use k2 or k3"):
         LossOptions(kl_coef=0.1, kl_estimator="k1")

@@ -35,20 +35,20 @@ OPTIONS = {
     "free": LossOptions(clip_low=None, clip_high=None),
     "sequence": LossOptions(aggregate="sequence"),
     "dr grpo": LossOptions(aggregate="constant"),
-    "kept": LossOptions(is_mask=(0.8, 1.25)),
+    "masked": LossOptions(is_mask=(0.8, 1.25)),
     "truncated": LossOptions(clip_low=None, clip_high=None, is_clip=1.1),
     "k1": LossOptions(kl_coef=0.3, kl_estimator="k1", kl_straight_through=True),
     "k2": LossOptions(kl_coef=0.3, kl_estimator="k2", aggregate="sequence"),
     "k3": LossOptions(kl_coef=0.3),
     "entropy": LossOptions(entropy_coef=0.2, aggregate="constant"),
-    "anchored": LossOptions(is_clip=1.2),
-    "anchored and kept": LossOptions(is_mask=(0.9, 1.1), clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
+    "proximal": LossOptions(is_clip=1.2),
+    "proximal and masked": LossOptions(is_mask=(0.9, 1.1), clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
 }
 
 
 def inputs_for(name: str, seed: int) -> LossInputs:
-    made = batch(seed)
-    return made if name.startswith("anchored") else without(made, "proximal_logprobs")
+    batch_inputs = batch(seed)
+    return batch_inputs if name.startswith("proximal") else without(batch_inputs, "proximal_logprobs")
 
 
 def count(inputs: LossInputs) -> Denominators:
@@ -56,7 +56,7 @@ def count(inputs: LossInputs) -> Denominators:
 
 
 def in_loops(inputs: LossInputs, options: LossOptions) -> float:
-    """The formula of `policy_loss`, a token at a time, in Python's own floats."""
+    """Compute the formula of `policy_loss` token by token with Python floats."""
     mask = inputs.mask.tolist()
     columns: dict[str, Any] = {name: t.tolist() for name in NAMES if (t := getattr(inputs, name)) is not None}
     tokens = sum(map(sum, mask))
@@ -93,15 +93,15 @@ def in_loops(inputs: LossInputs, options: LossOptions) -> float:
 @pytest.mark.parametrize("name", OPTIONS)
 @settings(max_examples=12)
 @given(seed=seeds)
-def test_the_policy_loss_is_its_formula(name: str, seed: int) -> None:
+def test_the_policy_loss_equals_its_formula(name: str, seed: int) -> None:
     inputs = inputs_for(name, seed)
-    found = policy_loss(inputs, count(inputs), OPTIONS[name])
-    assert found.loss.item() == pytest.approx(in_loops(inputs, OPTIONS[name]), rel=1e-10, abs=1e-12)
-    assert found.metrics["loss"].item() == found.loss.item()
+    result = policy_loss(inputs, count(inputs), OPTIONS[name])
+    assert result.loss.item() == pytest.approx(in_loops(inputs, OPTIONS[name]), rel=1e-10, abs=1e-12)
+    assert result.metrics["loss"].item() == result.loss.item()
 
 
 def gradients(loss: Tensor, inputs: LossInputs) -> list[Tensor]:
-    """By log-probabilities and by entropies."""
+    """Return the gradients by log-probabilities and by entropies."""
     assert inputs.entropy is not None
     return list(torch.autograd.grad(loss, [inputs.logprobs, inputs.entropy], allow_unused=True, materialize_grads=True))
 
@@ -120,18 +120,18 @@ def test_no_masked_token_has_gradient_or_influence(name: str, seed: int, garbage
 
     dirty = mapped(inputs, spoiled)
     clean = policy_loss(inputs, count(inputs), OPTIONS[name])
-    found = policy_loss(dirty, count(dirty), OPTIONS[name])
-    assert found.loss.item() == clean.loss.item()
-    assert combine([found.metrics]) == combine([clean.metrics])
+    result = policy_loss(dirty, count(dirty), OPTIONS[name])
+    assert result.loss.item() == clean.loss.item()
+    assert combine([result.metrics]) == combine([clean.metrics])
     wanted = gradients(clean.loss, inputs)
-    for got, expected in zip(gradients(found.loss, dirty), wanted, strict=True):
+    for got, expected in zip(gradients(result.loss, dirty), wanted, strict=True):
         assert torch.equal(got, expected)
         assert (got[outside] == 0).all()
 
 
 def parts(inputs: LossInputs, cuts: list[int]) -> list[LossInputs]:
-    """The rows from cut to cut, each part only as wide as it must be."""
-    found = []
+    """Split the rows at `cuts`; each part is only as wide as its longest row."""
+    result = []
     for start, end in zip([0, *cuts], [*cuts, inputs.mask.shape[0]], strict=True):
         used = inputs.mask[start:end].any(0).nonzero()
         width = max(1, int(used.max()) + 1) if len(used) else 1
@@ -139,8 +139,8 @@ def parts(inputs: LossInputs, cuts: list[int]) -> list[LossInputs]:
         def piece(tensor: Tensor, _: object, rows: slice = slice(start, end), width: int = width) -> Tensor:
             return tensor[rows, :width]
 
-        found.append(mapped(inputs, piece))
-    return found
+        result.append(mapped(inputs, piece))
+    return result
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -160,19 +160,19 @@ def test_micro_batches_and_padding(name: str, seed: int, cuts: set[int], padding
         denominators = counted[0]
         for other in counted[1:]:
             denominators = denominators + other
-        found = [policy_loss(piece, denominators, options) for piece in pieces]
-        loss = sum((part.loss for part in found), torch.zeros((), dtype=torch.float64))
+        result = [policy_loss(piece, denominators, options) for piece in pieces]
+        loss = sum((part.loss for part in result), torch.zeros((), dtype=torch.float64))
         assert abs(loss.item() - whole.loss.item()) < 1e-10
         (gradient,) = torch.autograd.grad(loss, inputs.logprobs)
         assert (gradient - wanted).abs().max() < 1e-10
-        assert combine(p.metrics for p in found) == pytest.approx(combine([whole.metrics]), abs=1e-10)
+        assert combine(p.metrics for p in result) == pytest.approx(combine([whole.metrics]), abs=1e-10)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 @settings(max_examples=6)
 @given(seed=seeds)
 def test_packing(name: str, seed: int) -> None:
-    """All sequences behind each other in one row; `lengths` says where each token belongs."""
+    """All sequences are concatenated in one row; `lengths` holds the sequence length of each token."""
     inputs = inputs_for(name, seed)
     options = OPTIONS[name]
     whole = policy_loss(inputs, count(inputs), options).loss
@@ -185,7 +185,7 @@ def test_packing(name: str, seed: int) -> None:
 
 @settings(max_examples=25)
 @given(seeds)
-def test_a_sequence_may_lie_in_several_rows(seed: int) -> None:
+def test_a_sequence_may_span_several_rows(seed: int) -> None:
     inputs = without(batch(seed, rows=2), "proximal_logprobs")
     one = mapped(inputs, lambda tensor, _: tensor.reshape(1, -1))
     several = replace(inputs, lengths=inputs.mask.sum().expand_as(inputs.mask))
@@ -206,11 +206,11 @@ def test_masks_of_any_type(seed: int) -> None:
 
 
 def test_on_policy_the_gradient_is_reinforce() -> None:
-    """With p = p_old every form has the gradient of -A log p, clipped or not."""
+    """With p = p_old every variant has the gradient of -A log p, clipped or not."""
     inputs = batch(3)
     inputs = replace(without(inputs, "proximal_logprobs"), old_logprobs=inputs.logprobs.detach())
     wanted = -inputs.advantages.masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
-    for name in ("ppo", "asymmetric", "free", "truncated", "kept"):
+    for name in ("ppo", "asymmetric", "free", "truncated", "masked"):
         (gradient,) = torch.autograd.grad(policy_loss(inputs, count(inputs), OPTIONS[name]).loss, inputs.logprobs)
         assert torch.allclose(gradient, wanted, atol=1e-12), name
 
@@ -218,7 +218,7 @@ def test_on_policy_the_gradient_is_reinforce() -> None:
 @settings(max_examples=25)
 @given(seeds, st.floats(0.5, 3))
 def test_truncated_importance_weights(seed: int, cap: float) -> None:
-    """The gradient is -min(p / p_old, cap) A, whatever the loss's value."""
+    """The gradient is -min(p / p_old, cap) A, regardless of the value of the loss."""
     inputs = without(batch(seed), "proximal_logprobs")
     options = LossOptions(clip_low=None, clip_high=None, is_clip=cap)
     output = policy_loss(inputs, count(inputs), options)
@@ -233,7 +233,7 @@ def test_truncated_importance_weights(seed: int, cap: float) -> None:
 
 @settings(max_examples=25)
 @given(seeds)
-def test_stale_tokens_outside_the_window_teach_nothing(seed: int) -> None:
+def test_stale_tokens_outside_the_mask_have_no_gradient(seed: int) -> None:
     inputs = without(batch(seed), "proximal_logprobs")
     output = policy_loss(inputs, count(inputs), LossOptions(is_mask=(0.8, 1.3)))
     (gradient,) = torch.autograd.grad(output.loss, inputs.logprobs)
@@ -247,7 +247,7 @@ def test_stale_tokens_outside_the_window_teach_nothing(seed: int) -> None:
 
 @settings(max_examples=25)
 @given(seeds)
-def test_an_anchor_of_the_same_policy_changes_nothing(seed: int) -> None:
+def test_proximal_logprobs_of_the_same_policy_change_nothing(seed: int) -> None:
     inputs = batch(seed)
     same = replace(inputs, proximal_logprobs=inputs.old_logprobs)
     bare = without(inputs, "proximal_logprobs")
@@ -258,7 +258,7 @@ def test_an_anchor_of_the_same_policy_changes_nothing(seed: int) -> None:
 @given(seeds)
 def test_metrics(seed: int) -> None:
     inputs = without(batch(seed), "proximal_logprobs")
-    found = combine([policy_loss(inputs, count(inputs), LossOptions(clip_low=0.1, clip_high=0.2)).metrics])
+    result = combine([policy_loss(inputs, count(inputs), LossOptions(clip_low=0.1, clip_high=0.2)).metrics])
     now, old = inputs.logprobs.detach()[inputs.mask], inputs.old_logprobs[inputs.mask]
     r, a = (now - old).exp(), inputs.advantages[inputs.mask]
     clipped = ((r > 1.2) & (a > 0)) | ((r < 0.9) & (a < 0))
@@ -273,10 +273,10 @@ def test_metrics(seed: int) -> None:
         "entropy": inputs.entropy.detach()[inputs.mask].mean(),
     }
     for name, number in wanted.items():
-        assert found[name] == pytest.approx(number.item(), abs=1e-10), name
+        assert result[name] == pytest.approx(number.item(), abs=1e-10), name
 
 
-def test_ratios_far_away_stay_finite() -> None:
+def test_extreme_ratios_stay_finite() -> None:
     logprobs = torch.tensor([[0.0, -500.0, -1e4]], dtype=torch.float32, requires_grad=True)
     inputs = LossInputs(
         logprobs=logprobs,
@@ -297,16 +297,19 @@ def refuse(message: str, call: Any) -> None:
         call()
 
 
-def test_refusals() -> None:
-    made = batch(0)
-    bare = without(made, "proximal_logprobs", "ref_logprobs", "entropy")
-    counted = count(made)
+def test_invalid_inputs_are_rejected() -> None:
+    batch_inputs = batch(0)
+    bare = without(batch_inputs, "proximal_logprobs", "ref_logprobs", "entropy")
+    counted = count(batch_inputs)
     refuse("clipping needs proximal_logprobs", lambda: policy_loss(bare, counted, LossOptions(is_clip=2.0)))
     refuse("kl_coef needs ref_logprobs", lambda: policy_loss(bare, counted, LossOptions(kl_coef=0.1)))
     refuse("entropy_coef needs the entropy", lambda: policy_loss(bare, counted, LossOptions(entropy_coef=0.1)))
-    refuse("advantages must have shape", lambda: replace(bare, advantages=made.advantages[:, :1]))
-    refuse("returns must have shape", lambda: value_loss(made.logprobs, made.advantages[:1], made.mask, denominator=1))
-    three = made.logprobs, made.advantages, made.mask
+    refuse("advantages must have shape", lambda: replace(bare, advantages=batch_inputs.advantages[:, :1]))
+    refuse(
+        "returns must have shape",
+        lambda: value_loss(batch_inputs.logprobs, batch_inputs.advantages[:1], batch_inputs.mask, denominator=1),
+    )
+    three = batch_inputs.logprobs, batch_inputs.advantages, batch_inputs.mask
     refuse("value clipping needs old_values", lambda: value_loss(*three, denominator=1.0, clip=0.2))
     empty = Denominators.of(torch.zeros(2, 3))
     refuse("no sampled token", lambda: aggregate(torch.zeros(2, 3), torch.zeros(2, 3), empty))
@@ -323,13 +326,13 @@ def test_refusals() -> None:
         refuse(next(iter(options)), lambda options=options: LossOptions(**options))
 
 
-def test_an_empty_micro_batch_adds_nothing() -> None:
-    """A rank without work still takes part in the backward pass."""
-    made = without(batch(0), "proximal_logprobs")
-    empty = replace(made, mask=torch.zeros_like(made.mask))
-    output: LossOutput = policy_loss(empty, count(made))
+def test_an_empty_micro_batch_has_zero_loss() -> None:
+    """A rank without samples still takes part in the backward pass."""
+    batch_inputs = without(batch(0), "proximal_logprobs")
+    empty = replace(batch_inputs, mask=torch.zeros_like(batch_inputs.mask))
+    output: LossOutput = policy_loss(empty, count(batch_inputs))
     (gradient,) = torch.autograd.grad(output.loss, empty.logprobs)
     assert output.loss.item() == 0
     assert (gradient == 0).all()
-    full = policy_loss(made, count(made))
+    full = policy_loss(batch_inputs, count(batch_inputs))
     assert combine([full.metrics, output.metrics]) == combine([full.metrics])

@@ -46,32 +46,34 @@ def tasks(rows: list[tuple[int, float, bool]]) -> list[Trajectory]:
 
 
 @given(scored, st.sampled_from([0.1, 0.25, 0.6]))
-def test_pairs_are_all_there_are(rows: list[tuple[int, float, bool]], margin: float) -> None:
+def test_all_pairs_are_formed(rows: list[tuple[int, float, bool]], margin: float) -> None:
     played = tasks(rows)
-    wanted = {
+    expected = {
         (a.member, b.member)
         for a in played
         for b in played
         if a.seed == b.seed and not a.failure and not b.failure and a.total_reward - b.total_reward >= margin
     }
-    found = make_pairs(played, margin=margin, per_task=None)
-    assert {(p.chosen.member, p.rejected.member) for p in found} == wanted
-    assert len(found) == len(wanted)
-    assert all(p.margin == p.chosen.total_reward - p.rejected.total_reward for p in found)
+    computed = make_pairs(played, margin=margin, per_task=None)
+    assert {(p.chosen.member, p.rejected.member) for p in computed} == expected
+    assert len(computed) == len(expected)
+    assert all(p.margin == p.chosen.total_reward - p.rejected.total_reward for p in computed)
 
 
 @given(scored, st.integers(1, 3), st.integers(0, 9))
-def test_the_widest_pairs_whatever_the_order(rows: list[tuple[int, float, bool]], per_task: int, shuffle: int) -> None:
+def test_the_widest_pairs_do_not_depend_on_the_order(
+    rows: list[tuple[int, float, bool]], per_task: int, shuffle: int
+) -> None:
     played = tasks(rows)
-    found = make_pairs(played, per_task=per_task)
+    computed = make_pairs(played, per_task=per_task)
     every = make_pairs(played, per_task=None)
     for seed in range(3):
-        mine = [p.margin for p in found if p.chosen.seed == seed]
+        mine = [p.margin for p in computed if p.chosen.seed == seed]
         assert mine == sorted((p.margin for p in every if p.chosen.seed == seed), reverse=True)[:per_task]
     mixed = list(played)
     Random(shuffle).shuffle(mixed)
     again = make_pairs(mixed, per_task=per_task)
-    names = [sorted((p.chosen.member, p.rejected.member) for p in pairs) for pairs in (found, again)]
+    names = [sorted((p.chosen.member, p.rejected.member) for p in pairs) for pairs in (computed, again)]
     assert names[0] == names[1]
 
 
@@ -92,19 +94,19 @@ def test_pairs_need_the_same_task_and_tokens() -> None:
 
 
 def test_successes() -> None:
-    twin = replace(WON, member=7)
+    duplicate = replace(WON, member=7)
     other = trajectory([0.5, 0.5], member=8)
-    assert successes([LOST, WON, BROKEN, twin, other]) == [WON, other]
+    assert successes([LOST, WON, BROKEN, duplicate, other]) == [WON, other]
     assert successes([WON, other], per_task=1) == [WON]
     elsewhere = trajectory([1.0], seed=3)
     assert successes([WON, other, elsewhere], per_task=1) == [WON, elsewhere]
 
 
 def test_next_set() -> None:
-    base = [LOST, BROKEN, WON]  # demonstrations are taken as they are, but for what broke
+    base = [LOST, BROKEN, WON]  # demonstrations are used as they are, except failed ones
     explored = [trajectory([0.75], member=4), trajectory([0.5], member=5), LOST, trajectory([1.0], seed=1)]
-    found = next_set(base, explored, base_weight=2.0)
-    assert [(w.trajectory.member, w.weight) for w in found] == [(1, 2.0), (0, 2.0), (4, 0.75), (5, 0.5), (0, 1.0)]
+    computed = next_set(base, explored, base_weight=2.0)
+    assert [(w.trajectory.member, w.weight) for w in computed] == [(1, 2.0), (0, 2.0), (4, 0.75), (5, 0.5), (0, 1.0)]
     assert [w.weight for w in next_set([], explored, weighting="equal")] == [1.0, 1.0, 1.0]
     assert [w.weight for w in next_set([], explored, weighting="task")] == [0.5, 0.5, 1.0]
     assert [w.weight for w in next_set([], [trajectory([-1.0])])] == [0.0], "never unlearn a success"
@@ -117,8 +119,8 @@ def test_next_set() -> None:
             next_set([], [], **bad)
 
 
-def test_real_rollouts_are_credited() -> None:
-    """Games played by the expert, from the collector to advantages: fewer turns left, more credit under a discount."""
+def test_advantages_of_real_rollouts() -> None:
+    """In games of the expert, later turns have larger advantages with a discount."""
     result = asyncio.run(collect(Solver(), "game:GuessTheNumber-v0-easy", episodes=12, group_size=3, seed=4))
     assert len(result.trajectories) == 12
     batch = [Episode.from_trajectory(played) for played in result.trajectories]

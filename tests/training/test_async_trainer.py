@@ -67,10 +67,10 @@ def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
     seen = [(t.meta["step"], t.group, t.member) for episodes in steps for t in episodes]
     assert len(set(seen)) == len(seen)
     first = [(t.group, t.member) for episodes in steps for t in episodes if t.meta["step"] == 0]
-    assert len(first) == 16  # the slow ones, too
+    assert len(first) == 16  # including the slow ones
 
 
-def test_a_slow_episode_is_waited_for_only_at_the_staleness_bound(tmp_path: Path) -> None:
+def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(tmp_path: Path) -> None:
     """The first episode ends only after three steps; the fourth step waits for it."""
     seed = child_seed(0, "train")
     sign = tmp_path / "trajectories" / "step-000002.jsonl.gz"
@@ -79,7 +79,7 @@ def test_a_slow_episode_is_waited_for_only_at_the_staleness_bound(tmp_path: Path
     assert rows[3]["staleness_max"] == 3
 
 
-def test_what_is_sampled_from_stays_while_the_learner_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_weights_change_only_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler changes only between steps, to the weights that were learned."""
     seen: list[tuple[bool, bool]] = []
     moved = 0
@@ -96,13 +96,13 @@ def test_what_is_sampled_from_stays_while_the_learner_learns(tmp_path: Path, mon
         return metrics
 
     monkeypatch.setattr(async_trainer, "reinforcement_step", watched)
-    enough = {"warm_start": 600, "warm_batch": 8, "warm_epochs": 1}  # for games that differ, so that there is a signal
+    enough = {"warm_start": 600, "warm_batch": 8, "warm_epochs": 1}  # so that returns differ and advantages are nonzero
     _run(tmp_path, steps=3, episodes=64, concurrency=128, save_every=1000, **enough)
     assert seen == [(True, True)] * 3
     assert moved
 
 
-def test_groups_stay_whole(tmp_path: Path) -> None:
+def test_groups_stay_complete(tmp_path: Path) -> None:
     _run(tmp_path, algorithm="grpo", group_size=4, staleness=1, steps=3)
     for step in range(3):
         members: dict[tuple[int, int], list[int]] = {}
@@ -112,6 +112,6 @@ def test_groups_stay_whole(tmp_path: Path) -> None:
         assert len(members) == 4
 
 
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(tmp_path: Path) -> None:
     assert len(_run(tmp_path, steps=2)) == 2
     assert [row["step"] for row in _run(tmp_path, steps=4)] == [0, 1, 2, 3]

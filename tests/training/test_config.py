@@ -98,7 +98,7 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "algorithm": "agentevol", "asynchronous": True}, "no asynchronous trainer"),
     ],
 )
-def test_mistakes_are_reported(values: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_reported(values: dict[str, Any], message: str) -> None:
     with pytest.raises(BadValue, match=message):
         from_mapping(values)
 
@@ -115,18 +115,18 @@ def test_mistakes_are_reported(values: dict[str, Any], message: str) -> None:
         (f"{URL}?max_turns=5=2", f"{URL}?max_turns=5", 2.0),
     ],
 )
-def test_weights(text: str, name: str, weight: float) -> None:
+def test_environment_weights_are_parsed(text: str, name: str, weight: float) -> None:
     assert parse_weight(text) == (name, weight)
     assert from_mapping({"env": text}).env.weights == {name: weight}
 
 
 @pytest.mark.parametrize("text", [f"{GAME}=x", f"{GAME}=0", f"{GAME}=-1"])
-def test_wrong_weights(text: str) -> None:
+def test_invalid_environment_weights_are_rejected(text: str) -> None:
     with pytest.raises(BadValue, match="weight"):
         from_mapping({"env": text})
 
 
-def test_a_mapping_gives_weights() -> None:
+def test_environment_weights_from_a_mapping() -> None:
     assert from_mapping({"env": {GAME: 2, URL: 1}}).env.weights == {GAME: 2.0, URL: 1.0}
 
 
@@ -143,7 +143,7 @@ def test_every_option_has_a_help_sentence_and_one_meaning() -> None:
     assert len(FLAT) == sum(len(fields(kind)) for kind in SECTIONS.values())
 
 
-def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_recipes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="does not exist"):
         read_recipe(tmp_path / "none.toml")
     path = tmp_path / "r.toml"

@@ -53,7 +53,7 @@ ROWS = [
 ]
 
 
-def test_the_block_tells_what_matters() -> None:
+def test_the_block_shows_progress_metrics_and_remaining_time() -> None:
     text = "\n".join(console.format_block(ROWS, CONFIG, 110))
     assert "game:GuessTheNumber-v0-easy  rebn  default:0.1M" in text
     assert "step 10/20 ━━━━━━──────" in text
@@ -67,7 +67,7 @@ def test_the_block_tells_what_matters() -> None:
     assert "horizon" not in text
 
 
-def test_trouble_is_shown() -> None:
+def test_warnings_are_shown() -> None:
     rows = [row(0, signal=0.0, horizon=5, failures=3, failures_env=2, failures_engine=1)]
     text = "\n".join(console.format_block(rows, CONFIG, 110))
     assert "no learning signal in 1 of the last 1 steps" in text
@@ -83,7 +83,7 @@ def test_the_block_fits_the_terminal(count: int, width: int) -> None:
     assert all(len(text) <= width for text in console.format_block(ROWS[:count], CONFIG, width))
 
 
-def test_lines() -> None:
+def test_log_lines() -> None:
     assert console.format_row(ROWS[0], 20) == "before training: success 30.0% [20.0, 40.0] on held-out seeds"
     assert console.format_row(ROWS[5], 20, left=65) == (
         "step 5/20, success 50.0% [40.0, 60.0], return 0.250, turns 3.0, entropy 0.70, "
@@ -91,19 +91,19 @@ def test_lines() -> None:
     )
 
 
-def test_the_end_is_not_known_before_the_first_step_and_is_nothing_after_the_last() -> None:
+def test_the_remaining_time_is_unknown_at_the_start_and_zero_at_the_end() -> None:
     assert console.seconds_left(ROWS[:1], 20) is None
     assert console.seconds_left(ROWS, 10) == 0
     assert "done" in console.format_block(ROWS, {**CONFIG, "run": {"steps": 10}}, 110)[-1]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
-def test_clock(seconds: float, text: str) -> None:
+def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert console.clock(seconds) == text
 
 
 def screen(written: str, width: int = 200) -> list[str]:
-    """What a terminal shows after `written`, which uses two control sequences only."""
+    """Return the screen content of a terminal after `written`, which contains only two control sequences."""
     lines, at = [""], 0
     for piece in re.split(r"(\x1b\[\d*[FJ]|\n)", written):
         if piece == "\n":
@@ -141,7 +141,7 @@ def test_the_live_view_redraws_in_place_and_keeps_notes_above() -> None:
     ]
 
 
-def test_views_for_pipes_and_machines() -> None:
+def test_output_for_pipes_and_as_json() -> None:
     out, err = io.StringIO(), io.StringIO()
     lines = console.Lines(out, 20)
     lines.note("hello")
@@ -157,7 +157,7 @@ def test_views_for_pipes_and_machines() -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=100), st.integers(1, 40))
-def test_a_sparkline_has_a_bar_a_value_or_a_mean_of_several(values: list[float], width: int) -> None:
+def test_a_sparkline_has_one_bar_per_value_or_per_mean_of_several_values(values: list[float], width: int) -> None:
     text = sparkline(values, width)
     assert len(text) == min(len(values), width)
     assert set(text) <= set(BARS)
@@ -170,7 +170,7 @@ def test_a_sparkline_of_many_values_keeps_its_shape() -> None:
     assert sparkline([float("nan"), -1.0, 2.0]) == "▁▁█"
 
 
-def test_cloning_has_a_loss_and_no_episodes() -> None:
+def test_cloning_shows_a_loss_and_no_episodes() -> None:
     rows: list[dict[str, Any]] = [{"step": -1}, {"step": 0, "loss": 0.5, "lr": 1e-3, "seconds_learning": 2.0}]
     config: dict[str, Any] = {
         "env": {"name": []},

@@ -83,7 +83,7 @@ def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_does(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_two_processes_train_the_same_weights_as_one(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     for name in KINDS:
         folder = Path(two[name]["out"])
         one = train(from_mapping({**two[name], "out": str(tmp_path / name)}))
@@ -97,7 +97,7 @@ def test_two_processes_learn_what_one_does(two: dict[str, dict[str, Any]], tmp_p
         parts = sorted((folder / "trajectories").glob("step-000001*"))
         assert [len(list(read(part))) for part in parts] == [10, 10]
 
-    # A run of two goes on alone, from a checkpoint that does not remember how many there were.
+    # A run of two processes resumes with one; checkpoints do not depend on the number of processes.
     longer = {**two["ppo"], "steps": 4}
     gone_on = train(from_mapping(longer))
     never_left = train(from_mapping({**longer, "out": str(tmp_path / "ppo")}))
@@ -105,7 +105,7 @@ def test_two_processes_learn_what_one_does(two: dict[str, dict[str, Any]], tmp_p
 
 
 @pytest.mark.slow
-def test_two_processes_prefer_what_one_does(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_dpo_with_two_processes_equals_dpo_with_one(two: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     alone = train(from_mapping({**two["dpo"], "out": str(tmp_path / "alone")})).rows
     together = rows_of(Path(two["dpo"]["run"]["out"]))
     assert [row["step"] for row in together] == [-1, 0, 1]
@@ -114,7 +114,7 @@ def test_two_processes_prefer_what_one_does(two: dict[str, dict[str, Any]], tmp_
         assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-4)
 
 
-def test_one_process_is_a_context() -> None:
+def test_a_single_process_works_as_context_manager() -> None:
     context = connect()
     assert (context.rank, context.size, context.is_main) == (0, 1, True)
     assert context.gather(3) == [3]
@@ -128,14 +128,14 @@ def _refuse() -> None:
     raise BadValue("no")
 
 
-def test_shares_are_everything_in_order() -> None:
+def test_shares_partition_the_items_in_order() -> None:
     for count in range(9):
         shares = [DistributedContext(rank=rank, size=3).shard(range(count)) for rank in range(3)]
         assert [item for share in shares for item in share] == list(range(count))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_what_is_gathered_carries_numbers_only() -> None:
+def test_gathered_samples_contain_numbers_only() -> None:
     for t in batch(1, truncated=True):
         bare = without_tokens(t)
         assert (bare.rewards, bare.sampled_tokens, bare.truncated) == (t.rewards, t.sampled_tokens, t.truncated)

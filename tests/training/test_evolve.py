@@ -52,7 +52,7 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Cloned:
-    """Records what each round clones."""
+    """Record the trajectories that each round clones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[list[Trajectory], list[list[float]], list[torch.Tensor]]] = []
@@ -65,7 +65,7 @@ class Cloned:
 
 
 @pytest.mark.parametrize("source", ["start", "current"])
-def test_only_successes_are_cloned_from_the_model_asked_for(
+def test_only_successes_are_cloned_into_the_configured_model(
     source: str, taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloned = Cloned(monkeypatch)
@@ -85,12 +85,14 @@ def test_only_successes_are_cloned_from_the_model_asked_for(
     assert any(not torch.equal(a, b) for a, b in zip(first, learned, strict=True))
 
 
-def test_successes_of_earlier_rounds_may_be_kept(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_successes_of_earlier_rounds_can_be_included(
+    taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cloned = Cloned(monkeypatch)
     run = train(tiny(tmp_path / "run", model=taught, evolve_rounds=0, evolve_weight="equal", batch=1000))
-    kept = [row["successes"] for row in run.rows if row["step"] >= 0]
-    assert kept == sorted(set(kept)), "the set grows"
-    assert [len(trajectories) for trajectories, _, _ in cloned.seen] == kept
+    successes = [row["successes"] for row in run.rows if row["step"] >= 0]
+    assert successes == sorted(set(successes)), "the set grows"
+    assert [len(trajectories) for trajectories, _, _ in cloned.seen] == successes
     assert all(set(w) == {1.0} for _, weights, _ in cloned.seen for w in weights)
 
 
@@ -103,21 +105,21 @@ def test_the_base_set_is_cloned_first_and_in_every_round(
             writer.write(trajectory)
     base = [t for t in played if t.success]
     cloned = Cloned(monkeypatch)
-    said: list[str] = []
+    messages: list[str] = []
     config = tiny(
         tmp_path / "run", model=taught, data=str(tmp_path / "base.jsonl"), evolve_base=0.5, batch=1000, steps=1
     )
-    run = train(config, log=said.append)
+    run = train(config, log=messages.append)
     (first, weights, _), (second, mixed, _) = cloned.seen
     assert sorted(t.seed for t in first) == sorted(t.seed for t in base)
     assert all(set(w) == {1.0} for w in weights)
-    kept = run.rows[-1]["successes"]
-    assert len(second) == len(base) + kept == run.rows[-1]["examples"]
+    successes = run.rows[-1]["successes"]
+    assert len(second) == len(base) + successes == run.rows[-1]["examples"]
     assert sorted({w for ws in mixed for w in ws}) == [0.5, 1.0]
-    assert any(line.startswith(f"cloned the base set: {len(base)} trajectories") for line in said)
+    assert any(line.startswith(f"cloned the base set: {len(base)} trajectories") for line in messages)
 
 
-def test_a_killed_run_goes_on_bit_for_bit(taught: str, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_exactly(taught: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"model": taught, "evolve_rounds": 2}
     whole = train(tiny(tmp_path / "whole", **options))
 
@@ -133,7 +135,7 @@ def test_a_killed_run_goes_on_bit_for_bit(taught: str, tmp_path: Path) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_round_without_success_changes_nothing_and_says_so(tmp_path: Path) -> None:
+def test_a_round_without_success_changes_nothing_and_is_reported(tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", warm_start=0, steps=1))  # an untrained model writes noise
     assert run.rows[-1]["successes"] == 0
     assert run.rows[-1]["signal"] == 0.0
@@ -153,6 +155,6 @@ def test_a_round_without_success_changes_nothing_and_says_so(tmp_path: Path) -> 
         ({"evolve_rounds": 0, "store": False}, "leave --store on"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_rejected(values: dict[str, Any], words: str) -> None:
     with pytest.raises(BadValue, match=words):
         tiny(Path("nowhere"), **values)

@@ -24,7 +24,7 @@ def _config(folder: Path, **settings: Any) -> TrainConfig:
     return from_mapping({"env": ENV, "out": str(folder), **tiny, "threads": 1, "save_every": 1, **settings})
 
 
-def test_a_policy_that_runs_away_is_stopped(tmp_path: Path) -> None:
+def test_a_run_stops_when_the_kl_exceeds_its_limit(tmp_path: Path) -> None:
     with pytest.raises(TrainingDiverged, match="above max_kl=0.5. Lower --lr"):
         train(_config(tmp_path, warm_start=256, warm_epochs=4, lr=5.0, lr_warmup=0, target_kl=0.0, max_kl=0.5))
     good = checkpoints(tmp_path)
@@ -33,7 +33,7 @@ def test_a_policy_that_runs_away_is_stopped(tmp_path: Path) -> None:
     assert weights["step"] == int(good[-1].name.removeprefix("step-"))
 
 
-def test_weights_that_are_no_numbers_stop_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_weights_stop_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine cannot sample from NaN weights, and the error names them."""
     found = SyncTrainer.iteration
 
@@ -49,9 +49,7 @@ def test_weights_that_are_no_numbers_stop_the_run(taught: str, tmp_path: Path, m
     assert [path.name for path in checkpoints(tmp_path)] == ["step-0", "step-1"]
 
 
-def test_a_gradient_that_is_no_number_stops_the_run(
-    taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nan_gradient_stops_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Learner.backward
 
     def poisoned(self: Learner, loss: torch.Tensor) -> None:
@@ -67,7 +65,7 @@ def test_a_gradient_that_is_no_number_stops_the_run(
     assert saved["step"] == 1
 
 
-def test_a_batch_without_signal_is_told_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_batch_without_signal_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     """All games of an untrained model without a warm start have the same return."""
     lines: list[str] = []
     run = train(_config(tmp_path, warm_start=0, steps=1), log=lines.append)

@@ -11,19 +11,19 @@ stages = st.lists(st.integers(1, 99), min_size=1, max_size=5).map(tuple)
 
 
 @given(stages=stages, steps=st.integers(1, 50), step=st.integers(0, 500))
-def test_the_step_alone_decides(stages: tuple[int, ...], steps: int, step: int) -> None:
+def test_the_horizon_depends_on_the_step_only(stages: tuple[int, ...], steps: int, step: int) -> None:
     schedule = HorizonSchedule(stages, steps)
     expanded = [turns for turns in stages for _ in range(steps)]
     assert schedule.at(step) == (expanded[step] if step < len(expanded) else stages[-1])
 
 
 @given(stages=stages, steps=st.integers(1, 50))
-def test_text_and_back(stages: tuple[int, ...], steps: int) -> None:
+def test_schedules_survive_formatting_and_parsing(stages: tuple[int, ...], steps: int) -> None:
     schedule = HorizonSchedule(stages, steps if len(stages) > 1 else 1)
     assert HorizonSchedule.parse(str(schedule)) == schedule
 
 
-def test_readings() -> None:
+def test_accepted_formats() -> None:
     assert HorizonSchedule.parse("5,10,15@100").at(99) == 5
     assert HorizonSchedule.parse("5,10,15@100").at(100) == 10
     assert HorizonSchedule.parse("5,10,15@100").at(10_000) == 15
@@ -33,6 +33,6 @@ def test_readings() -> None:
 
 
 @pytest.mark.parametrize("text", ["5,10", "x", "5@", "0", "5,-1@3", "5@0", "1.5"])
-def test_nonsense_is_refused(text: str) -> None:
+def test_invalid_schedules_are_rejected(text: str) -> None:
     with pytest.raises(BadValue):
         HorizonSchedule.parse(text)

@@ -50,12 +50,16 @@ def same(one: tuple[dict[str, float], torch.Tensor, Any], other: tuple[dict[str,
 @pytest.mark.slow
 @settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), options=st.sampled_from(ALGORITHMS), prompt=st.sampled_from([0, 70]))
-def test_no_way_of_cutting_a_batch_changes_loss_or_gradient(seed: int, options: dict[str, Any], prompt: int) -> None:
+def test_loss_and_gradient_do_not_depend_on_how_a_batch_is_split(
+    seed: int, options: dict[str, Any], prompt: int
+) -> None:
     trajectories = batch(seed, prompt=prompt, split_at=2, truncated=bool(seed % 2))
-    longest = max(len(row.ids) for row in to_batch(trajectories)) + 8  # and what would have been read after a cut
+    longest = (
+        max(len(row.ids) for row in to_batch(trajectories)) + 8
+    )  # and the tokens that would follow a truncated episode
     plain = learned(trajectories, **options)
     for how in (
-        {"token_budget": longest},  # one row at a time, so nothing is padded or shared
+        {"token_budget": longest},  # one row at a time: no padding and no shared prefix
         {"token_budget": 2 * longest, "packing": True},
         {"packing": True},
         {"gradient_checkpointing": "on"},
@@ -64,7 +68,7 @@ def test_no_way_of_cutting_a_batch_changes_loss_or_gradient(seed: int, options: 
         same(plain, learned(trajectories, **options, **how))
 
 
-def test_sharing_and_packing_really_happen() -> None:
+def test_prefixes_are_shared_and_rows_are_packed() -> None:
     learner = learner_of(packing=True)
     rows = to_batch(batch(1, 8, prompt=70))
     (packed,) = learner.micro_batches(rows)
@@ -75,7 +79,7 @@ def test_sharing_and_packing_really_happen() -> None:
     assert micro_batches(rows, 16384, torch.device("cpu"))[0].shared == 0
 
 
-def test_logits_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_computed_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     trajectories = batch(5)
     plain = learned(trajectories, algorithm="rebn", entropy=0.1)
     monkeypatch.setattr(model_module, "LOGITS_BLOCK", 1)  # one token per block
@@ -83,9 +87,9 @@ def test_logits_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("options", [*ALGORITHMS[:4]], ids=lambda options: options["algorithm"])
-def test_the_gradient_is_that_of_finite_differences(options: dict[str, Any]) -> None:
+def test_the_gradient_equals_finite_differences(options: dict[str, Any]) -> None:
     trajectories = batch(11)
-    # Old log-probabilities near the model's own, so that no ratio sits on a clip's corner.
+    # Old log-probabilities near the current ones, so that no ratio is at a clipping bound.
     metrics, slope, _ = learned(trajectories, **options, lr=0.0, clip_low=1.0, clip_high=1e6)
     direction = slope / slope.norm() + 0.5 * torch.randn(len(slope), generator=torch.Generator().manual_seed(0)) / 400
     found = []
@@ -103,15 +107,15 @@ def test_the_gradient_is_that_of_finite_differences(options: dict[str, Any]) -> 
 
 @given(seed=st.integers(0, 1000), turn=st.integers(0, 2))
 @settings(max_examples=5)
-def test_a_reward_reaches_its_own_turn_and_earlier_ones_only(seed: int, turn: int) -> None:
-    """With a reward at one turn alone, what comes after might as well not have been said."""
+def test_a_reward_affects_only_its_turn_and_earlier_ones(seed: int, turn: int) -> None:
+    """With a reward at one turn only, later turns have no gradient."""
     whole = trajectory(Random(seed), turns=3, rewards=[float(i == turn) for i in range(3)])
     cut = replace(whole, turns=whole.turns[: turn + 1])
     one, other = (learned([t], algorithm="reinforce")[1] * t.sampled_tokens for t in (whole, cut))
     assert (one - other).norm() <= 1e-4 * other.norm()
 
 
-def test_token_values_and_the_value_after_a_cut_are_the_critics() -> None:
+def test_token_values_and_the_value_after_truncation_come_from_the_critic() -> None:
     for algo in ("ppo", "ppo_token"):
         learner = learner_of(algorithm=algo)
         trajectories = batch(2, 3, truncated=True, split_at=1) + batch(3, 3)
@@ -125,11 +129,13 @@ def test_token_values_and_the_value_after_a_cut_are_the_critics() -> None:
             episode = episodes[i]
             calls = [call for turn in t.turns for call in turn.action.calls]
             with torch.no_grad():
-                said = [_value(policy, call.prompt_ids + call.ids[:k]) for call in calls for k in range(len(call.ids))]
+                token_values = [
+                    _value(policy, call.prompt_ids + call.ids[:k]) for call in calls for k in range(len(call.ids))
+                ]
                 starts = [_value(policy, turn.action.calls[0].prompt_ids) for turn in t.turns]
                 after = _value(policy, list(t.final_prompt)) if t.final_prompt else 0.0
             assert (episode.token_values if algo == "ppo_token" else episode.values) == pytest.approx(
-                said if algo == "ppo_token" else starts, abs=1e-4
+                token_values if algo == "ppo_token" else starts, abs=1e-4
             )
             assert episode.last_value == pytest.approx(after, abs=1e-4)
             assert episode.truncated is (i < 3)
@@ -153,7 +159,7 @@ def _value(policy: Any, ids: list[int]) -> float:
     return float(policy.critic(hidden))
 
 
-def test_the_critic_learns_what_it_is_asked() -> None:
+def test_the_critic_fits_its_targets() -> None:
     for algo in ("ppo", "ppo_token"):
         learner = learner_of(algorithm=algo, value_lr=1e-2, lr=0.0, value_clip=0.0, gamma=0.9)
         trajectories = batch(4, 8)
@@ -161,7 +167,7 @@ def test_the_critic_learns_what_it_is_asked() -> None:
         assert losses[-1] < 0.5 * losses[0]
 
 
-def test_one_of_a_group_that_is_left_alone_teaches_nothing() -> None:
+def test_the_only_remaining_member_of_a_group_has_no_advantage() -> None:
     for algo in ("grpo", "rloo"):
         learner = learner_of(algorithm=algo)
         rng = Random(1)
@@ -173,7 +179,7 @@ def test_one_of_a_group_that_is_left_alone_teaches_nothing() -> None:
         assert reinforcement_step(learner, [alone], 0)["signal"] == 0.0
 
 
-def test_stale_samples_are_corrected_as_the_formula_says() -> None:
+def test_stale_samples_are_corrected_by_the_formula() -> None:
     trajectories = batch(7, version=3)
     fresh = reinforcement_step(learner_of(algorithm="rebn"), trajectories, 0, version=3)
     assert (fresh["staleness_mean"], fresh["staleness_max"]) == (0.0, 0)
@@ -182,7 +188,7 @@ def test_stale_samples_are_corrected_as_the_formula_says() -> None:
     learner = learner_of(algorithm="rebn", lr=0.0, is_clip=1.1)
     metrics = reinforcement_step(learner, trajectories, 0, version=5)
     assert (metrics["staleness_mean"], metrics["staleness_max"]) == (2.0, 2)
-    # The weights did not move, so p is the proximal policy and the ratio is 1.
+    # The weights have not changed, so p is the proximal policy and the ratio is 1.
     (micro,) = learner.micro_batches(to_batch(trajectories))
     with torch.no_grad():
         now = learner.policy.score(micro).logprobs
@@ -197,16 +203,16 @@ def test_stale_samples_are_corrected_as_the_formula_says() -> None:
 
     masked = learner_of(algorithm="rebn", lr=0.0, is_clip=0.0, is_mask_low=0.8, is_mask_high=1.25)
     metrics = reinforcement_step(masked, trajectories, 0, version=4)
-    kept = (weight >= 0.8) & (weight <= 1.25)
-    assert 0 < kept.float().mean() < 1
-    assert metrics["is_masked_fraction"] == pytest.approx(float((~kept).float().mean()), rel=1e-4)
-    assert metrics["policy_loss"] == pytest.approx(float(-(weight * kept * advantages).mean()), rel=1e-3)
+    inside = (weight >= 0.8) & (weight <= 1.25)
+    assert 0 < inside.float().mean() < 1
+    assert metrics["is_masked_fraction"] == pytest.approx(float((~inside).float().mean()), rel=1e-4)
+    assert metrics["policy_loss"] == pytest.approx(float(-(weight * inside * advantages).mean()), rel=1e-3)
 
     with pytest.raises(BadValue, match="temperature 1"):
         reinforcement_step(learner_of(algorithm="rebn", temperature=0.7), trajectories, 0, version=4)
 
 
-def test_one_environment_does_not_drown_the_other() -> None:
+def test_environments_are_normalized_separately() -> None:
     rng = Random(2)
     small = [trajectory(rng, turns=1, rewards=[r], env_id="game:small", group=i) for i, r in enumerate((0.0, 1.0))]
     large = [trajectory(rng, turns=1, rewards=[r], env_id="game:large", group=i) for i, r in enumerate((0.0, 100.0))]
@@ -220,7 +226,7 @@ def test_one_environment_does_not_drown_the_other() -> None:
     assert together[1][0] < 0 < together[3][0]
 
 
-def test_figures_of_each_environment() -> None:
+def test_metrics_per_environment() -> None:
     rng = Random(3)
     one = replace(trajectory(rng, turns=2, rewards=[0.0, 1.0], env_id="game:A"), success=True)
     two = trajectory(rng, turns=4, rewards=[0.0] * 4, env_id="game:A")
@@ -238,7 +244,7 @@ def test_figures_of_each_environment() -> None:
 
 
 def moved(learner: Learner, trajectories: list[Trajectory]) -> float:
-    """KL from the model as learners of these tests begin to the one of now, over the sampled tokens."""
+    """Return the KL from the initial model of these tests to the current one, over the sampled tokens."""
     (micro,) = learner.micro_batches(to_batch(trajectories))
     with torch.no_grad():
         now = learner.policy.score(micro).logprobs[micro.mask]
@@ -247,9 +253,9 @@ def moved(learner: Learner, trajectories: list[Trajectory]) -> float:
     return float((ratio.exp() - 1 - ratio).mean())
 
 
-def test_an_update_that_goes_too_far_is_made_smaller() -> None:
+def test_an_update_beyond_the_kl_limit_is_scaled_back() -> None:
     trajectories = batch(5, 8)
-    far = {"lr": 2e-3, "temperature": 0.8}  # other than 1: then the policy itself says what it thought before
+    far = {"lr": 2e-3, "temperature": 0.8}  # not 1, so that the old log-probabilities are recomputed by the policy
     metrics, _, free = learned(trajectories, **far)
     assert "backtracked" not in metrics
     limit = moved(free, trajectories) / 4
@@ -258,15 +264,15 @@ def test_an_update_that_goes_too_far_is_made_smaller() -> None:
     assert 0 < moved(held, trajectories) <= limit
     metrics, _, stuck = learned(trajectories, kl_backtrack=1e-30, **far)
     assert metrics["backtracked"] == 1
-    begin = learner_of(temperature=0.8).policy.model
-    assert all(torch.equal(p, q) for p, q in zip(stuck.policy.model.parameters(), begin.parameters(), strict=True))
+    initial = learner_of(temperature=0.8).policy.model
+    assert all(torch.equal(p, q) for p, q in zip(stuck.policy.model.parameters(), initial.parameters(), strict=True))
     metrics, _, near = learned(trajectories, kl_backtrack=limit, lr=1e-6, temperature=0.8)
     assert "backtracked" not in metrics
     assert moved(near, trajectories) > 0
 
 
-def test_what_is_sampled_from_changes_only_when_published() -> None:
-    """With a copy for sampling the learner may write while the engine reads."""
+def test_sampling_weights_change_only_when_published() -> None:
+    """With a separate copy for sampling, the learner may update weights while the engine reads."""
     learner = learner_of(lr=1e-2)
     learner.policy.separate_sampler()
     sampler = learner.policy.sampler

@@ -1,4 +1,4 @@
-"""The record of a run and where else it goes: whole after a kill, no row twice, every key explained."""
+"""Metrics of a run and their trackers: complete after a kill, no duplicate rows, every key documented."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fill(sink: Metrics, first: int, last: int, value: float = 0.5) -> None:
         sink.add({"step": step, "success": value, "horizon": None})
 
 
-def test_rows_of_steps_that_come_again_are_dropped(tmp_path: Path) -> None:
+def test_rows_of_repeated_steps_are_dropped(tmp_path: Path) -> None:
     fill(Metrics(tmp_path, from_step=-1), -1, 5)
     with (tmp_path / metrics.FILE).open("a") as file:
         file.write('{"step": 5, "succ')  # killed here
@@ -48,7 +48,7 @@ def test_a_fresh_start_drops_everything(tmp_path: Path) -> None:
     assert steps(tmp_path) == []
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match=r"cannot write .*metrics\.jsonl"):
         Metrics(tmp_path / "missing")
     sink = Metrics(tmp_path)
@@ -57,12 +57,12 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         sink.add({"step": 0})
 
 
-def test_only_finite_numbers_are_drawn() -> None:
+def test_only_finite_numbers_are_plotted() -> None:
     row = {"step": 3, "a": 1, "b": 0.5, "c": None, "d": True, "e": float("nan"), "f": float("inf"), "g": "text"}
     assert numbers(row) == {"a": 1, "b": 0.5}
 
 
-def test_tensorboard_holds_each_row_once_after_a_kill(tmp_path: Path) -> None:
+def test_tensorboard_contains_each_row_once_after_a_kill(tmp_path: Path) -> None:
     killed = Metrics(tmp_path, tensorboard=True, from_step=-1)
     fill(killed, -1, 5, 0.25)  # not closed
     resumed = Metrics(tmp_path, tensorboard=True, from_step=3)
@@ -80,7 +80,7 @@ def test_tensorboard_holds_each_row_once_after_a_kill(tmp_path: Path) -> None:
 
 
 def wandb_history(folder: Path) -> list[dict[str, Any]]:
-    """Rows in the files of offline runs, oldest run first."""
+    """Return the rows in the files of offline runs, oldest run first."""
     found = []
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         for data in wandb_records(path.read_bytes()):
@@ -92,7 +92,7 @@ def wandb_history(folder: Path) -> list[dict[str, Any]]:
 
 
 def wandb_records(data: bytes) -> Iterator[bytes]:
-    """Records of a log in blocks of 32 KiB: checksum, length, kind (whole, first, middle, last), bytes."""
+    """Yield the records of a log in blocks of 32 KiB: checksum, length, kind (full, first, middle, last), bytes."""
     at, parts = 7, b""
     while at < len(data):
         room = 32768 - at % 32768
@@ -107,7 +107,7 @@ def wandb_records(data: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-def test_wandb_offline_is_told_each_step_once_over_two_processes(tmp_path: Path) -> None:
+def test_wandb_offline_gets_each_step_once_over_two_processes(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from palestra.training.reporting.metrics import Metrics\n"
         "first, last = map(int, sys.argv[2:])\n"
@@ -150,7 +150,7 @@ def documented() -> list[str]:
     ]
 
 
-def test_every_key_is_explained(taught: str, tmp_path: Path) -> None:
+def test_every_key_is_documented(taught: str, tmp_path: Path) -> None:
     from palestra.training import train
 
     names = documented()

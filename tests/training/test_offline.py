@@ -90,7 +90,7 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # Which data
 
 
-def test_places_are_files_folders_runs_and_globs(stores: Path, tmp_path: Path) -> None:
+def test_data_can_be_files_folders_runs_and_globs(stores: Path, tmp_path: Path) -> None:
     both = data.find([str(stores)])
     assert [path.name for path in both] == ["expert.jsonl.gz", "random_play.jsonl"]
     assert data.find([str(stores / "*.jsonl*")]) == both
@@ -113,7 +113,7 @@ def test_failures_are_left_out_and_counted(tmp_path: Path, expert: list[Trajecto
     assert stored.skipped == "1 failed, 1 without a turn"
 
 
-def test_what_cannot_be_learned_from_says_what_would_help(random_play: list[Trajectory], tmp_path: Path) -> None:
+def test_unusable_data_raises_with_a_fix(random_play: list[Trajectory], tmp_path: Path) -> None:
     lost = [t for t in random_play if not t.success]
     path = write(tmp_path / "lost.jsonl", lost)
     with pytest.raises(BadValue, match="is a success.*--data-keep all"):
@@ -125,7 +125,7 @@ def test_what_cannot_be_learned_from_says_what_would_help(random_play: list[Traj
 
 @settings(deadline=None)
 @given(count=st.integers(1, 40), batch=st.integers(1, 12), passes=st.integers(1, 3), seed=st.integers(0, 9))
-def test_a_pass_sees_every_example_once(count: int, batch: int, passes: int, seed: int) -> None:
+def test_an_epoch_visits_every_example_once(count: int, batch: int, passes: int, seed: int) -> None:
     updates = data.updates_per_pass(count, batch)
     for number in range(passes):
         steps = range(number * updates, (number + 1) * updates)
@@ -139,7 +139,7 @@ def test_a_pass_sees_every_example_once(count: int, batch: int, passes: int, see
 # Which tokens
 
 
-def test_a_player_without_a_model_is_rendered_as_the_demonstrator_renders_it(expert: list[Trajectory]) -> None:
+def test_actions_without_tokens_are_rendered_like_demonstrations(expert: list[Trajectory]) -> None:
     _, tokenizer = default_model("0.1M")
     readied = asyncio.run(Transcriber(tokenizer, system="Play well.").tokenize(expert))
     shown = played(Demonstrator(tokenizer, "expert", max_tokens=64, system="Play well."))
@@ -150,7 +150,7 @@ def test_a_player_without_a_model_is_rendered_as_the_demonstrator_renders_it(exp
         assert [s.mask for s in to_samples(mine)] == [s.mask for s in to_samples(theirs)]
 
 
-def test_own_tokens_are_kept_and_those_of_another_vocabulary_are_not() -> None:
+def test_stored_tokens_are_used_only_if_the_vocabulary_matches() -> None:
     _, tokenizer = default_model("0.1M")
     [own, *_] = played(Demonstrator(tokenizer, "random", max_tokens=64), episodes=1)
     foreign = _shifted(own)
@@ -183,7 +183,7 @@ def _bare(turn: Any) -> Any:
     return replace(turn, action=replace(turn.action, calls=tuple(replace(c, logprobs=[]) for c in turn.action.calls)))
 
 
-def test_what_does_not_fit_the_window_is_left_out(expert: list[Trajectory]) -> None:
+def test_samples_longer_than_the_context_are_skipped(expert: list[Trajectory]) -> None:
     _, tokenizer = default_model("0.1M")
     whole = asyncio.run(Transcriber(tokenizer).tokenize(expert)).trajectories
     lengths = [max(map(len, to_samples(t))) for t in whole if t is not None]
@@ -230,7 +230,7 @@ def some_pairs(count: int) -> list[Pair]:
 
 
 @pytest.mark.parametrize("token_budget", [2048, 300], ids=["together", "apart"])
-def test_sft_is_the_weighted_mean_over_what_the_player_wrote(token_budget: int) -> None:
+def test_sft_loss_is_the_weighted_mean_over_action_tokens(token_budget: int) -> None:
     shown = demonstrated()
     weights = [0.5, 2.0, 0.0, 1.0]
     it = learner(token_budget=token_budget)
@@ -259,10 +259,10 @@ def test_turns_of_weight_zero_are_not_learned() -> None:
 
 
 @pytest.mark.parametrize("token_budget", [2048, 300], ids=["together", "apart"])
-def test_dpo_is_its_definition_whatever_the_split(token_budget: int) -> None:
+def test_dpo_loss_equals_its_definition_for_any_split(token_budget: int) -> None:
     pairs = some_pairs(2)
     it = learner(token_budget=token_budget)
-    with torch.no_grad():  # away from the reference, where the loss is not flat in beta
+    with torch.no_grad():  # different from the reference, so that the loss depends on beta
         for p in it.policy.model.parameters():
             p.add_(0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0)))
     assert it.reference is not None
@@ -278,7 +278,7 @@ def test_dpo_is_its_definition_whatever_the_split(token_budget: int) -> None:
         assert torch.allclose(mine, their, atol=1e-5)
 
 
-def test_dpo_starts_at_no_preference_and_learns_one() -> None:
+def test_dpo_starts_without_preference_and_learns_one() -> None:
     pairs = some_pairs(3)
     it = learner()
     first = preference_step(it, pairs, 3e-3, DPO(beta=0.1).loss)
@@ -296,24 +296,24 @@ def test_dpo_starts_at_no_preference_and_learns_one() -> None:
 # Runs
 
 
-def test_sft_learns_and_leaves_a_run(stores: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_sft_learns_and_writes_a_run(stores: Path, tmp_path: Path) -> None:
+    messages: list[str] = []
     rare = {"eval_every": 0, "save_every": 100}
     expert = str(stores / "expert.jsonl.gz")
     config = tiny(tmp_path / "run", algorithm="sft", data=expert, env=GAME, epochs=4, lr=1e-2, **rare)
-    run = train(config, log=said.append)
+    run = train(config, log=messages.append)
     assert [row["step"] for row in run.rows] == list(range(-1, 12)), "24 trajectories, 8 an update, 4 passes"
     assert run.rows[-1]["epoch"] == 4.0
     assert run.rows[-1]["loss"] < 0.7 * run.rows[1]["loss"]
     assert "eval_success" in run.rows[0]
     assert "eval_success" in run.rows[-1]
-    assert any("24 of 24 trajectories have no tokens" in line for line in said)
+    assert any("24 of 24 trajectories have no tokens" in line for line in messages)
     AutoModelForCausalLM.from_pretrained(run.folder / "last")
     assert data.with_planned_steps(config, 24).run.steps == 12
 
 
 @pytest.mark.parametrize("algorithm", ["sft", "dpo"])
-def test_a_killed_run_goes_on_bit_for_bit(algorithm: str, stores: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_exactly(algorithm: str, stores: Path, tmp_path: Path) -> None:
     options = {"algorithm": algorithm, "data": str(stores), "epochs": 2, "batch": 4 if algorithm == "dpo" else 16}
     whole = train(tiny(tmp_path / "whole", **options))
 
@@ -331,7 +331,7 @@ def test_a_killed_run_goes_on_bit_for_bit(algorithm: str, stores: Path, tmp_path
     assert whole.first_success is None, "nothing is played without an environment"
 
 
-def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, expert: list[Trajectory]) -> None:
+def test_a_run_does_not_resume_with_other_data(tmp_path: Path, expert: list[Trajectory]) -> None:
     path = write(tmp_path / "a.jsonl", expert[:8])
     train(tiny(tmp_path / "run", algorithm="sft", data=path, steps=1))
     write(tmp_path / "a.jsonl", expert[8:9])
@@ -339,13 +339,13 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path, expert: list[Traje
         train(tiny(tmp_path / "run", algorithm="sft", data=path, steps=2))
 
 
-def test_pairs_come_from_players_of_the_same_seeds(stores: Path, tmp_path: Path, random_play: list[Trajectory]) -> None:
-    said: list[str] = []
-    run = train(tiny(tmp_path / "run", algorithm="dpo", data=str(stores), lr=1e-3), log=said.append)
+def test_pairs_are_episodes_of_the_same_seed(stores: Path, tmp_path: Path, random_play: list[Trajectory]) -> None:
+    messages: list[str] = []
+    run = train(tiny(tmp_path / "run", algorithm="dpo", data=str(stores), lr=1e-3), log=messages.append)
     pairs = DPO().select(data.load([str(stores)]).trajectories)
     assert len(pairs) == sum(t.total_reward < 1 for t in random_play)
     assert all(isinstance(pair, Pair) and pair.chosen.success and not pair.rejected.success for pair in pairs)
-    assert said[0] == f"{len(pairs)} pairs to learn from"
+    assert messages[0] == f"{len(pairs)} pairs to learn from"
     assert run.rows[0]["step"] == -1
     assert run.rows[1]["loss"] == pytest.approx(math.log(2))
     assert run.rows[-1]["reward_margin"] > 0
@@ -365,7 +365,7 @@ def test_pairs_come_from_players_of_the_same_seeds(stores: Path, tmp_path: Path,
         ({"algorithm": "sft", "data": "x", "asynchronous": True}, "sft has no asynchronous trainer"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_rejected(values: dict[str, Any], words: str) -> None:
     with pytest.raises(BadValue, match=words):
         from_mapping(values)
 

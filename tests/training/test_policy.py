@@ -29,7 +29,7 @@ LORA: dict[str, Any] = {"model": "default:0.1M", "lora_rank": 4, "lr": 1e-2}
 
 
 def lora_learner(**values: Any) -> Learner:
-    """One whose additions are no longer zero."""
+    """Return a learner with LoRA weights that are not zero."""
     config = config_of(**{**LORA, **values})
     learner = Learner(load_policy(config), config)
     reinforcement_step(learner, batch(1), 0)
@@ -69,7 +69,7 @@ def test_the_engine_samples_from_the_model_with_lora() -> None:
     assert sampled_and_scored(without)[1] != pytest.approx(scored, abs=1e-3)
 
 
-def test_lora_moves_nothing_but_itself() -> None:
+def test_only_lora_weights_change() -> None:
     learner = lora_learner()
     base, _ = default_model("0.1M", seed=0)
     known = dict(base.named_parameters())
@@ -85,7 +85,7 @@ def test_lora_moves_nothing_but_itself() -> None:
         load_policy(config_of(**{**LORA, "lora_targets": "nothing_like_it"}))
 
 
-def test_a_lora_checkpoint_is_a_model_and_goes_on(tmp_path: Path) -> None:
+def test_a_lora_checkpoint_is_a_complete_model_and_resumes(tmp_path: Path) -> None:
     learner = lora_learner()
     checkpoint.save(learner, tmp_path / "step-1", {"step": 1})
     assert (tmp_path / "step-1" / "adapter" / "adapter_config.json").exists()
@@ -109,7 +109,7 @@ def test_lora_on_chosen_layers() -> None:
 
 
 def test_small_steps_add_up_in_bfloat16() -> None:
-    """0.5 and 0.5 + 1e-4 are one number in bfloat16; a hundred such steps are not."""
+    """Adding 1e-4 to 0.5 has no effect in bfloat16, but a hundred such steps must have one."""
     layer = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
     with torch.no_grad():
         layer.weight.fill_(0.5)
@@ -128,7 +128,7 @@ def test_small_steps_add_up_in_bfloat16() -> None:
     assert torch.equal(again.parameters[0], optimizer.parameters[0])
 
 
-def test_bfloat16_is_trained_with_float32_beside() -> None:
+def test_bfloat16_is_trained_with_float32_master_weights() -> None:
     config = config_of(model="default:0.1M", dtype="bfloat16", lr=1e-3)
     learner = Learner(load_policy(config), config)
     assert learner.policy.model.dtype == torch.bfloat16
@@ -139,12 +139,12 @@ def test_bfloat16_is_trained_with_float32_beside() -> None:
     assert all(torch.equal(p, master.to(torch.bfloat16)) for p, master in pairs)
 
 
-def test_recomputing_keeps_less_and_is_chosen_by_size() -> None:
+def test_gradient_checkpointing_saves_memory_and_is_chosen_by_size() -> None:
     small, _ = default_model("0.1M")
     assert not memory.should_recompute(small, 16384)
     assert memory.should_recompute(small, 1 << 22)
 
-    def kept(recompute: str) -> int:
+    def saved_bytes(recompute: str) -> int:
         learner = learner_of(gradient_checkpointing=recompute)
         (micro,) = learner.micro_batches([TrainingSample.of_prompt([1] * 500)])
         total = 0
@@ -158,12 +158,12 @@ def test_recomputing_keeps_less_and_is_chosen_by_size() -> None:
             learner.policy.score(micro)
         return total
 
-    assert kept("on") < 0.5 * kept("off")
-    assert kept("auto") == kept("off")
+    assert saved_bytes("on") < 0.5 * saved_bytes("off")
+    assert saved_bytes("auto") == saved_bytes("off")
 
 
-def test_a_copy_recomputes_its_own_layers() -> None:
-    """The reference is a copy; its layers must not call those of the model that is trained."""
+def test_gradient_checkpointing_of_a_copy_uses_its_layers() -> None:
+    """The reference model is a copy; its layers must not call those of the trained model."""
     learner = learner_of(gradient_checkpointing="on")
     reference = learner.policy.frozen()
     (micro,) = learner.micro_batches([TrainingSample.of_prompt([5] * 20)])
@@ -174,7 +174,7 @@ def test_a_copy_recomputes_its_own_layers() -> None:
     assert torch.equal(reference._hidden(micro), before)
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     learner = learner_of(lr=1e-2)
     folder = tmp_path / "last"
     checkpoint.save(learner, folder, {"step": 1})
@@ -201,7 +201,7 @@ def test_a_kill_between_the_two_renames_is_repaired(tmp_path: Path) -> None:
     assert not (tmp_path / ".best.old").exists()
 
 
-def test_the_critic_and_its_averages_are_kept(tmp_path: Path) -> None:
+def test_the_critic_and_its_statistics_are_saved(tmp_path: Path) -> None:
     one, other = learner_of(algorithm="ppo_token"), learner_of(algorithm="ppo_token")
     reinforcement_step(one, batch(1), 0)
     checkpoint.save(one, tmp_path / "step-1", {"step": 1})
@@ -212,7 +212,7 @@ def test_the_critic_and_its_averages_are_kept(tmp_path: Path) -> None:
     assert all(torch.equal(p, q) for p, q in pairs)
 
 
-def test_the_last_k_are_kept(tmp_path: Path) -> None:
+def test_only_the_last_k_checkpoints_are_kept(tmp_path: Path) -> None:
     learner = learner_of()
     for step in (2, 10, 9):
         checkpoint.save(learner, tmp_path / "checkpoints" / f"step-{step}", {"step": step})

@@ -103,7 +103,7 @@ def episode(seed: int, success: bool, text: str = "\\boxed{5}") -> Trajectory:
 
 
 class Checked(HTMLParser):
-    """Every element is closed in order; notes what would be fetched from elsewhere."""
+    """Check that every element is closed in order, and collect external resources."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def checked(text: str) -> Checked:
     return parser
 
 
-def test_the_page_stands_alone_and_tells_the_run(tmp_path: Path) -> None:
+def test_the_page_is_self_contained_and_describes_the_run(tmp_path: Path) -> None:
     text = page(record(tmp_path), [episode(1, True), episode(2, False, "<script>alert(1)</script>")])
     seen = checked(text)
     assert seen.outside == []
@@ -149,7 +149,7 @@ def test_the_page_stands_alone_and_tells_the_run(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
+def test_a_run_that_has_just_started_has_a_page(tmp_path: Path) -> None:
     assert "0 of 12 steps, not finished" in checked(page(replace(record(tmp_path), rows=[]))).text
     only = replace(record(tmp_path), rows=rows(0))
     assert "30.0%" in checked(page(only)).text
@@ -157,8 +157,8 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
     assert picture(replace(only, rows=[])).startswith(b"\x89PNG")
 
 
-def test_the_curve_is_put_where_the_policy_was_sampled(tmp_path: Path) -> None:
-    """A step's episodes come before it learns, its evaluation after."""
+def test_points_of_the_curve_are_at_the_step_of_their_policy(tmp_path: Path) -> None:
+    """Episodes of a step are sampled before its update, its evaluation is played after it."""
     training, held_out = learning_curve(record(tmp_path)).series
     assert [p.x for p in training.points] == list(range(12))
     assert [p.x for p in held_out.points] == [0, 4, 8, 12]
@@ -167,7 +167,7 @@ def test_the_curve_is_put_where_the_policy_was_sampled(tmp_path: Path) -> None:
     assert learning_curve(record(tmp_path)).marks == [(0, "3 turns"), (6, "5 turns")]
 
 
-def test_a_run_ends_early_where_its_target_is_reached(tmp_path: Path) -> None:
+def test_a_run_that_reached_its_target_is_finished(tmp_path: Path) -> None:
     assert not replace(record(tmp_path, count=6), rows=rows(6)).finished
     assert record(tmp_path, count=6, target=0.4).finished
 
@@ -185,7 +185,7 @@ def test_cloning_shows_its_loss_instead_of_success(tmp_path: Path) -> None:
     assert "Loss" not in [chart.title for chart in small_charts(record(tmp_path))]
 
 
-def test_figures_that_are_zero_throughout_are_left_out_and_environments_shown_apart(tmp_path: Path) -> None:
+def test_constant_zero_charts_are_omitted_and_environments_are_separate(tmp_path: Path) -> None:
     run = record(tmp_path, env=[GAME, OTHER])
     some = [
         {**row, f"eval_success/{GAME}": 0.5, f"eval_success/{OTHER}": 0.1} if "eval_success" in row else row
@@ -199,7 +199,7 @@ def test_figures_that_are_zero_throughout_are_left_out_and_environments_shown_ap
     assert f"{GAME} + {OTHER}" in checked(page(run)).text
 
 
-def test_files_follow_from_the_folder(tmp_path: Path) -> None:
+def test_reports_are_written_from_the_folder(tmp_path: Path) -> None:
     run = record(tmp_path / "run")
     save(run)
     with Writer(run.folder / "trajectories" / "step-000011.jsonl.gz") as writer:
@@ -224,7 +224,7 @@ def test_files_follow_from_the_folder(tmp_path: Path) -> None:
     }
 
 
-def test_the_picture_shows_the_data(tmp_path: Path) -> None:
+def test_the_plot_shows_the_data(tmp_path: Path) -> None:
     from matplotlib.image import imread
 
     save(record(tmp_path))
@@ -235,7 +235,7 @@ def test_the_picture_shows_the_data(tmp_path: Path) -> None:
     assert columns[0] > columns[-1] + 100, "success rises, so the line does"
 
 
-def test_what_is_no_run_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match=r"holds no run \(run\.json is missing\)"):
         write_page(tmp_path)
     for text in ("", "[]", '{"config": {}}'):
@@ -248,14 +248,14 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
         write_page(tmp_path)
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"pip install 'palestra\[train\]'"):
         picture(record(tmp_path))
     assert page(record(tmp_path))
 
 
-def test_checkpoints_count_when_whole(tmp_path: Path) -> None:
+def test_incomplete_checkpoints_are_ignored(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
     for name in ("step-2", "step-10", ".step-20.part"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
@@ -270,7 +270,7 @@ NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 @given(NUMBERS, NUMBERS, st.integers(1, 10))
-def test_ticks_are_round_few_and_inside(one: float, other: float, count: int) -> None:
+def test_ticks_are_few_round_numbers_within_the_range(one: float, other: float, count: int) -> None:
     low, high = sorted((one, other))
     found = ticks(low, high, count)
     room = (high - low) * 1e-6 + 1e-9
@@ -280,9 +280,7 @@ def test_ticks_are_round_few_and_inside(one: float, other: float, count: int) ->
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30), st.booleans(), st.booleans())
-def test_a_chart_is_sound_svg_and_stays_on_its_paper(
-    points: list[tuple[float, float]], dots: bool, legend: bool
-) -> None:
+def test_a_chart_is_valid_svg_within_its_bounds(points: list[tuple[float, float]], dots: bool, legend: bool) -> None:
     series = Series(
         name="a < b",
         style="one",
@@ -305,7 +303,7 @@ def test_a_chart_is_sound_svg_and_stays_on_its_paper(
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=200), st.integers(1, 50))
-def test_thinning_keeps_the_mean_of_neighbours(values: list[float], most: int) -> None:
+def test_downsampling_averages_neighbours(values: list[float], most: int) -> None:
     points = [Point(x=i, y=y, low=y, high=y) for i, y in enumerate(values)]
     found = thinned(points, most)
     assert len(found) == min(most, len(points))

@@ -12,9 +12,11 @@ from palestra.training.staleness_buffer import StalenessBuffer
 
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 3), st.integers(0, 4), st.integers(1, 20))
-def test_nothing_becomes_too_old(data: Any, wanted: int, group_size: int, staleness: int, others: int) -> None:
+def test_no_group_exceeds_the_staleness_bound(
+    data: Any, wanted: int, group_size: int, staleness: int, others: int
+) -> None:
     buffer = StalenessBuffer(groups_per_step=wanted, group_size=group_size, extra_groups=others, staleness=staleness)
-    started: list[int] = []  # the version, by group
+    started: list[int] = []  # version of the weights by group
     in_progress: list[tuple[int, int]] = []
     learned: list[int] = []
 
@@ -27,7 +29,7 @@ def test_nothing_becomes_too_old(data: Any, wanted: int, group_size: int, stalen
     for version in range(8):
         fill(version)
         while not buffer.ready(version):
-            assert in_progress  # there is something to wait for
+            assert in_progress  # an unfinished group exists
             group, member = in_progress.pop(data.draw(st.integers(0, len(in_progress) - 1)))
             buffer.put((0, group), SimpleNamespace(group=group, member=member))  # type: ignore[arg-type]
         taken = buffer.take()
@@ -36,14 +38,14 @@ def test_nothing_becomes_too_old(data: Any, wanted: int, group_size: int, stalen
         assert all(version - started[group] <= staleness for group in groups)
         learned += groups
         if staleness:
-            fill(version)  # while the learner learns
+            fill(version)  # new groups start during the update
         buffer.release()
     assert len(set(learned)) == len(learned)
     unlearned = [version for group, version in enumerate(started) if group not in learned]
-    assert all(8 - version <= staleness for version in unlearned)  # and the others can be learned from in time
+    assert all(8 - version <= staleness for version in unlearned)  # the other groups can still be used in time
 
 
-def test_a_slow_one_is_waited_for_when_it_would_be_too_old_and_not_before() -> None:
+def test_the_buffer_waits_for_a_slow_group_only_at_its_bound() -> None:
     buffer = StalenessBuffer(groups_per_step=1, group_size=1, extra_groups=1, staleness=3)
     buffer.start((0, 0), 0)
     for version in range(3):

@@ -57,7 +57,7 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ],
     ids=lambda options: options["algorithm"],
 )
-def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
+def test_every_algorithm_runs_and_reports_its_metrics(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", steps=2, model=taught, **options))
     assert [row["step"] for row in run.rows] == [-1, 0, 1]
     last = run.rows[-1]
@@ -74,7 +74,7 @@ def test_every_algorithm_runs_and_says_what_it_did(options: dict[str, Any], taug
 @pytest.mark.parametrize(
     "options", [{}, {"algorithm": "ppo_token", "lora_rank": 4, "kl": 0.01, "packing": True}], ids=["plain", "lora"]
 )
-def test_a_killed_run_goes_on_bit_for_bit(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_exactly(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
     whole = train(tiny(tmp_path / "whole", model=taught, **options))
 
     def die(line: str) -> None:
@@ -96,7 +96,7 @@ def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path)
     assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), resume=False).rows
 
 
-def test_a_run_folder_is_a_model(taught: str, tmp_path: Path) -> None:
+def test_a_run_folder_is_accepted_as_model(taught: str, tmp_path: Path) -> None:
     first = train(tiny(tmp_path / "one", steps=1, model=taught))
     second = train(tiny(tmp_path / "two", steps=1, model=str(first.folder)))
     assert second.first_success == first.last_success

@@ -30,7 +30,7 @@ def _played(env_id: str, won: list[bool]) -> list[Trajectory]:
 
 @given(st.integers(0, 500), st.integers(0, 2**32))
 @settings(max_examples=20)
-def test_a_step_is_a_pure_function(step: int, seed: int) -> None:
+def test_tasks_depend_on_the_step_only(step: int, seed: int) -> None:
     config = _config(seed=seed)
     curriculum = Curriculum.of(config)
     tasks = training_tasks(config, step, curriculum)
@@ -45,7 +45,7 @@ def test_a_step_is_a_pure_function(step: int, seed: int) -> None:
     assert not {t.seed for t in tasks} & {t.seed for t in held_out_tasks(config)}
 
 
-def test_a_data_set_is_gone_through_row_by_row() -> None:
+def test_steps_visit_a_data_set_row_by_row() -> None:
     """Steps follow each other without a gap, so that an epoch over n rows is n groups."""
     config = _config(env=EASY)
     curriculum = Curriculum.of(config)
@@ -57,7 +57,7 @@ def test_a_data_set_is_gone_through_row_by_row() -> None:
     assert seeds == list(range(seeds[0], seeds[0] + 5 * 16))
 
 
-def test_evaluation_may_have_environments_of_its_own() -> None:
+def test_evaluation_can_use_other_environments() -> None:
     config = _config(env=EASY, env_kwargs='{"max_turns": 9}', eval_env=[HARD, EASY], eval_env_kwargs='{"max_turns": 5}')
     tasks = held_out_tasks(config)
     assert Counter(task.env_id for task in tasks) == {EASY: 128, HARD: 128}
@@ -79,11 +79,11 @@ def test_weights_and_horizon_and_keywords() -> None:
     assert 0.7 < counts[HARD] / len(tasks) < 0.8
     assert {task.options["horizon"] for task in tasks} == {5}
     assert all(task.kwargs == {"max_turns": 9} for task in tasks)
-    assert not any(task.options for task in held_out_tasks(config))  # judged without a horizon
+    assert not any(task.options for task in held_out_tasks(config))  # evaluation has no horizon
     assert Counter(t.env_id for t in held_out_tasks(config)) == {EASY: 128, HARD: 128}
 
 
-def test_levels_open_when_the_one_before_is_mastered() -> None:
+def test_a_level_is_added_when_the_previous_one_is_mastered() -> None:
     config = _config(curriculum=0.6)
     level = Curriculum.of(config)
     assert {t.env_id for t in training_tasks(config, 0, level)} == {EASY}
@@ -95,8 +95,8 @@ def test_levels_open_when_the_one_before_is_mastered() -> None:
     assert level.open == 2
     assert Curriculum.of(config).resumed(level.state()) == level
     played = Counter(t.env_id for t in training_tasks(_config(curriculum=0.6, episodes=4000), 7, level))
-    assert 0.1 < played[EASY] / 4000 < 0.3  # looking back, so that it is not unlearned
-    assert level.after(_played(HARD, [True] * 8)).open == 2  # there is no third
+    assert 0.1 < played[EASY] / 4000 < 0.3  # earlier levels are still sampled
+    assert level.after(_played(HARD, [True] * 8)).open == 2  # there is no third level
 
 
 def test_a_curriculum_needs_levels() -> None:
