@@ -25,7 +25,7 @@ from palestra.workers.wire import dump_factories
 EnvBackend: TypeAlias = Literal["inline", "thread", "process", "ray"]
 ENV_BACKENDS: Final = ("inline", "thread", "process", "ray")
 CLOSE_TIMEOUT = 10.0  # seconds
-MAX_CACHED_ENVS = 4  # per sub env: envs of different tasks that are kept for reuse
+MAX_CACHED_ENVS = 4  # per sub-environment: envs of different tasks that stay open for reuse
 
 
 class EnvProvider(ABC):

@@ -1,4 +1,4 @@
-"""A PolicyEngine with its own copy of the weights, as an engine in another process would have."""
+"""PolicyEngine with its own copy of the weights, like an engine in another process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A small real HTTP server that speaks as vLLM, SGLang and plain OpenAI-compatible ones do, and breaks on request.
+"""HTTP server that imitates vLLM, SGLang or a plain OpenAI-compatible server, with faults on demand.
 
-It serves a toy model (a table of logits by the last token) over the ids of ByteTokenizer, in a thread of its own.
+It runs in a thread and serves a toy model: a table of logits for each last token, over the ids of ByteTokenizer.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from palestra.engines import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 EOS = TOKENIZER.eos_token_id
-Fault: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | None]]  # None: then answer as usual
+Fault: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | None]]  # None: respond normally
 
 
 @cache
 def distribution(last: int) -> list[float]:
-    """The toy model: log-probabilities of every token after `last`."""
+    """Return the log-probabilities of all tokens after `last`: the toy model."""
     chance = random.Random(last)
     return log_softmax([chance.gauss(0, 2) for _ in range(len(TOKENIZER))])
 
@@ -37,16 +37,16 @@ def log_softmax(logits: list[float]) -> list[float]:
 
 
 class Stub:
-    """`with Stub() as server:` and then `server.url`; what it is to do is in its attributes."""
+    """Server for `with Stub() as server:`, reachable at `server.url`; its attributes control its behaviour."""
 
     def __init__(
         self,
         kind: Literal["vllm", "sglang", "plain"] = "vllm",
         *,
         context: int = 256,
-        processed: bool = False,  # log-probabilities after the temperature, as some servers give them
+        processed: bool = False,  # return log-probabilities after temperature scaling, as some servers do
         key: str | None = None,
-        reply: dict[str, Any] | None = None,  # of a chat: the message
+        reply: dict[str, Any] | None = None,  # message returned by chat requests
     ) -> None:
         self.kind = kind
         self.context = context
@@ -56,10 +56,10 @@ class Stub:
         self.models: list[dict[str, Any]] = [{"id": "toy"}]
         if kind != "plain":
             self.models[0] |= {"owned_by": kind, "max_model_len": context}
-        self.refused_fields: dict[str, str] = {}  # field -> what is said of it
-        self.faults: dict[str, list[Fault]] = {}  # by path; each is used once, in order
+        self.rejected_fields: dict[str, str] = {}  # field -> error message
+        self.faults: dict[str, list[Fault]] = {}  # by path; each fault is used once, in order
         self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []  # path, body, headers
-        self.running = self.peak = self.left = self.connections = 0
+        self.running = self.peak = self.aborted = self.connections = 0
         self.pause = 0.0
         self.url = ""
         self._loop = asyncio.new_event_loop()
@@ -87,7 +87,7 @@ class Stub:
     async def _start(self) -> None:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._serve)
-        # A request whose client is gone is cancelled, as vLLM does it.
+        # A request is cancelled when its client disconnects, as in vLLM.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -115,21 +115,21 @@ class Stub:
                 response = await faults.pop(0)(request)
                 if response is not None:
                     return response
-            return self._answer(request, path, body)
+            return self._respond(request, path, body)
         except asyncio.CancelledError:
-            self.left += 1
+            self.aborted += 1
             raise
         finally:
             self.running -= 1
 
-    def _answer(self, request: web.Request, path: str, body: dict[str, Any]) -> web.Response:
+    def _respond(self, request: web.Request, path: str, body: dict[str, Any]) -> web.Response:
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
             return problem(401, f"Incorrect API key provided: {request.headers.get('Authorization', '')}")
         if path == "/v1/models":
             return web.json_response({"object": "list", "data": self.models})
-        for field, said in self.refused_fields.items():
+        for field, message in self.rejected_fields.items():
             if field in body:
-                return problem(400, said)
+                return problem(400, message)
         if path == "/generate" and self.kind == "sglang":
             return self._generate(body)
         if path not in ("/v1/completions", "/v1/chat/completions"):
@@ -143,28 +143,28 @@ class Stub:
     def _completions(self, body: dict[str, Any]) -> web.Response:
         prompt = body["prompt"]
         prompt = TOKENIZER.encode(prompt) if isinstance(prompt, str) else prompt
-        refusal = self._too_long(len(prompt))
-        if refusal is not None:
-            return refusal
+        error = self._too_long(len(prompt))
+        if error is not None:
+            return error
         ids, logprobs, reason, stop = self._sample(prompt, body, body["max_tokens"])
-        shows = self.kind == "vllm" and body.get("return_token_ids", False)
+        with_ids = self.kind == "vllm" and body.get("return_token_ids", False)
         choice = {
             "index": 0,
             "text": self._text(ids, reason, stop),
             "finish_reason": reason,
             "stop_reason": stop,
             "logprobs": {"token_logprobs": logprobs, "tokens": [TOKENIZER.decode(token) for token in ids]},
-            "token_ids": ids if shows else None,
-            "prompt_token_ids": prompt if shows else None,
+            "token_ids": ids if with_ids else None,
+            "prompt_token_ids": prompt if with_ids else None,
         }
         return web.json_response({"object": "text_completion", "model": body["model"], "choices": [choice]})
 
     def _generate(self, body: dict[str, Any]) -> web.Response:
         prompt = body["input_ids"]
         params = body["sampling_params"]
-        refusal = self._too_long(len(prompt))
-        if refusal is not None:
-            return refusal
+        error = self._too_long(len(prompt))
+        if error is not None:
+            return error
         ids, logprobs, reason, stop = self._sample(prompt, params, params["max_new_tokens"])
         matched = EOS if reason == "stop" and stop is None else stop
         meta = {
@@ -180,25 +180,25 @@ class Stub:
             tools=body.get("tools"),
             add_generation_prompt=True,
         )
-        refusal = self._too_long(len(prompt))
-        if refusal is not None:
-            return refusal
+        error = self._too_long(len(prompt))
+        if error is not None:
+            return error
         limit = min(body.get("max_tokens") or body["max_completion_tokens"], self.context - len(prompt))
         ids, _, reason, stop = self._sample(prompt, body, limit)
         message = self.reply or {"role": "assistant", "content": self._text(ids, reason, stop)}
         reason = "tool_calls" if message.get("tool_calls") else reason
         choices = [{"index": 0, "message": message, "finish_reason": reason}]
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
-        answer = {"object": "chat.completion", "model": body["model"], "choices": choices, "usage": usage}
-        return web.json_response(answer)
+        response = {"object": "chat.completion", "model": body["model"], "choices": choices, "usage": usage}
+        return web.json_response(response)
 
     def _too_long(self, length: int) -> web.Response | None:
         if length < self.context:
             return None
-        said = (
+        message = (
             f"This model's maximum context length is {self.context} tokens, your prompt contains {length} input tokens."
         )
-        return problem(400, said)
+        return problem(400, message)
 
     def _text(self, ids: list[int], reason: str, stop: int | str | None) -> str:
         if isinstance(stop, str):
@@ -214,7 +214,7 @@ class Stub:
         logprobs: list[float] = []
         for _ in range(limit):
             raw = distribution((prompt + ids)[-1])
-            shown = raw
+            reported = raw
             if temperature == 0:
                 token = max(range(len(raw)), key=raw.__getitem__)
             else:
@@ -222,9 +222,9 @@ class Stub:
                 best = sorted(range(len(raw)), key=raw.__getitem__, reverse=True)
                 best = best[: params["top_k"]] if params.get("top_k", -1) > 0 else best
                 token = chance.choices(best, [math.exp(scaled[i]) for i in best])[0]
-                shown = scaled if self.processed else raw
+                reported = scaled if self.processed else raw
             ids.append(token)
-            logprobs.append(shown[token])
+            logprobs.append(reported[token])
             if token == EOS:
                 return ids, logprobs, "stop", None
             if token in params.get("stop_token_ids", ()):
@@ -245,7 +245,7 @@ def problem(status: int, message: str, **headers: str) -> web.Response:
     return web.json_response({"error": {"message": message, "code": status}}, status=status, headers=headers)
 
 
-def refuses(status: int, message: str = "no", **headers: str) -> Fault:
+def rejects(status: int, message: str = "no", **headers: str) -> Fault:
     async def fault(_: web.Request) -> web.StreamResponse:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return problem(status, message, **named)
@@ -253,8 +253,8 @@ def refuses(status: int, message: str = "no", **headers: str) -> Fault:
     return fault
 
 
-def says(body: str | bytes | dict[str, Any] | list[Any], status: int = 200) -> Fault:
-    """Answer with exactly this."""
+def responds_with(body: str | bytes | dict[str, Any] | list[Any], status: int = 200) -> Fault:
+    """Return a fault that responds with this body."""
 
     async def fault(_: web.Request) -> web.StreamResponse:
         raw = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -263,15 +263,15 @@ def says(body: str | bytes | dict[str, Any] | list[Any], status: int = 200) -> F
     return fault
 
 
-async def drops(request: web.Request) -> web.StreamResponse | None:
-    """Hang up without an answer."""
+async def disconnects(request: web.Request) -> web.StreamResponse | None:
+    """Close the connection without a response."""
     assert request.transport is not None
     request.transport.close()
     return None
 
 
-async def breaks_off(request: web.Request) -> web.StreamResponse:
-    """Hang up in the middle of the answer."""
+async def disconnects_midway(request: web.Request) -> web.StreamResponse:
+    """Close the connection in the middle of the response."""
     response = web.StreamResponse(headers={"Content-Length": "1000"})
     await response.prepare(request)
     await response.write(b'{"choices": [')
@@ -280,7 +280,7 @@ async def breaks_off(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def sleeps(seconds: float) -> Fault:
+def delays(seconds: float) -> Fault:
     async def fault(_: web.Request) -> web.StreamResponse | None:
         await asyncio.sleep(seconds)
         return None

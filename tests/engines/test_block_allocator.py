@@ -1,4 +1,4 @@
-"""Blocks are aligned, never overlap, and merge again when given back."""
+"""Block allocator: blocks are aligned, do not overlap, and merge when freed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZES = st.sampled_from([MIN_BLOCK * 2**power for power in range(5)])
 
 
 @given(st.integers(1, 100_000))
-def test_a_block_holds_its_tokens_and_not_twice_as_many(tokens: int) -> None:
+def test_block_size_is_the_next_power_of_two(tokens: int) -> None:
     size = block_size_for(tokens)
     assert size >= tokens
     assert size & (size - 1) == 0
@@ -21,13 +21,13 @@ def test_a_block_holds_its_tokens_and_not_twice_as_many(tokens: int) -> None:
 
 
 @given(st.integers(1, 40), st.lists(st.tuples(SIZES, st.booleans(), st.integers(0, 99)), max_size=60))
-def test_what_is_taken_is_nobody_elses(length: int, moves: list[tuple[int, bool, int]]) -> None:
+def test_allocated_blocks_do_not_overlap(length: int, moves: list[tuple[int, bool, int]]) -> None:
     allocator = BlockAllocator()
     allocator.extend(length * MIN_BLOCK // 2 * 2)
     allocator.extend(length * MIN_BLOCK)
     held: list[tuple[int, int]] = []
-    for size, giving, which in moves:
-        if giving and held:
+    for size, release, which in moves:
+        if release and held:
             allocator.free(*held.pop(which % len(held)))
         elif held and which % 3 == 0:
             start, old = held[which % len(held)]
@@ -43,11 +43,11 @@ def test_what_is_taken_is_nobody_elses(length: int, moves: list[tuple[int, bool,
         assert allocator.free_tokens == allocator.length - sum(size for _, size in held)
     for start, size in held:
         allocator.free(start, size)
-    largest = block_size_for(allocator.length + 1) // 2  # all has merged: the largest block there can be is there
+    largest = block_size_for(allocator.length + 1) // 2  # all blocks have merged, so the largest possible one is free
     assert allocator.allocate(largest) == 0
 
 
-def test_the_first_free_block_is_taken() -> None:
+def test_first_free_block_is_allocated() -> None:
     allocator = BlockAllocator()
     allocator.extend(8 * MIN_BLOCK)
     starts = [allocator.allocate(MIN_BLOCK) for _ in range(8)]
@@ -59,7 +59,7 @@ def test_the_first_free_block_is_taken() -> None:
     assert allocator.allocate(2 * MIN_BLOCK) is None
 
 
-def test_a_line_grows_at_its_end() -> None:
+def test_block_grows_in_place() -> None:
     allocator = BlockAllocator()
     allocator.extend(MIN_BLOCK)
     assert allocator.allocate(MIN_BLOCK) == 0

@@ -1,4 +1,4 @@
-"""The byte tokenizer: exact both ways, and the template it shows is the one it renders."""
+"""ByteTokenizer: round trips and chat template."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "look",
 
 
 @given(TEXTS)
-def test_every_text_survives(text: str) -> None:
+def test_text_round_trip(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
 
 
@@ -40,32 +40,32 @@ def test_joining_texts_joins_ids(left: str, right: str) -> None:
 
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1)))
-def test_any_ids_can_be_read(ids: list[int]) -> None:
+def test_random_ids_can_be_decoded(ids: list[int]) -> None:
     bare = TOKENIZER.decode(ids, skip_special_tokens=True)
     assert isinstance(bare, str)
     assert len(bare) <= len(TOKENIZER.decode(ids))
 
 
-def test_specials_are_single_ids_inside_a_text() -> None:
+def test_special_tokens_are_single_ids() -> None:
     assert TOKENIZER.encode("a<|im_end|>\n") == [97, TOKENIZER.eos_token_id, 10]
     assert TOKENIZER.decode([97, TOKENIZER.eos_token_id, 98], skip_special_tokens=True) == "ab"
     assert TOKENIZER.decode(TOKENIZER.eos_token_id) == "<|im_end|>"
 
 
-def test_an_id_beyond_the_last_is_refused() -> None:
+def test_id_out_of_range_raises() -> None:
     with pytest.raises(BadValue, match="token id must be in 0..258, got 259"):
         TOKENIZER.decode([259])
 
 
 def rendered(messages: list[dict[str, Any]], **variables: Any) -> str:
-    """With Jinja, as transformers does it."""
+    """Render the chat template with Jinja, as transformers does."""
     env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     env.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     return env.from_string(TOKENIZER.chat_template).render(messages=messages, **variables)
 
 
 @given(MESSAGES, st.booleans(), st.booleans(), st.booleans(), st.booleans())
-def test_its_template_says_what_it_does(
+def test_chat_template_equals_jinja_rendering(
     messages: list[dict[str, Any]], system: bool, calls: bool, tools: bool, generate: bool
 ) -> None:
     if system:
@@ -73,11 +73,11 @@ def test_its_template_says_what_it_does(
     if calls:
         messages = [*messages, {"role": "assistant", "content": None, "tool_calls": CALLS}]
     options: dict[str, Any] = {"tools": TOOLS if tools else None, "add_generation_prompt": generate}
-    ours = TOKENIZER.apply_chat_template(messages, tokenize=False, **options)
-    assert ours == rendered(messages, **options)
+    text = TOKENIZER.apply_chat_template(messages, tokenize=False, **options)
+    assert text == rendered(messages, **options)
 
 
-def test_a_chat_becomes_text_or_ids() -> None:
+def test_chat_template_returns_text_or_ids() -> None:
     chat = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
     text = TOKENIZER.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
@@ -87,6 +87,6 @@ def test_a_chat_becomes_text_or_ids() -> None:
     assert whole == {"input_ids": ids, "attention_mask": [1] * len(ids)}
 
 
-def test_another_template_is_refused() -> None:
+def test_other_template_raises() -> None:
     with pytest.raises(BadValue, match="only its own template"):
         TOKENIZER.apply_chat_template([], chat_template="{{ messages }}")

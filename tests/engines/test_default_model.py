@@ -1,4 +1,4 @@
-"""Models to start from: the default one, its tokenizer and template, SmolLM2, and the command that writes them."""
+"""Initial models: the default model, its tokenizer and template, SmolLM2, and `palestra init-model`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ TOKENIZER = default_tokenizer()
 
 
 @pytest.mark.parametrize("size", ["0.1M", "0.3M", "1M", "3M", "10M"])
-def test_sizes_are_what_they_say(size: str) -> None:
+def test_parameter_counts_match_the_names_of_the_sizes(size: str) -> None:
     model, _ = default_model(size)
     assert abs(count_parameters(model) / (float(size[:-1]) * 1e6) - 1) < 0.08
     assert model.config.model_type == "qwen3"
 
 
-def test_the_largest_is_what_it_says_without_making_it() -> None:
+def test_largest_size_has_the_named_number_of_parameters() -> None:
     shape = SIZES["100M"]
     layer = 4 * shape.hidden**2 + 3 * shape.hidden * shape.intermediate
     assert abs((shape.layers * layer + 1024 * shape.hidden) / 1e8 - 1) < 0.08
 
 
-def test_the_seed_decides_the_weights_and_the_callers_chance_is_left_alone() -> None:
+def test_weights_depend_on_the_seed_only_and_leave_the_global_generator_unchanged() -> None:
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
     one, two, other = (default_model("0.1M", seed=seed)[0].state_dict() for seed in (5, 5, 6))
@@ -44,11 +44,11 @@ def test_the_seed_decides_the_weights_and_the_callers_chance_is_left_alone() -> 
 
 
 @given(st.text(max_size=60))
-def test_any_text_comes_back(text: str) -> None:
+def test_random_text_round_trip(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode(text, add_special_tokens=False)) == text
 
 
-def test_small_numbers_and_the_box_are_whole() -> None:
+def test_small_numbers_and_boxed_are_single_tokens() -> None:
     for text in [*map(str, range(100)), "\\boxed{", "<|im_start|>", "<|im_end|>"]:
         assert len(TOKENIZER.encode(text, add_special_tokens=False)) == 1
     five = TOKENIZER.encode("5", add_special_tokens=False)[0]
@@ -56,7 +56,7 @@ def test_small_numbers_and_the_box_are_whole() -> None:
     assert five in TOKENIZER.encode("\\boxed{5}", add_special_tokens=False)
 
 
-def test_the_template_extends_its_own_prefix() -> None:
+def test_template_extends_its_own_prompt() -> None:
     messages = [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b"},
@@ -69,7 +69,7 @@ def test_the_template_extends_its_own_prefix() -> None:
     assert '"name": "f"' in tools
 
 
-def test_the_command_writes_what_every_engine_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_model_writes_a_usable_model_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "tiny"
     command = [sys.executable, "-m", "palestra", "init-model", "0.1M", "--seed", "4", "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -95,17 +95,17 @@ def test_the_command_writes_what_every_engine_takes(tmp_path: Path, capsys: pyte
     again = ["init-model", "0.1M", "--seed", "5", "--out", str(folder)]
     assert main(again) == 2
     assert "--overwrite" in capsys.readouterr().err
-    assert torch.equal(first_of(folder), next(expected.parameters()))
+    assert torch.equal(first_parameter(folder), next(expected.parameters()))
     assert main([*again, "--overwrite"]) == 0
-    assert not torch.equal(first_of(folder), next(expected.parameters()))
+    assert not torch.equal(first_parameter(folder), next(expected.parameters()))
 
 
-def first_of(folder: Path) -> torch.Tensor:
-    found: torch.Tensor = next(AutoModelForCausalLM.from_pretrained(folder).parameters())
-    return found
+def first_parameter(folder: Path) -> torch.Tensor:
+    parameter: torch.Tensor = next(AutoModelForCausalLM.from_pretrained(folder).parameters())
+    return parameter
 
 
-def test_mistakes_are_named(tmp_path: Path) -> None:
+def test_invalid_arguments_raise(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match=r"size must be one of 0.1M, .*; got '2M'"):
         default_model("2M")
     model, tokenizer = default_model("0.1M")
@@ -117,14 +117,14 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_pretrained_model_without_a_hub(tmp_path: Path) -> None:
+def test_smollm2_is_written_without_network(tmp_path: Path) -> None:
     folder = tmp_path / "smollm2"
     command = [sys.executable, "-m", "palestra", "init-model", "smollm2", "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "134,515,008 parameters" in done.stdout
 
-    async def ask() -> str:
+    async def generate() -> str:
         async with palestra.engines.LocalEngine(folder, device="cpu") as engine:
             assert engine.tokenizer is not None
             messages = [{"role": "user", "content": "What is the capital of France?"}]
@@ -133,4 +133,4 @@ def test_a_pretrained_model_without_a_hub(tmp_path: Path) -> None:
             reply = await engine.generate(prompt, palestra.engines.Sampling(temperature=0.0, max_tokens=12))
             return reply.text
 
-    assert "Paris" in asyncio.run(ask())
+    assert "Paris" in asyncio.run(generate())

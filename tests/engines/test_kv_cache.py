@@ -1,4 +1,4 @@
-"""Copies that wait and are made together give what they would have given one by one."""
+"""KV cache: deferred copies give the same result as immediate ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = st.integers(0, BLOCKS - 1)
 
 
 @given(st.lists(st.tuples(BLOCK, BLOCK, st.integers(0, MIN_BLOCK), st.booleans()).filter(lambda c: c[0] != c[1])))
-def test_copies_made_together_are_those_made_one_by_one(copies: list[tuple[int, int, int, bool]]) -> None:
+def test_batched_copies_equal_sequential_copies(copies: list[tuple[int, int, int, bool]]) -> None:
     cache = KVCache(max_tokens=BLOCKS * MIN_BLOCK)
     like = torch.zeros(1, 2)
     cache.layer(0, like, like)

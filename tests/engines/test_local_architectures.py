@@ -1,4 +1,4 @@
-"""The engine gives each architecture's own log-probabilities, by whichever way of running it was chosen."""
+"""LocalEngine returns the log-probabilities of the model for every supported architecture and runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engines.tiny import error, make, text
 
 TOLERANCE = 1e-4
 
-# name, changes to the shape, the way it is run
+# name, changes to the config, expected runner
 ARCHITECTURES: list[tuple[str, dict[str, Any], str]] = [
     ("Llama", {}, "native"),
     ("Llama", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4}, "native"),
@@ -65,17 +65,17 @@ ARCHITECTURES: list[tuple[str, dict[str, Any], str]] = [
 async def converse(engine: Any, key: int) -> list[Completion]:
     rng = random.Random(key)
     ids = text(rng, rng.randint(1, 50))
-    said = []
+    replies = []
     for _ in range(3):
-        said.append(await engine.generate(ids, Sampling(max_tokens=rng.randint(1, 9)), conversation=key))
-        ids = ids + said[-1].ids + text(rng, rng.randint(1, 12))
-    return said
+        replies.append(await engine.generate(ids, Sampling(max_tokens=rng.randint(1, 9)), conversation=key))
+        ids = ids + replies[-1].ids + text(rng, rng.randint(1, 12))
+    return replies
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "runner"), ARCHITECTURES, ids=[f"{at}-{row[0]}" for at, row in enumerate(ARCHITECTURES)]
 )
-def test_log_probabilities_are_the_models(
+def test_logprobs_equal_a_forward_pass_of_the_model(
     name: str, changes: dict[str, Any], runner: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = make(name, **changes)
@@ -88,15 +88,15 @@ def test_log_probabilities_are_the_models(
             return [done for talk in talks for done in talk]
 
     with caplog.at_level(logging.WARNING, "palestra"):
-        said = asyncio.run(run())
-    assert max(error(model, done) for done in said) < TOLERANCE
-    warned = [record.getMessage() for record in caplog.records if record.name.startswith("palestra")]
-    assert len(warned) == (runner == "recompute")
-    assert all("slow" in message and type(model).__name__ in message for message in warned)
+        replies = asyncio.run(run())
+    assert max(error(model, done) for done in replies) < TOLERANCE
+    warnings = [record.getMessage() for record in caplog.records if record.name.startswith("palestra")]
+    assert len(warnings) == (runner == "recompute")
+    assert all("slow" in message and type(model).__name__ in message for message in warnings)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_both_kinds_of_attention_take_the_masks(attention: str) -> None:
+def test_eager_and_sdpa_attention(attention: str) -> None:
     model = make("Gemma3Text", head_dim=8, sliding_window=9, attn_implementation=attention)
     assert model.config._attn_implementation == attention
 
@@ -108,8 +108,8 @@ def test_both_kinds_of_attention_take_the_masks(attention: str) -> None:
     assert max(error(model, done) for done in asyncio.run(run())) < TOLERANCE
 
 
-def test_a_model_with_hooks_or_adapters_is_run_by_transformers() -> None:
-    class Adapter(torch.nn.Module):  # as a LoRA would sit there
+def test_models_with_hooks_or_adapters_use_the_transformers_runner() -> None:
+    class Adapter(torch.nn.Module):  # like a LoRA adapter
         def __init__(self, inner: Any) -> None:
             super().__init__()
             self.inner = inner
@@ -122,7 +122,7 @@ def test_a_model_with_hooks_or_adapters_is_run_by_transformers() -> None:
     attention = wrapped.model.layers[0].self_attn
     attention.q_proj = Adapter(attention.q_proj)
     hooked = make("Llama")
-    hooked.model.layers[1].mlp.register_forward_hook(lambda module, given, out: out * 1.5)
+    hooked.model.layers[1].mlp.register_forward_hook(lambda module, inputs, out: out * 1.5)
     for model in (wrapped, hooked):
 
         async def run(model: Any = model) -> list[Completion]:
@@ -133,7 +133,7 @@ def test_a_model_with_hooks_or_adapters_is_run_by_transformers() -> None:
         assert max(error(model, done) for done in asyncio.run(run())) < TOLERANCE
 
 
-def test_an_adapter_that_comes_with_new_weights_changes_how_the_model_is_run() -> None:
+def test_adapter_added_by_an_update_switches_the_runner() -> None:
     model = make("Qwen3", head_dim=8)
 
     class Twice(torch.nn.Module):
@@ -152,9 +152,9 @@ def test_an_adapter_that_comes_with_new_weights_changes_how_the_model_is_run() -
                 mlp = model.model.layers[0].mlp
                 mlp.up_proj = Twice(mlp.up_proj)
                 await engine.publish(None, engine.version + 1)
-            said = await converse(engine, 4)
+            replies = await converse(engine, 4)
             assert engine.runner == "transformers"
-            assert max(error(model, done) for done in said) < TOLERANCE
+            assert max(error(model, done) for done in replies) < TOLERANCE
 
     asyncio.run(run())
 

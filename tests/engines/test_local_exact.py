@@ -1,4 +1,4 @@
-"""Every log-probability the engine gives is the model's own, however the token came to be computed."""
+"""Log-probabilities of LocalEngine equal a forward pass, with caching, eviction, preemption and weight updates."""
 
 from __future__ import annotations
 
@@ -27,73 +27,73 @@ async def converse(
     more: int = 30,
     reply: int = 20,
 ) -> list[Completion]:
-    """A conversation of ragged turns; each prompt extends what was said before."""
-    said = []
+    """Run a conversation with turns of random length; each prompt extends the previous tokens."""
+    replies = []
     ids = text(rng, rng.randint(1, first))
     for _ in range(turns):
         done = await engine.generate(ids, Sampling(max_tokens=rng.randint(1, reply)), conversation=key)
         assert done.prompt_ids == ids
-        said.append(done)
+        replies.append(done)
         ids = ids + done.ids + text(rng, rng.randint(1, more))
-    return said
+    return replies
 
 
 async def many(engine: LocalEngine, count: int, **shape: int) -> list[Completion]:
-    said = await asyncio.gather(*(converse(engine, key, random.Random(key), **shape) for key in range(count)))
-    return [done for conversation in said for done in conversation]
+    replies = await asyncio.gather(*(converse(engine, key, random.Random(key), **shape) for key in range(count)))
+    return [done for conversation in replies for done in conversation]
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_ragged_conversations_at_once(runner: Any) -> None:
+def test_concurrent_conversations_of_different_lengths(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
         async with LocalEngine(model, runner=runner, threads=1) as engine:
             assert engine.runner == runner
-            said = await many(engine, 8, turns=3)
-            assert max(error(model, done) for done in said) < TOLERANCE
+            replies = await many(engine, 8, turns=3)
+            assert max(error(model, done) for done in replies) < TOLERANCE
             assert engine.stats.reused > 500
-            assert all(done.version == 0 and done.finish == "length" for done in said)
+            assert all(done.version == 0 and done.finish == "length" for done in replies)
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
-def test_two_hundred_conversations_over_eight_slots(runner: Any) -> None:
+def test_two_hundred_conversations_with_eight_running(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        # The cache has room for a few conversations, so most come back to find theirs gone.
+        # The cache holds a few conversations only, so that most are evicted between their turns.
         async with LocalEngine(model, runner=runner, max_running=8, cache_gb=0.0004, threads=1) as engine:
-            said = await many(engine, 200, turns=2, first=60, more=20, reply=4)
-            assert len(said) == 400
-            assert max(error(model, done) for done in said[::8]) < TOLERANCE
+            replies = await many(engine, 200, turns=2, first=60, more=20, reply=4)
+            assert len(replies) == 400
+            assert max(error(model, done) for done in replies[::8]) < TOLERANCE
             assert engine.stats.evicted > 100
 
     asyncio.run(run())
 
 
-def test_replies_that_outgrow_the_cache_start_over() -> None:
+def test_replies_preempted_by_a_full_cache_are_exact() -> None:
     model = qwen3()
 
     async def run() -> None:
-        async with LocalEngine(model, cache_gb=0.0003, threads=1) as engine:  # room for some 1,200 tokens
+        async with LocalEngine(model, cache_gb=0.0003, threads=1) as engine:  # about 1,200 tokens
             rng = random.Random(1)
             prompts = [text(rng, 40) for _ in range(14)]
-            said = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=100)) for ids in prompts))
+            replies = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=100)) for ids in prompts))
             assert engine.stats.preempted > 0
-            assert all(len(done.ids) == 100 for done in said)
-            assert max(error(model, done) for done in said) < TOLERANCE
+            assert all(len(done.ids) == 100 for done in replies)
+            assert max(error(model, done) for done in replies) < TOLERANCE
 
     asyncio.run(run())
 
 
-def test_one_reply_may_fill_the_whole_cache() -> None:
+def test_one_reply_can_fill_the_cache() -> None:
     model = qwen3()
 
     async def run() -> None:
         async with LocalEngine(model, cache_gb=0.0001, threads=1) as engine:
-            assert engine.max_context == 256  # less than the model's 512: a longer text would not fit
+            assert engine.max_context == 256  # less than the 512 of the model, because the cache holds no more
             ids = text(random.Random(2), 20)
             both = await asyncio.gather(*(engine.generate([*ids, at], Sampling(max_tokens=400)) for at in range(2)))
             assert all(len(done.ids) == 256 - 21 for done in both)
@@ -102,13 +102,13 @@ def test_one_reply_may_fill_the_whole_cache() -> None:
     asyncio.run(run())
 
 
-def test_a_slot_that_fills_the_cache_makes_room_even_for_one_like_it() -> None:
+def test_entry_that_fills_the_cache_is_evicted_for_a_similar_prompt() -> None:
     model = qwen3()
 
     async def run() -> None:
         async with LocalEngine(model, cache_gb=0.0001, threads=1) as engine:
             ids = text(random.Random(2), 200)
-            for key in range(3):  # each begins like the one before, whose slot leaves no room for it
+            for key in range(3):  # each shares a prefix with the previous one, whose entry fills the cache
                 done = await engine.generate([*ids, key], Sampling(max_tokens=5), conversation=key)
                 assert error(model, done) < TOLERANCE
             assert engine.stats.evicted == 2
@@ -117,7 +117,7 @@ def test_a_slot_that_fills_the_cache_makes_room_even_for_one_like_it() -> None:
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
-def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(runner: Any) -> None:
+def test_changed_prompt_reuses_only_the_common_prefix(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
@@ -125,20 +125,20 @@ def test_a_prompt_that_differs_in_the_middle_cuts_the_cache_back(runner: Any) ->
             rng = random.Random(3)
             ids = text(rng, 70)
             first = await engine.generate(ids, Sampling(max_tokens=12), conversation="a")
-            said = [first]
-            for kept in (75, 50, 70, 1, 69, 0):  # in the reply, in the prompt, all of it, nearly nothing, nothing
-                prompt = (ids + first.ids)[:kept] + text(rng, 5)
-                said.append(await engine.generate(prompt, Sampling(max_tokens=3), conversation="a"))
-            same = await engine.generate(said[-1].prompt_ids, Sampling(max_tokens=3), conversation="a")
+            replies = [first]
+            for shared in (75, 50, 70, 1, 69, 0):  # lengths of the common prefix
+                prompt = (ids + first.ids)[:shared] + text(rng, 5)
+                replies.append(await engine.generate(prompt, Sampling(max_tokens=3), conversation="a"))
+            same = await engine.generate(replies[-1].prompt_ids, Sampling(max_tokens=3), conversation="a")
             shorter = await engine.generate(same.prompt_ids[:2], Sampling(max_tokens=3), conversation="a")
-            assert max(error(model, done) for done in [*said, same, shorter]) < TOLERANCE
+            assert max(error(model, done) for done in [*replies, same, shorter]) < TOLERANCE
             assert engine.stats.reused >= 75 + 50 + 50 + 1 + 1 + 0 + 4 + 1
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
-def test_prompts_that_begin_alike_are_read_once(runner: Any) -> None:
+def test_common_prefixes_are_computed_once(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
@@ -147,42 +147,42 @@ def test_prompts_that_begin_alike_are_read_once(runner: Any) -> None:
             rules = text(rng, 100)
             tasks = [rules + text(rng, 40) for _ in range(4)]
             group = [(task, f"{task[-1]}-{member}") for task in tasks for member in range(8)]
-            said = await asyncio.gather(
+            replies = await asyncio.gather(
                 *(engine.generate(ids, Sampling(max_tokens=5), conversation=key) for ids, key in group)
             )
-            assert max(error(model, done) for done in said) < TOLERANCE
+            assert max(error(model, done) for done in replies) < TOLERANCE
             assert engine.stats.shared >= 3 * 96 + 28 * 128
             assert engine.stats.computed <= 140 + 3 * 44 + 28 * 12 + 32 * 5
-            assert len({tuple(done.ids) for done in said}) > 8  # they share the prompt, not the chance
+            assert len({tuple(done.ids) for done in replies}) > 8  # they share the prompt, not the random numbers
 
     asyncio.run(run())
 
 
-def test_one_conversation_may_be_asked_twice_at_once() -> None:
+def test_concurrent_requests_of_one_conversation() -> None:
     model = qwen3()
 
     async def run() -> None:
         async with LocalEngine(model, threads=1) as engine:
             ids = text(random.Random(5), 80)
             for _ in range(2):
-                said = await asyncio.gather(
+                replies = await asyncio.gather(
                     *(engine.generate(ids, Sampling(max_tokens=9), conversation="same") for _ in range(5))
                 )
-                assert max(error(model, done) for done in said) < TOLERANCE
-                ids = ids + said[0].ids + [1, 2, 3]
+                assert max(error(model, done) for done in replies) < TOLERANCE
+                ids = ids + replies[0].ids + [1, 2, 3]
 
     asyncio.run(run())
 
 
-def test_long_prompts_are_read_in_pieces() -> None:
+def test_long_prompts_are_prefilled_in_chunks() -> None:
     model = qwen3()
 
     async def run() -> None:
         async with LocalEngine(model, prefill_tokens=16, threads=1) as engine:
             rng = random.Random(6)
             prompts = [text(rng, length) for length in (200, 3, 75, 1, 33)]
-            said = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=8)) for ids in prompts))
-            assert max(error(model, done) for done in said) < TOLERANCE
+            replies = await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=8)) for ids in prompts))
+            assert max(error(model, done) for done in replies) < TOLERANCE
             assert engine.stats.steps >= 310 // 16
 
     asyncio.run(run())
@@ -196,7 +196,7 @@ def nudge(model: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
-def test_nothing_stale_is_read_after_new_weights(runner: Any) -> None:
+def test_cache_is_not_reused_after_a_weight_update(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
@@ -218,7 +218,7 @@ def test_nothing_stale_is_read_after_new_weights(runner: Any) -> None:
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
-def test_replies_that_span_new_weights_are_read_anew(runner: Any) -> None:
+def test_replies_that_span_a_weight_update_are_recomputed(runner: Any) -> None:
     old, new = qwen3(0), qwen3(0)
     nudge(new, 1)
     model = qwen3(0)
@@ -227,15 +227,15 @@ def test_replies_that_span_new_weights_are_read_anew(runner: Any) -> None:
         async with LocalEngine(model, runner=runner, threads=1) as engine:
             rng = random.Random(8)
             prompts = [text(rng, rng.randint(1, 60)) for _ in range(6)]
-            asked = [asyncio.create_task(engine.generate(ids, Sampling(max_tokens=200))) for ids in prompts]
+            tasks = [asyncio.create_task(engine.generate(ids, Sampling(max_tokens=200))) for ids in prompts]
             while engine.stats.sampled < 60:
                 await asyncio.sleep(0.001)
             async with engine.paused():
                 at = engine.stats.sampled // 6
                 nudge(model, 1)
                 await engine.publish(None, engine.version + 1)
-            for done in await asyncio.gather(*asked):
-                assert done.version == 0  # that of its first token
+            for done in await asyncio.gather(*tasks):
+                assert done.version == 0  # the version of its first token
                 before, after = done.logprobs[: at - 5], done.logprobs[at + 5 :]
                 reply = Completion(**{**_fields(done), "ids": done.ids[: at - 5], "logprobs": before})
                 assert error(old, reply) < TOLERANCE

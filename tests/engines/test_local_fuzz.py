@@ -1,4 +1,4 @@
-"""Whatever conversations do, in whatever order, every token is exact and every block is given back."""
+"""Random sequences of requests to LocalEngine: every log-probability is exact and every block is freed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from palestra.engines.local.engine import LocalEngine
 from tests.engines.tiny import error, qwen3, text
 
 
-async def wander(engine: LocalEngine, key: int, rng: random.Random, rules: list[list[int]]) -> list[Completion]:
-    """A conversation that goes on, goes back, starts over, is asked twice, gives up, or is forgotten and returns."""
-    said: list[Completion] = []
+async def random_conversation(
+    engine: LocalEngine, key: int, rng: random.Random, rules: list[list[int]]
+) -> list[Completion]:
+    """Run a conversation with random extensions, cuts, restarts, duplicates, cancellations and `forget` calls."""
+    replies: list[Completion] = []
     history = rng.choice(rules) + text(rng, rng.randint(1, 60))
     for _ in range(rng.randint(1, 6)):
-        asked = Sampling(
+        sampling = Sampling(
             max_tokens=rng.randint(1, 40), temperature=rng.choice([0.0, 0.7, 1.0]), top_k=rng.choice([0, 5])
         )
         move = rng.random()
@@ -28,7 +30,7 @@ async def wander(engine: LocalEngine, key: int, rng: random.Random, rules: list[
         elif move < 0.15:
             history = rng.choice(rules) + text(rng, rng.randint(1, 20))
         elif move < 0.25:
-            task = asyncio.create_task(engine.generate(history, asked, conversation=key))
+            task = asyncio.create_task(engine.generate(history, sampling, conversation=key))
             await asyncio.sleep(rng.random() * 0.01)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -36,22 +38,22 @@ async def wander(engine: LocalEngine, key: int, rng: random.Random, rules: list[
         elif move < 0.3:
             engine.forget(key)
         if move > 0.9:
-            both = await asyncio.gather(*(engine.generate(history, asked, conversation=key) for _ in range(2)))
-            said += both
+            both = await asyncio.gather(*(engine.generate(history, sampling, conversation=key) for _ in range(2)))
+            replies += both
         else:
-            said.append(await engine.generate(history, asked, conversation=rng.choice([key, key, key, None])))
-        history = (history + said[-1].ids + text(rng, rng.randint(1, 30)))[:200]
+            replies.append(await engine.generate(history, sampling, conversation=rng.choice([key, key, key, None])))
+        history = (history + replies[-1].ids + text(rng, rng.randint(1, 30)))[:200]
         if rng.random() < 0.2:
             await asyncio.sleep(rng.random() * 0.01)
-    return said
+    return replies
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_token_is_exact(runner: Any, seed: int) -> None:
+def test_random_requests_are_exact(runner: Any, seed: int) -> None:
     model = qwen3(seed)
     rng = random.Random(seed)
-    # Caches from ample to hardly sufficient, so that entries are kept, evicted and preempted.
+    # Caches from large to barely sufficient, so that entries are reused, evicted and preempted.
     options: dict[str, Any] = {
         "cache_gb": [0.01, 0.0004, 0.00015][seed],
         "max_running": [64, 12, 7][seed],
@@ -62,9 +64,11 @@ def test_every_token_is_exact(runner: Any, seed: int) -> None:
         async with LocalEngine(model, runner=runner, threads=1, **options) as engine:
             rules = [text(rng, length) for length in (3, 40, 90)]
             keys = range(24)
-            talks = await asyncio.gather(*(wander(engine, key, random.Random(f"{seed}-{key}"), rules) for key in keys))
-            said = [done for talk in talks for done in talk]
-            assert max(error(model, done) for done in said[::2]) < 1e-4
+            talks = await asyncio.gather(
+                *(random_conversation(engine, key, random.Random(f"{seed}-{key}"), rules) for key in keys)
+            )
+            replies = [done for talk in talks for done in talk]
+            assert max(error(model, done) for done in replies[::2]) < 1e-4
             for key in keys:
                 engine.forget(key)
             await engine.generate([1], Sampling(max_tokens=1))
@@ -78,8 +82,8 @@ def test_every_token_is_exact(runner: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
-def test_weights_may_change_at_any_time(runner: Any) -> None:
-    """Replies that lie between two changes are exact under the weights they were sampled with."""
+def test_random_requests_between_weight_updates_are_exact(runner: Any) -> None:
+    """Replies between two updates are exact under the weights that sampled them."""
     model = qwen3()
 
     async def run() -> None:
@@ -93,10 +97,12 @@ def test_weights_may_change_at_any_time(runner: Any) -> None:
                     for at in range(4)
                 ]
                 rules = [text(rng, length) for length in (3, 60)]
-                talks = await asyncio.gather(*(wander(engine, key, random.Random(key), rules) for key in range(6)))
-                said = [done for talk in talks for done in talk]
-                assert {done.version for done in said} == {version}
-                assert max(error(model, done) for done in said[::2]) < 1e-4
+                talks = await asyncio.gather(
+                    *(random_conversation(engine, key, random.Random(key), rules) for key in range(6))
+                )
+                replies = [done for talk in talks for done in talk]
+                assert {done.version for done in replies} == {version}
+                assert max(error(model, done) for done in replies[::2]) < 1e-4
                 async with engine.paused():
                     with torch.no_grad():
                         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""Requests come, go, fail and are cancelled; the engine goes on, and nothing is left behind when it is closed."""
+"""LocalEngine: event loops, cancellation, failures, pausing, closing and deterministic batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model() -> Any:
 
 @contextmanager
 def broken(model: Any, raised: BaseException) -> Iterator[None]:
-    """Within the block an activation of the model raises."""
+    """Make an activation of the model raise within the block."""
     activation = model.model.layers[0].mlp.act_fn
 
     def forward(x: torch.Tensor) -> torch.Tensor:
@@ -48,52 +48,52 @@ async def until_running(engine: LocalEngine) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_event_loops_may_come_and_go(model: Any) -> None:
+def test_engine_survives_the_end_of_an_event_loop(model: Any) -> None:
     engine = LocalEngine(model, threads=1)
 
-    async def ask() -> Completion:
+    async def generate() -> Completion:
         return await engine.generate([1, 2, 3], SHORT, conversation="a")
 
-    first, second = asyncio.run(ask()), asyncio.run(ask())
+    first, second = asyncio.run(generate()), asyncio.run(generate())
     assert error(model, first) < 1e-4
     assert error(model, second) < 1e-4
     assert engine.stats.reused == 2
 
-    async def leave() -> None:  # with a request under way, as Ctrl-C would
-        asked = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
+    async def leave() -> None:  # with a running request, as after Ctrl-C
+        task = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
         await until_running(engine)
-        assert not asked.done()
+        assert not task.done()
 
     for _ in range(2):
         asyncio.run(leave())
-    assert len(asyncio.run(ask()).ids) == 4
+    assert len(asyncio.run(generate()).ids) == 4
     asyncio.run(engine.aclose())
 
 
 def test_two_event_loops_at_once(model: Any) -> None:
     engine = LocalEngine(model, threads=1)
-    said: list[Completion] = []
+    replies: list[Completion] = []
 
-    async def ask(seed: int) -> None:
+    async def generate(seed: int) -> None:
         rng = random.Random(seed)
-        said.extend(await asyncio.gather(*(engine.generate(text(rng, 9), SHORT) for _ in range(10))))
+        replies.extend(await asyncio.gather(*(engine.generate(text(rng, 9), SHORT) for _ in range(10))))
 
-    threads = [threading.Thread(target=lambda seed=seed: asyncio.run(ask(seed))) for seed in range(2)]
+    threads = [threading.Thread(target=lambda seed=seed: asyncio.run(generate(seed))) for seed in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(said) == 20
-    assert max(error(model, done) for done in said) < 1e-4
+    assert len(replies) == 20
+    assert max(error(model, done) for done in replies) < 1e-4
     asyncio.run(engine.aclose())
 
 
-def test_the_event_loop_stays_free(model: Any) -> None:
+def test_generation_does_not_block_the_event_loop(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, threads=1) as engine:
-            asked = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=100))) for at in range(8)]
+            requests = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=100))) for at in range(8)]
             turns = 0
-            while not all(task.done() for task in asked):
+            while not all(task.done() for task in requests):
                 await asyncio.sleep(0)
                 turns += 1
             assert turns > 50
@@ -101,11 +101,11 @@ def test_the_event_loop_stays_free(model: Any) -> None:
     asyncio.run(run())
 
 
-def test_threads_are_set_for_the_engine_alone(model: Any) -> None:
-    seen: list[int] = []
+def test_threads_option_affects_the_engine_thread_only(model: Any) -> None:
+    thread_counts: list[int] = []
 
-    def look() -> None:
-        seen.append(torch.get_num_threads())
+    def record_threads() -> None:
+        thread_counts.append(torch.get_num_threads())
 
     async def run(threads: int | None) -> int:
         async with LocalEngine(model, threads=threads) as engine:
@@ -117,29 +117,29 @@ def test_threads_are_set_for_the_engine_alone(model: Any) -> None:
     try:
         assert asyncio.run(run(2)) == 2
         assert asyncio.run(run(None)) == 1  # the model is small
-        thread = threading.Thread(target=look)
+        thread = threading.Thread(target=record_threads)
         thread.start()
         thread.join()
-        look()
-        assert seen == [3, 3]
+        record_threads()
+        assert thread_counts == [3, 3]
     finally:
         torch.set_num_threads(before)
 
 
-def test_a_cancelled_request_frees_its_row(model: Any) -> None:
+def test_cancelled_request_frees_its_row(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, max_running=1, threads=1) as engine:
-            endless = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
+            running = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
             await until_running(engine)
             waiting = asyncio.create_task(engine.generate([3], Sampling(max_tokens=4_000)))
-            patient = asyncio.create_task(engine.generate([5, 6], SHORT))
+            short = asyncio.create_task(engine.generate([5, 6], SHORT))
             await asyncio.sleep(0.01)
-            assert not patient.done()  # there is one row only
+            assert not short.done()  # the engine runs one request at a time
             waiting.cancel()
-            endless.cancel()
-            assert error(model, await patient) < 1e-4
+            running.cancel()
+            assert error(model, await short) < 1e-4
             with pytest.raises(asyncio.CancelledError):
-                await endless
+                await running
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(engine.generate([1], Sampling(max_tokens=4_000)), 0.05)
             assert len((await engine.generate([7], SHORT)).ids) == 4
@@ -149,39 +149,39 @@ def test_a_cancelled_request_frees_its_row(model: Any) -> None:
     asyncio.run(run())
 
 
-def test_what_is_over_gives_its_room_back(model: Any) -> None:
+def test_finished_and_forgotten_conversations_free_their_blocks(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, threads=1) as engine:
             rng = random.Random(0)
             allocator = engine._scheduler.kv_cache.allocator
             await asyncio.gather(*(engine.generate(text(rng, 50), SHORT, conversation=at) for at in range(20)))
-            assert allocator.free_tokens < allocator.length  # the conversations may go on
+            assert allocator.free_tokens < allocator.length  # the conversations may continue
             for at in range(20):
                 engine.forget(at)
             engine.forget("never seen")
-            await engine.generate([1], SHORT)  # nameless, so it leaves nothing
+            await engine.generate([1], SHORT)  # has no conversation, so nothing stays cached
             assert allocator.free_tokens == allocator.length
-            asked = asyncio.create_task(engine.generate([1], Sampling(max_tokens=50), conversation="b"))
+            task = asyncio.create_task(engine.generate([1], Sampling(max_tokens=50), conversation="b"))
             await until_running(engine)
-            engine.forget("b")  # before its last request is over
-            await asked
+            engine.forget("b")  # while its last request is running
+            await task
             assert allocator.free_tokens == allocator.length
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers", "recompute"])
-def test_a_model_that_breaks_fails_what_runs_and_nothing_else(runner: Any) -> None:
+def test_exception_in_the_model_fails_running_requests_only(runner: Any) -> None:
     model = qwen3(max_position_embeddings=4096)
 
     async def run() -> None:
         async with LocalEngine(model, runner=runner, max_running=4, threads=1) as engine:
             await engine.generate([1, 2, 3], SHORT, conversation="a")
-            with broken(model, RuntimeError("a wire came loose")):
-                said = await asyncio.gather(
+            with broken(model, RuntimeError("a broken layer")):
+                replies = await asyncio.gather(
                     *(engine.generate([at, 2], SHORT, conversation=at) for at in range(4)), return_exceptions=True
                 )
-            assert all(isinstance(err, EngineFailed) and "a wire came loose" in str(err) for err in said)
+            assert all(isinstance(err, EngineFailed) and "a broken layer" in str(err) for err in replies)
             for key in ("a", 2, "new"):
                 done = await engine.generate([1, 2, 3, 4], SHORT, conversation=key)
                 assert error(model, done) < 1e-4
@@ -190,7 +190,7 @@ def test_a_model_that_breaks_fails_what_runs_and_nothing_else(runner: Any) -> No
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
-def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(runner: Any) -> None:
+def test_engine_recovers_from_non_finite_weights(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
@@ -200,10 +200,10 @@ def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(runner: Any) 
                 with torch.no_grad():
                     model.model.layers[0].self_attn.v_proj.weight[0, 0] = float("nan")
                 await engine.publish(None, engine.version + 1)
-            said = await asyncio.gather(
+            replies = await asyncio.gather(
                 *(engine.generate([at] * 40, SHORT, conversation=at) for at in range(6)), return_exceptions=True
             )
-            assert all(isinstance(err, EngineFailed) and "not finite" in str(err) for err in said)
+            assert all(isinstance(err, EngineFailed) and "not finite" in str(err) for err in replies)
             async with engine.paused():
                 model.load_state_dict(good)
                 await engine.publish(None, engine.version + 1)
@@ -213,10 +213,10 @@ def test_weights_that_are_not_finite_fail_and_leave_nothing_behind(runner: Any) 
     asyncio.run(run())
 
 
-def test_pausing_waits_for_the_step_and_holds_the_next(model: Any) -> None:
+def test_pause_waits_for_the_current_step_and_blocks_the_next(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, threads=1) as engine:
-            asked = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=60))) for at in range(4)]
+            requests = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=60))) for at in range(4)]
             await until_running(engine)
             async with engine.paused(), engine.paused():
                 steps = engine.stats.steps
@@ -224,20 +224,20 @@ def test_pausing_waits_for_the_step_and_holds_the_next(model: Any) -> None:
                 await asyncio.sleep(0.05)
                 assert engine.stats.steps == steps
                 assert not late.done()
-            said = await asyncio.gather(*asked, late)
-            assert max(error(model, done) for done in said) < 1e-4
+            replies = await asyncio.gather(*requests, late)
+            assert max(error(model, done) for done in replies) < 1e-4
             with pytest.raises(BadValue, match="without a matching pause"):
                 await engine.resume()
             async with engine.paused():
-                pass  # with nothing to do
+                pass  # without any request
 
     asyncio.run(run())
 
 
-def test_a_pause_that_is_given_up_does_not_last(model: Any) -> None:
+def test_cancelled_pause_does_not_block_the_engine(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, threads=1) as engine:
-            asked = asyncio.create_task(engine.generate([1], Sampling(max_tokens=60)))
+            task = asyncio.create_task(engine.generate([1], Sampling(max_tokens=60)))
             await until_running(engine)
             pausing = asyncio.create_task(engine.pause())
             await asyncio.sleep(0)
@@ -245,21 +245,21 @@ def test_a_pause_that_is_given_up_does_not_last(model: Any) -> None:
             await asyncio.gather(pausing, return_exceptions=True)
             if not pausing.cancelled():
                 await engine.resume()
-            assert len((await asked).ids) == 60
+            assert len((await task).ids) == 60
 
     asyncio.run(run())
 
 
-def test_closing_ends_everything_and_may_be_done_twice(model: Any) -> None:
+def test_closing_fails_open_requests_and_is_idempotent(model: Any) -> None:
     before = {thread.name for thread in threading.enumerate()}
 
     async def run() -> None:
         engine = LocalEngine(model, max_running=2, threads=1)
-        asked = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=4_000))) for at in range(5)]
+        requests = [asyncio.create_task(engine.generate([at], Sampling(max_tokens=4_000))) for at in range(5)]
         await until_running(engine)
         assert any("palestra" in thread.name for thread in threading.enumerate())
         await engine.aclose()
-        for err in await asyncio.gather(*asked, return_exceptions=True):
+        for err in await asyncio.gather(*requests, return_exceptions=True):
             assert isinstance(err, EngineFailed)
             assert "closed" in str(err)
         with pytest.raises(EngineFailed, match="closed"):
@@ -273,7 +273,7 @@ def test_closing_ends_everything_and_may_be_done_twice(model: Any) -> None:
     assert {thread.name for thread in threading.enumerate()} <= before
 
 
-def test_an_engine_that_is_dropped_leaves_no_thread(model: Any) -> None:
+def test_garbage_collected_engine_leaves_no_thread(model: Any) -> None:
     def threads() -> int:
         return sum("palestra" in thread.name for thread in threading.enumerate())
 
@@ -292,55 +292,55 @@ def test_an_engine_that_is_dropped_leaves_no_thread(model: Any) -> None:
     assert threads() == before
 
 
-def test_thousands_of_requests_may_wait(model: Any) -> None:
+def test_thousands_of_queued_requests(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, max_running=64, threads=1) as engine:
             rng = random.Random(1)
-            asked = [engine.generate(text(rng, rng.randint(1, 8)), Sampling(max_tokens=1)) for _ in range(3_000)]
-            said = await asyncio.gather(*asked)
-            assert all(len(done.ids) == 1 for done in said)
+            requests = [engine.generate(text(rng, rng.randint(1, 8)), Sampling(max_tokens=1)) for _ in range(3_000)]
+            replies = await asyncio.gather(*requests)
+            assert all(len(done.ids) == 1 for done in replies)
             assert engine.stats.sampled == 3_000
-            assert max(error(model, done) for done in said[::300]) < 1e-4
+            assert max(error(model, done) for done in replies[::300]) < 1e-4
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("company", [0, 3])
-def test_in_lockstep_a_run_repeats_bit_for_bit(model: Any, company: int) -> None:
+@pytest.mark.parametrize("others", [0, 3])
+def test_lockstep_runs_are_bitwise_equal(model: Any, others: int) -> None:
     async def converse(engine: LocalEngine, key: int) -> list[Completion]:
         rng = random.Random(key)
         ids = text(rng, rng.randint(1, 60))
-        said = []
+        replies = []
         for turn in range(3):
-            said.append(await engine.generate(ids, Sampling(max_tokens=7, seed=key * 10 + turn), conversation=key))
-            ids = ids + said[-1].ids + text(rng, 5)
-        return said
+            replies.append(await engine.generate(ids, Sampling(max_tokens=7, seed=key * 10 + turn), conversation=key))
+            ids = ids + replies[-1].ids + text(rng, 5)
+        return replies
 
     async def run() -> list[Any]:
         async with LocalEngine(model, lockstep=True) as engine:
-            talks = await asyncio.gather(*(converse(engine, key) for key in range(1 + company)))
+            talks = await asyncio.gather(*(converse(engine, key) for key in range(1 + others)))
             assert max(error(model, done) for talk in talks for done in talk) < 1e-4
             return [(done.ids, done.logprobs) for talk in talks for done in talk]
 
     assert asyncio.run(run()) == asyncio.run(run())
 
 
-def test_in_lockstep_too_loops_end_and_engines_pause(model: Any) -> None:
+def test_lockstep_engine_pauses_and_survives_the_end_of_a_loop(model: Any) -> None:
     engine = LocalEngine(model, lockstep=True)
 
     async def leave() -> None:
         asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))  # noqa: RUF006
         await until_running(engine)
 
-    async def ask() -> None:
-        asked = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=30)))
+    async def generate() -> None:
+        task = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=30)))
         await until_running(engine)
         async with engine.paused():
             steps = engine.stats.steps
             await asyncio.sleep(0.01)
             assert engine.stats.steps == steps
-        assert len((await asked).ids) == 30
+        assert len((await task).ids) == 30
 
     asyncio.run(leave())
-    asyncio.run(ask())
+    asyncio.run(generate())
     asyncio.run(engine.aclose())

@@ -1,4 +1,4 @@
-"""Models come from folders, from loaded models, or with a message that says what to do instead."""
+"""LocalEngine: loading from a folder or a model object, and errors for everything else."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def one_reply(model: Any, **options: Any) -> tuple[Completion, Any]:
     return asyncio.run(run())
 
 
-def test_a_folder_brings_its_tokenizer(folder: Path) -> None:
-    for given in (folder, str(folder)):
-        done, engine = one_reply(given, device="cpu")
+def test_model_folder_includes_the_tokenizer(folder: Path) -> None:
+    for path in (folder, str(folder)):
+        done, engine = one_reply(path, device="cpu")
         assert engine.model.dtype == torch.float32
         assert not engine.model.training
         assert done.text.split() == [f"w{token}" for token in done.ids]
@@ -44,13 +44,13 @@ def test_a_folder_brings_its_tokenizer(folder: Path) -> None:
         assert engine.max_context == 512
 
 
-def test_a_tokenizer_may_be_given_as_a_folder(folder: Path) -> None:
+def test_tokenizer_from_a_folder(folder: Path) -> None:
     done, engine = one_reply(qwen3(), tokenizer=folder)
     assert isinstance(engine.tokenizer, transformers.PreTrainedTokenizerBase)
     assert done.text
 
 
-def test_a_loaded_model_is_used_as_it_is() -> None:
+def test_loaded_model_is_not_copied() -> None:
     model = qwen3().train()
     _, engine = one_reply(model)
     assert engine.model is model
@@ -60,7 +60,7 @@ def test_a_loaded_model_is_used_as_it_is() -> None:
     assert model.dtype == torch.bfloat16
 
 
-def test_a_cpu_without_bfloat16_instructions_falls_back_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_without_bfloat16_instructions_causes_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     linear = torch.nn.functional.linear
     warned = 0
 
@@ -82,7 +82,7 @@ def test_a_cpu_without_bfloat16_instructions_falls_back_without_a_warning(monkey
     assert error(model, done) < 0.5
 
 
-def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_invalid_models_raise(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="no folder .*init-model"):
         LocalEngine(tmp_path / "missing")
     with pytest.raises(BadValue, match="no folder"):
@@ -103,7 +103,7 @@ def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
         LocalEngine(tmp_path)
 
 
-def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+def test_folder_without_tokenizer_raises(tmp_path: Path) -> None:
     qwen3().save_pretrained(tmp_path)
     with pytest.raises(BadValue, match="contains no tokenizer"):
         LocalEngine(tmp_path)
@@ -111,20 +111,20 @@ def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
     assert done.text
 
 
-def test_without_network_the_hub_is_named_and_the_folder_offered() -> None:
-    with pytest.raises(BadValue, match=r"'nobody/no-such-model'.*folder"):
-        LocalEngine("nobody/no-such-model")
+def test_unavailable_hub_model_raises_and_suggests_a_folder() -> None:
+    with pytest.raises(BadValue, match=r"'example/no-such-model'.*folder"):
+        LocalEngine("example/no-such-model")
 
 
-def test_models_that_write_no_text_are_refused() -> None:
+def test_models_that_are_not_causal_raise() -> None:
     config = transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    with pytest.raises(BadValue, match="runner-only"):
+    with pytest.raises(BadValue, match="decoder-only"):
         LocalEngine(transformers.T5ForConditionalGeneration(config))
     with pytest.raises(BadValue, match="causal"):
         LocalEngine(qwen3().model)
 
 
-def test_positions_that_turn_with_the_length_limit_the_context() -> None:
+def test_length_dependent_rope_limits_the_context() -> None:
     model = make(
         "Phi3",
         sliding_window=None,
@@ -144,7 +144,7 @@ def test_positions_that_turn_with_the_length_limit_the_context() -> None:
         LocalEngine(model, max_context=100)
 
 
-def test_a_gpu_that_is_not_there_is_refused() -> None:
+def test_missing_gpu_raises() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(BadValue, match="no GPU"):
             LocalEngine(qwen3(), device="cuda")
@@ -154,13 +154,13 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_nothing_heavy_is_imported_before_an_engine_is_made() -> None:
-    said = run("import sys, palestra.engines, palestra.engines.local.engine; print(*sys.modules)").split()
-    assert not {"torch", "transformers", "numpy"} & set(said)
+def test_import_does_not_load_heavy_packages() -> None:
+    output = run("import sys, palestra.engines, palestra.engines.local.engine; print(*sys.modules)").split()
+    assert not {"torch", "transformers", "numpy"} & set(output)
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
-def test_missing_packages_are_named_with_the_line_that_gets_them(package: str) -> None:
+def test_missing_package_raises_with_the_pip_command(package: str) -> None:
     code = f"""
 import sys
 import warnings
@@ -176,7 +176,7 @@ try:
 except ImportError as err:
     print(type(err).__name__, err)
 """
-    said = run(code)
-    assert said.startswith(MissingExtra.__name__)
-    assert f"{package} is not installed" in said
-    assert "pip install 'palestra[hf]'" in said
+    output = run(code)
+    assert output.startswith(MissingExtra.__name__)
+    assert f"{package} is not installed" in output
+    assert "pip install 'palestra[hf]'" in output

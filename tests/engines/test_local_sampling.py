@@ -1,4 +1,4 @@
-"""The engine's replies are drawn as asked: greedily, by seed, by the model's distribution, until a stop."""
+"""Sampling of LocalEngine: greedy decoding, seeds, distribution, stop ids and stop strings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNNERS = ["native", "transformers", "recompute"]
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_greedy_is_what_generate_says(runner: Any) -> None:
+def test_greedy_replies_equal_transformers_generate(runner: Any) -> None:
     model = qwen3()
     rng = random.Random(9)
     prompts = [text(rng, length) for length in (1, 7, 30, 64)]
@@ -40,19 +40,19 @@ def test_greedy_is_what_generate_says(runner: Any) -> None:
         assert error(model, done) < TOLERANCE
 
 
-def test_a_seed_gives_the_same_reply_in_any_company() -> None:
+def test_seeded_reply_does_not_depend_on_other_requests() -> None:
     model = qwen3()
     rng = random.Random(10)
     ids = text(rng, 30)
-    asked = Sampling(max_tokens=40, seed=123, temperature=0.9, top_p=0.95)
+    sampling = Sampling(max_tokens=40, seed=123, temperature=0.9, top_p=0.95)
 
-    async def run(company: int) -> list[int]:
+    async def run(others_count: int) -> list[int]:
         async with LocalEngine(model, threads=1) as engine:
             others = [
                 engine.generate(text(rng, rng.randint(1, 80)), Sampling(max_tokens=rng.randint(1, 60), top_k=at % 3))
-                for at in range(company)
+                for at in range(others_count)
             ]
-            first, *_ = await asyncio.gather(engine.generate(ids, asked), *others)
+            first, *_ = await asyncio.gather(engine.generate(ids, sampling), *others)
             return first.ids
 
     alone = asyncio.run(run(0))
@@ -62,24 +62,24 @@ def test_a_seed_gives_the_same_reply_in_any_company() -> None:
 
     async def two() -> None:
         async with LocalEngine(model, threads=1) as engine:
-            a, b, c = await asyncio.gather(*(engine.generate(ids, how) for how in (asked, other, asked)))
+            a, b, c = await asyncio.gather(*(engine.generate(ids, item) for item in (sampling, other, sampling)))
             assert a.ids == c.ids == alone
             assert b.ids != alone
 
     asyncio.run(two())
 
 
-def test_replies_follow_the_models_distribution() -> None:
+def test_samples_follow_the_distribution_of_the_model() -> None:
     model = qwen3(vocab_size=11)
     ids = [3, 1, 4, 1, 5]
     draws = 3_000
 
     async def run(sampling: Sampling) -> list[int]:
         async with LocalEngine(model, max_running=512, threads=1) as engine:
-            said = await asyncio.gather(
-                *(engine.generate(ids, Sampling(**{**_how(sampling), "seed": at})) for at in range(draws))
+            replies = await asyncio.gather(
+                *(engine.generate(ids, Sampling(**{**_options(sampling), "seed": at})) for at in range(draws))
             )
-            return [done.ids[0] for done in said]
+            return [done.ids[0] for done in replies]
 
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double()
@@ -93,21 +93,21 @@ def test_replies_follow_the_models_distribution() -> None:
         expected = (weights * draws).tolist()
         assert all(count == 0 for count, e in zip(counts, expected, strict=True) if e == 0)
         chi = sum((count - e) ** 2 / e for count, e in zip(counts, expected, strict=True) if e > 0.5)
-        assert chi < 32  # well beyond one in a thousand at ten degrees of freedom; the seeds are fixed
+        assert chi < 32  # p < 0.001 at ten degrees of freedom; the seeds are fixed
 
 
-def _how(sampling: Sampling) -> dict[str, Any]:
+def _options(sampling: Sampling) -> dict[str, Any]:
     return {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_k": sampling.top_k}
 
 
-def test_dropout_of_a_model_in_training_mode_is_off() -> None:
+def test_dropout_is_disabled_during_generation() -> None:
     model = qwen3(attention_dropout=0.5).train()
 
     async def run(runner: Any) -> None:
         async with LocalEngine(model, runner=runner, threads=1) as engine:
             assert engine.runner == runner
             done = await engine.generate([1, 2, 3], Sampling(max_tokens=9))
-            assert model.training  # as the learner left it
+            assert model.training  # unchanged
             model.eval()
             assert error(model, done) < TOLERANCE
             model.train()
@@ -116,7 +116,7 @@ def test_dropout_of_a_model_in_training_mode_is_off() -> None:
         asyncio.run(run(runner))
 
 
-def test_text_is_what_the_ids_say() -> None:
+def test_text_is_the_decoded_ids() -> None:
     model = qwen3()
 
     async def run() -> None:
@@ -138,7 +138,7 @@ def reply(model: Any, tokenizer: Any, prompt: list[int], sampling: Sampling, **o
     return asyncio.run(run())
 
 
-def test_a_stop_id_ends_the_reply_and_is_in_it() -> None:
+def test_stop_id_ends_the_reply_and_is_included() -> None:
     model = qwen3()
     free = reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5))
     stop = free.ids[12]
@@ -154,7 +154,7 @@ def test_a_stop_id_ends_the_reply_and_is_in_it() -> None:
     assert free.finish == "length"
 
 
-def test_the_models_own_stop_ids_are_known_wherever_they_stand() -> None:
+def test_stop_ids_come_from_tokenizer_config_and_generation_config() -> None:
     tokenizer = words()
     tokenizer.eos_token = "w7"
     model = qwen3(eos_token_id=5)
@@ -162,48 +162,50 @@ def test_the_models_own_stop_ids_are_known_wherever_they_stand() -> None:
 
     async def run() -> None:
         async with LocalEngine(model, tokenizer=tokenizer, threads=1) as engine:
-            said = await asyncio.gather(*(engine.generate([at], Sampling(max_tokens=400, seed=at)) for at in range(12)))
-            ended = [done for done in said if done.finish == "stop"]
+            replies = await asyncio.gather(
+                *(engine.generate([at], Sampling(max_tokens=400, seed=at)) for at in range(12))
+            )
+            ended = [done for done in replies if done.finish == "stop"]
             assert {done.ids[-1] for done in ended} == {5, 6, 7}
-            assert not any({5, 6, 7} & set(done.ids[:-1]) for done in said)
+            assert not any({5, 6, 7} & set(done.ids[:-1]) for done in replies)
 
     asyncio.run(run())
 
 
-def test_a_stop_string_ends_the_reply_before_it() -> None:
+def test_stop_string_is_removed_from_the_text() -> None:
     model = qwen3()
     free = reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5))
-    said = free.text.split()
-    stop = " ".join(said[9:11])  # spans two tokens
-    done = reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5, stop=("nothing like it", stop)))
+    words_of_reply = free.text.split()
+    stop = " ".join(words_of_reply[9:11])  # spans two tokens
+    done = reply(model, words(), [1, 2, 3], Sampling(max_tokens=30, seed=5, stop=("not in the text", stop)))
     assert done.finish == "stop"
     assert done.ids == free.ids[: len(done.ids)]
-    assert stop in " ".join(said[: len(done.ids)])
-    assert stop not in " ".join(said[: len(done.ids) - 1])
-    assert done.text + stop == " ".join(said[: len(done.ids)])[: len(done.text + stop)]
+    assert stop in " ".join(words_of_reply[: len(done.ids)])
+    assert stop not in " ".join(words_of_reply[: len(done.ids) - 1])
+    assert done.text + stop == " ".join(words_of_reply[: len(done.ids)])[: len(done.text + stop)]
 
 
-def test_a_stop_string_may_be_characters_of_several_tokens() -> None:
+def test_stop_string_may_span_several_tokens() -> None:
     tokenizer = bytewise()
     model = qwen3(vocab_size=256)
     wanted = "né→🏛x"
     ids = tokenizer.encode("ab" + wanted + "yz")
     assert len(ids) == 2 + len(wanted.encode()) + 2
 
-    class Says(torch.nn.Module):  # the next of `ids`, for certain
+    class Scripted(torch.nn.Module):  # predicts the next of `ids` with certainty
         def __init__(self) -> None:
             super().__init__()
             self.weight = model.lm_head.weight
 
         def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-            self.said = getattr(self, "said", -1) + 1
+            self.position = getattr(self, "position", -1) + 1
             logits = torch.full((*hidden.shape[:-1], 256), -50.0)
-            logits[..., ids[self.said]] = 50.0
+            logits[..., ids[self.position]] = 50.0
             return logits
 
     async def run(stop: str) -> Completion:
         async with LocalEngine(model, tokenizer=tokenizer, runner="transformers", threads=1) as engine:
-            model.lm_head = Says()
+            model.lm_head = Scripted()
             return await engine.generate([0], Sampling(max_tokens=len(ids), stop=(stop,)))
 
     head = model.lm_head
@@ -217,7 +219,7 @@ def test_a_stop_string_may_be_characters_of_several_tokens() -> None:
     assert (done.text, done.finish) == ("ab" + wanted + "yz", "length")
 
 
-def test_requests_that_cannot_work_are_refused() -> None:
+def test_invalid_requests_and_options_raise() -> None:
     model = qwen3()
 
     async def run() -> None:
@@ -239,7 +241,7 @@ def test_requests_that_cannot_work_are_refused() -> None:
             assert (len(cut_short.ids), cut_short.finish) == (10, "length")
 
     asyncio.run(run())
-    for options, said in (
+    for options, message in (
         ({"max_running": 0}, "max_running"),
         ({"prefill_tokens": 0}, "prefill_tokens"),
         ({"threads": 0}, "threads"),
@@ -251,5 +253,5 @@ def test_requests_that_cannot_work_are_refused() -> None:
         ({"device": "gpu"}, "device"),
         ({"dtype": "int8"}, "dtype"),
     ):
-        with pytest.raises(BadValue, match=said):
+        with pytest.raises(BadValue, match=message):
             LocalEngine(model, **options)

@@ -1,4 +1,4 @@
-"""Messages over the wire, and what a server may refuse of them."""
+"""OpenAIEngine with chat messages: requests, responses and rejected fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra.engines import Completion, Sampling
 from palestra.engines.openai import OpenAIEngine
 from palestra.errors import BadValue, EngineFailed, ParsingFailed
 from palestra.types import Message
-from tests.engines.stub_server import Stub, says
+from tests.engines.stub_server import Stub, responds_with
 
 HI: list[Message] = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
@@ -30,19 +30,19 @@ def chat(server: Stub, messages: list[Any] | None = None, tools: Any = (), **opt
     return asyncio.run(engine.chat(messages or HI, sampling, tools=tools))
 
 
-def test_a_reply_is_text(plain: Stub) -> None:
+def test_reply_has_text_but_no_ids(plain: Stub) -> None:
     done = chat(plain, sampling=Sampling(max_tokens=4, temperature=0.0))
     assert done.text
     assert (done.ids, done.logprobs, done.prompt_ids, done.tool_calls) == ([], [], [], [])
     assert done.finish == "length"
 
 
-def test_what_is_at_its_default_is_left_out(plain: Stub) -> None:
+def test_default_sampling_parameters_are_not_sent(plain: Stub) -> None:
     chat(plain)
     assert plain.bodies(CHAT)[-1] == {"model": "toy", "messages": HI, "max_tokens": 8, "temperature": 1.0}
 
 
-def test_what_was_asked_for_is_sent(plain: Stub) -> None:
+def test_sampling_parameters_are_sent(plain: Stub) -> None:
     full = Sampling(
         max_tokens=3, temperature=0.3, top_p=0.8, top_k=7, min_p=0.1, stop=("x",), stop_ids=(5,), seed=2**35
     )
@@ -63,28 +63,28 @@ def test_what_was_asked_for_is_sent(plain: Stub) -> None:
     }
 
 
-def test_a_server_with_defaults_of_its_own_is_told_everything() -> None:
+def test_vllm_receives_all_sampling_parameters() -> None:
     with Stub("vllm") as server:
         chat(server)
         body = server.bodies(CHAT)[-1]
         assert {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}.items() <= body.items()
         chat(server, sampling=Sampling(max_tokens=10_000))
-        assert server.bodies(CHAT)[-1]["max_tokens"] == 255  # a wish beyond the context would be refused
+        assert server.bodies(CHAT)[-1]["max_tokens"] == 255  # the server would reject a value beyond the context
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     ["Unrecognized request argument supplied: top_k", "top_k: Extra inputs are not permitted", "Unknown field top_k"],
 )
-def test_a_field_the_server_does_not_know(plain: Stub, said: str) -> None:
-    plain.refused_fields["top_k"] = said
+def test_unsupported_field_raises(plain: Stub, message: str) -> None:
+    plain.rejected_fields["top_k"] = message
     chat(plain)
     with pytest.raises(BadValue, match="the server does not support top_k; leave it at its default"):
         chat(plain, sampling=Sampling(top_k=3))
 
 
-def test_the_newer_name_of_max_tokens_is_learnt(plain: Stub) -> None:
-    plain.refused_fields["max_tokens"] = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+def test_max_completion_tokens_is_used_if_required(plain: Stub) -> None:
+    plain.rejected_fields["max_tokens"] = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     engine = OpenAIEngine(plain.url, retries=0)
 
     async def twice() -> None:
@@ -96,7 +96,7 @@ def test_the_newer_name_of_max_tokens_is_learnt(plain: Stub) -> None:
     assert names == ["max_tokens", "max_completion_tokens", "max_completion_tokens"]
 
 
-def test_tools_go_out_and_calls_come_back() -> None:
+def test_tools_and_tool_calls() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": 3}'}}
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     with Stub("plain", reply={"role": "assistant", "content": None, "tool_calls": [call]}) as server:
@@ -108,7 +108,7 @@ def test_tools_go_out_and_calls_come_back() -> None:
         assert server.bodies(CHAT)[-1]["messages"][1:] == earlier
 
 
-def test_pictures_travel_as_data(plain: Stub) -> None:
+def test_images_are_sent_as_data_urls(plain: Stub) -> None:
     png, jpeg = b"\x89PNG\r\n", b"\xff\xd8\xff\xe0"
     parts = [{"type": "text", "text": "see"}, {"type": "image", "image": png}, {"type": "image", "image": jpeg}]
     chat(plain, [{"role": "user", "content": parts}])
@@ -118,18 +118,18 @@ def test_pictures_travel_as_data(plain: Stub) -> None:
     assert sent[2]["image_url"]["url"].startswith("data:image/jpeg;base64,")
 
 
-def test_half_a_character_does_not_stop_a_conversation(plain: Stub) -> None:
+def test_unpaired_surrogates_are_replaced(plain: Stub) -> None:
     chat(plain, [{"role": "user", "content": "odd \ud800 text \U0001f600"}])
     assert plain.bodies(CHAT)[-1]["messages"][0]["content"] == "odd \ufffd text \U0001f600"
 
 
-def test_content_may_come_in_parts(plain: Stub) -> None:
+def test_content_parts_are_joined(plain: Stub) -> None:
     plain.reply = {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
     assert chat(plain).text == "ab"
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "problem"),
+    ("response", "error", "problem"),
     [
         ({"choices": []}, ParsingFailed, "exactly one choice"),
         ({"choices": [{"finish_reason": "stop"}]}, ParsingFailed, "no message"),
@@ -143,13 +143,13 @@ def test_content_may_come_in_parts(plain: Stub) -> None:
         (b"\xff\xfe{}", ParsingFailed, "a body that is not JSON"),
     ],
 )
-def test_answers_that_cannot_be_read(plain: Stub, answer: Any, error: type[Exception], problem: str) -> None:
-    plain.faults[CHAT] = [says(answer)]
+def test_invalid_responses_raise(plain: Stub, response: Any, error: type[Exception], problem: str) -> None:
+    plain.faults[CHAT] = [responds_with(response)]
     with pytest.raises(error, match=problem):
         chat(plain)
 
 
-def test_the_model_is_asked_for(plain: Stub) -> None:
+def test_model_is_detected(plain: Stub) -> None:
     plain.models.append({"id": "toy-lora", "parent": "toy"})
     chat(plain)
     assert plain.bodies(CHAT)[-1]["model"] == "toy"
@@ -163,23 +163,23 @@ def test_the_model_is_asked_for(plain: Stub) -> None:
         chat(plain)
 
 
-def test_a_model_that_is_not_there(plain: Stub) -> None:
+def test_unknown_model_raises(plain: Stub) -> None:
     plain.models = [{"id": "qwen3-8b"}, {"id": "qwen3-4b"}, {"id": "llama"}]
     with pytest.raises(BadValue, match="has no model 'qwen3-b'. Did you mean 'qwen3-.b' or .* It has 'qwen3-8b'"):
         chat(plain, model="qwen3-b")
 
 
-@pytest.mark.parametrize("answer", ["<html>", {"data": "none"}, [1]])
-def test_a_server_that_lists_no_models_serves_one_by_name(plain: Stub, answer: Any) -> None:
-    plain.faults["/v1/models"] = [says(answer)]
+@pytest.mark.parametrize("response", ["<html>", {"data": "none"}, [1]])
+def test_named_model_works_without_a_model_list(plain: Stub, response: Any) -> None:
+    plain.faults["/v1/models"] = [responds_with(response)]
     assert chat(plain, model="toy").finish in ("stop", "length")
 
 
-def test_a_conversation_beyond_the_context(plain: Stub) -> None:
+def test_conversation_longer_than_the_context_raises(plain: Stub) -> None:
     with pytest.raises(BadValue, match=r"do not fit: .*maximum context length is 256 tokens.*contains 3\d\d input"):
         chat(plain, [{"role": "user", "content": "x" * 300}])
 
 
-def test_it_takes_no_ids(plain: Stub) -> None:
+def test_generate_without_tokenizer_raises(plain: Stub) -> None:
     with pytest.raises(BadValue, match="accepts messages, not token ids; call chat"):
         asyncio.run(OpenAIEngine(plain.url).generate([1], Sampling()))

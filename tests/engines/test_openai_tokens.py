@@ -1,4 +1,4 @@
-"""Ids over the wire: exact, in full, and refused where they could not be."""
+"""OpenAIEngine with token ids: exact ids and log-probabilities, and errors if a server cannot return them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import palestra.engines
 from palestra.engines import ByteTokenizer, Completion, Sampling
 from palestra.engines.openai import OpenAIEngine
 from palestra.errors import BadValue, EngineFailed, ParsingFailed
-from tests.engines.stub_server import EOS, TOKENIZER, Stub, distribution, refuses, says
+from tests.engines.stub_server import EOS, TOKENIZER, Stub, distribution, rejects, responds_with
 
 T = TypeVar("T")
 PROMPT = TOKENIZER.encode("What now?")
@@ -39,12 +39,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[Stub]:
         yield server
 
 
-def made(server: Stub, **options: Any) -> OpenAIEngine:
+def make_engine(server: Stub, **options: Any) -> OpenAIEngine:
     return OpenAIEngine(server.url, tokenizer=TOKENIZER, **{"retries": 0, "exact": True} | options)
 
 
 def generate(server: Stub, prompt: list[int] = PROMPT, options: Any = None, **sampling: Any) -> Completion:
-    return run(made(server, **(options or {})).generate(prompt, Sampling(**sampling)))
+    return run(make_engine(server, **(options or {})).generate(prompt, Sampling(**sampling)))
 
 
 def assert_exact(done: Completion) -> None:
@@ -55,7 +55,7 @@ def assert_exact(done: Completion) -> None:
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.5, "top_k": 4}, {"temperature": 0.0}, {"seed": 9}])
-def test_ids_and_logprobs_are_the_models(server: Stub, sampling: Any) -> None:
+def test_ids_and_logprobs_equal_those_of_the_model(server: Stub, sampling: Any) -> None:
     done = generate(server, max_tokens=30, **sampling)
     assert done.prompt_ids == PROMPT
     assert done.text == TOKENIZER.decode(done.ids[:-1] if done.finish == "stop" else done.ids)
@@ -64,18 +64,18 @@ def test_ids_and_logprobs_are_the_models(server: Stub, sampling: Any) -> None:
 
 @settings(max_examples=15)
 @given(st.integers(0, 2**64), st.floats(0.1, 2.0), st.integers(1, 40))
-def test_every_reply_is_exact(vllm: Stub, seed: int, temperature: float, limit: int) -> None:
+def test_random_replies_are_exact(vllm: Stub, seed: int, temperature: float, limit: int) -> None:
     done = generate(vllm, seed=seed, temperature=temperature, max_tokens=limit)
     assert len(done.ids) <= limit
     assert (done.finish == "stop") == (done.ids[-1] == EOS)
     assert_exact(done)
 
 
-def test_a_seed_repeats(server: Stub) -> None:
+def test_seeded_replies_are_repeatable(server: Stub) -> None:
     assert generate(server, seed=2**40).ids == generate(server, seed=2**40).ids
 
 
-def test_stops(server: Stub) -> None:
+def test_stop_ids_and_strings(server: Stub) -> None:
     free = generate(server, temperature=0.0, max_tokens=12)
     stop = free.ids[4]
     done = generate(server, temperature=0.0, stop_ids=(stop,))
@@ -86,8 +86,8 @@ def test_stops(server: Stub) -> None:
     assert (done.text, done.finish) == (whole[: whole.index(whole[3:5])], "stop")
 
 
-def test_a_request_says_everything(server: Stub) -> None:
-    """What is left out a server would take from the model's generation_config.json."""
+def test_requests_contain_all_sampling_parameters(server: Stub) -> None:
+    """The server would take missing parameters from the model's generation_config.json."""
     generate(server)
     body = server.requests[-1][1]
     params = body.get("sampling_params", body)
@@ -100,9 +100,9 @@ def test_a_request_says_everything(server: Stub) -> None:
     }.items() <= params.items()
 
 
-def test_what_a_server_can_do_is_found_out_once() -> None:
+def test_capabilities_are_probed_once() -> None:
     with Stub() as server:
-        engine = made(server)
+        engine = make_engine(server)
 
         async def many() -> None:
             await asyncio.gather(*(engine.generate(PROMPT, Sampling(max_tokens=2)) for _ in range(20)))
@@ -115,7 +115,7 @@ def test_what_a_server_can_do_is_found_out_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
-def test_logprobs_after_the_temperature_are_noticed(kind: Literal["vllm", "sglang"]) -> None:
+def test_scaled_logprobs_are_detected(kind: Literal["vllm", "sglang"]) -> None:
     with Stub(kind, processed=True) as server:
         assert_exact(generate(server, temperature=1.0))
         assert_exact(generate(server, temperature=0.0))
@@ -124,31 +124,31 @@ def test_logprobs_after_the_temperature_are_noticed(kind: Literal["vllm", "sglan
                 generate(server, **sampling)
 
 
-def test_a_server_without_ids_is_chatted_with(caplog: pytest.LogCaptureFixture) -> None:
+def test_server_without_token_ids_falls_back_to_chat(caplog: pytest.LogCaptureFixture) -> None:
     async def talk(engine: OpenAIEngine) -> Completion:
         async with engine:
             assert engine.tokenizer is None
             return await engine.chat([{"role": "user", "content": "hi"}], Sampling(max_tokens=5, temperature=0.0))
 
     with Stub("plain") as server, caplog.at_level(logging.WARNING):
-        done = run(talk(made(server, exact=False)))
+        done = run(talk(make_engine(server, exact=False)))
         assert "log-probabilities but no token ids" in caplog.text
         assert "training cannot use" in caplog.text
         assert done.ids == []
         assert done.text
 
         with pytest.raises(BadValue, match="accepts messages, not token ids: the server returns no token ids"):
-            run(made(server, exact=False).generate(PROMPT, Sampling()))
+            run(make_engine(server, exact=False).generate(PROMPT, Sampling()))
         with pytest.raises(BadValue, match="no token ids .*vLLM 0.10.2 or newer and SGLang return them"):
-            run(made(server, exact=True).ready())
+            run(make_engine(server, exact=True).ready())
 
 
-def test_an_engine_with_ids_does_not_chat(vllm: Stub) -> None:
+def test_chat_on_a_token_engine_raises(vllm: Stub) -> None:
     with pytest.raises(BadValue, match="render the messages with its tokenizer"):
-        run(made(vllm).chat([], Sampling()))
+        run(make_engine(vllm).chat([], Sampling()))
 
 
-def test_a_foreign_tokenizer_is_noticed(vllm: Stub) -> None:
+def test_mismatched_tokenizer_raises(vllm: Stub) -> None:
     class Other(ByteTokenizer):
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return [token ^ 1 for token in super().encode(text)]
@@ -157,7 +157,7 @@ def test_a_foreign_tokenizer_is_noticed(vllm: Stub) -> None:
         run(OpenAIEngine(vllm.url, tokenizer=Other()).ready())
 
 
-def test_the_context_ends_a_reply(server: Stub) -> None:
+def test_reply_is_limited_by_the_context(server: Stub) -> None:
     prompt = (PROMPT * 40)[:250]
     done = generate(server, prompt, max_tokens=1000, seed=1)
     assert len(done.ids) <= 6
@@ -166,19 +166,19 @@ def test_the_context_ends_a_reply(server: Stub) -> None:
     assert (len(own.ids), own.finish) == (2, "length")
 
 
-def test_a_prompt_beyond_the_context(server: Stub) -> None:
+def test_prompt_longer_than_the_context_raises(server: Stub) -> None:
     long = (PROMPT * 40)[:300]
     with pytest.raises(BadValue, match="a prompt of 300 tokens leaves no room for a reply in a context of 256"):
         generate(server, long)
 
-    async def told_by_the_server() -> None:
-        engine = made(server)
+    async def rejected_by_the_server() -> None:
+        engine = make_engine(server)
         await engine.ready()
         engine.max_context = None
         await engine.generate(long, Sampling(max_tokens=7))
 
     with pytest.raises(BadValue, match=r"max_tokens=7 do not fit: .*returned 400: .*256 tokens.* 300 input tokens"):
-        run(told_by_the_server())
+        run(rejected_by_the_server())
 
 
 CHOICE = {
@@ -191,7 +191,7 @@ CHOICE = {
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "problem"),
+    ("response", "error", "problem"),
     [
         ([], ParsingFailed, "exactly one choice"),
         ({"choices": []}, ParsingFailed, "exactly one choice"),
@@ -213,15 +213,15 @@ CHOICE = {
         ({"choices": [{**CHOICE, "finish_reason": None}]}, EngineFailed, "ended the reply abnormally"),
     ],
 )
-def test_half_an_answer_is_no_reply(vllm: Stub, answer: Any, error: type[Exception], problem: str) -> None:
-    async def ask() -> None:
-        engine = made(vllm)
+def test_invalid_completions_raise(vllm: Stub, response: Any, error: type[Exception], problem: str) -> None:
+    async def generate_once() -> None:
+        engine = make_engine(vllm)
         await engine.ready()
-        vllm.faults[COMPLETIONS] = [says(answer)]
+        vllm.faults[COMPLETIONS] = [responds_with(response)]
         await engine.generate(PROMPT, Sampling())
 
     with pytest.raises(error, match=problem):
-        run(ask())
+        run(generate_once())
 
 
 @pytest.mark.parametrize(
@@ -239,41 +239,41 @@ def test_half_an_answer_is_no_reply(vllm: Stub, answer: Any, error: type[Excepti
         ({"output_token_logprobs": [], "finish_reason": {"type": "stop"}}, ParsingFailed, "must be a list of integers"),
     ],
 )
-def test_half_an_answer_of_sglang(meta: Any, error: type[Exception], problem: str) -> None:
-    async def ask(server: Stub) -> None:
-        engine = made(server)
+def test_invalid_sglang_responses_raise(meta: Any, error: type[Exception], problem: str) -> None:
+    async def generate_once(server: Stub) -> None:
+        engine = make_engine(server)
         await engine.ready()
-        server.faults["/generate"] = [says({"text": "a", "meta_info": meta})]
+        server.faults["/generate"] = [responds_with({"text": "a", "meta_info": meta})]
         await engine.generate(PROMPT, Sampling())
 
     with Stub("sglang") as server, pytest.raises(error, match=problem):
-        run(ask(server))
+        run(generate_once(server))
 
 
-def test_a_probe_that_fails_is_not_remembered(vllm: Stub) -> None:
-    engine = made(vllm)
-    vllm.faults[COMPLETIONS] = [refuses(503)]
+def test_failed_probe_is_repeated(vllm: Stub) -> None:
+    engine = make_engine(vllm)
+    vllm.faults[COMPLETIONS] = [rejects(503)]
     with pytest.raises(EngineFailed, match="503"):
         run(engine.generate(PROMPT, Sampling()))
     assert run(engine.generate(PROMPT, Sampling(max_tokens=3))).prompt_ids == PROMPT
 
 
-def test_a_dead_server_is_waited_for_once_by_all() -> None:
+def test_concurrent_requests_share_one_probe() -> None:
     with Stub() as server:
-        server.faults["/v1/models"] = [refuses(500)] * 3
-        engine = made(server, retries=2, backoff=0.001)
+        server.faults["/v1/models"] = [rejects(500)] * 3
+        engine = make_engine(server, retries=2, backoff=0.001)
 
         async def many() -> list[Any]:
-            asked = [engine.generate(PROMPT, Sampling(max_tokens=1)) for _ in range(20)]
-            return await asyncio.gather(*asked, return_exceptions=True)
+            requests = [engine.generate(PROMPT, Sampling(max_tokens=1)) for _ in range(20)]
+            return await asyncio.gather(*requests, return_exceptions=True)
 
         assert all(isinstance(outcome, EngineFailed) for outcome in run(many()))
         assert server.count("/v1/models") == 3
         assert all(isinstance(outcome, Completion) for outcome in run(many()))
 
 
-def test_versions_grow(vllm: Stub) -> None:
-    engine = made(vllm)
+def test_version_must_not_decrease(vllm: Stub) -> None:
+    engine = make_engine(vllm)
     assert run(engine.generate(PROMPT, Sampling(max_tokens=1))).version == 0
     engine.set_version(5)
     assert run(engine.generate(PROMPT, Sampling(max_tokens=1))).version == 5
@@ -281,9 +281,9 @@ def test_versions_grow(vllm: Stub) -> None:
         engine.set_version(4)
 
 
-def test_a_reply_carries_the_version_it_was_asked_under(vllm: Stub) -> None:
+def test_completion_has_the_version_of_its_request(vllm: Stub) -> None:
     async def change() -> Completion:
-        engine = made(vllm)
+        engine = make_engine(vllm)
         await engine.ready()
         task = asyncio.create_task(engine.generate(PROMPT, Sampling(max_tokens=1)))
         await asyncio.sleep(0)
@@ -293,7 +293,7 @@ def test_a_reply_carries_the_version_it_was_asked_under(vllm: Stub) -> None:
     assert run(change()).version == 0
 
 
-def test_a_tokenizer_by_its_folder(vllm: Stub, tmp_path: Path) -> None:
+def test_tokenizer_from_a_folder(vllm: Stub, tmp_path: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""What happens to a request on its way: retries, limits, cancelling, closing, and the key that nobody sees."""
+"""HTTP transport of OpenAIEngine: retries, limits, cancellation, closing, and secrecy of the API key."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from palestra.engines import Completion, Sampling, http_transport
 from palestra.engines.openai import OpenAIEngine
 from palestra.errors import BadValue, EngineFailed, ParsingFailed
 from palestra.types import Message
-from tests.engines.stub_server import Fault, Stub, breaks_off, drops, refuses, says, sleeps
+from tests.engines.stub_server import Fault, Stub, delays, disconnects, disconnects_midway, rejects, responds_with
 
 T = TypeVar("T")
 HI: list[Message] = [{"role": "user", "content": "hi"}]
 SHORT = Sampling(max_tokens=2)
 CHAT = "/v1/chat/completions"
-SLEEPS = sleeps(30)
+SLOW = delays(30)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def server() -> Iterator[Stub]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses the engine takes, without taking them."""
-    taken: list[float] = []
+    """Record the pauses between retries without waiting."""
+    pauses: list[float] = []
     sleep = asyncio.sleep
 
     class Asyncio:
@@ -46,11 +46,11 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             return getattr(asyncio, name)
 
         async def sleep(self, seconds: float) -> None:
-            taken.append(seconds)
+            pauses.append(seconds)
             await sleep(0)
 
     monkeypatch.setattr(http_transport, "asyncio", Asyncio())
-    return taken
+    return pauses
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -61,21 +61,21 @@ def chat(server: Stub, **options: Any) -> Completion:
     return run(OpenAIEngine(server.url, **{"backoff": 0.001} | options).chat(HI, SHORT))
 
 
-def wait_until(true: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 10
-    while not true() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:
         time.sleep(0.005)
-    assert true()
+    assert condition()
 
 
 @pytest.mark.parametrize(
     "fault",
-    [drops, breaks_off, SLEEPS, *(refuses(status) for status in (408, 409, 429, 500, 502, 503, 504))],
-    ids=["drops", "breaks off", "is slow", "408", "409", "429", "500", "502", "503", "504"],
+    [disconnects, disconnects_midway, SLOW, *(rejects(status) for status in (408, 409, 429, 500, 502, 503, 504))],
+    ids=["disconnects", "disconnects midway", "is slow", "408", "409", "429", "500", "502", "503", "504"],
 )
-def test_passing_trouble_is_retried(server: Stub, fault: Fault) -> None:
+def test_temporary_failures_are_retried(server: Stub, fault: Fault) -> None:
     server.faults[CHAT] = [fault, fault]
-    engine = OpenAIEngine(server.url, retries=2, backoff=0.001, timeout=0.5 if fault is SLEEPS else 60)
+    engine = OpenAIEngine(server.url, retries=2, backoff=0.001, timeout=0.5 if fault is SLOW else 60)
     assert run(engine.chat(HI, SHORT)).text
     assert server.count(CHAT) == 3
     assert engine.retried == 2
@@ -84,18 +84,18 @@ def test_passing_trouble_is_retried(server: Stub, fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
-        (refuses(503, "overloaded"), "POST .*/chat/completions failed after 3 attempts: 503 overloaded"),
-        (drops, "failed after 3 attempts: ServerDisconnectedError"),
-        (SLEEPS, "failed after 3 attempts: TimeoutError: no response within 0.5 s"),
+        (rejects(503, "overloaded"), "POST .*/chat/completions failed after 3 attempts: 503 overloaded"),
+        (disconnects, "failed after 3 attempts: ServerDisconnectedError"),
+        (SLOW, "failed after 3 attempts: TimeoutError: no response within 0.5 s"),
     ],
 )
-def test_lasting_trouble_is_the_engines_failure(server: Stub, fault: Fault, problem: str) -> None:
+def test_permanent_failures_raise_engine_failed(server: Stub, fault: Fault, problem: str) -> None:
     server.faults[CHAT] = [fault] * 3
     with pytest.raises(EngineFailed, match=problem):
         chat(server, retries=2, timeout=0.5)
 
 
-def test_nobody_there() -> None:
+def test_unreachable_server_raises() -> None:
     with Stub() as gone:
         url = gone.url
     with pytest.raises(EngineFailed, match="failed after 2 attempts: ClientConnectorError"):
@@ -105,32 +105,32 @@ def test_nobody_there() -> None:
 @pytest.mark.parametrize(
     ("fault", "error", "problem"),
     [
-        (refuses(400, "bad stop"), BadValue, "returned 400: bad stop"),
-        (refuses(401, "no key"), BadValue, "Check the API key"),
-        (refuses(403, "not yours"), BadValue, "Check the API key"),
-        (refuses(404, "no route"), BadValue, "usually ends in /v1"),
-        (refuses(405, "not so"), BadValue, "usually ends in /v1"),
-        (refuses(413, "huge"), BadValue, "do not fit"),
-        (refuses(422, "odd"), BadValue, "returned 422: odd"),
-        (refuses(402, "pay"), EngineFailed, "returned 402: pay"),
-        (refuses(501, "never"), EngineFailed, "returned 501: never"),
-        (refuses(308, Location="http://elsewhere/v1"), BadValue, "308: redirect to http://elsewhere/v1"),
-        (says({"detail": [{"msg": "field required"}]}, 422), BadValue, "field required"),
-        (says({"object": "error", "message": "old style"}, 400), BadValue, "400: old style"),
-        (says("plain words", 400), BadValue, "400: plain words"),
-        (says("x" * 10_000, 400), BadValue, r"x{400,600}\.\.\.$"),
-        (says("{", 200), ParsingFailed, "a body that is not JSON"),
+        (rejects(400, "bad stop"), BadValue, "returned 400: bad stop"),
+        (rejects(401, "no key"), BadValue, "Check the API key"),
+        (rejects(403, "not yours"), BadValue, "Check the API key"),
+        (rejects(404, "no route"), BadValue, "usually ends in /v1"),
+        (rejects(405, "not so"), BadValue, "usually ends in /v1"),
+        (rejects(413, "huge"), BadValue, "do not fit"),
+        (rejects(422, "odd"), BadValue, "returned 422: odd"),
+        (rejects(402, "pay"), EngineFailed, "returned 402: pay"),
+        (rejects(501, "never"), EngineFailed, "returned 501: never"),
+        (rejects(308, Location="http://elsewhere/v1"), BadValue, "308: redirect to http://elsewhere/v1"),
+        (responds_with({"detail": [{"msg": "field required"}]}, 422), BadValue, "field required"),
+        (responds_with({"object": "error", "message": "old style"}, 400), BadValue, "400: old style"),
+        (responds_with("plain words", 400), BadValue, "400: plain words"),
+        (responds_with("x" * 10_000, 400), BadValue, r"x{400,600}\.\.\.$"),
+        (responds_with("{", 200), ParsingFailed, "a body that is not JSON"),
     ],
 )
-def test_a_refusal_is_not_retried(server: Stub, fault: Fault, error: type[Exception], problem: str) -> None:
+def test_rejected_requests_are_not_retried(server: Stub, fault: Fault, error: type[Exception], problem: str) -> None:
     server.faults[CHAT] = [fault]
     with pytest.raises(error, match=problem):
         chat(server)
     assert server.count(CHAT) == 1
 
 
-def test_pauses_grow_and_differ(server: Stub, waits: list[float]) -> None:
-    server.faults[CHAT] = [refuses(500)] * 8
+def test_backoff_grows_exponentially_with_jitter(server: Stub, waits: list[float]) -> None:
+    server.faults[CHAT] = [rejects(500)] * 8
     chat(server, retries=8, backoff=0.5)
     assert len(waits) == 8
     for attempt, pause in enumerate(waits):
@@ -140,23 +140,25 @@ def test_pauses_grow_and_differ(server: Stub, waits: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "low", "high"),
+    ("header", "low", "high"),
     [
         ("3", 3, 3),
         ("0.25", 0.25, 0.5),
-        ("99999", 20, 20),  # not beyond the time-out
+        ("99999", 20, 20),  # limited by the timeout
         (lambda: formatdate(time.time() + 9, usegmt=True), 7, 9),
         (lambda: formatdate(time.time() - 60, usegmt=True), 0, 0.5),
         ("soon", 0, 0.5),
     ],
 )
-def test_retry_after_is_honoured(server: Stub, waits: list[float], asked: Any, low: float, high: float) -> None:
-    server.faults[CHAT] = [refuses(429, Retry_After=asked() if callable(asked) else asked)]
+def test_retry_after_header_is_respected(
+    server: Stub, waits: list[float], header: Any, low: float, high: float
+) -> None:
+    server.faults[CHAT] = [rejects(429, Retry_After=header() if callable(header) else header)]
     chat(server, backoff=0.5, timeout=20)
     assert low <= waits[0] <= high
 
 
-def test_only_so_many_at_once(server: Stub) -> None:
+def test_concurrency_limit(server: Stub) -> None:
     server.pause = 0.005
     engine = OpenAIEngine(server.url, concurrency=4)
 
@@ -168,17 +170,19 @@ def test_only_so_many_at_once(server: Stub) -> None:
     assert server.peak == 4
 
 
-def test_waiting_for_a_place_is_not_a_time_out(server: Stub) -> None:
+def test_timeout_excludes_waiting_for_a_connection(server: Stub) -> None:
     server.pause = 0.05
     engine = OpenAIEngine(server.url, concurrency=1, timeout=1, retries=0)
 
     async def many() -> list[Completion]:
-        return await asyncio.gather(*(engine.chat(HI, SHORT) for _ in range(24)))  # they take longer than that
+        return await asyncio.gather(
+            *(engine.chat(HI, SHORT) for _ in range(24))
+        )  # together they take longer than the timeout
 
     assert len(run(many())) == 24
 
 
-def test_connections_are_kept(server: Stub) -> None:
+def test_connections_are_reused(server: Stub) -> None:
     engine = OpenAIEngine(server.url)
 
     async def several() -> None:
@@ -189,7 +193,7 @@ def test_connections_are_kept(server: Stub) -> None:
     run(several())
 
 
-def test_cancelling_ends_the_request(server: Stub) -> None:
+def test_cancelling_aborts_the_request(server: Stub) -> None:
     async def leave() -> None:
         async with OpenAIEngine(server.url, concurrency=1) as engine:
             server.pause = 30
@@ -201,15 +205,15 @@ def test_cancelling_ends_the_request(server: Stub) -> None:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
             server.pause = 0
-            await engine.chat(HI, SHORT)  # the places of the cancelled ones are free
+            await engine.chat(HI, SHORT)  # the cancelled requests have released their connections
 
     run(leave())
-    wait_until(lambda: server.left == 1)
-    assert server.count(CHAT) == 2  # one of them was never sent
+    wait_until(lambda: server.aborted == 1)
+    assert server.count(CHAT) == 2  # one of the cancelled requests was never sent
 
 
-def test_cancelling_during_a_pause(server: Stub) -> None:
-    server.faults[CHAT] = [refuses(500)]
+def test_cancelling_during_backoff(server: Stub) -> None:
+    server.faults[CHAT] = [rejects(500)]
 
     async def leave() -> None:
         engine = OpenAIEngine(server.url, backoff=30)
@@ -223,7 +227,7 @@ def test_cancelling_during_a_pause(server: Stub) -> None:
     run(leave())
 
 
-def test_closing(server: Stub) -> None:
+def test_close_and_reopen(server: Stub) -> None:
     async def use() -> None:
         engine = OpenAIEngine(server.url)
         await engine.aclose()  # nothing is open yet
@@ -237,7 +241,7 @@ def test_closing(server: Stub) -> None:
     wait_until(lambda: server.open_connections == 0)
 
 
-def test_closing_under_a_request(server: Stub) -> None:
+def test_closing_fails_open_requests(server: Stub) -> None:
     async def use() -> None:
         engine = OpenAIEngine(server.url, backoff=0.001)
         await engine.ready()
@@ -252,7 +256,7 @@ def test_closing_under_a_request(server: Stub) -> None:
     run(use())
 
 
-def test_one_engine_in_many_loops(server: Stub) -> None:
+def test_engine_works_in_several_event_loops(server: Stub) -> None:
     engine = OpenAIEngine(server.url, concurrency=2)
 
     async def some() -> None:
@@ -269,8 +273,8 @@ def test_one_engine_in_many_loops(server: Stub) -> None:
     wait_until(lambda: server.open_connections == 0)
 
 
-def test_nothing_is_left_open(server: Stub) -> None:
-    """Loops that end, engines that are dropped, errors, cancelled tasks: no warning from aiohttp or asyncio."""
+def test_no_resource_warnings(server: Stub) -> None:
+    """Ended loops, dropped engines, errors and cancelled tasks cause no warning from aiohttp or asyncio."""
     code = f"""
 import asyncio, gc
 from palestra.engines import Sampling
@@ -312,25 +316,30 @@ gc.collect()
 KEY = "sk-very-secret-0123456789"
 
 
-def test_the_key_goes_to_the_server_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_api_key_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
     with Stub("plain", key=KEY) as server, caplog.at_level(logging.DEBUG):
         engine = OpenAIEngine(server.url, api_key=KEY, retries=1, backoff=0.001)
         assert run(engine.chat(HI, SHORT)).text
         assert server.requests[-1][2]["Authorization"] == f"Bearer {KEY}"
         shown = [repr(engine), str(engine), str(vars(engine)), repr(engine._transport)]
-        for fault in (refuses(400, f"bad key {KEY}"), refuses(401, KEY), says(f"<{KEY}>"), says({"x": KEY})):
+        for fault in (
+            rejects(400, f"bad key {KEY}"),
+            rejects(401, KEY),
+            responds_with(f"<{KEY}>"),
+            responds_with({"x": KEY}),
+        ):
             server.faults[CHAT] = [fault]
             with pytest.raises((BadValue, ParsingFailed)) as caught:
                 run(engine.chat(HI, SHORT))
             shown.append("".join(traceback.format_exception(caught.value)))
-        server.faults[CHAT] = [refuses(500, f"crash {KEY}")] * 2
+        server.faults[CHAT] = [rejects(500, f"crash {KEY}")] * 2
         with pytest.raises(EngineFailed, match="crash \\*\\*\\*") as failed:
             run(engine.chat(HI, SHORT))
         shown.append("".join(traceback.format_exception(failed.value)))
     assert KEY not in "".join(shown) + caplog.text
 
 
-def test_a_wrong_key_is_told_to_everyone_at_once() -> None:
+def test_wrong_api_key_raises() -> None:
     with Stub("plain", key=KEY) as server:
         with pytest.raises(
             BadValue, match="returned 401: Incorrect API key provided: Bearer \\*\\*\\*. Check the API key"
@@ -339,7 +348,7 @@ def test_a_wrong_key_is_told_to_everyone_at_once() -> None:
         assert [path for path, *_ in server.requests] == ["/v1/models"]
 
 
-def test_where_the_key_comes_from(server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_of_the_api_key(server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def sent() -> str | None:
         return server.requests[-1][2].get("Authorization")
 
@@ -371,19 +380,19 @@ def test_where_the_key_comes_from(server: Stub, tmp_path: Path, monkeypatch: pyt
         ("http://host/v1?key=secret", "use api_key="),
     ],
 )
-def test_addresses_that_cannot_work(url: str, problem: str) -> None:
+def test_invalid_urls_raise(url: str, problem: str) -> None:
     with pytest.raises(BadValue, match=problem) as caught:
         OpenAIEngine(url)
     assert "secret" not in str(caught.value)
 
 
-def test_addresses_are_completed() -> None:
+def test_urls_are_completed() -> None:
     urls = ["http://host:8000", "http://host:8000/", "http://host:8000/v1/", "https://host/openai/v1"]
-    found = [OpenAIEngine(url).base_url for url in urls]
-    assert found == ["http://host:8000/v1"] * 3 + ["https://host/openai/v1"]
+    completed = [OpenAIEngine(url).base_url for url in urls]
+    assert completed == ["http://host:8000/v1"] * 3 + ["https://host/openai/v1"]
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"retries": -1}, {"backoff": -1}])
-def test_settings_that_cannot_work(options: Any) -> None:
+def test_invalid_options_raise(options: Any) -> None:
     with pytest.raises(BadValue, match="concurrency must be at least 1"):
         OpenAIEngine("http://host", **options)

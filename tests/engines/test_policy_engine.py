@@ -27,7 +27,7 @@ def nudge(model: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("engine_class", [LocalEngine, CopyEngine])
-def test_a_trainer_updates_any_policy_engine_through_one_interface(engine_class: Callable[..., PolicyEngine]) -> None:
+def test_policy_engine_interface(engine_class: Callable[..., PolicyEngine]) -> None:
     learner = qwen3(seed=3)
 
     async def run() -> None:

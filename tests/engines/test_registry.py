@@ -22,7 +22,7 @@ def test_built_in_engines_have_names() -> None:
     assert isinstance(make_engine("scripted", ["yes"]), ScriptedEngine)
 
 
-def test_a_registered_factory_is_used() -> None:
+def test_registered_factory_is_used() -> None:
     def parrot(word: str = "squawk") -> ScriptedEngine:
         return ScriptedEngine([word])
 
@@ -52,6 +52,6 @@ def test_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "installed" in engine_names()
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
+def test_unknown_name_lists_the_available_ones() -> None:
     with pytest.raises(BadValue, match=r"no engine named 'lokal'. Did you mean 'local'\? Available: local, openai"):
         get_engine("lokal")

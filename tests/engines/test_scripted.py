@@ -1,4 +1,4 @@
-"""The scripted engine: says what it is told, in the tokens a model would have used."""
+"""ScriptedEngine: replies, stops, limits, delays and failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def generate(engine: ScriptedEngine, prompt: str = "go", conversation: Any = Non
     return asyncio.run(engine.generate(ids, Sampling(**sampling), conversation=conversation))
 
 
-def test_a_reply_is_its_tokens_and_the_end_token() -> None:
+def test_reply_consists_of_its_tokens_and_the_end_token() -> None:
     done = generate(ScriptedEngine("yes", tokenizer=TOKENIZER), "well?")
     assert done.ids == [*b"yes", EOS]
     assert done.logprobs == [0.0] * 4
@@ -33,7 +33,7 @@ def test_a_reply_is_its_tokens_and_the_end_token() -> None:
     assert done.prompt_ids == [*b"well?"]
 
 
-def test_a_function_sees_the_decoded_prompt() -> None:
+def test_function_receives_the_decoded_prompt() -> None:
     prompt = TOKENIZER.apply_chat_template([{"role": "user", "content": "hé"}], tokenize=False)
     assert generate(ScriptedEngine(lambda text: text[-16:-11], tokenizer=TOKENIZER), prompt).text == prompt[-16:-11]
 
@@ -46,7 +46,7 @@ def test_a_function_may_be_async() -> None:
     assert generate(ScriptedEngine(reply, tokenizer=TOKENIZER)).text == "GO"
 
 
-def test_a_list_is_said_in_order_once() -> None:
+def test_list_is_returned_in_order_once() -> None:
     engine = ScriptedEngine(["a", "b"], tokenizer=TOKENIZER)
 
     async def both() -> list[str]:
@@ -58,27 +58,27 @@ def test_a_list_is_said_in_order_once() -> None:
         generate(engine)
 
 
-def test_scripts_by_conversation() -> None:
+def test_one_script_per_conversation() -> None:
     engine = ScriptedEngine({"x": ["a", "b"], "y": str.upper}, tokenizer=TOKENIZER)
-    said = [generate(engine, conversation=key).text for key in "xyxy"]
-    assert said == ["a", "GO", "b", "GO"]
+    texts = [generate(engine, conversation=key).text for key in "xyxy"]
+    assert texts == ["a", "GO", "b", "GO"]
     with pytest.raises(BadValue, match="no script for conversation 'z'"):
         generate(engine, conversation="z")
 
 
-def test_a_list_starts_anew_in_each_conversation() -> None:
+def test_list_restarts_in_each_conversation() -> None:
     engine = ScriptedEngine(["a", "b"], tokenizer=TOKENIZER, per_conversation=True)
     assert [generate(engine, conversation=key).text for key in (1, 2, 1, 2)] == ["a", "a", "b", "b"]
     engine.forget(1)
     assert generate(engine, conversation=1).text == "a"
 
 
-def test_a_function_of_the_conversation_gives_its_script() -> None:
+def test_function_returns_the_script_of_a_conversation() -> None:
     engine = ScriptedEngine(lambda key: [f"{key}1", f"{key}2"], tokenizer=TOKENIZER, per_conversation=True)
     assert [generate(engine, conversation=key).text for key in "abab"] == ["a1", "b1", "a2", "b2"]
 
 
-def test_without_a_tokenizer_it_chats() -> None:
+def test_engine_without_tokenizer_takes_messages() -> None:
     seen = []
 
     def reply(messages: list[Message]) -> Reply:
@@ -92,7 +92,7 @@ def test_without_a_tokenizer_it_chats() -> None:
     assert done.tool_calls == [{"name": "look", "arguments": {}}]
 
 
-def test_each_way_names_the_other() -> None:
+def test_wrong_method_raises_and_names_the_right_one() -> None:
     with pytest.raises(BadValue, match="call chat"):
         generate(ScriptedEngine("x"))
     with pytest.raises(BadValue, match="render the messages"):
@@ -100,7 +100,7 @@ def test_each_way_names_the_other() -> None:
 
 
 @given(st.text(max_size=12), st.integers(1, 20))
-def test_the_token_limit_cuts(text: str, limit: int) -> None:
+def test_max_tokens_truncates_the_reply(text: str, limit: int) -> None:
     done = generate(ScriptedEngine(text, tokenizer=TOKENIZER), max_tokens=limit)
     whole = [*TOKENIZER.encode(text), EOS]
     assert done.ids == whole[:limit]
@@ -109,13 +109,13 @@ def test_the_token_limit_cuts(text: str, limit: int) -> None:
 
 
 @given(st.text("abc", max_size=12), st.text("abc", min_size=1, max_size=3), st.integers(1, 20))
-def test_a_stop_string_ends_the_reply(text: str, stop: str, limit: int) -> None:
+def test_stop_string_ends_the_reply(text: str, stop: str, limit: int) -> None:
     done = generate(ScriptedEngine(text, tokenizer=TOKENIZER), max_tokens=limit, stop=(stop,))
-    said = TOKENIZER.decode(done.ids, skip_special_tokens=True)
+    decoded = TOKENIZER.decode(done.ids, skip_special_tokens=True)
     assert done.text == text[:limit].split(stop)[0]
-    if stop in said:  # nothing is sampled behind the token that completes it
-        assert said.endswith(stop)
-        assert said.index(stop) == len(said) - len(stop)
+    if stop in decoded:  # the reply ends with the token that completes the stop string
+        assert decoded.endswith(stop)
+        assert decoded.index(stop) == len(decoded) - len(stop)
         assert done.finish == "stop"
 
 
@@ -126,7 +126,7 @@ def test_stop_ids_end_the_reply() -> None:
     assert (done.ids, done.text) == ([97, EOS], "a")
 
 
-def test_the_context_limits_the_reply() -> None:
+def test_context_limits_the_reply() -> None:
     engine = ScriptedEngine("abcdef", tokenizer=TOKENIZER, max_context=6)
     done = generate(engine, "1234")
     assert (done.text, done.finish) == ("ab", "length")
@@ -134,7 +134,7 @@ def test_the_context_limits_the_reply() -> None:
         generate(engine, "123456")
 
 
-def test_faults_on_request() -> None:
+def test_fail_every() -> None:
     engine = ScriptedEngine("x", tokenizer=TOKENIZER, fail_every=3)
     outcomes = []
     for _ in range(7):
@@ -146,16 +146,16 @@ def test_faults_on_request() -> None:
     assert engine.requests == 7
 
 
-def test_slow_replies_run_beside_each_other() -> None:
+def test_delays_run_concurrently() -> None:
     waits = iter([0.02, 0.0])
     engine = ScriptedEngine(["slow", "quick"], tokenizer=TOKENIZER, delay=lambda: next(waits))
     order = []
 
-    async def ask() -> None:
+    async def generate_one() -> None:
         order.append((await engine.generate([1], Sampling())).text)
 
     async def both() -> None:
-        await asyncio.gather(ask(), ask())
+        await asyncio.gather(generate_one(), generate_one())
 
     asyncio.run(both())
     assert order == ["quick", "slow"]
@@ -170,12 +170,12 @@ def test_slow_replies_run_beside_each_other() -> None:
         (lambda: generate(ScriptedEngine(lambda _: 5, tokenizer=TOKENIZER)), "got int"),
     ],
 )
-def test_wrong_scripts_are_refused(make: Any, problem: str) -> None:
+def test_invalid_scripts_raise(make: Any, problem: str) -> None:
     with pytest.raises(BadValue, match=problem):
         make()
 
 
-def test_the_version_is_the_one_at_the_start() -> None:
+def test_completion_has_the_version_at_the_start() -> None:
     engine = ScriptedEngine("x", tokenizer=TOKENIZER, delay=0.01)
 
     async def run() -> Completion:
@@ -187,7 +187,7 @@ def test_the_version_is_the_one_at_the_start() -> None:
     assert asyncio.run(run()).version == 0
 
 
-def test_the_package_imports_nothing_heavy() -> None:
+def test_import_loads_no_heavy_packages() -> None:
     code = (
         "import sys; from palestra.engines.scripted import ScriptedEngine; from palestra.engines import OpenAIEngine; "
         "print(*{m.split('.')[0] for m in sys.modules})"

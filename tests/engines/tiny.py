@@ -1,4 +1,4 @@
-"""Models and tokenizers small enough for tests, made here, and what a model itself says about a text."""
+"""Tiny models and tokenizers for tests, and reference log-probabilities from a plain forward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import transformers
 
 from palestra.engines.base import Completion
 
-torch.set_num_threads(1)  # threads that wait for each other cost more than these models do
+torch.set_num_threads(1)  # synchronizing threads takes longer than running these models
 
 VOCABULARY = 97
 SHAPE: dict[str, Any] = {
@@ -31,7 +31,7 @@ SHAPE: dict[str, Any] = {
 
 
 def make(architecture: str, seed: int = 0, **changes: Any) -> Any:
-    """A random model, such as make("Qwen3"), in float32."""
+    """Create a random float32 model, for example make("Qwen3")."""
     torch.manual_seed(seed)
     config = getattr(transformers, f"{architecture}Config")(**{**SHAPE, **changes})
     attention = {"attn_implementation": config._attn_implementation} if "attn_implementation" in changes else {}
@@ -39,7 +39,7 @@ def make(architecture: str, seed: int = 0, **changes: Any) -> Any:
     model = auto.from_config(config, **attention).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.dim() == 1:  # norms and biases, which would start as ones and zeros
+            if parameter.dim() == 1:  # norms and biases, which are initialized to ones and zeros
                 parameter.add_(0.3 * torch.randn(parameter.shape))
     return model
 
@@ -49,7 +49,7 @@ def qwen3(seed: int = 0, **changes: Any) -> Any:
 
 
 def words(count: int = VOCABULARY) -> Any:
-    """A tokenizer with a token for each of w0, w1, ...; a text is the words with a space between."""
+    """Create a tokenizer with the tokens w0, w1, ..., separated by spaces."""
     model = tokenizers.models.WordLevel({f"w{at}": at for at in range(count)}, unk_token="w0")
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -57,7 +57,7 @@ def words(count: int = VOCABULARY) -> Any:
 
 
 def bytewise() -> Any:
-    """A tokenizer with a token for each byte, so that a character may be several tokens."""
+    """Create a tokenizer with one token per byte, so that a character may be several tokens."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({letter: at for at, letter in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -76,14 +76,14 @@ def text(rng: random.Random, length: int, vocabulary: int = VOCABULARY) -> list[
 
 @torch.no_grad()
 def forced(model: Any, prompt: list[int], ids: list[int]) -> list[float]:
-    """The log-probability of each id after the prompt and the ids before it, by one plain pass of the model."""
+    """Return the log-probability of each id, computed in one forward pass without a cache."""
     logits = model(input_ids=torch.tensor([prompt + ids], device=model.device), use_cache=False).logits[0]
     after = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
-    found: list[float] = after.gather(1, torch.tensor(ids, device=model.device)[:, None])[:, 0].tolist()
-    return found
+    logprobs: list[float] = after.gather(1, torch.tensor(ids, device=model.device)[:, None])[:, 0].tolist()
+    return logprobs
 
 
 def error(model: Any, reply: Completion) -> float:
-    """How far the reply's log-probabilities are from the model's own, at most."""
+    """Return the maximum absolute difference between the log-probabilities of the reply and of the model."""
     assert len(reply.ids) == len(reply.logprobs) > 0
     return max(abs(a - b) for a, b in zip(reply.logprobs, forced(model, reply.prompt_ids, reply.ids), strict=True))

@@ -1,4 +1,4 @@
-"""A real vLLM server for the tests of this folder, which `make test-vllm` alone collects."""
+"""vLLM server for the tests of this folder, which run with `make test-vllm` only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-SERVER_PYTHON = os.environ.get("PALESTRA_VLLM_PYTHON")  # of the virtual environment that holds vLLM
+SERVER_PYTHON = os.environ.get("PALESTRA_VLLM_PYTHON")  # interpreter of the virtual environment with vLLM
 collect_ignore_glob = [] if SERVER_PYTHON else ["test_*.py"]
 CONTEXT = 512
 START_SECONDS = 300
@@ -22,14 +22,14 @@ START_SECONDS = 300
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.vllm.model import make_model  # loads torch, which a run without these tests need not
+    from tests.vllm.model import make_model  # imports torch, which other test runs do not need
 
     return make_model(tmp_path_factory.mktemp("model"), context=CONTEXT)
 
 
 @pytest.fixture(scope="session")
 def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the server; it is stopped however the tests end."""
+    """Start a server and yield its URL; it is stopped after the tests, even if they fail."""
     assert SERVER_PYTHON is not None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -48,7 +48,7 @@ def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             cwd=log.parent,
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # its workers are stopped with it
+            start_new_session=True,  # so that its workers are stopped with it
         )
         try:
             _await_health(process, f"http://127.0.0.1:{port}/health", log)
@@ -78,4 +78,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=15)
         except subprocess.TimeoutExpired:
             continue
-        time.sleep(0.5)  # the workers follow their parent; whoever does not is killed in the next round
+        time.sleep(0.5)  # workers that do not end with their parent are killed in the next round

@@ -1,4 +1,4 @@
-"""A tiny model in Hugging Face format: Qwen3 with random weights, and a byte-level tokenizer with a few merges."""
+"""Create a tiny model in Hugging Face format: random Qwen3 weights and a byte-level tokenizer with a few merges."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def make_tokenizer() -> Any:
     tokenizer.train_from_iterator(
         TEXT, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
     )
-    marks = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "[CALL]"]
-    tokenizer.add_special_tokens([AddedToken(mark, special=True) for mark in marks])
+    special_tokens = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "[CALL]"]
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special_tokens])
     fast: Any = PreTrainedTokenizerFast  # untyped
     return fast(
         tokenizer_object=tokenizer,
@@ -34,7 +34,7 @@ def make_tokenizer() -> Any:
 
 
 def make_model(folder: Path, *, context: int) -> Path:
-    """Untied embeddings, and weights large enough that the tokens differ in likelihood."""
+    """Write a model whose weights are large enough that tokens differ in probability."""
     tokenizer = make_tokenizer()
     torch.manual_seed(0)
     qwen: Any = Qwen3ForCausalLM  # untyped
@@ -54,7 +54,7 @@ def make_model(folder: Path, *, context: int) -> Path:
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    # What a server must not fall back on: it would sample another distribution than it was asked for.
+    # Defaults that a server must not apply, because they change the requested distribution.
     model.generation_config.temperature = 0.3
     model.generation_config.top_k = 2
     model.generation_config.repetition_penalty = 1.5

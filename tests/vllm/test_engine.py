@@ -1,4 +1,4 @@
-"""The engine against a real vLLM: what it reports is what the model did, token for token."""
+"""OpenAIEngine with a vLLM server: ids and log-probabilities equal those of the model."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 async def all_of(engine: OpenAIEngine, prompts: list[list[int]], samplings: list[Sampling]) -> list[Completion]:
     async with engine:
-        asked = [engine.generate(prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
-        return await asyncio.gather(*asked)
+        requests = [engine.generate(prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
+        return await asyncio.gather(*requests)
 
 
 def distributions(model: Any, done: Completion) -> torch.Tensor:
-    """Log-probabilities over the vocabulary at each sampled position, in one forward pass over what was stored."""
+    """Return log-probabilities over the vocabulary at each sampled position, from one forward pass."""
     with torch.no_grad():
         logits = model(torch.tensor([done.prompt_ids + done.ids])).logits[0]
     return torch.log_softmax(logits[len(done.prompt_ids) - 1 : -1], dim=-1)
@@ -77,7 +77,7 @@ def assert_exact(model: Any, done: Completion) -> None:
     assert torch.allclose(forced, torch.tensor(done.logprobs), atol=1e-4, rtol=0)
 
 
-def test_what_the_server_says_of_itself(engine: OpenAIEngine) -> None:
+def test_server_capabilities(engine: OpenAIEngine) -> None:
     run(engine.ready())
     assert engine.model == "tiny"
     assert engine.max_context == CONTEXT
@@ -102,26 +102,28 @@ def test_ids_and_logprobs_equal_a_forward_pass(
         assert_exact(model, done)
 
 
-def test_turns_extend_each_other(engine: OpenAIEngine, model: Any, tokenizer: Any, prompts: list[list[int]]) -> None:
+def test_multi_turn_conversation_is_exact(
+    engine: OpenAIEngine, model: Any, tokenizer: Any, prompts: list[list[int]]
+) -> None:
     async def talk() -> list[Completion]:
         turns, prompt = [], prompts[0]
         async with engine:
             for turn in range(5):
                 turns.append(await engine.generate(prompt, Sampling(max_tokens=16, seed=turn)))
-                answer = f"<|im_end|>\n<|im_start|>user\nturn {turn}<|im_end|>\n<|im_start|>assistant\n"
-                prompt = prompt + turns[-1].ids + tokenizer.encode(answer, add_special_tokens=False)
+                message = f"<|im_end|>\n<|im_start|>user\nturn {turn}<|im_end|>\n<|im_start|>assistant\n"
+                prompt = prompt + turns[-1].ids + tokenizer.encode(message, add_special_tokens=False)
         return turns
 
     for done in run(talk()):  # the server reads all but the new tokens from its prefix cache
         assert_exact(model, done)
 
 
-def test_temperature_zero_is_the_likeliest_token(engine: OpenAIEngine, model: Any, prompts: list[list[int]]) -> None:
+def test_temperature_zero_is_greedy(engine: OpenAIEngine, model: Any, prompts: list[list[int]]) -> None:
     for done in run(all_of(engine, prompts, [Sampling(max_tokens=16, temperature=0.0)] * len(prompts))):
         assert distributions(model, done).argmax(dim=-1).tolist() == done.ids
 
 
-def test_filters_filter(engine: OpenAIEngine, model: Any, prompts: list[list[int]]) -> None:
+def test_top_k_and_min_p(engine: OpenAIEngine, model: Any, prompts: list[list[int]]) -> None:
     for done in run(all_of(engine, prompts, [Sampling(max_tokens=32, top_k=3)] * len(prompts))):
         best = distributions(model, done).topk(3, dim=-1).indices
         assert all(token in row for token, row in zip(done.ids, best.tolist(), strict=True))
@@ -131,8 +133,8 @@ def test_filters_filter(engine: OpenAIEngine, model: Any, prompts: list[list[int
         assert gaps.max() <= -torch.log(torch.tensor(0.5)) + 1e-3
 
 
-def test_the_defaults_sample_the_model_as_it_is(engine: OpenAIEngine, model: Any, prompts: list[list[int]]) -> None:
-    """The model's generation_config.json asks for top_k 2 and more; a request does not."""
+def test_generation_config_is_ignored(engine: OpenAIEngine, model: Any, prompts: list[list[int]]) -> None:
+    """The model's generation_config.json sets top_k=2 and other defaults, which requests must override."""
     ranks = []
     for done in run(all_of(engine, prompts, [Sampling(max_tokens=40, seed=1)] * len(prompts))):
         rows = distributions(model, done)
@@ -140,7 +142,7 @@ def test_the_defaults_sample_the_model_as_it_is(engine: OpenAIEngine, model: Any
     assert sum(rank >= 2 for rank in ranks) > len(ranks) / 2
 
 
-def test_a_seed_repeats_a_reply_whatever_runs_beside_it(engine: OpenAIEngine, prompts: list[list[int]]) -> None:
+def test_seeded_reply_does_not_depend_on_other_requests(engine: OpenAIEngine, prompts: list[list[int]]) -> None:
     seeded = Sampling(max_tokens=16, seed=2**40 + 7)
     alone = run(all_of(engine, prompts[:1], [seeded]))[0]
     beside = [Sampling(max_tokens=16, seed=seed) for seed in range(31)]
@@ -167,13 +169,13 @@ def test_stop_strings(engine: OpenAIEngine, model: Any, tokenizer: Any, prompts:
     assert done.finish == "stop"
     assert done.ids == free.ids[: len(done.ids)]
     assert done.text == whole[: whole.index(stop)]
-    said = tokenizer.decode(done.ids)
-    assert stop in said
-    assert stop not in tokenizer.decode(done.ids[:-1])  # nothing is sampled behind it
+    decoded = tokenizer.decode(done.ids)
+    assert stop in decoded
+    assert stop not in tokenizer.decode(done.ids[:-1])  # the reply ends with the token that completes the stop string
     assert_exact(model, done)
 
 
-def test_the_end_token_is_kept_in_the_ids_and_left_out_of_the_text(
+def test_end_token_is_in_the_ids_but_not_in_the_text(
     engine: OpenAIEngine, model: Any, tokenizer: Any, prompts: list[list[int]]
 ) -> None:
     hot = [Sampling(max_tokens=64, temperature=2.0, seed=seed) for seed in range(24)]
@@ -185,9 +187,7 @@ def test_the_end_token_is_kept_in_the_ids_and_left_out_of_the_text(
         assert_exact(model, done)
 
 
-def test_many_at_once_through_few_connections(
-    server: str, tokenizer: Any, model: Any, prompts: list[list[int]]
-) -> None:
+def test_many_requests_over_few_connections(server: str, tokenizer: Any, model: Any, prompts: list[list[int]]) -> None:
     engine = OpenAIEngine(server, tokenizer=tokenizer, concurrency=8)
     samplings = [Sampling(max_tokens=1 + seed % 12, seed=seed) for seed in range(96)]
     replies = run(all_of(engine, [prompts[i % 3] for i in range(96)], samplings))
@@ -196,37 +196,37 @@ def test_many_at_once_through_few_connections(
         assert_exact(model, done)
 
 
-def test_the_context_ends_a_reply(engine: OpenAIEngine, prompts: list[list[int]]) -> None:
+def test_reply_is_limited_by_the_context(engine: OpenAIEngine, prompts: list[list[int]]) -> None:
     long = (prompts[2] * 20)[: CONTEXT - 5]
     done = run(all_of(engine, [long], [Sampling(max_tokens=400, seed=0)]))[0]
     assert (len(done.ids), done.finish) == (5, "length")
 
 
-def test_a_prompt_beyond_the_context(engine: OpenAIEngine, server: str, prompts: list[list[int]]) -> None:
+def test_prompt_longer_than_the_context_raises(engine: OpenAIEngine, server: str, prompts: list[list[int]]) -> None:
     long = (prompts[2] * 20)[: CONTEXT + 88]
     with pytest.raises(BadValue, match=f"{len(long)} tokens leaves no room for a reply in a context of {CONTEXT}"):
         run(all_of(engine, [long], [Sampling()]))
 
-    async def told_by_the_server() -> None:
+    async def rejected_by_the_server() -> None:
         await engine.ready()
         engine.max_context = None
         await engine.generate(long, Sampling())
 
     with pytest.raises(BadValue, match=f"do not fit: {server} returned 400: .*{CONTEXT} tokens.*{len(long)} input"):
-        run(told_by_the_server())
+        run(rejected_by_the_server())
 
 
-def test_a_token_the_model_does_not_have(engine: OpenAIEngine) -> None:
+def test_out_of_vocabulary_token_raises(engine: OpenAIEngine) -> None:
     with pytest.raises(BadValue, match="out of vocabulary"):
         run(all_of(engine, [[1, 100_000]], [Sampling()]))
 
 
-def test_a_foreign_tokenizer_is_noticed(server: str) -> None:
+def test_mismatched_tokenizer_raises(server: str) -> None:
     with pytest.raises(BadValue, match="the tokenizer does not match 'tiny'"):
         run(OpenAIEngine(server, tokenizer=ByteTokenizer()).ready())
 
 
-def test_a_misspelt_model(server: str, tokenizer: Any) -> None:
+def test_misspelled_model_raises(server: str, tokenizer: Any) -> None:
     problem = "no model 'tini'. Did you mean 'tiny'"
     with pytest.raises(BadValue, match=problem):
         run(OpenAIEngine(server, "tini", tokenizer=tokenizer).ready())
@@ -253,7 +253,7 @@ def test_chat_without_a_tokenizer(server: str, model: Any, tokenizer: Any, promp
     assert greedy.text.startswith(first)
 
 
-def test_a_cancelled_request_is_given_up_by_the_server(server: str, tokenizer: Any, prompts: list[list[int]]) -> None:
+def test_server_aborts_cancelled_requests(server: str, tokenizer: Any, prompts: list[list[int]]) -> None:
     metrics = server.removesuffix("/v1") + "/metrics"
 
     def running() -> float:
