@@ -169,7 +169,7 @@ def test_a_model_that_cannot_be_had_is_one_clear_line_and_leaves_the_folder_free
 ) -> None:
     for model, words in (
         ("Qwen/Qwen3-1.7B", "`palestra init-model` creates a model that needs no download"),
-        ("./nowhere", "there is no folder './nowhere'"),
+        ("./nowhere", "no folder './nowhere'"),
         ("default:7M", "got '7M'"),
     ):
         assert main(["train", *TINY, "--out", "run", "--model", model]) == 2
