@@ -34,6 +34,7 @@ bench: $(VENV)/.dev sandbox java browser
 	$(BIN)/python benchmarks/env_step.py
 	$(BIN)/python benchmarks/hf_engine.py
 	$(BIN)/python benchmarks/rollout.py
+	$(BIN)/python benchmarks/prompts.py
 	$(BIN)/python benchmarks/learner_memory.py --episodes 1
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/tools.py

@@ -162,14 +162,14 @@ class TokenConversation:
         reply, message = added
         if len(reply) > 2:  # a structured tool call, which the template formats itself
             end = self._renderer.end
-            shown, found, rest = after[len(before) :].partition(end) if end else ("", "", "")
-            same = found and tool_calls(unguarded(shown)) == [_name_and_arguments(call) for call in self._calls]
+            shown, end_token, rest = after[len(before) :].partition(end) if end else ("", "", "")
+            same = end_token and tool_calls(unguarded(shown)) == [_name_and_arguments(call) for call in self._calls]
             return end + rest if same else None
         placeholder: Message = {"role": "assistant", "content": _PLACEHOLDER}
-        gap, found, tail = self._renderer.render([*self._messages, placeholder, message])[len(before) :].partition(
+        gap, marker, tail = self._renderer.render([*self._messages, placeholder, message])[len(before) :].partition(
             _PLACEHOLDER
         )
-        if gap.strip() or not found or not after.endswith(tail) or len(after) < len(before) + len(tail):
+        if gap.strip() or not marker or not after.endswith(tail) or len(after) < len(before) + len(tail):
             return None
         shown = after[len(before) : len(after) - len(tail)]
         if "".join(shown.split()) != "".join(str(reply["content"]).split()):

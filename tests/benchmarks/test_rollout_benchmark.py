@@ -1,4 +1,4 @@
-"""The rollout benchmark runs and its exit code matches its output. No figure is asserted, since machines differ."""
+"""The rollout and prompt benchmarks run, and exit codes match the output. No figure is asserted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "rollout.py"
+PROMPTS = SCRIPT.with_name("prompts.py")
 
 
 @pytest.mark.slow
-def test_it_measures_palestra_and_the_bare_loop() -> None:
+def test_measures_palestra_and_the_bare_loop() -> None:
     options = ["--quick", "--no-peer", "--json"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=300, check=False
@@ -31,7 +32,7 @@ def test_it_measures_palestra_and_the_bare_loop() -> None:
     assert report["slow"]["ratio"] > 0
 
 
-def test_each_bar_can_be_missed() -> None:
+def test_each_required_ratio_can_be_missed() -> None:
     missed = runpy.run_path(str(SCRIPT))["missed"]
 
     def report(peer: float = 10.0, bare: float = 0.4, slow: float = 0.8) -> dict[str, Any]:
@@ -45,3 +46,13 @@ def test_each_bar_can_be_missed() -> None:
     without_peer = report()
     del without_peer["concurrent"]["256"]["ratios"]["verifiers"]
     assert missed(without_peer) == []
+
+
+@pytest.mark.slow
+def test_prompt_benchmark_compares_both_ways_of_building_prompts() -> None:
+    command = [sys.executable, str(PROMPTS), "--episodes", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert list(report) == ["default", "reasoning"]
+    assert all(row["rollout_ratio"] > 0 for table in report.values() for row in table.values())
