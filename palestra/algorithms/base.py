@@ -36,7 +36,7 @@ C = TypeVar("C", bound=AlgorithmConfig)
 
 
 class Algorithm(ABC, Generic[C]):
-    """What every algorithm states about itself; `PolicyGradient` is the base class for reinforcement learning.
+    """Properties that every algorithm declares; `PolicyGradient` is the base class for reinforcement learning.
 
     Construct it with a config object, `GRPO(GRPOConfig(gamma=0.9))`, or with options of its config, `GRPO(gamma=0.9)`.
     """
@@ -70,7 +70,7 @@ class Algorithm(ABC, Generic[C]):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a frozen copy of the initial model is needed."""
+        """True if a frozen copy of the initial model is needed."""
         return False
 
 

@@ -112,7 +112,7 @@ class Advantages:
 
     @property
     def signal(self) -> bool:
-        """Whether any advantage is nonzero, so that there is something to learn from."""
+        """True if any advantage is nonzero, so that the update is not zero."""
         return any(advantage != 0.0 for row in self.advantages for advantage in row)
 
 

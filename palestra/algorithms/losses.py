@@ -37,10 +37,10 @@ class Denominators:
         cls, mask: Tensor, *, lengths: Tensor | None = None, weights: Tensor | None = None, length: float = 1.0
     ) -> Self:
         """Count one micro-batch; `lengths` as in LossInputs, `weights` [B, T] as in `sft_loss`."""
-        kept = mask.bool()
-        one = torch.ones_like(kept, dtype=torch.float32) if weights is None else weights
-        share = one.masked_fill(~kept, 0.0).cpu().double()  # on the CPU, as not every device supports float64
-        each = _lengths(kept, lengths).cpu().double()
+        valid = mask.bool()
+        one = torch.ones_like(valid, dtype=torch.float32) if weights is None else weights
+        share = one.masked_fill(~valid, 0.0).cpu().double()  # on the CPU, as not every device supports float64
+        each = _lengths(valid, lengths).cpu().double()
         return cls(tokens=share.sum().item(), sequences=(share / each).sum().item(), length=length)
 
     def __add__(self, other: Denominators) -> Denominators:
@@ -113,15 +113,15 @@ def aggregate(
     sequence: mean over each sequence, then over sequences       every sequence has the same weight
     constant: sum over each sequence / length, then mean over sequences    Dr. GRPO: independent of the reply length
     """
-    kept = mask.bool()
+    valid = mask.bool()
     by = {"token": denominators.tokens, "sequence": denominators.sequences}.get(
         how, denominators.sequences * denominators.length
     )
     if not by > 0:
         raise BadValue("the batch has no sampled token with a nonzero weight, so the loss is undefined; skip the batch")
-    numbers = numbers.masked_fill(~kept, 0.0)
+    numbers = numbers.masked_fill(~valid, 0.0)
     if how == "sequence":
-        numbers = numbers / _lengths(kept, lengths).to(numbers.dtype)
+        numbers = numbers / _lengths(valid, lengths).to(numbers.dtype)
     return numbers.sum() / by
 
 
@@ -135,20 +135,20 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
     denominators, so a stale batch takes a smaller step.
     """
     options = options or LossOptions()
-    kept = inputs.mask.bool()
-    logprobs = inputs.logprobs.masked_fill(~kept, 0.0)
-    old = inputs.old_logprobs.masked_fill(~kept, 0.0)
-    advantages = inputs.advantages.masked_fill(~kept, 0.0)
+    valid = inputs.mask.bool()
+    logprobs = inputs.logprobs.masked_fill(~valid, 0.0)
+    old = inputs.old_logprobs.masked_fill(~valid, 0.0)
+    advantages = inputs.advantages.masked_fill(~valid, 0.0)
 
     def total(numbers: Tensor) -> Tensor:
-        return aggregate(numbers, kept, denominators, how=options.aggregate, lengths=inputs.lengths)
+        return aggregate(numbers, valid, denominators, how=options.aggregate, lengths=inputs.lengths)
 
     def share(numbers: Tensor) -> Tensor:
-        return aggregate(numbers.detach(), kept, denominators)
+        return aggregate(numbers.detach(), valid, denominators)
 
     proximal = None
     if inputs.proximal_logprobs is not None:
-        proximal = inputs.proximal_logprobs.masked_fill(~kept, 0.0)
+        proximal = inputs.proximal_logprobs.masked_fill(~valid, 0.0)
     elif options.is_clip is not None:
         if options.clips:
             raise BadValue(
@@ -174,19 +174,19 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
         "step_kl": share(torch.expm1(since_start) - since_start),  # from the policy at the start of the step
         "nll": share(-logprobs),
         "ratio_mean": share(r),
-        "ratio_max": r.detach().masked_fill(~kept, -torch.inf).max(),
-        "ratio_min": r.detach().masked_fill(~kept, torch.inf).min(),
+        "ratio_max": r.detach().masked_fill(~valid, -torch.inf).max(),
+        "ratio_min": r.detach().masked_fill(~valid, torch.inf).min(),
     }
     if proximal is not None or options.is_mask is not None:
         metrics["is_weight_mean"] = share(importance)
-        metrics["is_weight_max"] = importance.masked_fill(~kept, -torch.inf).max()
+        metrics["is_weight_max"] = importance.masked_fill(~valid, -torch.inf).max()
     if options.is_clip is not None:
         metrics["is_clipped_fraction"] = share((importance > options.is_clip).to(r.dtype))
     if options.is_mask is not None:
         metrics["is_masked_fraction"] = share((weight == 0).to(r.dtype))
 
     if inputs.ref_logprobs is not None:
-        ref = inputs.ref_logprobs.masked_fill(~kept, 0.0)
+        ref = inputs.ref_logprobs.masked_fill(~valid, 0.0)
         kl = kl_estimate(logprobs, ref, options.kl_estimator, straight_through=options.kl_straight_through)
         metrics["kl"] = share(kl)
         if options.kl_coef:
@@ -247,9 +247,9 @@ def kl_estimate(
 
 def kl_reward(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: KLEstimator = "k1") -> Tensor:
     """Return the KL of each sampled token [B, T] and 0 elsewhere; `to_turns` sums it for `Episode.kl`."""
-    kept = mask.bool()
+    valid = mask.bool()
     with torch.no_grad():
-        return kl_estimate(logprobs.masked_fill(~kept, 0.0), ref_logprobs.masked_fill(~kept, 0.0), estimator)
+        return kl_estimate(logprobs.masked_fill(~valid, 0.0), ref_logprobs.masked_fill(~valid, 0.0), estimator)
 
 
 def value_loss(
@@ -266,18 +266,18 @@ def value_loss(
     The mask marks the positions with a value (the end of each observation, or every sampled token); `denominator` is
     their number in the whole batch.
     """
-    kept = mask.bool()
+    valid = mask.bool()
     for name, tensor in (("returns", returns), ("mask", mask), ("old_values", old_values)):
         _same_shape(name, tensor, values)
-    values, returns = values.masked_fill(~kept, 0.0), returns.masked_fill(~kept, 0.0)
+    values, returns = values.masked_fill(~valid, 0.0), returns.masked_fill(~valid, 0.0)
     error = (values - returns).square()
     clipped_error = error
     if clip is not None:
         if old_values is None:
             raise BadValue("value clipping needs old_values, the values before the update; or set clip to None")
-        old = old_values.masked_fill(~kept, 0.0)
+        old = old_values.masked_fill(~valid, 0.0)
         clipped_error = (old + (values - old).clamp(-clip, clip) - returns).square()
-    loss = torch.maximum(error, clipped_error).masked_fill(~kept, 0.0).sum() / 2 / denominator
+    loss = torch.maximum(error, clipped_error).masked_fill(~valid, 0.0).sum() / 2 / denominator
     fraction = (clipped_error > error).to(values.dtype).sum() / denominator
     return LossOutput(loss=loss, metrics={"value_loss": loss.detach(), "value_clip_fraction": fraction.detach()})
 
@@ -292,11 +292,11 @@ def sft_loss(
     lengths: Tensor | None = None,
 ) -> LossOutput:
     """L = agg(-w log p), all [B, T]; a weighted mean if the denominators were counted with the same weights."""
-    kept = mask.bool()
+    valid = mask.bool()
     _same_shape("weights", weights, logprobs)
     _same_shape("mask", mask, logprobs)
-    nll = -logprobs.masked_fill(~kept, 0.0) * weights.masked_fill(~kept, 0.0)
-    loss = aggregate(nll, kept, denominators, how=how, lengths=lengths)
+    nll = -logprobs.masked_fill(~valid, 0.0) * weights.masked_fill(~valid, 0.0)
+    loss = aggregate(nll, valid, denominators, how=how, lengths=lengths)
     return LossOutput(loss=loss, metrics={"sft_loss": loss.detach()})
 
 
@@ -305,10 +305,10 @@ def sequence_logprobs(logprobs: Tensor, mask: Tensor, owner: Tensor, count: int)
 
     `owner` [B] or [B, T] is the index of the trajectory of a row or token.
     """
-    kept = mask.bool()
+    valid = mask.bool()
     _same_shape("mask", mask, logprobs)
-    owner = (owner[:, None] if owner.dim() == 1 else owner).expand_as(logprobs).masked_fill(~kept, 0)
-    return logprobs.new_zeros(count).index_add(0, owner.flatten(), logprobs.masked_fill(~kept, 0.0).flatten())
+    owner = (owner[:, None] if owner.dim() == 1 else owner).expand_as(logprobs).masked_fill(~valid, 0)
+    return logprobs.new_zeros(count).index_add(0, owner.flatten(), logprobs.masked_fill(~valid, 0.0).flatten())
 
 
 def dpo_loss(
@@ -341,9 +341,9 @@ def dpo_loss(
     return LossOutput(loss=loss, metrics={name: tensor.detach() for name, tensor in metrics.items()})
 
 
-def _lengths(kept: Tensor, lengths: Tensor | None) -> Tensor:
+def _lengths(valid: Tensor, lengths: Tensor | None) -> Tensor:
     """Return the number of sampled tokens of each token's sequence, at least 1."""
-    each = kept.sum(dim=1, keepdim=True) if lengths is None else lengths.expand_as(kept).masked_fill(~kept, 1)
+    each = valid.sum(dim=1, keepdim=True) if lengths is None else lengths.expand_as(valid).masked_fill(~valid, 1)
     return each.clamp(min=1)
 
 

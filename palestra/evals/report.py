@@ -104,8 +104,8 @@ def _percent(value: float) -> str:
 
 
 def _successes(rows: Sequence[Mapping[str, Any]]) -> str:
-    shown = [row for row in rows if row.get("success") is not None][:MOST_RANGES]
-    found = [
+    scored = [row for row in rows if row.get("success") is not None][:MOST_RANGES]
+    intervals = [
         ranges.Range(
             name=row["name"],
             value=row["success"],
@@ -113,17 +113,17 @@ def _successes(rows: Sequence[Mapping[str, Any]]) -> str:
             high=row["success_high"],
             marks=tuple(row[key] for key in ("random_success", "expert_success") if row.get(key) is not None),
         )
-        for row in shown
+        for row in scored
     ]
-    chart = ranges.draw("Success by environment", found, span=(0.0, 1.0), form=lambda value: f"{value * 100:.3g}%")
-    return chart + ("<p>Thin strokes: the random player and the expert.</p>" if any(r.marks for r in found) else "")
+    chart = ranges.draw("Success by environment", intervals, span=(0.0, 1.0), form=lambda value: f"{value * 100:.3g}%")
+    return chart + ("<p>Thin strokes: the random player and the expert.</p>" if any(r.marks for r in intervals) else "")
 
 
 def _endings(rows: Sequence[Mapping[str, Any]]) -> str:
-    known = [row for row in rows if row.get("endings")]
-    names = sorted({name for row in known for name in row["endings"]})
-    body = [[row["name"], *(str(row["endings"].get(name, "")) for name in names)] for row in known]
-    return html.table(["", *names], body, named=True) if known else ""
+    ended = [row for row in rows if row.get("endings")]
+    names = sorted({name for row in ended for name in row["endings"]})
+    body = [[row["name"], *(str(row["endings"].get(name, "")) for name in names)] for row in ended]
+    return html.table(["", *names], body, named=True) if ended else ""
 
 
 def _replays(replay: Mapping[str, Any] | None) -> str:
@@ -147,23 +147,23 @@ def _head(record: EvaluationRecord, table: Mapping[str, Any]) -> str:
 
 def _tiles(table: Mapping[str, Any], running: Mapping[str, Any]) -> str:
     total = table["total"]
-    found = [("success", percent(total.get("success")), _edges(total, "success"))]
+    tiles = [("success", percent(total.get("success")), _edges(total, "success"))]
     if total.get("normalised") is not None:
-        found.append(("random = 0, expert = 1", f"{total['normalised']:.3f}", _edges(total, "normalised", "{:.3f}")))
+        tiles.append(("random = 0, expert = 1", f"{total['normalised']:.3f}", _edges(total, "normalised", "{:.3f}")))
     if total.get("return") is not None:
-        found.append(("return", f"{total['return']:.3f}", _edges(total, "return", "{:.3f}")))
+        tiles.append(("return", f"{total['return']:.3f}", _edges(total, "return", "{:.3f}")))
     if total.get("turns") is not None:
-        found.append(("turns per episode", f"{total['turns']:.2f}", f"{total['truncated']:.1%} truncated"))
+        tiles.append(("turns per episode", f"{total['turns']:.2f}", f"{total['truncated']:.1%} truncated"))
     if total.get("tokens_written"):
-        found.append(("tokens per episode", f"{total['tokens_written']:,.0f}", f"{total['tokens_read']:,.0f} read"))
+        tiles.append(("tokens per episode", f"{total['tokens_written']:,.0f}", f"{total['tokens_read']:,.0f} read"))
     if total.get("cost") is not None:
-        found.append(("cost", f"${total['cost']:.4f}", "at the given prices"))
+        tiles.append(("cost", f"${total['cost']:.4f}", "at the given prices"))
     each = f"{running['seconds_per_episode']:.2f} s per episode, {running['retries']} retries"
-    found.append(("wall-clock", f"{running['wall_seconds']:,.1f} s", each))
+    tiles.append(("wall-clock", f"{running['wall_seconds']:,.1f} s", each))
     if total["failed"]:
         causes = ", ".join(f"{count} {where}" for where, count in total["failed_by"].items())
-        found.append(("failed episodes", str(total["failed"]), f"{causes}; excluded from all figures"))
-    return html.tiles(found)
+        tiles.append(("failed episodes", str(total["failed"]), f"{causes}; excluded from all figures"))
+    return html.tiles(tiles)
 
 
 def _edges(row: Mapping[str, Any], key: str, form: str = "{:.1%}") -> str:

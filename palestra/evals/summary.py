@@ -37,20 +37,20 @@ class Prices:
 def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | None = None) -> dict[str, Any]:
     """Return `table` (rows per environment, category, level, and the total) and `running` (timing)."""
     prices = prices or Prices()
-    wanted = [(task.meta["entry"], task.seed, task.member) for task in suite.tasks()]
-    found = {key: outcomes[key] for key in wanted if key in outcomes}  # in suite order, not in the order of completion
+    keys = [(task.meta["entry"], task.seed, task.member) for task in suite.tasks()]
+    finished = {key: outcomes[key] for key in keys if key in outcomes}  # in suite order, not in the order of completion
     rows, estimates = [], []
     for index, entry in enumerate(suite.entries):
-        mine = [one for key, one in found.items() if key[0] == index]
-        row, known = _environment(entry, mine, prices)
+        episodes = [one for key, one in finished.items() if key[0] == index]
+        row, env_estimates = _environment(entry, episodes, prices)
         rows.append(row)
-        estimates.append((entry, row, known))
+        estimates.append((entry, row, env_estimates))
     table: Row = {"envs": rows, "categories": [], "levels": [], "total": None}
     if len(rows) > 1:
         table["categories"] = _groups(estimates, lambda entry: entry.category, prices)
         table["levels"] = _groups(estimates, lambda entry: entry.level, prices)
     table["total"] = _together("all", estimates, prices)
-    return {"table": table, "running": _running(suite, list(found.values()))}
+    return {"table": table, "running": _running(suite, list(finished.values()))}
 
 
 # One environment
@@ -58,8 +58,10 @@ def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | No
 _VALUES: Mapping[str, Callable[[Outcome], float]] = {"return": lambda one: one.reward, "score": lambda one: one.score}
 
 
-def _environment(entry: SuiteEntry, mine: Sequence[Outcome], prices: Prices) -> tuple[Row, dict[str, stats.Estimate]]:
-    played = [one for one in mine if not one.failed]
+def _environment(
+    entry: SuiteEntry, episodes: Sequence[Outcome], prices: Prices
+) -> tuple[Row, dict[str, stats.Estimate]]:
+    played = [one for one in episodes if not one.failed]
     tasks: dict[int, list[Outcome]] = {}
     for one in played:
         tasks.setdefault(one.seed, []).append(one)
@@ -72,7 +74,7 @@ def _environment(entry: SuiteEntry, mine: Sequence[Outcome], prices: Prices) -> 
         "level": entry.level,
         "turn_budget": entry.turns,
         "k": entry.k,
-        **_counts(len(entry.seeds) * entry.k, mine),
+        **_counts(len(entry.seeds) * entry.k, episodes),
     }
     if not played:
         return row, {}

@@ -30,27 +30,27 @@ def interval(row: Row, key: str, form: Callable[[float | None], str]) -> str:
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """Return (heading, cell formatter) of each column that has a value in at least one row."""
-    found: list[tuple[str, Callable[[Row], str]]] = [
+    result: list[tuple[str, Callable[[Row], str]]] = [
         ("", lambda row: str(row["name"])),
         ("episodes", lambda row: f"{row['episodes']}"),
         ("success", lambda row: interval(row, "success", percent)),
     ]
     if _any(rows, "normalised"):
-        found.append(("random=0, expert=1", lambda row: interval(row, "normalised", number)))
-    found.append(("return", lambda row: interval(row, "return", number)))
+        result.append(("random=0, expert=1", lambda row: interval(row, "normalised", number)))
+    result.append(("return", lambda row: interval(row, "return", number)))
     if any(row.get("score") != row.get("success") for row in rows):
-        found.append(("score", lambda row: interval(row, "score", number)))
+        result.append(("score", lambda row: interval(row, "score", number)))
     passes = {key for row in rows for key in row if key[:5] in ("pass@", "pass^") and key[5:].isdigit()}
-    found += [
+    result += [
         (key, _pass_cell(key)) for key in sorted(passes, key=_way) if int(key[5:]) > 1
     ]  # pass@1 is the success rate
-    found.append(("turns", _plain_cell("turns", ".1f")))
-    found += [(name, _plain_cell(key, form)) for name, key, form in _PLAIN if any(row.get(key) for row in rows)]
+    result.append(("turns", _plain_cell("turns", ".1f")))
+    result += [(name, _plain_cell(key, form)) for name, key, form in _PLAIN if any(row.get(key) for row in rows)]
     if any(row["failed"] for row in rows):
-        found.append(("failed", _failed))
+        result.append(("failed", _failed))
     if any(row["missing"] for row in rows):
-        found.append(("missing", lambda row: str(row["missing"])))
-    return found
+        result.append(("missing", lambda row: str(row["missing"])))
+    return result
 
 
 _PLAIN = (
@@ -65,19 +65,19 @@ _PLAIN = (
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the headings and the formatted rows."""
-    wanted = columns(rows)
-    return [name for name, _ in wanted], [[cell(row) for _, cell in wanted] for row in rows]
+    selected = columns(rows)
+    return [name for name, _ in selected], [[cell(row) for _, cell in selected] for row in rows]
 
 
 def sections(table: Row) -> list[tuple[str, list[Row]]]:
     """Return (title, rows) of the non-redundant parts of a table."""
-    found = [("environment", list(table["envs"]))]
+    parts = [("environment", list(table["envs"]))]
     for title, key in (("category", "categories"), ("level", "levels")):
         if len(table[key]) > 1:
-            found.append((title, list(table[key])))
+            parts.append((title, list(table[key])))
     if len(table["envs"]) > 1:
-        found.append(("all together", [table["total"]]))
-    return found
+        parts.append(("all together", [table["total"]]))
+    return parts
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

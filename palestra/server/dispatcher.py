@@ -351,7 +351,7 @@ class RateLimiter:
 
 
 def _is_retry(request: Reset | Step | Fork, session: Session) -> bool:
-    """Whether a request has the id of the previous call, and its number or none."""
+    """Return whether a request has the id of the previous call, and its number or none."""
     return (
         bool(request.id) and request.id == session.last_id and (request.seq is None or request.seq == session.seq - 1)
     )

@@ -120,7 +120,7 @@ class ModelConfig(Section):
 
     @property
     def trained(self) -> bool:
-        """Whether the model was trained before (anything but default:SIZE)."""
+        """True if the model was trained before (anything but default:SIZE)."""
         return not self.name.startswith("default:")
 
 

@@ -36,7 +36,7 @@ class DistributedContext:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes files and logs."""
+        """True in the process that writes files and logs."""
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:

@@ -83,7 +83,7 @@ class OfflineTrainer(Trainer, Generic[E]):
 
 
 class CloningTrainer(OfflineTrainer[Trajectory]):
-    """Clones the actions of trajectories, and their observations if the config says so."""
+    """Clones the actions of trajectories, and optionally their observations."""
 
     async def tokenize(self) -> list[Trajectory]:
         return [t for t in await tokenize(self, self.examples) if t is not None]

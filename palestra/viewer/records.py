@@ -32,8 +32,8 @@ class RunSummary:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        found = self.settings.get("config")
-        return found if isinstance(found, dict) else {}
+        value = self.settings.get("config")
+        return value if isinstance(value, dict) else {}
 
     def setting(self, section: str, name: str) -> Any:
         """Return a setting of a training run, or None."""
@@ -79,16 +79,16 @@ class RunSummary:
     @property
     def plan(self) -> Mapping[str, Any]:
         """Plan of an evaluation."""
-        found = self.settings.get("plan")
-        return found if isinstance(found, dict) else {}
+        value = self.settings.get("plan")
+        return value if isinstance(value, dict) else {}
 
     @property
     def envs(self) -> list[str]:
         trained = self.setting("env", "name")
         named = self.plan.get("envs", self.settings.get("env")) if trained is None else trained
         listed = named if isinstance(named, list) else [named] if isinstance(named, str) else []
-        found = [_env_name(env.get("id") if isinstance(env, dict) else env) for env in listed]
-        return list(dict.fromkeys(found))
+        names = [_env_name(env.get("id") if isinstance(env, dict) else env) for env in listed]
+        return list(dict.fromkeys(names))
 
     @property
     def player(self) -> str:
@@ -147,44 +147,44 @@ class RunSummary:
     def _placed(self, rows: Sequence[Mapping[str, Any]], *, after: bool) -> list[dict[str, Any]]:
         """Return rows with their x positions: episodes are sampled before the update, evaluations follow it."""
         spent = self._spent()
-        found = []
+        placed = []
         for row in rows:
-            made = int(row["step"]) + after
-            tokens, seconds = spent.get(made, (0.0, 0.0))
+            step = int(row["step"]) + after
+            tokens, seconds = spent.get(step, (0.0, 0.0))
             figures = {
                 k.removeprefix("eval_") if after else k: v
                 for k, v in row.items()
                 if (k.startswith("eval_") if after else not k.startswith("eval_")) and k != "step" and _is_number(v)
             }
-            found.append({"step": made, "tokens": tokens, "time": seconds, **figures})
-        return found
+            placed.append({"step": step, "tokens": tokens, "time": seconds, **figures})
+        return placed
 
     def _spent(self) -> dict[int, tuple[float, float]]:
         """Return cumulative tokens and seconds per completed step."""
         episodes = _int(self.setting("sampling", "episodes"))
-        found = {0: (0.0, 0.0)}
+        cumulative = {0: (0.0, 0.0)}
         tokens = seconds = 0.0
         for row in self.rows:
             seconds += sum(v for k, v in row.items() if k.startswith("seconds_") and _is_number(v))
             if row["step"] < 0:
-                found[0] = (0.0, seconds)
+                cumulative[0] = (0.0, seconds)
                 continue
             played = episodes - _int(row.get("failures"))
             if _is_number(row.get("tokens_per_episode")):
                 tokens += float(row["tokens_per_episode"]) * played
-            found[int(row["step"]) + 1] = (tokens, seconds)
-        return found
+            cumulative[int(row["step"]) + 1] = (tokens, seconds)
+        return cumulative
 
     def _stages(self) -> list[dict[str, Any]]:
         """Return the steps at which the horizon changes."""
-        found: list[dict[str, Any]] = []
+        stages: list[dict[str, Any]] = []
         spent = self._spent()
         for row in self.steps:
             turns = row.get("horizon")
-            if turns is not None and (not found or found[-1]["turns"] != turns):
+            if turns is not None and (not stages or stages[-1]["turns"] != turns):
                 tokens, seconds = spent.get(int(row["step"]), (0.0, 0.0))
-                found.append({"turns": turns, "step": row["step"], "tokens": tokens, "time": seconds})
-        return found if len(found) > 1 else []
+                stages.append({"turns": turns, "step": row["step"], "tokens": tokens, "time": seconds})
+        return stages if len(stages) > 1 else []
 
 
 class RunReader:
@@ -231,18 +231,18 @@ class RunReader:
         if mark is None:
             return None
         with self._lock:
-            known = self._cache.get(path)
-        if known is not None and known[0] == mark:
-            return known[1]
+            cached = self._cache.get(path)
+        if cached is not None and cached[0] == mark:
+            return cached[1]
         try:
-            found = reader(self.folder.read(path))
+            content = reader(self.folder.read(path))
         except NotFound:
             return None
         with self._lock:
-            self._cache[path] = (mark, found)
+            self._cache[path] = (mark, content)
             while len(self._cache) > MAX_CACHED:
                 self._cache.pop(next(iter(self._cache)))
-        return found
+        return content
 
 
 def _updated(place: RunLocation) -> float:
@@ -278,21 +278,21 @@ def _json(data: bytes) -> Any:
 
 def _rows(data: bytes) -> list[dict[str, Any]]:
     """Return the rows with a step, up to a partial line."""
-    found = []
+    rows = []
     for line in data.split(b"\n"):
         row = _json(line)
         if row is None:
             break
         if isinstance(row, dict) and isinstance(row.get("step"), int):
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Downsample to at most POINTS rows by averaging neighbours."""
     if len(rows) <= POINTS:
         return rows
-    found = []
+    thinned = []
     for i in range(POINTS):
         part = rows[len(rows) * i // POINTS : len(rows) * (i + 1) // POINTS]
         keys = dict.fromkeys(key for row in part for key in row)
@@ -300,8 +300,8 @@ def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for key in keys:
             values = [row[key] for row in part if key in row]
             means[key] = sum(values) / len(values)
-        found.append(means)
-    return found
+        thinned.append(means)
+    return thinned
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -39,7 +39,7 @@ def curve(folder: str) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
 
 
-# Before anything heavy is loaded
+# Before heavy modules are imported
 
 
 def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,16 +74,18 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         (["--env", GAME, "--out", "letters", "--overwrite"], "letters does not hold a run"),
     ],
 )
-def test_a_mistake_gets_a_sentence(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_print_one_sentence_and_exit_with_2(
+    args: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("misspelt.toml").write_text(f'[env]\nname = "{GAME}"\n[sampling]\nepissodes = 3\n')
     Path("letters").mkdir()
-    Path("letters/dear").touch()
+    Path("letters/letter.txt").touch()
     assert main(["train", *args]) == 2
     done = capsys.readouterr()
     assert words in done.err
     assert done.err.count("\n") == 1
-    assert Path("letters/dear").exists()
-    assert not Path("runs").exists(), "nothing is made for a command that cannot run"
+    assert Path("letters/letter.txt").exists()
+    assert not Path("runs").exists(), "an invalid command must not create files"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_a_mistake_gets_a_sentence(args: list[str], words: str, capsys: pytest.C
         (["--json", "--quiet"], "not allowed with argument"),
     ],
 )
-def test_a_wrong_flag_is_refused_with_the_nearest(
+def test_an_unknown_flag_is_rejected_with_the_nearest(
     args: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -112,7 +114,7 @@ def test_other_verbs_name_the_nearest_flag_too(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("out", ["/dev/null/run", "a_file"])
-def test_a_folder_that_cannot_be_written_is_named(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_folder_is_named_in_the_error(out: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("a_file").touch()
     assert main(["train", *TINY, "--out", out]) == 3
     err = capsys.readouterr().err
@@ -120,7 +122,7 @@ def test_a_folder_that_cannot_be_written_is_named(out: str, capsys: pytest.Captu
     assert "Choose another --out" in err
 
 
-def test_help_and_mistakes_load_no_torch() -> None:
+def test_help_and_usage_errors_do_not_import_torch() -> None:
     code = (
         "import sys\nfrom palestra.cli import main\n"
         "for args in (['--help'], ['--env', 'game:Nothing-v0'], ['--env', 'game:Sudoku-v0-easy', '--algo', 'x']):\n"
@@ -132,7 +134,9 @@ def test_help_and_mistakes_load_no_torch() -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY"
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_extra_is_named_in_the_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["train", *TINY, "--out", "run"]) == 2
     assert "pip install 'palestra[train]'" in capsys.readouterr().err
@@ -164,7 +168,7 @@ def test_an_imported_algorithm_is_used_by_name(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_a_model_that_cannot_be_had_is_one_clear_line_and_leaves_the_folder_free(
+def test_an_unavailable_model_prints_one_line_and_does_not_block_the_folder(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for model, words in (
@@ -176,11 +180,13 @@ def test_a_model_that_cannot_be_had_is_one_clear_line_and_leaves_the_folder_free
         err = capsys.readouterr().err
         assert words in err
         assert err.count("\n") == 1
-    assert main(["train", *TINY, "--out", "run", "--steps", "1", "--quiet"]) == 0, "the next try is not held back"
+    assert main(["train", *TINY, "--out", "run", "--steps", "1", "--quiet"]) == 0, (
+        "the failed attempts must not block the folder"
+    )
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.CaptureFixture[str]) -> None:
     pairs = dict(zip(TINY[::2], TINY[1::2], strict=True))
     settings = {k.removeprefix("--").replace("-", "_"): int(v) if v.isdigit() else v for k, v in pairs.items()}
     tables: dict[str, str] = {}
@@ -206,7 +212,7 @@ def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.Capture
     for name in ("report.html", "curve.png", "last/config.json", "tensorboard"):
         assert (Path("runs/r") / name).exists()
 
-    # The same command has nothing to do; other settings are not mixed in.
+    # The same command has nothing to do; different settings are refused.
     before = curve("runs/r")
     assert main(["train", "r.toml", "--steps", "1", "--lr", "1e-3", "--no-tensorboard"]) == 0
     assert "The run was already finished" in capsys.readouterr().out
@@ -214,7 +220,7 @@ def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.Capture
     assert main(["train", "r.toml", "--steps", "1"]) == 2
     assert "other settings (optimizer.lr)" in capsys.readouterr().err
 
-    # Without the recipe, for a machine.
+    # Resume without the recipe, with JSON output.
     assert main(["train", "--out", "runs/r", "--resume", "--steps", "2", "--json"]) == 0
     shown = capsys.readouterr()
     *rows, summary = [json.loads(line) for line in shown.out.splitlines()]
@@ -224,7 +230,7 @@ def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.Capture
     assert [row["step"] for row in curve("runs/r")] == [-1, 0, 1]
     assert "resumed from" in shown.err
 
-    # The report again, from the folder alone; then from the start.
+    # Write the report again from the folder; then start over.
     page = Path("runs/r/report.html")
     text = page.read_bytes()
     page.unlink()
@@ -239,8 +245,8 @@ def test_a_recipe_runs_goes_on_and_is_overridden_by_flags(capsys: pytest.Capture
     )
 
 
-def test_a_full_disk_is_named_and_what_was_kept_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    """No file may grow beyond what a small model needs, which is how the system calls look on a full disk."""
+def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    """Limit the size of files, so that writes fail as on a full disk."""
     code = (
         "import resource, sys\nfrom palestra.cli import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
@@ -260,16 +266,18 @@ LONG = [*TINY, "--steps", "6", "--warm-start", "256", "--warm-lr", "0.01", "--ou
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return the curve of an uninterrupted run."""
-    out = tmp_path_factory.mktemp("whole") / "run"
+    out = tmp_path_factory.mktemp("uninterrupted") / "run"
     assert main(["train", *LONG, "--out", str(out), "--quiet"]) == 0
     return curve(str(out))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_run_goes_on_with_the_same_command(number: signal.Signals, whole: list[dict[str, Any]]) -> None:
+def test_a_stopped_run_resumes_with_the_same_command(
+    number: signal.Signals, uninterrupted: list[dict[str, Any]]
+) -> None:
     command = [sys.executable, "-m", "palestra", "train", *LONG]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -282,27 +290,27 @@ def test_a_stopped_run_goes_on_with_the_same_command(number: signal.Signals, who
     if number == signal.SIGINT:
         assert "the same command continues" in errors
         assert Path("run/report.html").exists()
-    assert len(curve("run")) < len(whole)
+    assert len(curve("run")) < len(uninterrupted)
     assert main(["train", *LONG, "--quiet"]) == 0
-    assert curve("run") == whole
+    assert curve("run") == uninterrupted
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_a_block_and_a_second_process_is_kept_out() -> None:
-    ours, theirs = pty.openpty()
+def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused() -> None:
+    controller, terminal = pty.openpty()
     env = os.environ | {"TERM": "xterm"}
     command = [sys.executable, "-m", "palestra", "train", *LONG, "--out", "tty"]
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=env)
-    os.close(theirs)
+    process = subprocess.Popen(command, stdout=terminal, stderr=terminal, env=env)
+    os.close(terminal)
     text, refused = "", None
     while True:
         try:
-            text += os.read(ours, 4096).decode(errors="replace")
+            text += os.read(controller, 4096).decode(errors="replace")
         except OSError:  # the other end is closed
             break
         if "held out" in text and refused is None:  # the first block
             refused = main(["train", *LONG, "--out", "tty"])
-    os.close(ours)
+    os.close(controller)
     assert process.wait(timeout=60) == 0
     assert "step 6/6 ━━━━━━━━━━━━" in text
     assert "\x1b[" in text

@@ -27,7 +27,7 @@ def test_pages_and_questions_are_written(tmp_path: Path, capsys: pytest.CaptureF
     assert index.search(rows[7]["title"], 1)[0].passage.text
 
 
-def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["world"]) == EXIT_USAGE
     assert "--out" in capsys.readouterr().err
     assert main(["world", "--pages", "50", "--out", str(tmp_path / "w")]) == EXIT_USAGE

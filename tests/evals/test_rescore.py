@@ -151,7 +151,7 @@ def test_rescore_resumes(tmp_path: Path) -> None:
     assert rest.evaluation.summary["table"] == whole.evaluation.summary["table"]
 
 
-def test_mistakes(tmp_path: Path) -> None:
+def test_usage_errors_raise(tmp_path: Path) -> None:
     source = played(tmp_path / "a", GAME, n=1)
     with pytest.raises(BadValue, match="does not overwrite its source"):
         again(source, source)

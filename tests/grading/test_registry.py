@@ -33,7 +33,7 @@ def test_a_function_is_a_grader() -> None:
         registry._registered.clear()
 
 
-def test_mistakes_are_reported() -> None:
+def test_usage_errors_raise() -> None:
     with pytest.raises(BadValue, match="already exists"):
         register_grader("math", grade_length)
     with pytest.raises(BadValue, match="no grader named 'maths'. Did you mean 'math'"):

@@ -143,7 +143,7 @@ def test_a_server_in_this_process() -> None:
     assert asyncio.run(played()).startswith("Doc 1(Title: ")
 
 
-def test_mistakes_are_reported_at_once() -> None:
+def test_usage_errors_are_reported_before_serving() -> None:
     with pytest.raises(UnknownKeyword, match="max_turns"):
         create_server(GAME, max_turn=3)
     with pytest.raises(UnknownEnv):

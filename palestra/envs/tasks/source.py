@@ -1,4 +1,4 @@
-"""Where the rows of a data set come from, and the table interface that readers return."""
+"""Sources of data set rows, and the table interface that readers return."""
 
 from __future__ import annotations
 

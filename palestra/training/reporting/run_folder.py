@@ -54,7 +54,7 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done or the target success rate was reached."""
+        """True if all steps are done or the target success rate was reached."""
         target = self.config.get("eval", {}).get("target") or 2.0
         reached = any(row["eval_success"] >= target for row in self.evaluations)
         return reached or self.done >= self.planned > 0 or (self.planned == 0 and self._saved_at_the_end())

@@ -93,7 +93,7 @@ def test_the_expert_continues_after_other_actions() -> None:
         assert env.expert_action() != first
 
 
-def test_a_wrong_focus_takes_back_what_was_earned() -> None:
+def test_a_wrong_focus_removes_the_earned_reward() -> None:
     with make_env() as env:
         env.reset(seed=3)
         earned = env.step(env.expert_action()).reward
