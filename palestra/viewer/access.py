@@ -96,18 +96,18 @@ class AccessControl:
     def _allowed(self, scope: Scope, headers: Mapping[str, str]) -> bool:
         if scope["path"] in _PUBLIC:
             return True
-        given = headers.get("authorization", "")
-        if given.lower().startswith("bearer ") and self._is_token(given[7:].strip().encode("latin-1")):
+        authorization = headers.get("authorization", "")
+        if authorization.lower().startswith("bearer ") and self._is_token(authorization[7:].strip().encode("latin-1")):
             return True
-        asked = _query(scope).get("token", "") if (scope["method"], scope["path"]) == ("GET", "/") else ""
-        if asked and self._is_token(asked.encode()):
+        token = _query(scope).get("token", "") if (scope["method"], scope["path"]) == ("GET", "/") else ""
+        if token and self._is_token(token.encode()):
             return True
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get("palestra_view")
         except CookieError:
             return False
-        shown = "" if cookie is None else cookie.value
-        return hmac.compare_digest(shown.encode("latin-1", "replace"), self._cookie.encode())
+        value = "" if cookie is None else cookie.value
+        return hmac.compare_digest(value.encode("latin-1", "replace"), self._cookie.encode())
 
     def _is_token(self, given: bytes) -> bool:
         return hmac.compare_digest(given, (self._token or "").encode())  # constant-time comparison

@@ -153,11 +153,11 @@ class Viewer:
         """Return what has changed; cheap enough to poll every second or two."""
         places: dict[str, RunLocation] = {place.name: place for place in self.indexer.seen()}
         marks = [f"{p.name}={self.records.version(p)}" for p in places.values()]
-        found = {}
+        changes = {}
         for run in runs[:20]:
             if run in places:
                 self.indexer.wake(run)
-                found[run] = {
+                changes[run] = {
                     "version": hashlib.sha1(
                         f"{self.records.version(places[run])}/{self.indexer.versions.get(run)}".encode(),
                         usedforsecurity=False,
@@ -166,7 +166,7 @@ class Viewer:
                 }
         counted = json.dumps(self.index.counts(), sort_keys=True)
         mark = hashlib.sha1("\n".join([*marks, counted]).encode(), usedforsecurity=False).hexdigest()
-        return {"all": mark, "runs": found}
+        return {"all": mark, "runs": changes}
 
 
 def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:

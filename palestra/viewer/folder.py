@@ -105,15 +105,15 @@ class Folder:
         """Return (name within the run, path) of every trajectory file, in order."""
         if place.is_file:
             return [(place.path.name, place.path)] if self._safe(place.path) else []
-        found = [(name, place.path / name) for name in EPISODES if (place.path / name).is_file()]
+        paths = [(name, place.path / name) for name in EPISODES if (place.path / name).is_file()]
         stored = place.path / STORED
         if stored.is_dir() and self._safe(stored):
             for folder, _, names in os.walk(stored):
                 for name in names:
                     if name.endswith(ENDINGS) and not name.startswith("."):
                         path = Path(folder, name)
-                        found.append((path.relative_to(place.path).as_posix(), path))
-        return sorted((name, path) for name, path in found if self._safe(path))
+                        paths.append((path.relative_to(place.path).as_posix(), path))
+        return sorted((name, path) for name, path in paths if self._safe(path))
 
     def file(self, place: RunLocation, name: str) -> Path:
         """Return the resolved path of one of the run's `files`; raise NotFound for any other name."""

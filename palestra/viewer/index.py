@@ -131,17 +131,17 @@ class Index:
     @property
     def db(self) -> sqlite3.Connection:
         """Connection of the current thread."""
-        found: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if found is None:
-            found = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
+        connection: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if connection is None:
+            connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
             with self._lock:
-                self._open.append(found)
-            found.row_factory = sqlite3.Row
-            found.execute("PRAGMA journal_mode = WAL")
-            found.execute("PRAGMA synchronous = NORMAL")
-            found.execute("PRAGMA cache_size = -8000")  # KiB per connection
-            self._local.db = found
-        return found
+                self._open.append(connection)
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA cache_size = -8000")  # KiB per connection
+            self._local.db = connection
+        return connection
 
     def close(self) -> None:
         with self._lock:
@@ -193,8 +193,8 @@ class Index:
             "SELECT file, error FROM files WHERE run = ? AND error IS NOT NULL LIMIT 5", (run,)
         ).fetchall()
         names = ("episodes", "unreadable", "bytes_done", "bytes", "files")
-        found: dict[str, Any] = dict(zip(names, (value or 0 for value in row), strict=True))
-        return found | {"errors": [f"{file}: {error}" for file, error in errors]}
+        totals: dict[str, Any] = dict(zip(names, (value or 0 for value in row), strict=True))
+        return totals | {"errors": [f"{file}: {error}" for file, error in errors]}
 
     def counts(self) -> dict[str, int]:
         """Return the number of episodes per run."""
@@ -206,16 +206,16 @@ class Index:
         cached = self._facets.get(run)
         if cached is not None and cached[0] == mark:
             return cached[1]
-        found = {}
+        facets_by_name = {}
         for name in ("env", "outcome", "error", "ending"):
             rows = self.db.execute(
                 f"SELECT {name}, count(*) FROM episodes WHERE run = ? AND {name} IS NOT NULL "  # noqa: S608  # from above
                 f"GROUP BY {name} ORDER BY count(*) DESC LIMIT 200",
                 (run,),
             )
-            found[name] = [{"value": value, "count": count} for value, count in rows]
-        self._facets[run] = (mark, found)
-        return found
+            facets_by_name[name] = [{"value": value, "count": count} for value, count in rows]
+        self._facets[run] = (mark, facets_by_name)
+        return facets_by_name
 
     def list(self, run: str, wanted: Filter, *, sort: str = "first", page: int = 0) -> dict[str, Any]:
         """Return one page of matching episodes, and totals over all matching episodes."""
@@ -242,15 +242,15 @@ class Index:
     def neighbours(self, run: str, file: str, n: int, wanted: Filter) -> dict[str, str | None]:
         """Return the previous and the next matching episode."""
         where, values = wanted.where(run)
-        found: dict[str, str | None] = {}
+        result: dict[str, str | None] = {}
         for name, sign, order in (("before", "<", "DESC"), ("after", ">", "ASC")):
             row = self.db.execute(
                 f"SELECT file, n FROM episodes WHERE {where} AND (file, n) {sign} (?, ?) "  # noqa: S608
                 f"ORDER BY file {order}, n {order} LIMIT 1",
                 [*values, file, n],
             ).fetchone()
-            found[name] = None if row is None else f"{row[0]}:{row[1]}"
-        return found
+            result[name] = None if row is None else f"{row[0]}:{row[1]}"
+        return result
 
     def same_task(self, env: str, seed: str, *, most: int = 40) -> Sequence[dict[str, Any]]:
         """Return the episodes of one task over all runs."""

@@ -78,11 +78,11 @@ class GameStore:
 
     def envs(self) -> list[dict[str, Any]]:
         """List the environments that can be played."""
-        found = []
+        entries = []
         for env_id in list_envs():
             spec = get_registered_spec(env_id)
-            found.append({"id": env_id, "summary": spec.summary, "needs_data": spec.needs_data})
-        return found
+            entries.append({"id": env_id, "summary": spec.summary, "needs_data": spec.needs_data})
+        return entries
 
     def start(self, env_id: str, seed: int | None) -> str:
         """Start a game and return its name; only registered ids with their registered keywords."""
@@ -206,8 +206,8 @@ class GameStore:
 
     def _shown(self, name: str, game: Game) -> dict[str, Any]:
         data = to_json(game.trajectory()) | {"first_info": game.first_info}
-        found = episode(data, gamma=1.0, advantages=None)
-        return found | {
+        view = episode(data, gamma=1.0, advantages=None)
+        return view | {
             "game": name,
             "over": game.over,
             "saved": game.saved,

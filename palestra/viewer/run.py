@@ -20,14 +20,14 @@ def serve(
     ready: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve `folder` at `host` until interrupted and call `ready` with the URL; other machines need a token."""
-    near = is_loopback(host)
-    if not near and not token:
+    loopback = is_loopback(host)
+    if not loopback and not token:
         raise BadValue(
             f"--host {host} would expose everything in {folder} to other machines: set a secret with --token "
             "(or PALESTRA_VIEW_TOKEN), or omit --host"
         )
     uvicorn = require("uvicorn", extra="viewer")
-    app = create_app(folder, token=token or None, any_host=not near)
+    app = create_app(folder, token=token or None, any_host=not loopback)
     held = listen(host, port)
     options = uvicorn.Config(
         app,

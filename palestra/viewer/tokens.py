@@ -46,30 +46,30 @@ class Tokenizers:
 
     def _candidates(self, place: RunLocation, settings: Mapping[str, Any]) -> list[Path]:
         home = place.path.parent if place.is_file else place.path
-        found = [home / name / FILE for name in PLACES]
+        candidates = [home / name / FILE for name in PLACES]
         checkpoints = home / "checkpoints"
         if checkpoints.is_dir():
-            found += sorted(checkpoints.glob(f"step-*/{FILE}"))[-1:]
+            candidates += sorted(checkpoints.glob(f"step-*/{FILE}"))[-1:]
         for named in _models(settings):
             # A model elsewhere in the served folder; models outside of it are not read.
             for start in (self.folder.path, self.folder.path.parent):
-                found += [start / named / sub / FILE for sub in (".", "best", "last")]
-        return found
+                candidates += [start / named / sub / FILE for sub in (".", "best", "last")]
+        return candidates
 
     def _load(self, path: Path) -> Decoder:
         changed = path.stat().st_mtime_ns
         with self._lock:
-            known = self._cache.get(path)
-            if known is None or known[0] != changed:
+            cached = self._cache.get(path)
+            if cached is None or cached[0] != changed:
                 library = require("tokenizers", extra="viewer")
                 try:
-                    known = changed, library.Tokenizer.from_str(self.folder.read(path).decode())
+                    cached = changed, library.Tokenizer.from_str(self.folder.read(path).decode())
                 except Exception as err:  # the library raises plain Exceptions
                     raise ParsingFailed(f"cannot read {path.name}: {err}") from err
-                self._cache[path] = known
+                self._cache[path] = cached
                 while len(self._cache) > 4:
                     self._cache.pop(next(iter(self._cache)))
-            return known[1]
+            return cached[1]
 
 
 def _models(settings: Mapping[str, Any]) -> list[str]:
@@ -94,10 +94,10 @@ def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
         for i, turn in enumerate(data["turns"]):
             for call in turn.get("calls", ()):
                 prompt = read[: call["prefix_tokens"]] + list(call["prompt_ids"])
-                goes_on = bool(stretches) and prompt[: len(read)] == read
-                if not goes_on:
+                continues = bool(stretches) and prompt[: len(read)] == read
+                if not continues:
                     stretches.append({"split": call["split"], "spans": []})
-                given = prompt[len(read) :] if goes_on else prompt
+                given = prompt[len(read) :] if continues else prompt
                 spans = stretches[-1]["spans"]
                 if given:
                     spans.append(_span(i, call["kind"], given, None, decoder))
@@ -124,7 +124,7 @@ def _span(
 
 def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
     """Return the text of each id; a character split over several ids is given to the first of them."""
-    found: list[str] = []
+    texts: list[str] = []
     i = 0
     while i < len(ids):
         for count in range(1, min(_LONGEST, len(ids) - i) + 1):
@@ -133,9 +133,9 @@ def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
                 break
         else:
             count, text = 1, _text(ids, i, 1, decoder)
-        found += [text] + [""] * (count - 1)
+        texts += [text] + [""] * (count - 1)
         i += count
-    return found
+    return texts
 
 
 def _text(ids: Sequence[int], start: int, count: int, decoder: Decoder) -> str:
