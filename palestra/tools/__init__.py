@@ -1,4 +1,4 @@
-"""Tools that an agent can call beside its task."""
+"""Tools that an agent can call while it works on its task."""
 
 from __future__ import annotations
 

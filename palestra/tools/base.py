@@ -1,4 +1,4 @@
-"""Base classes of tools, and tools made from plain functions."""
+"""Base classes of tools, and the conversion of plain functions to tools."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from palestra.types import Observation
 __all__ = ["BadCall", "FunctionTool", "Tool", "ToolResult", "Toolset", "tool"]
 
 if TYPE_CHECKING:
-    import asyncio  # imported where used: many import wrappers without calling a tool
+    import asyncio  # imported here because most users of the wrappers never call a tool
     from concurrent.futures import Future
 
 T = TypeVar("T")
 
 
 class BadCall(Exception):
-    """Raised by a tool for an invalid call. The model reads the message; the episode continues."""
+    """Raised by a tool for an invalid call. The message is returned to the model, and the episode continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """Result of one call."""
+    """Result of one tool call."""
 
-    text: Observation  # shown to the model
-    ok: bool = True  # False if the call was invalid or the program in it failed
+    text: Observation  # returned to the model
+    ok: bool = True  # False if the call was invalid or the program that it ran failed
     info: Mapping[str, Any] = field(default_factory=dict)  # JSON-serializable details, such as status and seconds
 
 
 def _has_var_keywords(function: Callable[..., Any]) -> bool:
-    """Return whether `function` takes `**arguments`; then its schema is set on the instance."""
+    """Return whether `function` accepts `**kwargs`, so that its schema cannot be derived from its signature."""
     return bool(function.__code__.co_flags & inspect.CO_VARKEYWORDS)
 
 
@@ -51,18 +51,18 @@ def _snake(name: str) -> str:
 class Toolset:
     """An element of `tools=[...]`: one tool, or several that share a server or a session.
 
-    Every episode calls `open` once and uses the returned set until `close`. A set without state returns itself, which
-    is the default. A set with state per episode returns a new set; its `close` ends that episode only, and its `fork`
-    is an independent copy in mid-episode.
+    Every episode calls `open` once and uses the returned toolset until `close`. By default, `open` returns the toolset
+    itself, which is right for tools without state. A toolset with state returns a new toolset for each episode: its
+    `close` affects only that episode, and its `fork` copies the current state.
     """
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools of this set; available before `open`, for the instructions to the model."""
+        """The tools of this set. Available before `open`, because the prompt describes them."""
         return ()
 
-    def open(self, *, seed: int) -> Toolset:  # noqa: ARG002  # for tools with randomness or state
-        """Return the set for one episode; `seed` is the seed of the episode."""
+    def open(self, *, seed: int) -> Toolset:  # noqa: ARG002  # subclasses with randomness or state use it
+        """Return the toolset for one episode; `seed` is the seed of the episode."""
         return self
 
     async def aopen(self, *, seed: int) -> Toolset:
@@ -80,7 +80,7 @@ class Toolset:
             await in_thread(self.close)
 
     def fork(self) -> Toolset:
-        """Return an independent copy in mid-episode; a set without state returns itself."""
+        """Return an independent copy with the current state; a toolset without state returns itself."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Toolset:
@@ -114,7 +114,7 @@ class Tool(Toolset):
     tag: str | None = None  # `<tag>...</tag>` also calls the tool, with the enclosed text as argument `body`
     body: str | None = None
     fences: tuple[str, ...] = ()  # a fenced code block in one of these languages also calls the tool
-    example: Mapping[str, Any] | None = None  # arguments shown in the instructions
+    example: Mapping[str, Any] | None = None  # example arguments in the instructions
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -127,7 +127,7 @@ class Tool(Toolset):
             if "parameters" not in own and not _has_var_keywords(own["call"]):
                 cls.parameters = function_schema(own["call"], cls.__doc__ or "")
 
-    if TYPE_CHECKING:  # every tool has its own arguments
+    if TYPE_CHECKING:  # the signature differs from tool to tool
         call: Callable[..., Any]
         acall: Callable[..., Coroutine[Any, Any, Any]]
     else:
@@ -157,12 +157,12 @@ class Tool(Toolset):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool in the format of OpenAI's API and chat templates."""
+        """Description of the tool in the format of OpenAI's API and of chat templates."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
     def run(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Check a model's arguments and call the tool; raise ToolFailed if the tool itself fails."""
+        """Validate the arguments sent by the model and call the tool; raise ToolFailed if the tool itself fails."""
         values, error = check_arguments(arguments, self.parameters)
         if error is not None:
             return ToolResult(text=f"Error: {self.name}: {error}", ok=False, info={"error": "arguments"})
@@ -173,7 +173,7 @@ class Tool(Toolset):
             return self._error_result(err)
 
     async def arun(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run without blocking the event loop."""
+        """Do the same as `run` without blocking the event loop."""
         values, error = check_arguments(arguments, self.parameters)
         if error is not None:
             return ToolResult(text=f"Error: {self.name}: {error}", ok=False, info={"error": "arguments"})
@@ -192,7 +192,7 @@ class Tool(Toolset):
 
 
 class FunctionTool(Tool):
-    """A tool made from a typed function with a docstring."""
+    """A tool that calls a function with type hints and a docstring."""
 
     def __init__(self, function: Callable[..., Any], *, name: str | None = None) -> None:
         self.function = function
@@ -214,7 +214,7 @@ class FunctionTool(Tool):
 
 
 def tool(function: Callable[..., Any], *, name: str | None = None) -> FunctionTool:
-    """Make a tool from a function; can be used as a decorator."""
+    """Convert a function to a tool; can be used as a decorator."""
     return FunctionTool(function, name=name)
 
 
@@ -234,12 +234,12 @@ def as_result(value: Any) -> ToolResult:
 
 
 _PARTS = ("text", "image")
-_loop: asyncio.AbstractEventLoop | None = None  # of the tools' thread
+_loop: asyncio.AbstractEventLoop | None = None  # event loop of the thread that runs async tools
 _lock = threading.Lock()
 
 
 def on_tool_loop(work: Awaitable[T]) -> Future[T]:
-    """Start `work` on the event loop that async tools share; it runs in its own thread, so sync callers can wait."""
+    """Start `work` on the event loop shared by async tools. It has its own thread, so that sync callers can wait."""
     import asyncio
 
     global _loop
@@ -268,7 +268,7 @@ async def _on_loop(work: Awaitable[T]) -> T:
 
 
 def _forget_loop() -> None:
-    """Drop the loop in a forked child, where its thread does not exist."""
+    """Drop the event loop in a forked child, because threads do not survive a fork."""
     global _loop, _lock
     _loop, _lock = None, threading.Lock()
 

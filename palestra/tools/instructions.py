@@ -10,7 +10,7 @@ from palestra.tools.base import Tool
 
 
 def instructions(tools: Sequence[Tool], *, fences: bool = True, max_calls: int | None = None) -> str:
-    """Return the text to append to a task's prompt; "" without tools."""
+    """Return the text to append to a task's prompt, or "" if there are no tools."""
     if not tools:
         return ""
     parts = ["You may use tools before you answer." if len(tools) > 1 else "You may use a tool before you answer."]
@@ -42,7 +42,7 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def _call_forms(tools: Sequence[Tool], *, fences: bool) -> str:
-    """Describe how to call the tools: the tag or fenced block of a tool, and the general form."""
+    """Describe the ways to call the tools: with a tool's tag, with its fenced block, and with the general syntax."""
     short = [f"<{tool.tag}>{tool.body}</{tool.tag}>" for tool in tools if tool.tag and tool.body]
     blocks = sorted({f"```{tool.fences[0]}" for tool in tools if tool.fences}) if fences else []
     forms = [f"write {' or '.join(short)}"] if short else []

@@ -42,7 +42,7 @@ class PythonTool(Tool):
         limits: Limits = LIMITS,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """`mode` is the part after the colon in tools=["python:stateful"]."""
+        """Create the tool; `mode` is the part after the colon in `tools=["python:stateful"]`."""
         if mode not in ("fresh", "stateful"):
             raise BadValue(
                 f"`mode` must be 'fresh' or 'stateful' (tools=['python'] or ['python:stateful']), got {mode!r}"
@@ -101,7 +101,7 @@ class PythonTool(Tool):
 
 
 class _EpisodePythonTool(PythonTool):
-    """The tool within one episode, with its random seeds and, if stateful, its variables."""
+    """Python tool of one episode, with the episode's random seed and, if stateful, its variables."""
 
     def __init__(self, tool: PythonTool, seed: int) -> None:
         self.stateful = tool.stateful
@@ -109,7 +109,7 @@ class _EpisodePythonTool(PythonTool):
         self.description = tool.description
         self._sandbox = tool._sandbox
         self._seed = seed
-        self._cells: list[str] = []  # executed so far; a copy executes them again
+        self._cells: list[str] = []  # cells executed so far; a fork executes them again to restore the variables
         self._calls = 0
         self._session: SandboxSession | None = None
 
@@ -135,7 +135,7 @@ class _EpisodePythonTool(PythonTool):
         return child_seed(self._seed, "python", self._calls)
 
     def _replay_cells(self) -> SandboxSession:
-        """Open a session and execute the cells so far in it."""
+        """Open a session and execute all earlier cells of the episode in it."""
         seed = child_seed(self._seed, "python", 0)
         session = self.sandbox.session(limits=self.limits, echo=True, brief=True, seed=seed)
         for cell in self._cells:

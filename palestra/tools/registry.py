@@ -1,4 +1,4 @@
-"""Look up tools by name: built in, registered in Python, or installed as an entry point."""
+"""Look up tools by name: built-in tools, tools registered in Python, and entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from palestra.errors import BadValue
 from palestra.tools.base import FunctionTool, Toolset
 
-GROUP = "palestra.tools"  # entry points: name = "package.module:factory"
+GROUP = "palestra.tools"  # entry-point group; an entry point is written as name = "package.module:factory"
 
-ToolFactory = Callable[..., Toolset]  # called without arguments for "name", with the rest for "name:rest"
+ToolFactory = Callable[..., Toolset]  # called without arguments for "name", and with "rest" for "name:rest"
 
 _BUILT_IN = {
     "mcp": "palestra.tools.mcp:McpTools",
@@ -37,7 +37,7 @@ def register_tool(name: str, factory: ToolFactory, *, overwrite: bool = False) -
 
 
 def get_tool(name: str) -> ToolFactory:
-    """Return the factory registered as `name`; registrations in Python come before built-ins and entry points."""
+    """Return the factory registered as `name`; registrations in Python take precedence over the other tools."""
     if name in _registered:
         return _registered[name]
     if name in _BUILT_IN:
@@ -62,7 +62,7 @@ def tool_names() -> list[str]:
 def make_toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None) -> Toolset:
     """Convert an element of `tools=[...]` to a Toolset: a name, a tool, a tool class or a typed function.
 
-    `corpus` is what plain "search" searches, if the environment has a corpus.
+    `corpus` is the environment's corpus, if it has one; the name "search" without a source searches it.
     """
     if isinstance(item, Toolset):
         return item
@@ -83,6 +83,6 @@ def make_toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None
 
 
 def _entry_points() -> Any:
-    from importlib.metadata import entry_points  # slow to import, and needed for unknown names only
+    from importlib.metadata import entry_points  # slow to import, and only needed for unknown names
 
     return entry_points(group=GROUP)

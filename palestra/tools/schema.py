@@ -1,4 +1,4 @@
-"""JSON schemas from type hints and docstrings, and checks of a model's arguments against them."""
+"""Derive JSON schemas from type hints and docstrings, and validate the arguments of tool calls against them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def function_schema(function: Callable[..., Any], docstring: str = "") -> dict[str, Any]:
-    """Return the JSON schema of a function's arguments from its hints, defaults and `name: text` docstring lines."""
+    """Return the JSON schema of the arguments, from type hints, defaults and `name: text` lines of the docstring."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as err:
@@ -62,7 +62,7 @@ def function_schema(function: Callable[..., Any], docstring: str = "") -> dict[s
 
 
 def summary(docstring: str | None) -> str:
-    """Return the part of a docstring before the descriptions of parameters."""
+    """Return the part of a docstring that precedes the descriptions of the parameters."""
     lines = inspect.cleandoc(docstring or "").splitlines()
     selected: list[str] = []
     for line in lines:
@@ -99,7 +99,7 @@ def _hint_schema(hint: Any, where: str) -> dict[str, Any]:
 
 
 def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Return the arguments converted to the types of the schema, and an error message for the model or None.
+    """Convert the arguments to the types of the schema; return them and an error message for the model, or None.
 
     Numbers and booleans written as strings are converted; no other conversion is attempted.
     """

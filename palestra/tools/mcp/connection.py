@@ -1,4 +1,7 @@
-"""Connection to one MCP server: start, calls, detection of failures, end. Runs on the tools' event loop."""
+"""Connection to one MCP server: connect, call tools, detect failures, disconnect.
+
+Runs on the event loop that all async tools share.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from palestra.tools.base import BadCall
 from palestra.tools.mcp.servers import HttpServer, Server, StdioServer
 from palestra.tools.mcp.stdio import ServerStatus, kill, stdio_transport
 
-_PROBE_TIMEOUT = 5.0  # seconds to list tools, after a call has timed out
-_MAX_PAGES = 100  # of a list of tools
-_HTTP_ERROR = "Server returned an error response"  # message of the SDK for a status of 4xx or 5xx
+_PROBE_TIMEOUT = 5.0  # seconds within which a server must list its tools after a call has timed out
+_MAX_PAGES = 100  # maximum number of pages in a server's list of tools
+_HTTP_ERROR = "Server returned an error response"  # the SDK's message for HTTP status 4xx or 5xx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDescription:
-    """A tool as described by its server."""
+    """Description of a tool, as returned by its server."""
 
     name: str
     description: str
@@ -39,7 +42,7 @@ class ToolDescription:
 
 
 class McpConnection:
-    """A session with one server, from `start` to `stop`. A lost connection is not restored; create another."""
+    """A session with one server, from `start` to `stop`. It does not reconnect; create a new connection instead."""
 
     def __init__(self, server: Server, timeouts: Timeouts) -> None:
         self.server = server
@@ -74,13 +77,13 @@ class McpConnection:
             raise
 
     async def stop(self) -> None:
-        """End the session, and the server if it was started here."""
+        """End the session, and stop the server if this connection started it."""
         if self._task is not None and self._pid == os.getpid():
             self._stop.set()
             await asyncio.wait([self._task], timeout=60)
 
     def stop_soon(self) -> None:
-        """Stop without waiting, from any thread."""
+        """Request a stop from any thread, without waiting for it."""
         if self._pid == os.getpid():
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._stop.set)
@@ -95,7 +98,7 @@ class McpConnection:
             return await self._client.call_tool(name, dict(arguments), read_timeout_seconds=self.timeouts.call)
         except errors as err:
             if err.code == types.CONNECTION_CLOSED and self._task is not None:
-                await asyncio.wait([self._task], timeout=0.2)  # until `status` has the reason
+                await asyncio.wait([self._task], timeout=0.2)  # give `status` time to record the reason
             elif self._session_lost(err):
                 await self.abandon(str(err))
             if not self.alive:
@@ -104,13 +107,13 @@ class McpConnection:
                 raise ToolFailed(await self._timed_out(name)) from err
             raise BadCall(f"{name}: {err}") from err
         except Exception as err:
-            # Raised by the SDK for invalid replies and for connections that break.
+            # The SDK raises various exceptions for invalid replies and broken connections.
             if isinstance(err, InfrastructureError):
                 raise
             raise ToolFailed(f"{self._name}, {name}: {_describe(err)}{self.status.details()}") from err
 
     def _session_lost(self, err: Any) -> bool:
-        """Return whether an error is about the connection to an HTTP server rather than about the call."""
+        """Return whether an error was caused by the connection to an HTTP server and not by the call itself."""
         types = require("mcp_types", extra="mcp")
         connection_error = err.code in (types.PARSE_ERROR, types.INVALID_REQUEST) or str(err) == _HTTP_ERROR
         return isinstance(self.server, HttpServer) and connection_error
@@ -124,7 +127,7 @@ class McpConnection:
         return f"{self.status.ended or 'the connection was lost'}{self.status.details()}"
 
     async def _timed_out(self, name: str) -> str:
-        """Return the error message for a call that timed out; end a server that does not respond at all."""
+        """Return the error message for a call that timed out, and disconnect if the server does not respond at all."""
         message = f"{self._name} did not reply to {name} within {self.timeouts.call:g} s"
         try:
             await asyncio.wait_for(self._client.list_tools(), min(_PROBE_TIMEOUT, self.timeouts.call))
@@ -135,20 +138,20 @@ class McpConnection:
         return message
 
     async def abandon(self, reason: str) -> None:
-        """End the connection at once, killing the server if it was started here."""
+        """Close the connection immediately, and kill the server if this connection started it."""
         self.status.ended = self.status.ended or reason
         self._stop.set()
         if self._task is None:
             return
         if isinstance(self.server, StdioServer):
-            kill(self.status)  # ends its streams and all pending requests
+            kill(self.status)  # closes its streams, so that all pending requests fail
         done, _ = await asyncio.wait([self._task], timeout=0.2 if not isinstance(self.server, StdioServer) else 30)
         if not done:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=30)
 
     async def _run(self, ready: asyncio.Future[None]) -> None:
-        """Run the session in one task, as the SDK's contexts must be exited by the task that entered them."""
+        """Run the whole session in one task: the SDK's contexts must be exited by the task that entered them."""
         mcp = require("mcp", extra="mcp")
         types = require("mcp_types", extra="mcp")
         client_info = types.Implementation(name="palestra", version=__version__)
@@ -209,7 +212,7 @@ async def _list_tools(client: Any) -> AsyncIterator[ToolDescription]:
 
 
 def _leaves(err: BaseException) -> Iterator[BaseException]:
-    """Iterate over the exceptions in nested exception groups."""
+    """Iterate over the individual exceptions in nested exception groups."""
     if isinstance(err, BaseExceptionGroup):
         for inner in err.exceptions:
             yield from _leaves(inner)

@@ -1,4 +1,4 @@
-"""MCP servers from a command line, an address, or a configuration with `mcpServers`."""
+"""Parse the description of MCP servers: a command line, a URL, or a configuration with `mcpServers`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StdioServer:
     name: str
     command: str
     args: tuple[str, ...] = ()
-    env: Pairs = ()  # in addition to PATH, HOME and a few others; nothing else is inherited
+    env: Pairs = ()  # added to PATH, HOME and a few other inherited variables
     cwd: str | None = None
 
 
@@ -47,7 +47,7 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def parse_servers(source: str | Path | Mapping[str, Any] | Sequence[str]) -> tuple[Server, ...]:
-    """Parse a command line, a list of arguments, an address, a JSON file or the content of one."""
+    """Parse a command line, a list of arguments, a URL, the path of a JSON file or the content of such a file."""
     if isinstance(source, Mapping):
         return _parse_config(source, "the configuration")
     if isinstance(source, Path):
@@ -134,7 +134,7 @@ def _strings(values: Any, where: str) -> Pairs:
 
 
 def _substitute(value: Any, where: str) -> str:
-    """Replace `${NAME}`, `${env:NAME}` and `${NAME:-default}` by environment variables."""
+    """Replace `${NAME}`, `${env:NAME}` and `${NAME:-default}` with the values of environment variables."""
 
     def variable(match: re.Match[str]) -> str:
         value = os.environ.get(match[1], match[2])

@@ -1,7 +1,7 @@
 """Transport for MCP servers that run as subprocesses.
 
-In contrast to the SDK's transport, it records how the process ended, the end of its standard error and output that is
-not MCP, for error messages; and it limits the length of a line, so that endless output does not fill the memory.
+Unlike the SDK's transport, it records how the process ended, the last part of its standard error and any output that is
+not MCP, for use in error messages. It also limits the length of a line, so that endless output cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.tools.mcp.servers import StdioServer
 
-MAX_LINE = 32 * 2**20  # bytes of one message
-MAX_INVALID_LINES = 1_000  # after which the server is abandoned
-_GRACE = 2.0  # seconds to exit after the end of input, and after SIGTERM
-_SHORT_GRACE = 0.2  # if its output has already ended
-_EXIT_WAIT = 2.0  # seconds between the end of output and the exit of the process
-_STDERR_CHARS = 2_000  # characters of standard error to keep
+MAX_LINE = 32 * 2**20  # maximum number of bytes per message
+MAX_INVALID_LINES = 1_000  # the connection is closed after this many lines that are not MCP
+_GRACE = 2.0  # seconds that a server has to exit after its input is closed, and again after SIGTERM
+_SHORT_GRACE = 0.2  # the same if the server has already closed its output
+_EXIT_WAIT = 2.0  # seconds to wait for the process to exit after its output has ended
+_STDERR_CHARS = 2_000  # number of final characters of standard error to keep
 
 
 @dataclass(slots=True)
 class ServerStatus:
-    """Observations about a server process, for error messages."""
+    """What is known about a server process, for error messages."""
 
     ended: str = ""  # why no more messages arrive; "" while the server is running
-    invalid_lines: int = 0  # output that is not MCP
+    invalid_lines: int = 0  # number of output lines that are not MCP
     first_invalid_line: str = ""
-    stderr: str = ""  # the end of its standard error
+    stderr: str = ""  # last part of its standard error
     pid: int | None = None
 
     def details(self) -> str:
@@ -56,7 +56,7 @@ def kill(status: ServerStatus) -> None:
 
 @asynccontextmanager
 async def stdio_transport(server: StdioServer, status: ServerStatus) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the process and yield its streams, for the SDK's client."""
+    """Start the process and yield its input and output streams for the SDK's client."""
     anyio = require("anyio", extra="mcp")
     stdio = require("mcp.client.stdio", extra="mcp")
     process = await _start(server, {**stdio.get_default_environment(), **dict(server.env)})
@@ -90,7 +90,7 @@ async def _start(server: StdioServer, environment: dict[str, str]) -> asyncio.su
             stderr=asyncio.subprocess.PIPE,
             env=environment,
             cwd=server.cwd,
-            start_new_session=True,  # its process group is killed as a whole
+            start_new_session=True,  # its own process group, so that its children can be killed too
             limit=MAX_LINE,
         )
     except (FileNotFoundError, PermissionError, NotADirectoryError) as err:
@@ -123,7 +123,7 @@ async def _read(process: asyncio.subprocess.Process, to_session: Any, status: Se
                     status.first_invalid_line = (
                         status.first_invalid_line or line[:80].decode("utf-8", "replace").strip()
                     )
-                    await asyncio.sleep(0)  # let other tasks run during a flood of output
+                    await asyncio.sleep(0)  # let other tasks run while the server writes a lot of output
                 continue
             await to_session.send(message(parsed))
         status.ended = "it prints output that is not MCP"
@@ -152,7 +152,7 @@ async def _write(process: asyncio.subprocess.Process, from_session: Any) -> None
 
 
 async def _read_stderr(process: asyncio.subprocess.Process, status: ServerStatus) -> None:
-    """Record the end of its standard error."""
+    """Record the last part of the standard error of the process."""
     if process.stderr is None:
         return
     with suppress(OSError):
@@ -161,7 +161,7 @@ async def _read_stderr(process: asyncio.subprocess.Process, status: ServerStatus
 
 
 async def _end(process: asyncio.subprocess.Process, status: ServerStatus) -> None:
-    """Close its input, then send SIGTERM, then SIGKILL, until it exits; kill processes it left running."""
+    """Close the input of the process, then send SIGTERM, then SIGKILL, until it exits; then kill its children."""
     if process.stdin is not None:
         process.stdin.close()
     grace = _SHORT_GRACE if status.ended else _GRACE
@@ -180,7 +180,7 @@ async def _end(process: asyncio.subprocess.Process, status: ServerStatus) -> Non
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    """Return whether the process exits in time; `process.wait()` would also wait for its pipes to close."""
+    """Return whether the process exits within `seconds`. `process.wait()` would also wait for its pipes to close."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while process.returncode is None:

@@ -1,4 +1,4 @@
-"""Tools of MCP servers as tools of an environment, with one session per episode or a shared one."""
+"""Make the tools of MCP servers available in an environment, with one session per episode or a shared session."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from palestra.types import Part
 
 SESSIONS = ("episode", "shared")
 
-_tool_lists: dict[Server, tuple[ToolDescription, ...]] = {}  # requested once per process
+_tool_lists: dict[Server, tuple[ToolDescription, ...]] = {}  # tool lists are requested once per process
 _shared: dict[tuple[Server, Timeouts], McpSession] = {}
 _open_sessions: weakref.WeakSet[McpSession] = weakref.WeakSet()
 
 
 class McpSession:
-    """Session with a server for one episode or for all; connects on demand and reconnects after failures."""
+    """Session with a server, for one episode or shared by all; connects on demand and reconnects after failures."""
 
     def __init__(self, server: Server, timeouts: Timeouts, *, stateful: bool) -> None:
         self._connection: McpConnection | None = None
@@ -63,7 +63,7 @@ class McpSession:
         return _tool_lists[self.server]
 
     async def _connect(self) -> McpConnection:
-        if self._pid != os.getpid():  # in a forked child the loop and the connection do not work
+        if self._pid != os.getpid():  # the event loop and the connection do not work in a forked child
             self._pid, self._lock, self._connection = os.getpid(), None, None
         if self._lock is None:
             self._lock = asyncio.Lock()
@@ -98,11 +98,11 @@ class McpSession:
         return self._connection is not None and self._connection.calls > 0
 
     def __del__(self) -> None:
-        if self._connection is not None:  # it was not closed
+        if self._connection is not None:  # close() was not called
             self._connection.stop_soon()
 
     def hand_over(self, other: McpSession) -> None:
-        """Move an unused connection to the session of the next episode."""
+        """Move the connection to the session of the next episode if no call has used it."""
         if self.open and not self.used:
             other._connection, self._connection = self._connection, None
 
@@ -113,10 +113,11 @@ class McpTools(Toolset):
     `source` is a command ("uvx mcp-server-time"), an address ("http://localhost:8000/mcp"), a JSON file with
     `mcpServers` as used by other clients, or the content of such a file.
 
-    With `session="episode"` each episode has its own session, and its own process if `source` is a command, from its
-    first call on. With `"shared"` all episodes use one session, for servers without state. A call fails after `timeout`
-    seconds and a start after `start_timeout`; a server that died or hangs is restarted for the next call. `only`
-    selects tools by name. Tools with the same name on several servers get the server's name as prefix: `files__read`.
+    With `session="episode"`, the first call of each episode opens a new session, and starts a new process if `source`
+    is a command. With `session="shared"`, all episodes use the same session, which is right for servers without state.
+    A call times out after `timeout` seconds and the start of a server after `start_timeout` seconds; a server that died
+    or hangs is restarted for the next call. `only` selects tools by name. Tools that have the same name on several
+    servers are prefixed with the name of the server: `files__read`.
     """
 
     def __init__(
@@ -232,7 +233,7 @@ class McpTool(Tool):
 
 
 def _result(reply: Any) -> ToolResult:
-    """Convert a server's reply to text and images; other content is replaced by its name."""
+    """Convert a server's reply to text and images; other content is replaced by the name of its type."""
     parts = [_part(block) for block in reply.content]
     if not parts and reply.structured_content is not None:
         parts = [{"type": "text", "text": json.dumps(reply.structured_content, ensure_ascii=False)}]
@@ -259,7 +260,7 @@ def _part(block: Any) -> Part:
 
 
 def _end_all() -> None:
-    """End all servers at exit."""
+    """Stop all servers when the process exits."""
     sessions = [session for session in _open_sessions if session.open]
     if not sessions:
         return

@@ -1,4 +1,4 @@
-"""Detect how well this machine can isolate a program, and build the bubblewrap command line that does it."""
+"""Detect which isolation this machine supports, and build the bubblewrap command line that applies it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENVIRONMENT = {  # complete environment of a program; nothing is inherited from 
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-_CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "KILL")  # of the template process; programs have none
+_CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "KILL")  # capabilities of the template process; programs have none
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -41,18 +41,18 @@ class IsolationLevel:
     """Isolation available on this machine."""
 
     name: Literal["bubblewrap", "none"]
-    why: str = ""  # what is missing, if anything
+    why: str = ""  # what the machine lacks for full isolation, if anything
     fix: str = ""
 
     @property
     def confinement(self) -> str:
-        """Method by which the template process confines programs, see `Confinement`."""
+        """Method by which the template process confines programs (`level` of `Confinement`)."""
         return "none" if self.name == "none" else "root" if os.geteuid() == 0 else "user"
 
 
 @functools.cache
 def isolation_level() -> IsolationLevel:
-    """Return the isolation this machine offers, determined once by starting bubblewrap."""
+    """Return the isolation that this machine supports, determined by starting bubblewrap once."""
     if sys.platform != "linux":
         return IsolationLevel(
             name="none", why=f"isolation needs Linux namespaces, this is {sys.platform}", fix="use Linux"
@@ -99,9 +99,9 @@ def _hint() -> str:
 
 
 def command(interpreter: list[str], *, info: int, data: dict[str, int]) -> list[str]:
-    """Return the complete bwrap command line. `data` maps files in the sandbox to descriptors with their content."""
+    """Return the bwrap command line. `data` maps paths in the sandbox to descriptors from which to read the files."""
     bwrap = shutil.which("bwrap")
-    if bwrap is None:  # it was there when the isolation level was determined
+    if bwrap is None:  # it was uninstalled after the isolation level was determined
         raise FileNotFoundError("bwrap")
     files = [arg for path, handle in data.items() for arg in ("--perms", "0444", "--file", str(handle), path)]
     return [
@@ -137,7 +137,7 @@ def _view(root: bool) -> list[str]:
     args += ["--proc", "/proc"]
     folders = [HOME, "/etc", "/dev", CODE, *(RELOCATED for _ in covered_prefixes()[:1])]
     for folder in [*(f"{name}/-" for name in folders), *interpreter_prefixes()]:
-        for parent in reversed(Path(folder).parents[:-1]):  # parents that bwrap creates would be readable by root only
+        for parent in reversed(Path(folder).parents[:-1]):  # only root could read parents created by bwrap
             args += ["--perms", "0755", "--dir", str(parent)]
     for name in ("/usr", *interpreter_prefixes()):
         args += ["--ro-bind", name, name]
@@ -167,7 +167,7 @@ def _code() -> list[str]:
 
 
 def data_files() -> dict[str, bytes]:
-    """Return small files to create in the sandbox, where the host's own must stay hidden."""
+    """Return the content of small files to create in the sandbox in place of the host's files, by path."""
     packages = [f"{CODE}/palestra/{name}__init__.py" for name in ("", "tools/", "tools/sandbox/")]
     return {
         **dict.fromkeys(packages, b""),

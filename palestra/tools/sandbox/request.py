@@ -1,4 +1,4 @@
-"""Request to run one program: the file descriptors it needs, and the conversion of its outcome to a `Result`."""
+"""Request to run one program: open the file descriptors it needs, and convert its outcome to a `Result`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from palestra.tools.sandbox.guest.job import HEADER
 from palestra.tools.sandbox.template_process import SandboxDied, TemplateProcess, memory_file
 from palestra.tools.sandbox.types import LIMITS, Limits, Result
 
-REPLY_MARGIN = 60.0  # seconds beyond a program's own time limit after which the sandbox counts as hung
+REPLY_MARGIN = 60.0  # seconds past a program's time limit after which the sandbox is considered hung
 
 
 class ProgramRequest:
-    """File descriptors of one program; `close` releases them and ends the program if it still runs."""
+    """File descriptors of one program; `close` releases them and kills the program if it is still running."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ProgramRequest:
         if self._remote_channel is not None:
             handles.append(self._remote_channel.fileno())
         template.send(f"{kind} {limits}".encode(), handles)
-        self._remote.close()  # so that the death of the template is an end of file on our side
+        self._remote.close()  # so that the host reads end-of-file if the template dies
         if self._remote_channel is not None:
             self._remote_channel.close()
 
@@ -104,7 +104,7 @@ class ProgramRequest:
     ) -> Result:
         out, out_cut = self._read(self._out)
         err, err_cut = self._read(self._err)
-        if (out_cut or err_cut) and limit in ("", "disk"):  # the program's output is a file with a maximum size
+        if (out_cut or err_cut) and limit in ("", "disk"):  # output goes to files, whose size is limited
             limit = "output"
         return Result(
             stdout=out,
@@ -128,7 +128,7 @@ class ProgramRequest:
         """Discard the output of the last cell."""
         for handle in (self._out, self._err):
             os.ftruncate(handle, 0)
-            os.lseek(handle, 0, os.SEEK_SET)  # the program shares this file position
+            os.lseek(handle, 0, os.SEEK_SET)  # the program shares this file offset
 
     def close(self) -> None:
         """Release the descriptors. Idempotent."""

@@ -21,7 +21,7 @@ from palestra.tools.sandbox.session import SandboxSession
 from palestra.tools.sandbox.template_process import SandboxDied, TemplateProcess
 from palestra.tools.sandbox.types import Limits, Result
 
-_ATTEMPTS = 3  # each on another template, when one fails
+_ATTEMPTS = 3  # if a template process fails, the program is retried in another one
 _open_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
@@ -29,8 +29,8 @@ class Sandbox:
     """Runs untrusted Python programs.
 
     A program sees a read-only system, a private directory in memory, its own /proc, no network and no environment
-    variables of the host. It runs as an unprivileged user that cannot gain privileges, under `limits`, and all
-    processes it started end with it. Modules named in `preload` are imported in advance for programs that mention them.
+    variables of the host. It runs under `limits` as an unprivileged user that cannot gain privileges, and all processes
+    it started are killed when it ends. Programs that mention a module in `preload` find it already imported.
 
     `run` and `session` may be called from many threads and `arun` and `asession` from many tasks concurrently; at most
     `concurrency` programs run at a time, forked from up to `workers` template processes per set of preloaded modules.
@@ -45,7 +45,10 @@ class Sandbox:
         preload: Sequence[str] = ("numpy", "sympy"),
         run_unprotected_on_this_host: bool = False,
     ) -> None:
-        """`run_unprotected_on_this_host`: run programs without isolation, with YOUR permissions, on YOUR files."""
+        """Create a sandbox; processes start on first use.
+
+        `run_unprotected_on_this_host` runs programs without isolation, with YOUR permissions, on YOUR files.
+        """
         self.level = IsolationLevel(name="none") if run_unprotected_on_this_host else isolation_level()
         if self.level.name == "none" and not run_unprotected_on_this_host:
             raise NoSandbox(
@@ -67,9 +70,9 @@ class Sandbox:
         _open_sandboxes.add(self)
 
     def _reset(self) -> None:
-        """Start without templates: in a fork of the host they belong to the parent process."""
+        """Initialize the state without templates. A fork of the host does so too, as its parent owns the templates."""
         self._pid = os.getpid()
-        self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # by whether modules are preloaded
+        self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True: with preloaded modules
         self._lock = threading.Lock()
         self._start_locks: dict[bool, threading.Lock] = {False: threading.Lock(), True: threading.Lock()}
         self._semaphore = threading.BoundedSemaphore(self.concurrency)
@@ -90,9 +93,9 @@ class Sandbox:
     ) -> Result:
         """Run `code` as a program in a fresh interpreter.
 
-        `files` are created in its directory. `echo` prints the value of a trailing expression, as a notebook does.
-        `brief` limits tracebacks to the program's own lines. `seed` seeds `random` and numpy's global generator. A
-        program that fails or exceeds a limit returns a Result; SandboxDied is raised if the sandbox fails repeatedly.
+        `files` are created in its directory. `echo` prints the value of a trailing expression, like a notebook. `brief`
+        limits tracebacks to the program's own lines. `seed` seeds `random` and numpy's global generator. If the program
+        fails or exceeds a limit, the Result says so; SandboxDied is raised only if the sandbox itself fails repeatedly.
         """
         warm, limits = self._checked(code), limits or self.limits
         with self._semaphore:
@@ -130,7 +133,7 @@ class Sandbox:
         brief: bool = False,
         seed: int | None = None,
     ) -> Result:
-        """Run `code` like `run`, without blocking the event loop; cancelling it ends the program."""
+        """Do the same as `run` without blocking the event loop; canceling the call kills the program."""
         warm, limits = self._checked(code), limits or self.limits
         async with self._async_semaphore():
             for attempt in range(_ATTEMPTS):
@@ -159,7 +162,7 @@ class Sandbox:
     def session(
         self, *, limits: Limits | None = None, echo: bool = False, brief: bool = False, seed: int | None = None
     ) -> SandboxSession:
-        """Open an interpreter that keeps its state between cells: `session.run(code)`. Close it, or use `with`."""
+        """Open an interpreter that keeps its variables between calls of `session.run`. Close it, or use `with`."""
         self._checked("")
         for attempt in range(_ATTEMPTS):
             template = self._acquire(True)  # later cells may need any of the modules
@@ -185,7 +188,7 @@ class Sandbox:
         return await asyncio.to_thread(self.session, limits=limits, echo=echo, brief=brief, seed=seed)
 
     def close(self) -> None:
-        """End all templates and programs. Idempotent."""
+        """Kill all template processes and programs. Idempotent."""
         self._closed = True
         with self._lock:
             templates, self._templates = self._templates, {False: [], True: []}
@@ -193,7 +196,7 @@ class Sandbox:
             template.close()
 
     def _checked(self, code: str) -> bool:
-        """Check that `code` can be run, and return whether it mentions a preloaded module."""
+        """Raise an exception if `code` cannot be run; return whether it mentions a preloaded module."""
         if self._closed:
             raise BadValue("this sandbox is closed; create another Sandbox()")
         if self._pid != os.getpid():
@@ -207,7 +210,7 @@ class Sandbox:
     # Templates
 
     def _idle(self, warm: bool) -> TemplateProcess | None:
-        """Return the least busy template, or None if another one should be started."""
+        """Return the least busy template, or None if a new one should be started."""
         with self._lock:
             pool = self._templates[warm]
             best = min(pool, key=lambda template: template.busy, default=None)
@@ -217,13 +220,13 @@ class Sandbox:
             return best
 
     def _acquire(self, warm: bool) -> TemplateProcess:
-        """Return a template; start one if there is none, or if all are busy and `workers` allows another."""
+        """Return a template; start a new one if there is none, or if all are busy and `workers` allows more."""
         idle = self._idle(warm)
         if idle is not None:
             return idle
         start_lock = self._start_locks[warm]
         while not start_lock.acquire(blocking=not self._templates[warm]):
-            with self._lock:  # another thread is starting one; use a busy one meanwhile
+            with self._lock:  # another thread is starting a template; use a busy one in the meantime
                 best = min(self._templates[warm], key=lambda template: template.busy, default=None)
                 if best is not None:
                     best.busy += 1
@@ -256,7 +259,7 @@ class Sandbox:
             template.busy -= 1
 
     def _discard(self, template: TemplateProcess, err: SandboxDied, attempt: int) -> None:
-        """Stop using a template that failed; the next attempt gets another. Raise `err` after the last attempt."""
+        """Close a template that failed, so that the next attempt uses another; raise `err` after the last attempt."""
         with self._lock:
             for pool in self._templates.values():
                 if template in pool:
@@ -273,7 +276,7 @@ class Sandbox:
         return semaphore
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the settings alone; the copy starts its own templates."""
+        """Pickle only the settings; the unpickled sandbox starts its own templates."""
         settings: dict[str, Any] = {
             "limits": self.limits,
             "workers": self.workers,
@@ -325,7 +328,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_sandbox() -> Sandbox:
-    """Return the sandbox shared by everything in this process; it is closed when the process exits."""
+    """Return the sandbox that all tools and graders of this process share; it is closed when the process exits."""
     global _shared
     with _shared_lock:
         if _shared is None or _shared[0] != os.getpid() or _shared[1]._closed:

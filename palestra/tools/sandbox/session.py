@@ -15,14 +15,14 @@ from palestra.tools.sandbox.request import REPLY_MARGIN, ProgramRequest
 from palestra.tools.sandbox.template_process import SandboxDied
 from palestra.tools.sandbox.types import LIMITS, Result
 
-INTERRUPT_GRACE = 3.0  # seconds an interrupted cell has to return, so that the session keeps its variables
+INTERRUPT_GRACE = 3.0  # seconds for an interrupted cell to return before the session is terminated
 
 
 class SandboxSession:
     """A sandboxed interpreter that runs one cell at a time; concurrent callers wait.
 
-    A cell that exceeds its time limit is interrupted as by Ctrl-C; if it does not return, the session ends. A session
-    that has ended (`Result.ended`) runs no more cells.
+    A cell that exceeds its time limit is interrupted as if by Ctrl-C; if it does not return, the session is terminated.
+    After that (`Result.ended`), the session runs no more cells.
     """
 
     def __init__(self, request: ProgramRequest) -> None:
@@ -54,7 +54,7 @@ class SandboxSession:
             return self._completed(reply, limit, start)
 
     async def arun(self, code: str) -> Result:
-        """Run one cell without blocking the event loop; cancelling it ends the session."""
+        """Run one cell without blocking the event loop; canceling the call terminates the session."""
         if not self._lock.acquire(blocking=False):
             await asyncio.to_thread(self._lock.acquire)
         try:
@@ -117,7 +117,7 @@ class SandboxSession:
         return result
 
     def _ended(self, limit: str, reply: bytes, start: float) -> Result:
-        """Return the result of the cell in which the interpreter ended."""
+        """Return the result of a cell during which the interpreter exited or was killed."""
         self.ended = True
         try:
             outcome = self._request.parse_reply(reply)
@@ -132,7 +132,7 @@ class SandboxSession:
             self._request.close()
 
     def close(self) -> None:
-        """End the interpreter and everything it started. Idempotent."""
+        """Kill the interpreter and all processes it started. Idempotent."""
         self.ended = True
         self._request.close()
 
@@ -162,7 +162,7 @@ def _receive(channel: Any) -> bytes:
 
 
 def _is_valid(reply: bytes) -> bool:
-    """Check the reply to a cell: the program can write anything to its channel."""
+    """Return whether the reply to a cell is well-formed; the program can write anything to its channel."""
     try:
         outcome = json.loads(reply)
         return isinstance(outcome["exit"], int) and isinstance(outcome["limit"], str)
@@ -171,7 +171,7 @@ def _is_valid(reply: bytes) -> bool:
 
 
 def _final_reply(request: ProgramRequest, *, kill: bool) -> bytes:
-    """Return the template's reply about the end of the program."""
+    """Return the template's report on how the program ended; `kill` kills the program first."""
     try:
         if kill:
             request.connection.send(b"kill")

@@ -1,4 +1,4 @@
-"""Host-side handle of one template process: start it, send it requests, end it with everything it started."""
+"""Host-side handle of one template process: start it, send requests to it, and kill it with all its programs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from palestra.errors import ToolFailed
 from palestra.tools.sandbox import isolation
 
 START_TIMEOUT = 120.0  # seconds; the template imports numpy and sympy, possibly on a busy machine
-SEND_TIMEOUT = 60.0  # seconds a request may wait for room in the control socket
+SEND_TIMEOUT = 60.0  # seconds to wait if the buffer of the control socket is full
 _MAIN = "import sys; sys.path.insert(0, {code!r}); from palestra.tools.sandbox.guest.template import main; main()"
-_UIDS = 1_000_000_000  # beyond the ids of any account; each template uses 256 of them
+_UIDS = 1_000_000_000  # first user id, above those of any account; each template uses 256 ids
 _CODE = os.path.dirname(__file__).removesuffix(os.path.join("palestra", "tools", "sandbox"))  # noqa: PTH118, PTH120
 
 
@@ -35,7 +35,7 @@ class TemplateProcess:
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._pid = os.getpid()
         self._stderr = memory_file("errors")
-        self._pidfd: int | None = None  # of the template itself, not of bwrap
+        self._pidfd: int | None = None  # refers to the template itself, not to bwrap
         self._cleans_up = level.name == "none"
         handles: list[int] = []
         try:
@@ -88,7 +88,7 @@ class TemplateProcess:
             start_new_session=True,  # so that Ctrl-C in the host's terminal does not reach it
         )
         if protected:
-            os.close(handles.pop())  # `info`: the read below ends when its last writer closes
+            os.close(handles.pop())  # close `info`: the read below returns when all writers have closed it
             with open(read, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):  # noqa: PTH123
                 self._pidfd = os.pidfd_open(json.loads(file.read())["child-pid"])
         else:
@@ -103,16 +103,16 @@ class TemplateProcess:
             raise SandboxDied(f"the sandbox is gone: {err}. {self._last_errors()}") from err
 
     def close(self) -> None:
-        """End the template; the kernel ends everything in its namespace. Idempotent."""
+        """Kill the template; the kernel then kills all processes in its pid namespace. Idempotent."""
         self._control.close()
-        if self._pid != os.getpid():  # copy in a fork of the host: the process belongs to the parent
+        if self._pid != os.getpid():  # in a fork of the host, the template belongs to the parent
             for handle in (self._pidfd, self._stderr):
                 if handle is not None and handle >= 0:
                     os.close(handle)
             self._pidfd, self._stderr = None, -1
             return
         if self._pidfd is not None:
-            if self._cleans_up:  # without namespaces only the template can end its programs
+            if self._cleans_up:  # without namespaces, only the template can kill its programs
                 select.select([self._pidfd], [], [], 30.0)
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -130,7 +130,7 @@ class TemplateProcess:
             self._stderr = -1
 
     def _last_errors(self) -> str:
-        """Return the end of the template's standard error."""
+        """Return the last part of the template's standard error."""
         if self._stderr < 0:
             return ""
         size = os.fstat(self._stderr).st_size
@@ -138,7 +138,7 @@ class TemplateProcess:
 
 
 def memory_file(name: str) -> int:
-    """Create an anonymous file in memory, freed with its last descriptor."""
+    """Create an anonymous in-memory file, which is freed when its last descriptor is closed."""
     return os.memfd_create(f"palestra-{name}", os.MFD_CLOEXEC)
 
 

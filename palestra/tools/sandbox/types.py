@@ -23,8 +23,8 @@ class Limits:
     cpu: float = 10.0  # seconds; not applied to sessions, whose cells are limited by `wall` alone
     memory: int = 1024 * _MIB  # bytes, in addition to the interpreter's own memory
     processes: int = 32  # concurrent processes and threads
-    output: int = _MIB  # bytes of standard output, and as many of standard error
-    disk: int = 64 * _MIB  # bytes in its directory; also the maximum file size
+    output: int = _MIB  # bytes of standard output; the same limit applies to standard error
+    disk: int = 64 * _MIB  # bytes in the program's directory; also the maximum file size
     open_files: int = 256
 
     def __post_init__(self) -> None:
@@ -50,18 +50,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Outcome of one program or one session cell. A failure of the sandbox raises an exception instead."""
+    """Outcome of one program or of one cell in a session. If the sandbox itself fails, it raises an exception."""
 
     stdout: str
     stderr: str
-    status: Status  # "error": the program failed. "limit": it was stopped, see `limit`
+    status: Status  # "error": the program failed; "limit": it exceeded the limit named in `limit`
     limit: LimitName | None = None
-    exit_code: int | None = None  # None when a signal ended the program
+    exit_code: int | None = None  # None if a signal killed the program
     signal: str | None = None  # name of that signal, such as "SIGSEGV"
     duration: float = 0.0  # seconds
     cpu: float = 0.0  # seconds of CPU time; 0 for session cells
     cut: bool = False  # standard output or standard error was truncated at the limit
-    ended: bool = False  # the session ended with this cell and its variables are lost
+    ended: bool = False  # the session was terminated during this cell, and its variables are lost
 
     @property
     def ok(self) -> bool:

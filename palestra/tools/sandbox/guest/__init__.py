@@ -1,1 +1,1 @@
-"""Code that runs inside the sandbox. It may import the standard library and this package, nothing else."""
+"""Code that runs inside the sandbox. It may import only the standard library and this package."""

@@ -1,4 +1,4 @@
-"""Confine a fork of the template: namespaces, a private directory, its own /proc, resource limits, no privileges."""
+"""Confine a fork of the template with namespaces, a private directory and /proc, resource limits and no privileges."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NEWNS, _NEWIPC, _NEWUTS, _NEWUSER, _NEWPID, _NEWNET = (
 _NOSUID, _NODEV, _NOEXEC, _BIND = 2, 4, 8, 4096
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 4, 38, 36
 _CAPABILITY_VERSION = 0x20080522
-FILES = 4096  # maximum number of files and directories; beyond it the disk is full
+FILES = 4096  # maximum number of files and directories that a program can create
 
 
 class ConfinementSlot:
-    """User id and network namespace of one running program; reused by later programs."""
+    """User id and network namespace of a running program; later programs reuse them."""
 
     def __init__(self, index: int, network: int) -> None:
         self.index = index
         self.network = network  # descriptor of a network namespace in which no interface is up, or -1
-        self.plans: dict[bytes, Steps] = {}  # by serialized limits
+        self.plans: dict[bytes, Steps] = {}  # prepared steps, by serialized limits
 
 
 Steps = list[tuple[Callable[..., int], tuple[Any, ...]]]  # functions that return 0 on success
@@ -42,12 +42,15 @@ Steps = list[tuple[Callable[..., int], tuple[Any, ...]]]  # functions that retur
 class Confinement:
     """Steps that confine a process, prepared in the template and executed in its forks.
 
-    Every page a fork writes to is copied, which costs more than most system calls. `plan` therefore prepares all
-    arguments in the template before the fork, which then only makes the calls.
+    Every memory page that a fork writes to is copied, which costs more than most system calls. `plan` therefore
+    prepares all arguments in the template, so that the fork only has to make the system calls.
     """
 
     def __init__(self, *, level: str, first_uid: int) -> None:
-        """`level`: "root" (setuid to the slot's user id), "user" (one user namespace per program) or "none"."""
+        """Prepare the system calls.
+
+        `level` is "root" (setuid to the user id of the slot), "user" (one user namespace per program) or "none".
+        """
         self.level = level
         self._first_uid = first_uid
         self._libc = libc = ctypes.CDLL(None, use_errno=True)
@@ -71,7 +74,7 @@ class Confinement:
             address, self._filter_buffers = seccomp.filter_pointer(words)
             self._filter = [(libc.prctl, (seccomp.PR_SET_SECCOMP, seccomp.FILTER, address, 0, 0))]
         if level == "none":
-            libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that orphaned daemons can be found
+            libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned daemons become children of this process
         else:
             _write("/proc/self/oom_score_adj", "1000")  # if the machine runs out of memory, programs are killed first
 
@@ -82,39 +85,40 @@ class Confinement:
         return ConfinementSlot(index, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     def before_fork(self) -> None:
-        """Make the next fork the first process of a new pid namespace, with whose end the kernel ends all others."""
+        """Make the next fork the init process of a new pid namespace; the kernel kills the others when it exits."""
         if self.level != "none":
             self._execute([(self._libc.setns, (self._pids, _NEWPID)), (self._libc.unshare, (_NEWPID,))])
 
     def plan(self, slot: ConfinementSlot, limits: dict[str, Any], folder: str) -> Steps:
-        """Return the steps that cut a process off from the host. `folder`: its directory at level "none"."""
+        """Return the steps that isolate a process from the host. At level "none", `folder` is its working directory."""
         libc = self._libc
         if self.level == "none":
             return [(_use_folder, (folder,)), (_set_limits, (self._limits(limits),))]
         root = self.level == "root"
         uid, gid = [self._first_uid + slot.index] * 2 if root else [os.getuid(), os.getgid()]
-        mode = 1777 if self._covered else 700  # mount points are created in it before setuid
+        mode = 1777 if self._covered else 700  # mount points are created in HOME before setuid
         options = f"size={limits['disk']},nr_inodes={FILES},mode={mode},uid={uid},gid={gid}".encode()
         steps: Steps = [
             (libc.setns, (slot.network, _NEWNET)),
-            (libc.unshare, (_NEWNS if self._filter else _NEWNS | _NEWIPC | _NEWUTS,)),  # the filter covers the others
+            # The system call filter refuses IPC and UTS calls, so their namespaces are needed only without it.
+            (libc.unshare, (_NEWNS if self._filter else _NEWNS | _NEWIPC | _NEWUTS,)),
             (libc.mount, (b"tmpfs", HOME.encode(), b"tmpfs", _NOSUID | _NODEV, options)),
             *(step for path, relocated in self._covered for step in self._mount_again(path, relocated)),
             (libc.mount, (b"proc", b"/proc", b"proc", _NOSUID | _NODEV | _NOEXEC, None)),
         ]
         if root:
-            steps.append((_set_user, (uid,)))  # drops all capabilities
+            steps.append((_set_user, (uid,)))  # this drops all capabilities
         else:
-            steps.append((libc.unshare, (_NEWUSER,)))  # with a separate process count and an unmapped user
+            steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately and maps no user ids
             no_capabilities = struct.pack("<6I", *[0] * 6)
             steps.append((libc.capset, (struct.pack("<Ii", _CAPABILITY_VERSION, 0), no_capabilities)))
-        steps.append((_set_limits, (self._limits(limits),)))  # after unshare: a user namespace inherits limits
+        steps.append((_set_limits, (self._limits(limits),)))  # after unshare: new user namespaces inherit limits
         steps.append((libc.prctl, (_PR_SET_DUMPABLE, 1, None, 0, 0)))  # otherwise /proc/self would be unreadable
         steps.append((libc.prctl, (_PR_SET_NO_NEW_PRIVS, 1, None, 0, 0)))
         return steps
 
     def _mount_again(self, path: str, relocated: str) -> Steps:
-        """Mount an interpreter prefix at its own path, as read-only as the mount it is bound from."""
+        """Bind an interpreter prefix from its second mount point to its original path; it stays read-only."""
         return [(_make_directory, (path,)), (self._libc.mount, (relocated.encode(), path.encode(), None, _BIND, None))]
 
     def enter(self, steps: Steps) -> None:
@@ -123,7 +127,7 @@ class Confinement:
             os.chdir(HOME)
 
     def seal(self) -> None:
-        """Install the system call filter; no further setup is possible afterwards."""
+        """Install the system call filter. Further setup is impossible, because the filter refuses its system calls."""
         self._execute(self._filter)
 
     def _limits(self, limits: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
@@ -137,7 +141,7 @@ class Confinement:
             resource.RLIMIT_CORE: 0,
         }
         if self.level == "none":
-            del values[resource.RLIMIT_NPROC]  # it would count all processes of the host's user
+            del values[resource.RLIMIT_NPROC]  # the kernel would count all processes of the user on the host
         return [(name, (value, value)) for name, value in values.items()]
 
     def _execute(self, steps: Steps) -> None:

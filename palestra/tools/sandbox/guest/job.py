@@ -1,4 +1,4 @@
-"""A request as the confined process receives it, and the steps that prepare its interpreter for the program."""
+"""Read a request in the confined process, and prepare the interpreter for its program."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import sys
 
 from palestra.tools.sandbox.guest.program import ProgramRunner
 
-HEADER = struct.Struct("<IIBBBQ")  # length of the file listing and of the code; echo, brief, whether seeded, seed
-CHANNEL = 3  # a program's descriptor for its limit note, or for a session's cells
+HEADER = struct.Struct("<IIBBBQ")  # lengths of the file listing and of the code, then echo, brief, seeded, seed
+CHANNEL = 3  # descriptor on which a program reports an exceeded limit, or a session receives cells
 
 
 class Job:
-    """The code and options of a request; creates its files. The request file is emptied, to receive a limit note."""
+    """Code and options read from a request file.
+
+    The constructor creates the files of the request, and empties the request file: if the program exceeds a limit, the
+    name of that limit is written there.
+    """
 
     def __init__(self, handle: int) -> None:
         data = os.pread(handle, os.fstat(handle).st_size, 0)
@@ -46,7 +50,7 @@ def run_session(job: Job) -> int:
             if not header:
                 return 0
             source = _receive_exactly(channel, struct.unpack("<I", header)[0])
-        except KeyboardInterrupt:  # arrived after the cell had returned
+        except KeyboardInterrupt:  # the interrupt arrived after the cell had returned
             continue
         try:
             code, limit = program.run(source)
@@ -67,7 +71,7 @@ def _receive_exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def close_all_but(one: int, other: int) -> None:
-    """Close all descriptors from 3 up except these two."""
+    """Close all file descriptors except the standard streams and the two arguments."""
     low, high = (one, other) if one < other else (other, one)
     os.closerange(CHANNEL, low)
     os.closerange(low + 1, high)
@@ -75,10 +79,10 @@ def close_all_but(one: int, other: int) -> None:
 
 
 def reset_interpreter(seed: int | None, folder: str) -> None:
-    """Put the interpreter into the state of one that has just started."""
+    """Reset the interpreter to the state of a newly started one."""
     sys.path[0] = folder
     if seed is not None:
-        import random  # not before the fork: then every fork would have to seed it again
+        import random  # imported after the fork; otherwise every fork would have to reseed it
 
         random.seed(seed)
     numpy = sys.modules.get("numpy.random")

@@ -1,4 +1,7 @@
-"""Locations of the interpreter's packages, and their place where a program's own directory would hide them."""
+"""Locate the interpreter's packages, and choose a second mount point for those under HOME.
+
+The private file system that is mounted on HOME for each program would otherwise hide them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-HOME = "/tmp"  # noqa: S108  # of a program: a private file system, mounted for each program
-RELOCATED = "/.prefix"  # second mount point of prefixes below HOME, from which they are mounted again
+HOME = "/tmp"  # noqa: S108  # home directory of a program: a private file system, mounted for each program
+RELOCATED = "/.prefix"  # second mount point of prefixes under HOME, which are bound from here to their original path
 
 
 def interpreter_prefixes() -> list[str]:
@@ -21,6 +24,6 @@ def interpreter_prefixes() -> list[str]:
 
 
 def covered_prefixes() -> list[tuple[str, str]]:
-    """Return (path, second mount point) of each prefix below HOME."""
+    """Return (path, second mount point) for each interpreter prefix under HOME."""
     covered = [path for path in interpreter_prefixes() if Path(path).is_relative_to(HOME)]
     return [(path, f"{RELOCATED}/{index}") for index, path in enumerate(covered)]

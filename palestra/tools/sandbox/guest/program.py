@@ -1,4 +1,4 @@
-"""Execute source code as `python main.py` would, or cell by cell, optionally printing a trailing expression."""
+"""Execute source code like `python main.py`, or cell by cell, and optionally print the last expression's value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import traceback
 from types import CodeType, ModuleType
 from typing import Any
 
-BRIEF_FRAMES = 6  # innermost frames of the program shown in a brief traceback
+BRIEF_FRAMES = 6  # number of innermost frames in a brief traceback
 _LIMITS = {errno.ENOSPC: "disk", errno.EDQUOT: "disk", errno.EFBIG: "disk"}
 
 
@@ -20,7 +20,10 @@ class ProgramRunner:
     """A `__main__` module in which one program or several cells are executed."""
 
     def __init__(self, *, echo: bool, brief: bool) -> None:
-        """`echo`: print the value of a trailing expression. `brief`: limit tracebacks to the program's own lines."""
+        """Create the module.
+
+        `echo` prints the value of a trailing expression. `brief` limits tracebacks to the program's own lines.
+        """
         self._echo = echo
         self._brief = brief
         self._cells = 0
@@ -29,7 +32,7 @@ class ProgramRunner:
         sys.modules["__main__"] = self.main
 
     def run(self, source: bytes) -> tuple[int, str]:
-        """Execute `source`; return the exit code and the limit that was exceeded, or ""."""
+        """Execute `source`; return the exit code and the name of the limit that was exceeded, or ""."""
         self._cells += 1
         name = "main.py" if self._cells == 1 else f"cell {self._cells}"
         running = False
@@ -49,11 +52,11 @@ class ProgramRunner:
             return _exit_code(err), ""
         except BaseException as err:  # noqa: BLE001  # any exception is a failure of the program
             self._report(err)
-            return 1, _limit_of(err) if running else ""  # the compiler raises MemoryError for deep nesting
+            return 1, _limit_of(err) if running else ""  # the compiler raises MemoryError for deeply nested code
         return 0, ""
 
     def _compiled(self, text: str, name: str) -> tuple[CodeType | None, CodeType | None]:
-        """Compile the program, and separately its last expression if that is to be printed."""
+        """Compile the program and, separately, its last expression if its value is to be printed."""
         if not self._echo:
             return compile(text, name, "exec", dont_inherit=True), None
         tree = ast.parse(text, name)
@@ -75,7 +78,7 @@ class ProgramRunner:
             _write(f"{type(err).__name__}\n")
 
     def _trim(self, shown: Any) -> None:
-        for _ in range(10):  # chained exceptions
+        for _ in range(10):  # follow chained exceptions
             frames = [frame for frame in shown.stack if frame.filename != __file__]
             if self._brief:
                 own = [frame for frame in frames if frame.filename == "main.py" or frame.filename.startswith("cell ")]
@@ -86,7 +89,7 @@ class ProgramRunner:
                 return
 
     def finish(self, code: int) -> int:
-        """Shut down as an interpreter does: wait for threads, run exit handlers, flush output."""
+        """Shut down like a normal interpreter: wait for threads, run exit handlers, flush the output streams."""
         try:
             if "threading" in sys.modules:
                 sys.modules["threading"]._shutdown()
@@ -102,7 +105,7 @@ class ProgramRunner:
             try:
                 stream.flush()
             except (OSError, ValueError):
-                failed = 120  # the exit code Python uses
+                failed = 120  # Python's exit code if flushing fails
             except AttributeError:  # the program has replaced the stream
                 pass
         return failed
@@ -121,7 +124,7 @@ def _limit_of(err: BaseException) -> str:
     if isinstance(err, MemoryError):
         return "memory"
     if isinstance(err, BlockingIOError) or (isinstance(err, RuntimeError) and "start new thread" in str(err)):
-        return "processes"  # raised by fork()
+        return "processes"  # fork() fails with this error
     return _LIMITS.get(err.errno or 0, "") if isinstance(err, OSError) else ""
 
 

@@ -1,8 +1,9 @@
 """System call filter (seccomp BPF) that makes dangerous calls fail with an error.
 
-It refuses calls that agents' programs do not need and that have been used to escape sandboxes: namespaces, mounts,
-memory of other processes, kernel keys, BPF programs and modules, and memory that no limit counts. Socket families other
-than Unix and IP are refused because not all of them (for example vsock) are confined by a network namespace.
+The filter refuses system calls that agents' programs do not need and that have been used to escape from sandboxes:
+creating namespaces, mounting, accessing the memory of other processes, kernel keys, BPF programs, kernel modules, and
+allocating memory that no limit covers. Socket families other than Unix and IP are refused because network namespaces do
+not confine all of them (for example vsock).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import errno
 import platform
 import struct
 
-_REFUSED: dict[str, tuple[int, int]] = {  # name: number on x86-64 and on arm64; -1 if there is none
+_REFUSED: dict[str, tuple[int, int]] = {  # call numbers on x86-64 and on arm64; -1 if the call does not exist
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -70,14 +71,14 @@ _REFUSED: dict[str, tuple[int, int]] = {  # name: number on x86-64 and on arm64;
     "vhangup": (153, 58),
 }
 _CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
-_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # machine: column in _REFUSED, AUDIT_ARCH
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # machine -> (column in _REFUSED, AUDIT_ARCH)
 _NAMESPACES = 0x7E020000  # all CLONE_NEW* flags of clone()
 _FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; both architectures are little-endian
-_X32 = 0x40000000  # second set of call numbers on x86-64
+_X32 = 0x40000000  # bit of the call numbers of the x32 ABI on x86-64
 PR_SET_SECCOMP, FILTER = 22, 2
 
 
@@ -93,7 +94,7 @@ def program() -> bytes | None:
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_IF_SET, 0, 1, _X32),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        (_JUMP_IF_EQUAL, 0, 1, _CLONE3[column]),  # a filter cannot read its flags in memory; libc falls back to clone
+        (_JUMP_IF_EQUAL, 0, 1, _CLONE3[column]),  # a filter cannot read the flags of clone3; libc uses clone instead
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
         (_JUMP_IF_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
@@ -113,7 +114,7 @@ def program() -> bytes | None:
 
 
 def filter_pointer(words: bytes) -> tuple[int, list[object]]:
-    """Return the address of the `sock_fprog` struct for prctl(), and the buffers that must stay alive with it."""
+    """Return the address of the `sock_fprog` struct for prctl(), and the buffers that must be kept alive with it."""
     buffer = ctypes.create_string_buffer(words, len(words))
     header = struct.pack("@HxxxxxxP", len(words) // 8, ctypes.addressof(buffer))
     pointer = ctypes.create_string_buffer(header, len(header))

@@ -1,9 +1,9 @@
-"""Template process: a pre-started interpreter that forks itself for every program, monitors it and reports its end.
+"""Template process: a pre-started interpreter that forks a process for every program, monitors it and reports its exit.
 
-A request is one message on the control socket together with its file descriptors: the connection on which the end is
-reported, the request itself (code and files), and the program's standard output, error and input. The template never
-reads a request, so a program, which is a fork of it, contains no data of other programs. A few forks are created in
-advance and wait, already confined, for the next requests with the same limits. Closing the connection ends the program.
+A request is one message on the control socket with these file descriptors: the connection on which to report the
+outcome, a file with the code and its files, and the program's standard output, error and input. The template never
+reads the request file, so that its forks contain no data of earlier programs. A few forks are created in advance and
+wait, already confined, for the next requests with the same limits. Closing the connection kills the program.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from palestra.tools.sandbox.guest.job import CHANNEL, Job, close_all_but, reset_
 from palestra.tools.sandbox.guest.paths import HOME
 from palestra.tools.sandbox.guest.program import ProgramRunner
 
-CHECK_INTERVAL = 0.05  # seconds between checks of the resources that programs use
-MIN_WAITING, MAX_WAITING = 1, 5  # processes prepared for the next requests: refill to the maximum at the minimum
+CHECK_INTERVAL = 0.05  # seconds between checks of the programs' resource usage
+MIN_WAITING, MAX_WAITING = 1, 5  # prepared processes: when the minimum is reached, fork up to the maximum
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
@@ -41,23 +41,23 @@ class ProgramProcess:
         self.pid = pid
         self.handle = os.pidfd_open(pid)
         self.slot = slot
-        self.gate: socket.socket | None = gate  # carries the request to it
+        self.gate: socket.socket | None = gate  # sends the request to the process
         self.limits = limits
         self.folder = folder
-        self.connection: socket.socket | None = None  # to the requester; None while it waits for a program
+        self.connection: socket.socket | None = None  # to the host; None while the process waits for a program
         self.started = 0.0
         self.deadline: float | None = None
-        self.limit = ""  # the limit it was killed for
+        self.limit = ""  # the limit for which the process was killed
 
     def run(self, message: bytes, handles: list[int], connection: socket.socket) -> None:
-        """Send it its program; the outcome is reported on `connection`."""
+        """Send a program to the process; its outcome will be reported on `connection`."""
         self.connection = connection
         connection.setblocking(False)
         self.started = monotonic()
         if self.limits["once"]:
             self.deadline = self.started + self.limits["wall"]
         if self.gate is not None:
-            with contextlib.suppress(OSError):  # if it has died, its end is handled as any other
+            with contextlib.suppress(OSError):  # if the process has died, its exit is handled as usual
                 socket.send_fds(self.gate, [message], handles)
             self.gate.close()
             self.gate = None
@@ -78,22 +78,22 @@ class Template:
         self._confinement = confinement
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        self._processes: dict[int, ProgramProcess] = {}  # by pidfd: waiting and running
-        self._connected: dict[int, ProgramProcess] = {}  # by connection: running only
-        self._waiting: list[tuple[bytes, ProgramProcess]] = []  # with their serialized limits; latest last
+        self._processes: dict[int, ProgramProcess] = {}  # by pidfd; both waiting and running
+        self._connected: dict[int, ProgramProcess] = {}  # by connection; running only
+        self._waiting: list[tuple[bytes, ProgramProcess]] = []  # with serialized limits; newest last
         self._prepare_for = b""  # limits for which to fork processes in advance
         self._limits: dict[bytes, dict[str, Any]] = {}
-        self._slots: list[ConfinementSlot] = []  # free for reuse
+        self._slots: list[ConfinementSlot] = []  # slots that can be reused
         self._slot_count = 0
         self._setup_errors: dict[int, str] = {}  # by slot index
         self._error_reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._error_writer = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, 200)  # away from the program's descriptors
+        self._error_writer = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, 200)  # a high number, which programs do not use
         os.close(writer)
         self._next_check = 0.0
         self._own_memory = process_usage().get(os.getpid(), (0, 0, 0.0))[1]
 
     def serve(self) -> None:
-        """Serve requests until the control socket closes, then end this process and everything it started."""
+        """Serve requests until the control socket closes, then kill all programs and exit."""
         while True:
             for handle, event in self._poll.poll(self._poll_timeout()):
                 if handle == self._control.fileno():
@@ -109,7 +109,7 @@ class Template:
                 self._prepare()
 
     def _poll_timeout(self) -> float | None:
-        """Return milliseconds until the next check: short for programs, longer for sessions, which may be idle."""
+        """Return the milliseconds until the next check of limits; longer if only sessions are running."""
         if not self._connected:
             return None
         only_sessions = all(process.deadline is None for process in self._connected.values())
@@ -151,9 +151,10 @@ class Template:
         return self._fork(limits)
 
     def _prepare(self) -> None:
-        """Fork processes for the next requests, with the limits of the last one.
+        """Fork processes for future requests, with the limits of the most recent request.
 
-        Several at a time: after a fork, every page the template writes to is copied, so consecutive forks are cheaper.
+        Several are forked at once: after a fork, every page that the template writes to is copied, so that consecutive
+        forks are cheaper.
         """
         limits, self._prepare_for = self._prepare_for, b""
         count = 0
@@ -165,7 +166,7 @@ class Template:
             for _ in range(MAX_WAITING - count):
                 self._waiting.append((limits, self._fork(limits)))
         except OSError:
-            return  # the next request will meet the same error and report it
+            return  # the next request will hit the same error and report it
         while len(self._waiting) > 2 * MAX_WAITING:
             self._waiting.pop(0)[1].kill()
 
@@ -202,18 +203,18 @@ class Template:
         return self._confinement.new_slot(self._slot_count)
 
     def _run_child(self, slot: ConfinementSlot, steps: Steps, gate: socket.socket, folder: str) -> None:
-        """In the fork: confine the process, wait for a program, run it. Does not return."""
+        """In the forked process: confine it, wait for a program, and run it. Does not return."""
         code = 1
         try:
             try:
                 self._confinement.enter(steps)
                 close_all_but(gate.fileno(), self._error_writer)
                 self._confinement.seal()
-                # Copy the pages that a program will need before the request arrives.
+                # Run a trivial program, so that the pages it writes to are copied before the request arrives.
                 ProgramRunner(echo=True, brief=True).run(b"print(end='')")
                 kind, handles, _, _ = socket.recv_fds(gate, 16, 8)
                 if not kind:
-                    os._exit(0)  # the template closed the gate: not needed
+                    os._exit(0)  # the template closed the gate: this process is not needed
                 job = Job(handles[0])
                 session = kind.startswith(b"session")
                 stdin = handles[3] if kind.endswith(b"+") else os.open(os.devnull, os.O_RDONLY)
@@ -242,7 +243,7 @@ class Template:
             os._exit(code)
 
     def _handle_message(self, process: ProgramProcess, event: int) -> None:
-        """Handle a message about a running program, or the end of its connection."""
+        """Handle a message from the host about a running program, or the loss of its connection."""
         if process.connection is None:
             return
         try:
@@ -253,7 +254,7 @@ class Template:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGINT)
         else:
-            self._poll.unregister(process.connection)  # poll would report it again and again
+            self._poll.unregister(process.connection)  # poll would report the closed connection repeatedly
             process.kill()
 
     def _finish(self, process: ProgramProcess) -> None:
@@ -265,7 +266,7 @@ class Template:
             self._clean_up(process)
         self._slots.append(process.slot)
         setup_error = self._setup_error(process.slot) if status else ""
-        if process.connection is None:  # it had no program yet
+        if process.connection is None:  # it had not received a program yet
             self._waiting = [(limits, other) for limits, other in self._waiting if other is not process]
             if process.gate is not None:
                 process.gate.close()
@@ -276,7 +277,7 @@ class Template:
         cpu = usage.ru_utime + usage.ru_stime
         limit = process.limit
         killed = signalled and os.WTERMSIG(status) == signal.SIGKILL
-        if not limit and killed and cpu >= process.limits["cpu"] / 2:  # RLIMIT_CPU counts ticks, not measured time
+        if not limit and killed and cpu >= process.limits["cpu"] / 2:  # RLIMIT_CPU is imprecise: it counts ticks
             limit = "cpu"
         outcome: dict[str, Any] = {
             "exit": None if signalled else os.WEXITSTATUS(status),
@@ -290,7 +291,7 @@ class Template:
         self._reply(process.connection, outcome)
 
     def _setup_error(self, slot: ConfinementSlot) -> str:
-        """Return why the process in that slot could not be set up, or "" if it was."""
+        """Return the error that occurred while confining the process in `slot`, or ""."""
         with contextlib.suppress(BlockingIOError):
             for line in os.read(self._error_reader, 1 << 16).decode("utf-8", "replace").split("\0"):
                 index, _, error = line.partition(" ")
@@ -299,12 +300,12 @@ class Template:
         return self._setup_errors.pop(slot.index, "")
 
     def _reply(self, connection: socket.socket, outcome: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the requester may have closed it
+        with contextlib.suppress(OSError):  # the host may have closed the connection
             connection.send(json.dumps(outcome).encode())
         connection.close()
 
     def _check_limits(self) -> None:
-        """Kill programs whose process tree exceeds its time, memory or CPU limit."""
+        """Kill programs whose processes exceed the limit on time, memory or CPU time."""
         now = monotonic()
         self._next_check = now + CHECK_INTERVAL
         for process in self._connected.values():
@@ -321,7 +322,7 @@ class Template:
                     process.kill("cpu")
 
     def _clean_up(self, process: ProgramProcess) -> None:
-        """Without namespaces: kill processes the program left running, and remove its directory."""
+        """If there are no namespaces, kill the processes that the program left running and remove its directory."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         own = {other.pid for other in self._processes.values()}
@@ -338,7 +339,7 @@ class Template:
 
 
 def process_usage() -> dict[int, tuple[int, int, float]]:
-    """Map every process id to its parent, resident bytes, and CPU seconds including those of its dead children."""
+    """Map each process id to its parent, resident bytes, and CPU seconds (including those of exited children)."""
     usage = {}
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
@@ -353,7 +354,7 @@ def process_usage() -> dict[int, tuple[int, int, float]]:
 
 
 def tree_usage(usage: dict[int, tuple[int, int, float]], root: int, shared: int) -> tuple[int, float]:
-    """Return memory (beyond `shared` bytes inherited from the template) and CPU seconds of a tree of processes."""
+    """Return the memory of a process tree, without `shared` bytes inherited from the template, and its CPU seconds."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _, _) in usage.items():
         children.setdefault(parent, []).append(pid)
@@ -384,12 +385,12 @@ def main() -> None:
             if name == "numpy":
                 importlib.import_module("numpy.random")  # numpy imports it lazily
         except ImportError:
-            continue  # not installed; the program gets the error if it imports it
+            continue  # not installed; a program that imports it gets the usual error
     confinement = Confinement(level=sys.argv[2], first_uid=int(sys.argv[3]))
     template = Template(control, confinement)
     sys.argv = ["main.py"]
     for name in [name for name in sys.modules if name.partition(".")[0] == "palestra"]:
-        del sys.modules[name]  # a program sees the modules of a new interpreter
+        del sys.modules[name]  # so that a program sees the modules of a new interpreter
     gc.collect()
     gc.disable()
     gc.freeze()  # otherwise the first collection in each fork would copy every page
