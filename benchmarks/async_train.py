@@ -1,8 +1,9 @@
 """Compare asynchronous with synchronous training on a slow environment: time to the same success rate.
 
-The game is GuessTheNumber-easy with latency: every step sleeps, most of them briefly and a few for long, by seed and
-turn, so that both modes have the same waits. Both runs have the same settings, initial model and seed. The time counts
-from the first step to the evaluation that reaches the target, without evaluations.
+The game is GuessTheNumber-easy with artificial latency: most steps sleep briefly, a few sleep much longer. The duration
+depends only on the seed and the turn, so that the latency is the same in both modes. Both runs have the same settings,
+initial model and seed. The time is measured from the first step to the evaluation that reaches the target; the time
+spent on evaluations is subtracted.
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
     python benchmarks/env_step.py [--games Sudoku Wordle] [--quick] [--json]
 
 Two child processes, one per side, alternate in slices of a fraction of a second, so that other load on the machine
-affects both; each process measures its own calls. A figure is the median of the best slice of a side. The actions come
-from Palestra's random player and, on every fourth seed, from its expert. When an episode ends, a side continues with
-the next seed; resets are not part of the step figures.
+affects both; each process measures its own calls. Each reported figure is the median of a side's best slice. The
+actions come from Palestra's random player and, on every fourth seed, from its expert. When an episode ends, a side
+continues with the next seed; resets are not part of the step figures.
 
 GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. Its word games
-read NLTK's corpora; they get Palestra's words instead, 850 common ones and all valid ones, no more than NLTK has. GEM's
-constructors also reset, so its figure for make includes a reset. The exit status is 1 if a bar is missed.
+read NLTK's corpora; here they get Palestra's lists of 850 common words and of all valid words instead, which are no
+longer than NLTK's. GEM's constructors also reset, so its figure for `make` includes a reset. The exit status is 1 if a
+target is missed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sides import Child, SideFailed, gem_python
 
 HERE = Path(__file__).resolve().parent
 VARIANTS = ("easy", "hard")
-SLICES = 20  # per side and figure
+SLICES = 20  # per side and measurement
 
 # On Linux, ru_maxrss of a child starts with the parent's value, so the peak since exec is read from /proc.
 IMPORT = """
@@ -61,7 +62,7 @@ def write_words(folder: Path) -> None:
 
 
 def compare(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int) -> dict[str, Any]:
-    """Return every figure of one id; without `gem`, only ours."""
+    """Return all measurements of one environment; without `gem`, only those of Palestra."""
     episodes = ours.request("episodes_of", env_id=env_id, seeds=seeds)
     sides = {"ours": ours} if gem is None else {"ours": ours, "gem": gem}
     slow = {name: side.request("load", env_id=env_id, episodes=episodes)["slow"] for name, side in sides.items()}
@@ -84,7 +85,7 @@ def compare(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int)
 
 
 def figures_of(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int) -> dict[str, Any]:
-    """Call `compare`, and report the error if a side fails; GEM cannot create all of its own ids."""
+    """Call `compare`; if a side fails, return its error. GEM fails to create some of its own environments."""
     try:
         return compare(env_id, ours, gem, ns=ns, seeds=seeds)
     except SideFailed as err:
@@ -114,7 +115,7 @@ def summary(slices: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def import_cost(python: str, statement: str, runs: int) -> dict[str, float]:
-    """Return the CPU milliseconds (best run) and MB (median) of `statement` in excess of bare Python."""
+    """Return the CPU milliseconds (best run) and MB (median) that `statement` needs in addition to bare Python."""
 
     def run(code: str) -> tuple[float, float]:
         result = subprocess.run([python, "-c", IMPORT.format(code)], capture_output=True, text=True, check=True)
@@ -130,7 +131,7 @@ def import_cost(python: str, statement: str, runs: int) -> dict[str, float]:
 
 
 def missed_bars(report: dict[str, Any]) -> list[str]:
-    """Return a description of every bar that is not met."""
+    """Return a description of every target that is missed."""
     games = report["games"]
     failures = [f"{env_id}: {figures['error']}" for env_id, figures in games.items() if "error" in figures]
     games = {env_id: figures for env_id, figures in games.items() if "error" not in figures}

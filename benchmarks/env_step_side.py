@@ -1,4 +1,4 @@
-"""One side of env_step.py: reads one JSON command per line, measures its own calls, replies with one line.
+"""Process of env_step.py that runs one side: reads one JSON command per line and replies with its measurements.
 
 Runs in either interpreter, with Palestra (`env_step_side.py ours`) or with GEM (`env_step_side.py gem`) installed.
 """
@@ -58,7 +58,7 @@ class Side:
         return self.env
 
     def step(self, ns: int) -> dict[str, Any]:
-        """Run steps for `ns` nanoseconds, without the time of the resets, and return their statistics."""
+        """Run steps for `ns` nanoseconds, not counting the time of resets, and return their statistics."""
         times: list[int] = []
         spent = unread = 0
         deadline = clock() + 5 * ns  # resets may take longer than the steps
@@ -141,10 +141,10 @@ def _clock_overheads(count: int) -> list[int]:
 
 
 def _timed(work: Any, ns: int, most: int) -> list[int]:
-    """Return the CPU nanoseconds of each of `most` calls, or of as many as fit into `ns`.
+    """Call `work` until `ns` nanoseconds or `most` calls are reached, and return the CPU nanoseconds of each call.
 
     CPU time is not affected by other processes. Steps are measured with the wall clock, because reading the CPU clock
-    takes a considerable part of the time of a step.
+    takes a considerable fraction of the time of a step.
     """
     times: list[int] = []
     while len(times) < most and (sum(times) < ns or not times):
@@ -155,7 +155,7 @@ def _timed(work: Any, ns: int, most: int) -> list[int]:
 
 
 def _large_actions() -> list[tuple[str, str]]:
-    """Return (name, action) pairs of one megabyte each, or of the maximum length of a box."""
+    """Return (name, action) pairs with actions of 1 MB, or of the maximum length of a boxed answer."""
     megabyte = 1 << 20
     return [
         ("1 MB of letters", "a" * megabyte),

@@ -2,16 +2,16 @@ r"""Compare Palestra's graders with GEM's on the same answers and the same submi
 
     python benchmarks/grading.py [--quick] [--no-gem] [--json]
 
-Two child processes, one per side, work in turns, so that other load on the machine affects both; a figure is the median
-over the turns. Math: 200 new answers per turn, each graded once by one caller. The mix resembles answers of models to
-GSM8K, MATH and similar data sets: 50% integers (some with units, commas or `x =`), 15% fractions, decimals and
-percentages, 20% LaTeX in closed form (roots, multiples of pi, polynomials, complex numbers), 8% tuples, sets, intervals
-and matrices, 7% that need an algebra system (logarithms, trigonometry, cube roots, exponentials); 60% are correct, in
-another form than the gold, the others near misses. Code: one correct submission with 50 hidden tests on standard input,
-isolated in the sandbox on Palestra's side, and not isolated with five workers on GEM's side; and the same with a wrong
-expected output in the last test.
+Two child processes, one per side, work in turns, so that other load on the machine affects both; each reported figure
+is the median over the turns. Math: 200 new answers per turn, each graded once by one caller. The mix resembles answers
+of models to GSM8K, MATH and similar data sets: 50% integers (some with units, commas or `x =`), 15% fractions, decimals
+and percentages, 20% LaTeX in closed form (roots, multiples of pi, polynomials, complex numbers), 8% tuples, sets,
+intervals and matrices, 7% that need an algebra system (logarithms, trigonometry, cube roots, exponentials); 60% are
+correct but written in a different form than the gold answer; the others are near misses. Code: one correct submission
+with 50 hidden tests on standard input, isolated in the sandbox on Palestra's side, and with five workers and no
+isolation on GEM's side. The same submission is also graded with a wrong expected output in the last test.
 
-Bars: 3 times GEM's answers per second, a submission graded 5 times faster. Exits with 1 if a bar is missed.
+Targets: 3 times GEM's answers per second, and submissions graded 5 times faster. Exits with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _side(python: str, name: str) -> Child:
 def measure(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dict[str, Any]:
     sides = [ours] if gem is None else [ours, gem]
     for side in sides:
-        side.request("math", pairs=mix(999, 40))  # imports modules and starts workers
+        side.request("math", pairs=mix(999, 40))  # warm up: import modules and start workers
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
     correct: dict[str, int] = {side.name: 0 for side in sides}
     times: dict[str, dict[str, list[float]]] = {side.name: {"correct": [], "wrong": []} for side in sides}
@@ -167,7 +167,7 @@ def measure(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dict
             tests = hidden_tests(3, last_wrong=last_wrong)
             for side in sides:
                 seconds = side.request("code", program=PROGRAM, tests=tests, times=1, expected=not last_wrong)
-                if turn:  # the first turn starts sandboxes
+                if turn:  # the first turn includes the start of the sandboxes
                     times[side.name][kind] += seconds
     return {
         side.name: {

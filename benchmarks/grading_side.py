@@ -1,4 +1,4 @@
-"""One side of grading.py: reads one JSON command per line, measures its own time, replies with one line.
+"""Process of grading.py that runs one side: reads one JSON command per line and replies with its measurements.
 
 Runs in either interpreter, with Palestra (`grading_side.py ours`) or with GEM (`grading_side.py gem`) installed.
 """
@@ -48,7 +48,7 @@ class Gem:
         from datasets import Dataset
         from gem.envs.code_env import CodeEnv
 
-        os.chdir(tempfile.mkdtemp())  # it creates a folder per test in the current one
+        os.chdir(tempfile.mkdtemp())  # GEM creates a folder per test in the working directory
         rows = Dataset.from_list([{"problem": "?", "tests": json.dumps(tests)}])
         env = CodeEnv(dataset_name="taco", dataset=rows, max_tests=len(tests["inputs"]))
         action = f"```python\n{program}\n```"
@@ -65,7 +65,7 @@ class Side:
         self._side: Any = Palestra() if name == "ours" else Gem()
 
     def math(self, pairs: list[tuple[str, str, bool]]) -> dict[str, Any]:
-        """Return the seconds for all answers, and how many were graded correctly."""
+        """Return the seconds taken to grade all answers, and the number of answers graded correctly."""
         start = perf_counter()
         grades = [self._side.math(answer, gold) for answer, gold, _ in pairs]
         seconds = perf_counter() - start

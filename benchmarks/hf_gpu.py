@@ -157,7 +157,7 @@ async def run_episodes(env: str, model: Any, tokenizer: Any, episodes: int) -> N
     from palestra.rollout import collect
 
     class RandomActions(Wrapper):
-        """Replace the replies of the untrained model, which would lose in the first turn, by random actions."""
+        """Replace the replies of the untrained model, which would lose in the first turn, with random actions."""
 
         def before_step(self, action: str) -> str:
             del action

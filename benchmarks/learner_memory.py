@@ -3,7 +3,7 @@
     python benchmarks/learner_memory.py [--size 100M] [--tokens 4096] [--episodes 2] [--recompute auto]
 
 A separate process creates the model, its optimizer and synthetic conversations, runs one training step and reports its
-peak resident set size, which includes torch and transformers. The bar is 6 GB.
+peak resident set size, which includes torch and transformers. The target is at most 6 GB.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/mcp_calls.py [--calls N] [--json]
 
-Each side has its own process of an SDK server that adds two numbers. They alternate, twenty calls at a time, so that
-other load on the machine affects both. Palestra's side is a synchronous caller, which includes the switch to the tools'
-event loop and back; the bare session awaits in its own loop. The ratio is that of the total times; the ratio of the
-medians is also shown. Exits with 1 if the bar is missed.
+Each side has its own process of an SDK server that adds two numbers. The sides alternate, with twenty calls at a time,
+so that other load on the machine affects both. Palestra's side calls synchronously, so its time includes switching to
+the tools' event loop and back; the bare session awaits in its own loop. The reported ratio compares the total times;
+the ratio of the medians is also printed. Exits with 1 if the target is missed.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python benchmarks/prompts.py [--episodes N] [--json]
 
-`Renderer(shortcuts=True)` analyses the chat template (palestra/agents/template.py) and extends a prompt by the ids of
-the new message alone. `Renderer(shortcuts=False)` renders the whole conversation in every turn. Both give the same ids,
-which the benchmark verifies. Whole rollouts (`collect` with a number-guessing environment and a scripted engine) are
+`Renderer(shortcuts=True)` analyzes the chat template (palestra/agents/template.py) and extends a prompt by the ids of
+the new message alone. `Renderer(shortcuts=False)` renders the whole conversation in every turn. The benchmark verifies
+that both return the same ids. Whole rollouts (`collect` with a number-guessing environment and a scripted engine) are
 measured with both renderers as well. Times are CPU milliseconds per turn, medians of three alternating rounds.
 """
 
@@ -31,7 +31,7 @@ TASK = "Guess the number between 1 and 1000000000. Write your guess in \\boxed{}
 REPLY = "The interval is large, so I try the numbers one after the other: \\boxed{7}"
 OBSERVATION = "Your guess 7 is too low. The number is between 8 and 1000000000. Guess again."
 
-# Tests messages for strings and walks the history twice, as the templates of reasoning models do.
+# Like the templates of reasoning models, it searches messages for strings and iterates over the history twice.
 REASONING_TEMPLATE = r"""
 {%- set last = namespace(index=messages | length - 1) %}
 {%- for message in messages %}

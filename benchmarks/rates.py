@@ -2,7 +2,7 @@
 
     python benchmarks/rates.py [--ids game:Sudoku-v0-easy] [--seeds 1000] [--seconds 60] [--json]
 
-Seeds are 0, 1, 2, ..., so that a run is repeatable. Intervals are 95 % Wilson intervals. The exit status is 1 if a
+Seeds are 0, 1, 2, ..., so that a run is repeatable. Intervals are 95% Wilson intervals. The exit status is 1 if a
 stated rate is outside its interval, with a tolerance of 0.005 for rounding. A stated rate of 1.0 requires every seed to
 be solved.
 """

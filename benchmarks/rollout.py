@@ -32,14 +32,14 @@ from sides import Child, SideFailed, python_with
 
 HERE = Path(__file__).resolve().parent
 PEER_HOME = HERE.parent / ".cache" / "verifiers-venv"
-PEER = "verifiers==0.1.14"  # the last with MultiTurnEnv
+PEER = "verifiers==0.1.14"  # the last version with MultiTurnEnv
 CONCURRENCY = 256  # concurrent episodes at which the required ratios apply
-REQUIRED = {"verifiers": 10.0, "bare": 0.4, "slow": 0.8}  # palestra / side; with slow envs / without
+REQUIRED = {"verifiers": 10.0, "bare": 0.4, "slow": 0.8}  # Palestra / other side; with slow envs / without
 
 
 @contextmanager
 def child(python: str, name: str) -> Iterator[Child]:
-    # Without API keys and proxies: looking up a proxy for every request would dominate the measurement.
+    # Remove API keys and proxies: looking up a proxy for every request would dominate the measurement.
     others = ("openai_", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
     environ = {name: value for name, value in os.environ.items() if not name.lower().startswith(others)}
     process = Child(python, "rollout_side.py", name, env={**environ, "HF_HUB_OFFLINE": "1"}, quiet=True)
@@ -52,7 +52,7 @@ def child(python: str, name: str) -> Iterator[Child]:
 
 
 def compare(sides: dict[str, Child], concurrency: int, *, rounds: int, episodes: int) -> dict[str, Any]:
-    """Measure the rollouts per second of every side, which take turns of `episodes` each."""
+    """Measure the rollouts per second of every side. The sides take turns of `episodes` episodes each."""
     for side in sides.values():
         side.request("rollouts", episodes=16, concurrency=16)  # warm up: imports and caches
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
@@ -88,7 +88,7 @@ def ratio(runs: list[dict[str, float]], others: list[dict[str, float]]) -> float
 
 
 def missed(report: dict[str, Any]) -> list[str]:
-    """Describe the required ratios that are not reached."""
+    """Return a description of every required ratio that is not reached."""
     messages = []
     for name, value in report["concurrent"][str(CONCURRENCY)]["ratios"].items():
         if value < REQUIRED[name]:

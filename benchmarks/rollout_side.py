@@ -180,7 +180,7 @@ class Ours(Side):
 
 
 class Verifiers(Side):
-    """MultiTurnEnv of verifiers with its own client; it scores episodes one by one, which is its faster way."""
+    """MultiTurnEnv of verifiers with its own client. Episodes are scored one by one, which is faster in verifiers."""
 
     def load(self, url: str, messages: list[str]) -> None:
         verifiers: Any = import_module("verifiers")

@@ -2,7 +2,7 @@
 
 Both sides alternately play the same episodes of ten turns with the same random actions, so that load affects both.
 `--think` is the time a player needs per turn; a model needs about a second, and 0 is the hardest case. `--collect`
-plays the episodes of a rollout one after the other, whose seeds only the rollout knows.
+plays the episodes one after the other through a rollout, so that only the rollout knows the upcoming seeds.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def megabytes(pid: int) -> float:
 
 
 class Bare:
-    """The package, used as in its own examples."""
+    """The scienceworld package, used as in its own examples."""
 
     def __init__(self) -> None:
         from scienceworld import ScienceWorldEnv
 
-        with contextlib.chdir(tempfile.gettempdir()):  # its Java process writes a file to its working directory
+        with contextlib.chdir(tempfile.gettempdir()):  # the Java process writes a file to its working directory
             self.env = ScienceWorldEnv("", envStepLimit=1000)
 
     def reset(self, task: str, variation: int) -> None:

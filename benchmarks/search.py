@@ -2,14 +2,15 @@
 
     python benchmarks/search.py [--passages N] [--no-peers] [--json]
 
-The passages have 100 words each, drawn from 300,000 invented words and common English words with the frequencies of
+The passages have 100 words each, sampled from 300,000 invented words and common English words with the frequencies of
 natural text (Zipf's law), in a JSONL file. `palestra search-index` is timed as a separate process: wall time, CPU time
 and peak memory. A query consists of 3 to 8 words of one passage; one thread on one core requests the best ten passages.
 The first hundred queries are also evaluated by the definition of BM25, with one pass over the file in double precision.
 A hit counts as recalled if its exact score reaches that of the tenth exact hit, so that ties are interchangeable.
 
-Then a tenth of the passages against bm25s and tantivy (in a virtual environment in .cache/search-peers-venv): all sides
-read the same file, index the same terms and run the same queries one by one, in turns. Exits with 1 if a bar is missed.
+Then Palestra is compared with bm25s and tantivy (in the virtual environment .cache/search-peers-venv) on a tenth of the
+passages: all sides read the same file, index the same terms and run the same queries one by one, in turns. Exits with 1
+if a target is missed.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def measure_queries(index: Index, queries: list[str]) -> dict[str, float]:
 
 
 def recall(hits: list[list[int]], corpus: Path, queries: list[str], k1: float, b: float) -> float:
-    """Return the share of the exact top hits of each query that are among `hits`."""
+    """Return the fraction of the exact top hits of all queries that are among `hits`."""
     term_of = analyser("english")
     query_terms = [Counter(term for w in raw_words(query) if (term := term_of(w)) is not None) for query in queries]
     wanted = {term for counts in query_terms for term in counts}
@@ -158,7 +159,7 @@ def peer_python() -> str:
 
 
 def compare(folder: Path, passages: int) -> dict[str, Any]:
-    """Measure all sides at a size that the peers hold in memory; three rounds in turns, medians."""
+    """Measure all sides on a corpus that the peers can hold in memory; return the medians of three rounds."""
     corpus = folder / "small.jsonl"
     write_corpus(corpus, passages)
     sides = {"palestra": sys.executable, "bm25s": peer_python(), "tantivy": peer_python()}

@@ -1,4 +1,4 @@
-"""One side of benchmarks/search.py: index a JSONL file, open the index, run queries one by one; print figures as JSON.
+"""One side of benchmarks/search.py: index a JSONL file, open the index, run queries, print measurements as JSON.
 
     python search_side.py NAME CORPUS QUERIES FOLDER
 

@@ -4,15 +4,17 @@
     python benchmarks/serve.py --alone --starlette        # the step route under Starlette, without peers
 
 64 clients with one step in flight each request the same cheap step: the inventory of TextCraft from us and from
-AgentGym, an echo from OpenEnv. On our WebSocket they are 64 sessions on one connection, as all sessions of a process
-are, and responses that are ready together are sent together; OpenEnv has one WebSocket per client. Vectors have 256
-environments: four at once are compared with 64 clients of a peer, which load it fully too, and a single one with one
-client. OpenEnv is measured over its WebSocket, which keeps an environment, and over HTTP, which creates one each time.
-Each server has its own process and so has the load (serve_load.py). The servers take turns, and a figure is the median
-over the turns. AgentGym's servers are not on PyPI: without a checkout they are skipped.
+AgentGym, an echo from OpenEnv. On our WebSocket the clients are 64 sessions on one connection, because Palestra's
+client uses one connection per process, and responses that are ready at the same time are sent together; OpenEnv has one
+WebSocket per client. Vectors have 256 environments: four concurrent vectors are compared with 64 clients of a peer,
+which also use its full capacity, and a single vector with one client. OpenEnv is measured over its WebSocket, which
+keeps an environment, and over HTTP, which creates an environment for every request. Each server and the load generator
+(serve_load.py) run in separate processes. The servers take turns, and each reported figure is the median over the
+turns. AgentGym's servers are not on PyPI; without a checkout they are skipped.
 
-Bars: 2 times the steps per second of the better peer over HTTP, 4 times over the WebSocket, 20 times with vectors; a
-lower p99 at 64 clients than both peers; half of the bare application over HTTP. Exits 1 if one is missed.
+Targets: 2 times the steps per second of the better peer over HTTP, 4 times over the WebSocket, 20 times with vectors; a
+lower p99 latency at 64 clients than both peers; half the throughput of the bare application over HTTP. Exits with 1 if
+a target is missed.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from sides import python_with
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = 64
-VECTORS, WIDTH = 4, 256  # vector clients, and sessions of each
+VECTORS, WIDTH = 4, 256  # number of vector clients, and sessions per client
 ENV = "textcraft:Depth2-v0"
 CACHE = HERE.parent / ".cache"
 OPENENV_NEEDS = ("openenv-core==0.3.0", "uvicorn", "httptools", "uvloop", "websockets")

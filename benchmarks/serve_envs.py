@@ -1,4 +1,4 @@
-"""Environment of serve_soak.py: it counts its steps, so that a missing or repeated step is visible."""
+"""Environment of serve_soak.py that counts its steps, so that missing or repeated steps are detected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.types import Step
 
 
 class Counter(Env):
-    """Observe the number of steps taken. The action `crash` ends the process, `raise` raises."""
+    """Return the number of steps as observation. The action `crash` exits the process; `raise` raises an exception."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:  # noqa: ARG002
         self.count = 0

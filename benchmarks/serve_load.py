@@ -67,7 +67,7 @@ class HttpClient(asyncio.Protocol):
 
 
 class SocketClient(asyncio.Protocol):
-    """One WebSocket for all `clients`; a received message may contain several responses, which `count` finds."""
+    """One WebSocket for all `clients`; a message may contain several responses, whose number `count` returns."""
 
     def __init__(
         self, path: str, clients: list[int], make: MakeRequest, meter: Meter, count: Callable[[bytes], list[int]]

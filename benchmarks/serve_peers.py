@@ -1,4 +1,4 @@
-"""Servers that serve.py compares with, started by it.
+"""Servers that serve.py starts and compares with Palestra's.
 
 python serve_peers.py bare PORT           bare ASGI application with a constant response
 python serve_peers.py starlette PORT      our dispatcher behind Starlette's routing and authentication

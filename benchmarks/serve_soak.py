@@ -4,12 +4,12 @@
 
 Each client steps an environment that counts (serve_envs.py) over HTTP. 1% of the clients disappear during an episode,
 so that their sessions expire; 1% of the responses are lost, and the requests are sent again; 0.5% of the environments
-end their process, and as many raise; one worker is killed with SIGKILL. A client whose session is lost opens a new one,
-replays its seed and actions, and continues.
+exit their process, and another 0.5% raise an exception; one worker is killed with SIGKILL. A client whose session is
+lost opens a new one, replays its seed and actions, and continues.
 
-Errors are: a response with another count than the number of acknowledged steps, a call without a response, and a loss
-without a documented code. At the end no session may be left, and memory and open files are compared with the start.
-Exits 1 on any error.
+The following count as errors: a response whose count differs from the number of acknowledged steps, a call without a
+response, and a lost session without a documented error code. At the end no session may be left, and memory and open
+files are compared with those at the start. Exits with 1 on any error.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Server:
         return [int(child) for child in children]
 
     def usage(self) -> dict[str, float]:
-        """Return memory of the server and of all its workers in MB, and the open files of the server."""
+        """Return the memory of the server and all its workers in MB, and the number of open files of the server."""
         return {
             "server_mb": _megabytes(self.process.pid),
             "workers_mb": sum(_megabytes(pid) for pid in self.workers()),
@@ -95,7 +95,7 @@ class Client:
         self.number, self.steps, self.url, self.http, self.counts = number, steps, url, http, counts
         self.session = ""
         self.seq = 0
-        self.actions: list[str] = []  # acknowledged
+        self.actions: list[str] = []  # acknowledged actions
         draw = self.rng.random()
         self.disappears_at = self.rng.randrange(steps) if draw < 0.01 else None
         self.crashes_at = self.rng.randrange(steps) if 0.01 <= draw < 0.015 else None
@@ -144,7 +144,7 @@ class Client:
             await self.recover(response)
 
     async def recover(self, response: dict[str, Any]) -> None:
-        """After an error, which must be a documented loss, continue the episode in another session."""
+        """Continue the episode in a new session after an error, which must be a documented loss of the session."""
         fault = response["error"]
         if fault["code"] not in LOSS_CODES:
             raise Violation(f"undocumented loss: {fault}")
@@ -215,7 +215,7 @@ async def soak(server: Server, sessions: int, steps: int) -> tuple[Counter[str],
         done = sum(len(client.actions) for client in clients if client.disappears_at is None)
         if done != expected:
             errors.append(f"{done} of {expected} steps were acknowledged")
-        for _ in range(int(20 * (LEASE + 5))):  # sessions of clients that disappeared expire
+        for _ in range(int(20 * (LEASE + 5))):  # wait until abandoned sessions have expired
             async with http.get(f"{server.url}/metrics") as response:
                 text = await response.text()
             left = int(float(re.findall(r"^palestra_sessions (\S+)", text, re.M)[0]))

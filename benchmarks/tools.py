@@ -3,12 +3,12 @@
     python benchmarks/tools.py [--quick] [--calls 10000] [--no-gem] [--json]
 
 Two child processes, one per side, work in turns, so that other load on the machine affects both; each times its own
-calls of `print(1+1)` and checks the result. A figure is the median over the turns. GEM is called from 64 threads, as by
-its vector environments, Palestra from 64 tasks. GEM is installed in .cache/gem-venv.
+calls of `print(1+1)` and checks the result. Each reported figure is the median over the turns. GEM is called from 64
+threads, as in its vector environments, and Palestra from 64 asyncio tasks. GEM is installed in .cache/gem-venv.
 
-Bars: 4 times GEM's calls per second with 64 concurrent callers, 4 times lower median latency for one caller, a session
-cell within 2 ms, the first call after start-up within 1.5 s, and no growth over `--calls` calls: no more processes and
-open files than before, memory within 5%. Exits with 1 if a bar is missed.
+Targets: 4 times GEM's calls per second with 64 concurrent callers, 4 times lower median latency for one caller, a
+session cell within 2 ms, the first call after start-up within 1.5 s, and no growth over `--calls` calls: no more
+processes and open files than before, and memory within 5%. Exits with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def measure(ours: Child, gem: Child | None, *, turns: int, calls: int) -> dict[s
     for side in sides:
         side.request("latency", calls=5)
     for _ in range(turns):
-        for side in sides:  # fewer calls for GEM, so that both turns take about as long
+        for side in sides:  # fewer calls for GEM, so that both turns take about the same time
             times[side.name].append(side.request("latency", calls=100 if side is ours else 20))
         for side in sides:
             rates[side.name].append(

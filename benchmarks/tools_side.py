@@ -1,4 +1,4 @@
-"""One side of tools.py: reads one JSON command per line, measures its own calls, replies with one line.
+"""Process of tools.py that runs one side: reads one JSON command per line and replies with its measurements.
 
 Runs in either interpreter, with Palestra (`tools_side.py ours`) or with GEM (`tools_side.py gem`) installed.
 """
@@ -23,7 +23,7 @@ CODE = "print(1+1)"
 
 
 class Palestra:
-    """The Python tool in the sandbox, called asynchronously as by rollouts."""
+    """The Python tool in the sandbox, called asynchronously, as in rollouts."""
 
     def __init__(self) -> None:
         from palestra.tools.python import PythonTool
@@ -64,7 +64,7 @@ class Palestra:
         return 1e3 * median(times)
 
     def state(self) -> dict[str, float]:
-        """Return child processes, open files, and megabytes of this process and of its largest template."""
+        """Return the numbers of child processes and open files, and the MB of this process and its largest template."""
         descendants, pending = [], [os.getpid()]
         children: dict[int, list[int]] = {}
         for entry in Path("/proc").iterdir():
@@ -92,7 +92,7 @@ class Gem:
     def __init__(self) -> None:
         from gem.tools.python_code_tool import PythonCodeTool
 
-        os.chdir(tempfile.mkdtemp())  # it creates a folder per call in the current one
+        os.chdir(tempfile.mkdtemp())  # GEM creates a folder per call in the working directory
         start = perf_counter()
         self.tool = PythonCodeTool()
         self.one()
@@ -142,7 +142,7 @@ class Side:
         return {"before": before, "after": self.tool.state(), "seconds": seconds, "calls": calls}
 
     def cpu(self) -> float:
-        """Return the CPU seconds of this process and of its ended children."""
+        """Return the CPU seconds of this process and of its terminated children."""
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 

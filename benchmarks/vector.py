@@ -17,7 +17,7 @@ both. A ratio is the median over the turns of the ratio within a turn. The measu
 - faults: 10,000 steps, of which 1% raise, 0.1% hang and 0.1% end their process.
 
 GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. The exit status is
-1 if a bar is missed.
+1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def jobs_of(groups: list[str], with_gem: bool) -> dict[str, dict[str, Job]]:
 
 
 def ratios_of(group: str, rates: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median ratio of each of our backends to each other side."""
+    """Return the median ratios of each of Palestra's backends to each other implementation."""
     ratios = {}
     for name, ours in rates.items():
         for other, theirs in rates.items():
@@ -116,7 +116,7 @@ def count_transcripts(sides: dict[str, Child], runs: int) -> dict[str, Any]:
 
 
 def missed_bars(report: dict[str, Any]) -> list[str]:
-    """Return a description of every bar that is not met."""
+    """Return a description of every target that is missed."""
     ratios = report["ratios"]
     missed = [
         f"{name} is {ratios[name]:.2f}; required: {bar}" for name, bar in BARS.items() if ratios.get(name, bar) < bar

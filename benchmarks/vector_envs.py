@@ -1,4 +1,4 @@
-"""Environments of vector.py: one computes, one sleeps, one fails on request."""
+"""Environments of vector.py: one uses the CPU, one sleeps, one fails on request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rounds_in(seconds: float) -> int:
 
 
 class Faulty(Env):
-    """Count the steps. The actions `raise`, `hang` and `exit` raise, block, and end the process."""
+    """Count the steps. The actions `raise`, `hang` and `exit` raise an exception, block, and exit the process."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:  # noqa: ARG002
         seed = self.start_episode(seed)

@@ -1,4 +1,4 @@
-"""One side of vector.py: reads one JSON command per line, measures its own calls, replies with one line.
+"""Process of vector.py that runs one side: reads one JSON command per line and replies with its measurements.
 
 Runs in either interpreter, with Palestra (`vector_side.py ours`) or with GEM (`vector_side.py gem`) installed.
 """

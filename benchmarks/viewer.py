@@ -6,7 +6,7 @@ The run is a JSONL file of about 2 GB: games of a random player with token ids a
 had produced them, each with a different seed. `palestra view` runs as a separate process with an empty cache. Chromium
 opens the list of episodes while the file is still being indexed and again afterwards. Then randomly chosen episodes are
 opened, in the page and through the JSON API, pages of filtered lists are requested, and an episode is appended to the
-file. Memory is the peak of the server process (VmHWM). The exit status is 1 if a bar is missed.
+file. Memory is the peak of the server process (VmHWM). The exit status is 1 if a target is missed.
 """
 
 from __future__ import annotations

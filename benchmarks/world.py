@@ -84,7 +84,7 @@ def measure_solver(index: Path, pages: int, questions: int) -> dict[str, Any]:
 
 
 def failures(report: dict[str, Any]) -> list[str]:
-    """Describe the requirements that are not met."""
+    """Return a description of every requirement that is not met."""
     generation = report["generation"]
     bad = [
         f"{name} is {generation[name]:.2f}, the limit is {limit:g}"

@@ -115,7 +115,7 @@ def agentgym_side(family: str, checkout: Path, python: str) -> Iterator[Side]:
 
 
 def babyai_action(shown: str, rng: Random) -> str:
-    """Choose one of the actions an observation lists, in either format."""
+    """Choose one of the actions that an observation lists, in Palestra's or AgentGym's format."""
     if "Available actions: [" in shown:
         return rng.choice(re.findall(r'"([^"]+)"', shown.rpartition("Available actions: [")[2]))
     return rng.choice(shown.rpartition("You can: ")[2].rstrip(".").split(", "))

@@ -1,4 +1,4 @@
-"""Train the default model's tokenizer on what the games say and write palestra/engines/data/tokenizer.json."""
+"""Train the default model's tokenizer on texts of the games and write palestra/engines/data/tokenizer.json."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ VOCABULARY = 1024
 TARGET = Path(palestra.__file__).parent / "engines" / "data" / "tokenizer.json"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WHOLE = ["\\boxed{", "<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>"]
-ROLES = ["system", "user", "assistant", "tool"]  # whole words of the template
-PIECES = r"[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}0-9]|\s+"  # numbers apart from their blanks: 7 is 7 wherever it stands
+ROLES = ["system", "user", "assistant", "tool"]  # role names of the chat template
+PIECES = r"[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}0-9]|\s+"  # split numbers from spaces, so that 7 is always the same token
 
 
 def texts() -> Iterator[str]:

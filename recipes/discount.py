@@ -1,8 +1,8 @@
-"""Compare the number of turns with gamma 1, 0.9 and 0.7, from the same initial model and seeds.
+"""Compare the turns needed after training with gamma 1, 0.9 and 0.7, from the same initial model and seeds.
 
     python recipes/discount.py --jobs 2
 
-GuessTheNumber with 10 numbers leaves time in 8 turns; only a discount makes an early win worth more.
+GuessTheNumber with 10 numbers can be won in fewer than the allowed 8 turns. Only a discount rewards early wins more.
 """
 
 from __future__ import annotations

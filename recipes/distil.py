@@ -1,7 +1,8 @@
-"""Learn from stored trajectories: SFT, DPO and AgentEvol on the same game, with success rates before and after.
+"""Train on stored trajectories: SFT, DPO and AgentEvol on the same game, with success rates before and after.
 
-An expert and a random player play the same tasks. SFT clones both; DPO, on pairs of the same task with different
-returns, then prefers the expert. AgentEvol needs no expert: it clones the model's own successes in rounds.
+An expert and a random player play the same tasks. SFT trains on the episodes of both. DPO then trains on pairs of
+episodes of the same task with different returns, so that the model prefers the expert's actions. AgentEvol needs no
+expert: in each round it trains on the model's own successful episodes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
         rates[f"after {name}"] = run.last_success or 0.0
         return str(run.folder / "last")
 
-    # Cloning observations too teaches an untrained model to read them.
+    # Training on the observations as well teaches an untrained model to read them.
     untrained = {"data_keep": "all", "data_observations": True, "epochs": 3, "lr": 1e-2}
     cloned = learn("sft", "default:0.1M", algorithm="sft", data=str(data), **untrained)
     learn("dpo", cloned, algorithm="dpo", data=str(data), epochs=3, lr=3e-4)

@@ -1,7 +1,7 @@
-"""Compare variants of training over several seeds from the same initial model: one table and one plot.
+"""Compare training variants over several seeds from the same initial model, in one table and one plot.
 
 Shared by the other scripts of this folder. Each run is a `palestra train` process, `--jobs` of them at a time. Finished
-runs are not repeated, so an experiment that was stopped continues.
+runs are not repeated, so an interrupted experiment can be resumed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import read
 
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # quantiles of Student's t by degrees of freedom
-BANDS = 3  # maximum number of variants whose intervals are drawn as bands
+BANDS = 3  # maximum number of variants whose intervals are plotted as bands
 
 SETTINGS: dict[str, Any] = {  # for a small model that has learned the action format
     "model": "default:0.1M",
@@ -64,7 +64,7 @@ def arguments(description: str, out: str) -> argparse.Namespace:
 
 
 def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
-    """Return the initial model of a seed, which has cloned a random player: it knows the format but no strategy."""
+    """Return the initial model of a seed, trained on a random player: it knows the action format but no strategy."""
     path = folder / f"start-{seed}"
     if not (path / "config.json").exists():
         from palestra.training.learner import Learner
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace, folder: Path, base: Mapping[str, Any], variant
 
 
 def _start(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
-    """Create the initial model in a separate process, so that several run at once."""
+    """Create the initial model in a separate process, so that several can be created at once."""
     code = f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]; import experiment, pathlib; "
     code += f"experiment.start_of(pathlib.Path({str(folder)!r}), {dict(settings)!r}, {seed})"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -148,7 +148,7 @@ def table(results: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns:
 def plot(path: Path, panels: Mapping[str, Mapping[str, Sequence[Any]]], key: str, label: str) -> None:
     """Plot one panel per task and one line per variant: the mean over seeds, with its 95% interval as a band.
 
-    Bands of many variants would overlap, so with more than `BANDS` variants the interval of the last step is drawn as
+    Bands of many variants would overlap, so with more than `BANDS` variants the interval of the last step is plotted as
     an error bar next to the lines, with one dot per seed.
     """
     from matplotlib.figure import Figure

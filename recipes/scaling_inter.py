@@ -1,4 +1,4 @@
-"""ScalingInter: compare a horizon that grows in stages with a short and a long one over the same number of steps.
+"""ScalingInter: compare a horizon that grows in stages with short and long fixed horizons over equally many steps.
 
     python recipes/scaling_inter.py --jobs 2
 

@@ -1,4 +1,4 @@
-"""Serve environments with Ray Serve: a node is one replica with its own path, so that its sessions stay on it.
+"""Serve environments with Ray Serve: each node is one replica with its own path, so that sessions stay on their node.
 
     python recipes/serve_on_ray.py game:Wordle-v0-hard babyai: --nodes a b --port 8000
 
