@@ -1,6 +1,6 @@
 """Algorithms: advantage estimators and losses, one file per algorithm.
 
-`register` adds an algorithm of your own. The losses need torch and are imported from `palestra.algorithms.losses`.
+Use `register` to add your own algorithm. The losses require torch; import them from `palestra.algorithms.losses`.
 """
 
 from palestra.algorithms.agentevol import AgentEvol, AgentEvolConfig, Weighted, next_set, successes

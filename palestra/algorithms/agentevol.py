@@ -1,4 +1,4 @@
-"""AgentEvol: explore, keep the successful trajectories, clone them weighted by their return, repeat."""
+"""AgentEvol: alternate between exploration and return-weighted behavior cloning of successful trajectories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Weighting = Literal["return", "equal", "task"]
 
 @dataclass(frozen=True, kw_only=True)
 class AgentEvolConfig(CloningConfig):
-    """Options of AgentEvol. `data` is an optional base set that is cloned in every round."""
+    """Options of AgentEvol. `data` is an optional base set of trajectories that every round trains on."""
 
     clone_into: Literal["start", "current"] = option(
         "start",
@@ -43,19 +43,19 @@ class AgentEvolConfig(CloningConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighted:
-    """A trajectory to clone and its weight."""
+    """A trajectory to train on and its weight."""
 
     trajectory: Trajectory
     weight: float
 
 
 class AgentEvol(Algorithm[AgentEvolConfig]):
-    """Rounds of exploring with the current policy and cloning its successes, J = sum w log p."""
+    """Explore with the current policy, then maximize J = sum w log p over its successful trajectories."""
 
     name: ClassVar[str] = "agentevol"
     config_class: ClassVar[type[AlgorithmConfig]] = AgentEvolConfig
     trainer: ClassVar[TrainerKind] = "evolution"
-    # One episode per task: of several equal trajectories one is kept, which would favor lucky successes over reliable
+    # One episode per task: since duplicates are removed, several episodes would favor lucky successes over reliable
     # ones.
     defaults: ClassVar[Mapping[str, Any]] = {
         "steps": 5,
@@ -72,12 +72,12 @@ class AgentEvol(Algorithm[AgentEvolConfig]):
         return self.config.select(trajectories)
 
     def training_set(self, base: Sequence[Trajectory], explored: Sequence[Trajectory]) -> list[Weighted]:
-        """Return the weighted trajectories to clone in this round, the base set first."""
+        """Return the weighted trajectories to train on in this round, starting with the base set."""
         return next_set(base, explored, weighting=self.config.weighting, base_weight=self.config.base_weight)
 
 
 def successes(trajectories: Sequence[Trajectory], *, per_task: int | None = None) -> list[Trajectory]:
-    """Return the successful trajectories; of several with the same actions in the same task, the first.
+    """Return the successful trajectories, without those that repeat the actions of an earlier one in the same task.
 
     `per_task` limits the number per task, so that easy tasks do not dominate.
     """
@@ -107,8 +107,8 @@ def next_set(
 ) -> list[Weighted]:
     """Return the base set followed by the successes of `explored`, each with its weight.
 
-    The base set is part of every round, which keeps the policy from drifting. Explored trajectories are weighted by
-    their return ("return", as published), by 1 ("equal"), or by 1 over the number of successes of their task ("task").
+    The base set is part of every round, which keeps the policy from drifting. The weight of an explored trajectory is
+    its return ("return", as published), 1 ("equal"), or 1 divided by the number of successes in its task ("task").
     """
     if weighting not in ("return", "equal", "task"):
         raise BadValue(f"weighting must be one of return, equal, task; got {weighting!r}")

@@ -1,7 +1,8 @@
-"""Base classes of algorithms. A subclass states what it needs, how it computes advantages and which loss it minimizes.
+"""Base classes of algorithms. A subclass declares its requirements, its advantage estimator and its loss.
 
-An algorithm is one file: a config dataclass with its options and a class. `palestra train` builds flags from the config
-and chooses trainer, critic and reference model from the attributes of the class. See docs/algorithms.md.
+An algorithm is one file with two classes: a config dataclass with its options and the algorithm. `palestra train`
+generates its flags from the config, and the attributes of the class determine whether a critic and a reference model
+are needed and which trainer is used. See docs/algorithms.md.
 """
 
 from __future__ import annotations
@@ -36,20 +37,19 @@ C = TypeVar("C", bound=AlgorithmConfig)
 
 
 class Algorithm(ABC, Generic[C]):
-    """Properties that every algorithm declares; `PolicyGradient` is the base class for reinforcement learning.
+    """Base class of all algorithms; `PolicyGradient` is the base class for reinforcement learning.
 
     Construct it with a config object, `GRPO(GRPOConfig(gamma=0.9))`, or with options of its config, `GRPO(gamma=0.9)`.
     """
 
     name: ClassVar[str]
     config_class: ClassVar[type[AlgorithmConfig]]
-    trainer: ClassVar[TrainerKind] = "online"  # which trainer of `palestra.training` runs it
-    needs_env: ClassVar[bool] = True  # it plays episodes
-    needs_data: ClassVar[bool] = False  # it learns from stored trajectories (option `data`)
-    needs_groups: ClassVar[bool] = False  # it compares several episodes of the same task
+    trainer: ClassVar[TrainerKind] = "online"  # trainer in `palestra.training` that runs the algorithm
+    needs_env: ClassVar[bool] = True  # whether it plays episodes
+    needs_data: ClassVar[bool] = False  # whether it trains on stored trajectories (option `data`)
+    needs_groups: ClassVar[bool] = False  # whether it compares several episodes of the same task
     needs_critic: ClassVar[bool] = False
-    # Defaults of a training run that differ from the general ones, by flag name. A pair (untrained, trained) depends on
-    # the model.
+    # Overrides of the general defaults by flag name. A pair contains the values for an untrained and a trained model.
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config: C | None = None, **options: Any) -> None:
@@ -146,10 +146,10 @@ G = TypeVar("G", bound=PolicyGradientConfig)
 
 
 class PolicyGradient(Algorithm[G]):
-    """Reinforcement learning from the policy's own episodes. A subclass implements `advantages`."""
+    """Base class for RL on episodes that the policy samples. A subclass implements `advantages`."""
 
     config_class: ClassVar[type[AlgorithmConfig]] = PolicyGradientConfig
-    level: ClassVar[Level] = "turn"  # whether an advantage belongs to a turn or to a sampled token
+    level: ClassVar[Level] = "turn"  # whether there is one advantage per turn or per sampled token
 
     @property
     def needs_reference(self) -> bool:
@@ -162,10 +162,10 @@ class PolicyGradient(Algorithm[G]):
 
     @abstractmethod
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
-        """Return the advantages of a whole batch. A pure function: statistics may span all episodes."""
+        """Return the advantages of a batch. This must be a pure function; it may use statistics over all episodes."""
 
     def loss_options(self, *, stale: bool = False) -> LossOptions:
-        """Return the options of the policy loss; `stale` batches contain samples of older weights."""
+        """Return the options of the policy loss; `stale` is True if the batch contains samples of older weights."""
         config = self.config
         masked = stale and config.is_mask_high > 0
         return LossOptions(
@@ -188,7 +188,7 @@ class PolicyGradient(Algorithm[G]):
     def critic_loss(
         self, values: Tensor, returns: Tensor, mask: Tensor, *, denominator: float, old_values: Tensor | None
     ) -> LossOutput:
-        """Return the loss of the critic on a micro-batch; only called if `needs_critic`."""
+        """Return the loss of the critic on a micro-batch; called only if `needs_critic` is True."""
         from palestra.algorithms.losses import value_loss
 
         return value_loss(values, returns, mask, denominator=denominator, old_values=old_values)

@@ -1,4 +1,4 @@
-"""DPO: prefer the better of two trajectories of the same task."""
+"""DPO (Direct Preference Optimization) on pairs of trajectories of the same task."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DPO(Algorithm[DPOConfig]):
         return True
 
     def select(self, trajectories: Sequence[Trajectory]) -> list[Pair]:
-        """Return the preference pairs of stored trajectories; raise BadValue if there are none."""
+        """Return the preference pairs in stored trajectories; raise BadValue if there are none."""
         margin, per_task = self.config.margin, self.config.pairs or None
         pairs = make_pairs(trajectories, margin=margin, per_task=per_task, usable=lambda t: bool(t.turns))
         if not pairs:
@@ -105,11 +105,11 @@ def make_pairs(
     score: Callable[[Trajectory], float] = total_reward,
     usable: Callable[[Trajectory], bool] = has_tokens,
 ) -> list[Pair]:
-    """Return pairs whose scores differ by at least `margin`: the `per_task` widest of each task (None: all).
+    """Return pairs whose scores differ by at least `margin`, at most `per_task` per task, with the largest margins.
 
-    A task is an environment with its keywords and a seed. Failed episodes and those that are not `usable` (by default,
-    without a sampled token) are left out. The result is deterministic: tasks in order of first appearance, pairs of a
-    task by decreasing margin; ties keep the order of (group, member).
+    A task is an environment with its keyword arguments and a seed. Failed episodes and those that are not `usable` (by
+    default, those without a sampled token) are excluded. The result is deterministic: tasks are in order of first
+    appearance, the pairs of a task by decreasing margin, and ties in the order of (group, member).
     """
     if not margin > 0:
         raise BadValue(f"margin must be greater than 0, got {margin}: equal scores express no preference")
@@ -128,7 +128,7 @@ def make_pairs(
             for low, worse in scored
             if high - low >= margin
         ]
-        pairs.sort(key=lambda pair: -pair.margin)  # stable, so ties keep the order above
+        pairs.sort(key=lambda pair: -pair.margin)  # stable sort: ties keep their order
         selected.extend(pairs[:per_task])
     return selected
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of advantage estimators: episodes as plain numbers, returns, advantages per turn or per token."""
+"""Inputs and outputs of advantage estimators: episodes as numbers, returns, and advantages per turn or token."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from palestra.rollout.types import Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """The numbers of one trajectory that an advantage estimator reads."""
+    """The rewards, values and other numbers of a trajectory that advantage estimators use."""
 
     rewards: Sequence[float]  # one per turn
     group: int = 0
     env_id: str = ""
     seed: int | None = None
-    truncated: bool = False  # cut off from outside (horizon, context window), so the last state has a value
+    truncated: bool = False  # stopped by the horizon or context window, so the last state has a nonzero value
     values: Sequence[float] | None = None  # critic value at the end of the observation of each turn
     last_value: float = 0.0  # critic value of the state after the last turn; used only if truncated
     kl: Sequence[float] | None = None  # KL to the reference model, summed over the sampled tokens of each turn
@@ -51,7 +51,7 @@ class Episode:
         kl: Sequence[float] | None = None,
         token_values: Sequence[float] | None = None,
     ) -> Self:
-        """Return the numbers of a finished trajectory; raise BadValue for a failed one."""
+        """Build the episode of a finished trajectory; raise BadValue if the trajectory failed."""
         if trajectory.failure is not None:
             raise BadValue(
                 f"the episode of {trajectory.env_id} with seed {trajectory.seed} failed at the "
@@ -75,12 +75,12 @@ class Episode:
 
     @property
     def label(self) -> str:
-        """Name of the episode in error messages."""
+        """Description of the episode for error messages."""
         return f"{self.env_id or 'an episode'} (group {self.group}, seed {self.seed})"
 
     @property
     def task(self) -> Hashable:
-        """Key of the episodes that may be compared. It includes the seed, as every collection numbers groups from 0."""
+        """Key shared by the episodes of a task. It includes the seed, since group numbers repeat across rollouts."""
         return self.env_id, self.group, self.seed
 
     def penalized_rewards(self, kl_coef: float) -> list[float]:
@@ -104,7 +104,7 @@ def _check(label: str, name: str, numbers: Sequence[float] | None, count: int) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advantages:
-    """Advantages of a batch: one row per episode, one number per turn or sampled token (`level` of the algorithm)."""
+    """Advantages of a batch: one row per episode with one number per turn or sampled token (see `level`)."""
 
     advantages: list[list[float]]
     returns: list[list[float]] | None = None  # regression targets of the critic
@@ -112,7 +112,7 @@ class Advantages:
 
     @property
     def signal(self) -> bool:
-        """True if any advantage is nonzero, so that the update is not zero."""
+        """True if any advantage is nonzero, so that the policy gradient can be nonzero."""
         return any(advantage != 0.0 for row in self.advantages for advantage in row)
 
 
@@ -134,13 +134,13 @@ def turn_returns(episodes: Sequence[Episode], *, gamma: float, kl_coef: float = 
 
 
 def to_tokens(per_turn: Sequence[float], turn_index: Sequence[int]) -> list[float]:
-    """Give each token the number of its turn. Tokens the policy did not sample (index below 0) get 0."""
+    """Return for each token the number of its turn, and 0 for tokens that the policy did not sample (index below 0)."""
     _check_turns(turn_index, len(per_turn))
     return [per_turn[turn] if turn >= 0 else 0.0 for turn in turn_index]
 
 
 def to_turns(per_token: Sequence[float], turn_index: Sequence[int], turns: int) -> list[float]:
-    """Sum the numbers of each turn's tokens. Tokens the policy did not sample (index below 0) are ignored."""
+    """Sum the numbers over the tokens of each turn; ignore tokens that the policy did not sample (index below 0)."""
     _check_turns(turn_index, turns)
     sums = [0.0] * turns
     for number, turn in zip(per_token, turn_index, strict=True):

@@ -39,7 +39,7 @@ class GRPOConfig(GroupConfig):
 
 
 def group_sizes(name: str, episodes: Sequence[Episode], singleton: Singleton) -> Counter[Hashable]:
-    """Count the episodes of each task. Failed episodes are absent, so a group may be smaller than planned."""
+    """Count the episodes of each task. A group may be smaller than configured, since failed episodes are excluded."""
     sizes = Counter(episode.task for episode in episodes)
     single = next((episode for episode in episodes if sizes[episode.task] == 1), None)
     if single is not None and singleton == "error":
@@ -58,8 +58,8 @@ def singleton_fraction(sizes: Counter[Hashable]) -> dict[str, float]:
 class GRPO(PolicyGradient[GRPOConfig]):
     """A_t = (R - mean_group(R)) / std_group(R) for every turn; R = sum_k gamma^k (r_k - kl KL_k).
 
-    `normalize="none"` omits the division (Dr. GRPO; combine it with `aggregate="constant"`). The deviation is that of
-    the sample (n - 1).
+    `normalize="none"` omits the division (Dr. GRPO; combine it with `aggregate="constant"`). The standard
+    deviation is that of the sample (n - 1).
     """
 
     name: ClassVar[str] = "grpo"

@@ -1,7 +1,7 @@
 """Losses over micro-batches of token samples: pure functions of tensors. Requires torch.
 
-Shapes: B rows, T tokens per row, P preference pairs. A mask marks the tokens the policy sampled; values elsewhere
-(padding, prompts, NaN) affect neither a loss nor a gradient.
+Shapes: B rows, T tokens per row, P preference pairs. A mask selects the tokens that the policy sampled; values at other
+positions (padding, prompts, NaN) affect neither a loss nor a gradient.
 
 A batch is too large for one backward pass, so it is split into micro-batches. Every loss divides by the counts of the
 whole batch (`Denominators`) rather than those of the micro-batch, so the sum over micro-batches is the loss of the
@@ -21,12 +21,12 @@ from torch import Tensor
 from palestra.algorithms.options import Aggregate, KLEstimator, LossOptions
 from palestra.errors import BadValue
 
-MAX_LOG_RATIO = 20.0  # nats; larger log-ratios are clamped so that their exponential does not overflow
+MAX_LOG_RATIO = 20.0  # in nats; larger log-ratios are clamped to avoid overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denominators:
-    """Token and sequence counts of the whole batch, over all micro-batches and ranks. Additive."""
+    """Token and sequence counts of the whole batch. The counts of micro-batches and ranks can be added."""
 
     tokens: float  # sampled tokens, weighted
     sequences: float  # sequences with a sampled token, weighted
@@ -36,10 +36,10 @@ class Denominators:
     def of(
         cls, mask: Tensor, *, lengths: Tensor | None = None, weights: Tensor | None = None, length: float = 1.0
     ) -> Self:
-        """Count one micro-batch; `lengths` as in LossInputs, `weights` [B, T] as in `sft_loss`."""
+        """Count the tokens and sequences of one micro-batch. For `lengths` see LossInputs, for `weights` `sft_loss`."""
         valid = mask.bool()
         one = torch.ones_like(valid, dtype=torch.float32) if weights is None else weights
-        share = one.masked_fill(~valid, 0.0).cpu().double()  # on the CPU, as not every device supports float64
+        share = one.masked_fill(~valid, 0.0).cpu().double()  # on the CPU, since not every device supports float64
         each = _lengths(valid, lengths).cpu().double()
         return cls(tokens=share.sum().item(), sequences=(share / each).sum().item(), length=length)
 
@@ -55,15 +55,15 @@ class Denominators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInputs:
-    """One micro-batch; all tensors are [B, T] and entry t of a row refers to token t of the row.
+    """One micro-batch. All tensors are [B, T], and entry t of a row refers to token t of that row.
 
-    Three policies may differ: the one that sampled (`old_logprobs`), the one being trained (`logprobs`) and the
-    proximal policy at the center of the clip. The latter is the sampling policy unless `proximal_logprobs` are given
-    (those of the weights at the start of the step, for samples of older weights).
+    Three policies may differ: the sampling policy (`old_logprobs`), the policy being trained (`logprobs`) and the
+    proximal policy, around which ratios are clipped. The proximal policy is the sampling policy unless
+    `proximal_logprobs` is set: for samples of older weights, it has the weights at the start of the step.
     """
 
     logprobs: Tensor  # with gradient
-    old_logprobs: Tensor  # of the policy that sampled
+    old_logprobs: Tensor  # of the sampling policy
     advantages: Tensor
     mask: Tensor  # bool, or 0 and 1
     proximal_logprobs: Tensor | None = None
@@ -78,10 +78,10 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossOutput:
-    """The contribution of a micro-batch to the loss and the metrics of its batch."""
+    """Contribution of a micro-batch to the loss and metrics of its batch."""
 
     loss: Tensor
-    metrics: dict[str, Tensor]  # without gradient; names ending in _max and _min are extremes, all others sums
+    metrics: dict[str, Tensor]  # without gradient; combined by maximum (_max), minimum (_min) or sum (all other names)
 
 
 def combine(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
@@ -107,7 +107,7 @@ def aggregate(
     how: Aggregate = "token",
     lengths: Tensor | None = None,
 ) -> Tensor:
-    """Reduce one number per token to one number.
+    """Reduce the values of all tokens to a scalar.
 
     token:    sum over the batch / number of tokens              every token has the same weight
     sequence: mean over each sequence, then over sequences       every sequence has the same weight
@@ -130,7 +130,8 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
 
     r = p / p_old, w = 1. With proximal log-probs: r = p / p_prox, w = min(p_prox / p_old, is_clip). With `is_clip` and
     no proximal log-probs, p_prox is p itself without gradient: the gradient is that of -min(p / p_old, is_clip) A
-    log p, the truncated importance-weighted policy gradient; ratio clipping is undefined there and raises BadValue.
+    log p, the truncated importance-weighted policy gradient; ratio clipping is undefined in this case and raises
+    BadValue.
     Tokens with an importance weight outside `is_mask` contribute nothing to the policy term but still count in the
     denominators, so a stale batch takes a smaller step.
     """
@@ -170,7 +171,7 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
     metrics = {
         "policy_loss": policy.detach(),
         "clip_fraction": share(clipped.to(r.dtype)),
-        "approx_kl": share(torch.expm1(moved) - moved),  # from the policy that sampled
+        "approx_kl": share(torch.expm1(moved) - moved),  # from the sampling policy
         "step_kl": share(torch.expm1(since_start) - since_start),  # from the policy at the start of the step
         "nll": share(-logprobs),
         "ratio_mean": share(r),
@@ -212,7 +213,7 @@ def ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
 def surrogate(
     r: Tensor, advantages: Tensor, *, clip_low: float | None, clip_high: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return min(r A, clip(r, 1 - low, 1 + high) A) per token, and which tokens are clipped (no gradient there)."""
+    """Return min(r A, clip(r, 1 - low, 1 + high) A) per token, and a mask of the clipped tokens (zero gradient)."""
     unclipped = r * advantages
     if clip_low is None and clip_high is None:
         return unclipped, torch.zeros_like(r, dtype=torch.bool)
@@ -263,8 +264,8 @@ def value_loss(
 ) -> LossOutput:
     """L = sum 1/2 max((V - G)^2, (clip(V, V_old - c, V_old + c) - G)^2) / denominator, all [B, T].
 
-    The mask marks the positions with a value (the end of each observation, or every sampled token); `denominator` is
-    their number in the whole batch.
+    The mask selects the positions that have a value (the end of each observation, or every sampled token);
+    `denominator` is the number of these positions in the whole batch.
     """
     valid = mask.bool()
     for name, tensor in (("returns", returns), ("mask", mask), ("old_values", old_values)):
@@ -291,7 +292,7 @@ def sft_loss(
     how: Aggregate = "token",
     lengths: Tensor | None = None,
 ) -> LossOutput:
-    """L = agg(-w log p), all [B, T]; a weighted mean if the denominators were counted with the same weights."""
+    """L = agg(-w log p), all [B, T]. It is a weighted mean if the denominators were computed with the same weights."""
     valid = mask.bool()
     _same_shape("weights", weights, logprobs)
     _same_shape("mask", mask, logprobs)
@@ -301,9 +302,9 @@ def sft_loss(
 
 
 def sequence_logprobs(logprobs: Tensor, mask: Tensor, owner: Tensor, count: int) -> Tensor:
-    """Return log p of each of `count` trajectories: the sum over their sampled tokens, in any row.
+    """Return log p of each of `count` trajectories, summed over its sampled tokens in all rows.
 
-    `owner` [B] or [B, T] is the index of the trajectory of a row or token.
+    `owner` [B] or [B, T] is the index of the trajectory that a row or token belongs to.
     """
     valid = mask.bool()
     _same_shape("mask", mask, logprobs)
@@ -323,8 +324,8 @@ def dpo_loss(
 ) -> LossOutput:
     """L = -sum((1 - s) log sigma(beta h) + s log sigma(-beta h)) / pairs;  h = log(p_c / ref_c) - log(p_r / ref_r).
 
-    Inputs are log-probabilities of whole trajectories, [P]; `pairs` is their number in the batch. `smoothing` s is the
-    assumed fraction of mislabeled pairs.
+    Inputs are log-probabilities of whole trajectories, [P]; `pairs` is the number of pairs in the batch. `smoothing`
+    s is the assumed fraction of mislabeled pairs.
     """
     for name, tensor in (("rejected", rejected), ("ref_chosen", ref_chosen), ("ref_rejected", ref_rejected)):
         _same_shape(name, tensor, chosen)

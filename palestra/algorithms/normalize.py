@@ -1,4 +1,4 @@
-"""Normalize numbers by the mean and standard deviation of their group."""
+"""Normalize numbers with the mean and standard deviation of their group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import fsum, sqrt
 
 from palestra.algorithms.episode import Episode
 
-# Below these bounds a deviation is rounding error, and dividing by it would amplify noise.
+# A standard deviation below these bounds is rounding error; dividing by it would amplify noise.
 ABSOLUTE, RELATIVE = 1e-8, 1e-9
 
 
@@ -24,10 +24,10 @@ def mean_and_std(numbers: Sequence[float]) -> tuple[float, float]:
 def normalize(
     rows: Sequence[Sequence[float]], keys: Sequence[Hashable], *, scale: bool
 ) -> tuple[list[list[float]], dict[str, float]]:
-    """Subtract from each number the mean over all rows with the same key; with `scale`, divide by their deviation.
+    """Subtract the mean over all rows with the same key; with `scale`, also divide by their standard deviation.
 
-    Every number counts once, so long rows count more. Rows of a key without variance become zero, never NaN; the
-    metric `zero_variance` is the fraction of such keys.
+    Every number has the same weight, so longer rows have more influence. If the numbers of a key have no variance, its
+    rows become zero, never NaN; the metric `zero_variance` is the fraction of such keys.
     """
     pools: dict[Hashable, list[float]] = {}
     for key, row in zip(keys, rows, strict=True):

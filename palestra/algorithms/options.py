@@ -12,12 +12,12 @@ from palestra.errors import BadValue
 Aggregate = Literal["token", "sequence", "constant"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
-NO_AUTO: Any = object()  # an option whose default does not depend on the model
+NO_AUTO: Any = object()  # sentinel: the default does not depend on the model
 
 
 def option(
     default: Any,
-    help: str,  # noqa: A002  # the word argparse uses
+    help: str,  # noqa: A002  # same name as in argparse
     *,
     flag: str = "",
     choices: Sequence[str] = (),
@@ -29,8 +29,8 @@ def option(
 ) -> Any:
     """Return a dataclass field with a help text and the values it accepts.
 
-    `flag` is the name of the command-line flag if it differs from the name of the field. An option with `untrained` is
-    set to that value for an untrained model and to `default` for a trained one, unless it is given.
+    `flag` is the name of the command-line flag if it differs from the name of the field. If `untrained` is passed, it
+    is the default value for an untrained model, and `default` is the default value for a trained model.
     """
     metadata = {
         "help": help,
@@ -46,7 +46,7 @@ def option(
 
 
 def flat_name(item: Field[Any]) -> str:
-    """Return the name of an option as a keyword or flag: unique over all sections of a training config."""
+    """Return the name of an option as a keyword argument or flag, which is unique across all sections of a config."""
     return item.metadata.get("flag") or item.name
 
 
@@ -60,7 +60,7 @@ def kind_of(owner: type, name: str) -> type:
 
 
 def check_options(config: Any) -> None:
-    """Check the type and range of every option of a config; raise BadValue for the first wrong one."""
+    """Check the type and range of every option of a config; raise BadValue for the first invalid one."""
     for item in fields(config):
         value = getattr(config, item.name)
         if value is None and item.metadata.get("auto"):

@@ -39,7 +39,7 @@ class PPOConfig(PolicyGradientConfig):
 
 
 class TokenPPOConfig(PPOConfig):
-    """Options of PPO with a critic value per token."""
+    """Options of PPO with one critic value per token."""
 
 
 def turn_gae(
@@ -71,9 +71,9 @@ def token_gae(
 ) -> list[float]:
     """A_i = d_i + g_i lam A_j;  d_i = r_i + g_i V_j - V_i, where token j is the next sampled token after i.
 
-    Tokens outside `mask` were not sampled by the policy: they are skipped and get 0. The discount g_i is gamma at every
-    token. With `turns` (the turn of each token) it is gamma only between turns and 1 within a turn, so that gamma has
-    the same meaning as in the other algorithms.
+    Tokens outside `mask` were not sampled by the policy: they are skipped, and their advantage is 0. By default the
+    discount g_i is gamma at every token. With `turns` (the turn of each token), it is gamma between turns and 1 within
+    a turn, so that gamma has the same meaning as in the other algorithms.
     """
     if not len(rewards) == len(values) == len(mask) or (turns is not None and len(turns) != len(mask)):
         raise BadValue("rewards, values, mask and turns must have the same length, one entry per token")
@@ -103,8 +103,8 @@ def explained_variance(returns: Sequence[Sequence[float]], values: Sequence[Sequ
 class PPO(PolicyGradient[PPOConfig]):
     """A = GAE over turns (`turn_gae`) with critic targets A + V; with `whiten`, (A - mean(A)) / std(A).
 
-    Rewards are r_t - kl KL_t. Mean and deviation are taken over every turn of the environment (`normalize_per_env`) or
-    of the batch; the targets of the critic are never normalized.
+    Rewards are r_t - kl KL_t. The mean and standard deviation are computed over all turns of an environment
+    (`normalize_per_env`) or of the batch; the targets of the critic are never normalized.
     """
 
     name: ClassVar[str] = "ppo"
@@ -154,7 +154,7 @@ class PPO(PolicyGradient[PPOConfig]):
 class TokenPPO(PPO):
     """PPO with a critic value before every sampled token (`token_gae`) and one advantage per sampled token.
 
-    The reward of a turn belongs to its last sampled token. Gamma discounts between turns only.
+    The reward of a turn is assigned to its last sampled token. Gamma is applied only between turns.
     """
 
     name: ClassVar[str] = "ppo_token"

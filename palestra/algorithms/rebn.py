@@ -27,10 +27,10 @@ class ReBNConfig(PolicyGradientConfig):
 class ReBN(PolicyGradient[ReBNConfig]):
     """A_t = (G_t - mean(G)) / std(G); G_t = sum_{k>=t} gamma^{k-t} (r_k - kl KL_k).
 
-    Mean and deviation are taken over every turn of the batch, not over episodes. `normalize_per_env` computes them for
-    each environment, so that large rewards of one do not dominate the others. `normalize_per_turn` computes them for
-    each turn number (all first turns, all second turns, ...), which removes the part of the return that depends only on
-    how late the turn is.
+    The mean and standard deviation are computed over all turns of the batch rather than over episodes.
+    `normalize_per_env` computes them separately for each environment, so that an environment with large rewards does
+    not dominate the others. `normalize_per_turn` computes them separately for each turn number (all first turns, all
+    second turns, ...), which removes the part of the return that depends only on the turn number.
     """
 
     name: ClassVar[str] = "rebn"

@@ -1,4 +1,4 @@
-"""Look up algorithms by name: built in, registered in Python, or installed as an entry point."""
+"""Registry of algorithms by name: built-in, registered in Python, or installed as entry points."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def register(algorithm: A) -> A: ...
 @overload
 def register(*, overwrite: bool = ...) -> Callable[[A], A]: ...
 def register(algorithm: A | None = None, *, overwrite: bool = False) -> A | Callable[[A], A]:
-    """Make an algorithm class available under its `name`; usable as a decorator."""
+    """Register an algorithm class under its `name`; can be used as a decorator."""
 
     def add(algorithm: A) -> A:
         name = getattr(algorithm, "name", None)
@@ -59,7 +59,7 @@ def register(algorithm: A | None = None, *, overwrite: bool = False) -> A | Call
 
 
 def get_algorithm(name: str) -> type[Algorithm[Any]]:
-    """Return the algorithm class named `name`; registrations in Python come before built-ins and entry points."""
+    """Return the algorithm class named `name`; registered classes take precedence over built-ins and entry points."""
     if name in _registered:
         return _registered[name]
     if name in _BUILT_IN:
@@ -81,7 +81,7 @@ def algorithm_names() -> list[str]:
 
 
 def options_of(algorithm: str | type[Algorithm[Any]]) -> list[str]:
-    """Return the names of an algorithm's options, as they are written in Python and on the command line."""
+    """Return the names of an algorithm's options, as used in Python and on the command line."""
     kind = get_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     return [flat_name(item) for item in fields(kind.config_class)]
 
@@ -93,7 +93,7 @@ def make_algorithm(name: str, **options: Any) -> Algorithm[Any]:
 
 
 def make_config(kind: type[Algorithm[Any]], options: dict[str, Any]) -> AlgorithmConfig:
-    """Construct the config of an algorithm from options by field or flag name; unknown ones raise BadValue."""
+    """Construct the config of an algorithm from options by field or flag name; raise BadValue for unknown options."""
     names = {key: item.name for item in fields(kind.config_class) for key in (item.name, flat_name(item))}
     for key in options:
         if key not in names:

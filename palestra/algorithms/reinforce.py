@@ -1,4 +1,4 @@
-"""REINFORCE: the return-to-go of a turn is its advantage."""
+"""REINFORCE: use the return-to-go of a turn as its advantage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReinforceConfig(PolicyGradientConfig):
 class Reinforce(PolicyGradient[ReinforceConfig]):
     """A_t = G_t, or G_t - mean(G) with `baseline`; G_t = sum_{k>=t} gamma^{k-t} (r_k - kl KL_k).
 
-    The mean is taken over all turns of the turn's environment, or of the batch without `normalize_per_env`.
+    The mean is computed over all turns of the same environment, or of the whole batch if `normalize_per_env` is False.
     """
 
     name: ClassVar[str] = "reinforce"

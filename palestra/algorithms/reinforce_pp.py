@@ -1,4 +1,4 @@
-"""REINFORCE++: returns normalized over the batch, usually with the KL inside the reward."""
+"""REINFORCE++: normalize returns over the batch, usually with a KL penalty in the reward."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReinforcePPConfig(PolicyGradientConfig):
 class ReinforcePP(PolicyGradient[ReinforcePPConfig]):
     """A_t = (G_t - mean(G)) / std(G); G_t = sum_{k>=t} gamma^{k-t} (r_k - kl KL_k).
 
-    The published algorithm normalizes over the whole batch (`normalize_per_env=False`) and has `kl_in="reward"`.
+    The published algorithm normalizes over the whole batch (`normalize_per_env=False`) and uses `kl_in="reward"`.
     """
 
     name: ClassVar[str] = "reinforce_pp"

@@ -18,8 +18,8 @@ class RLOOConfig(GroupConfig):
 class RLOO(PolicyGradient[RLOOConfig]):
     """A_t = R_i - 1/(n-1) sum_{j != i} R_j for every turn; R = sum_k gamma^k (r_k - kl KL_k).
 
-    The baseline excludes the episode's own return, so the gradient is unbiased. It equals n/(n-1) (R_i - mean(R)),
-    which is how it is computed.
+    The baseline excludes the episode's own return, so the gradient is unbiased. The advantage is computed as
+    n/(n-1) (R_i - mean(R)), which is equivalent.
     """
 
     name: ClassVar[str] = "rloo"

@@ -1,4 +1,4 @@
-"""SFT: clone the actions of stored trajectories."""
+"""SFT (supervised fine-tuning): train on the actions of stored trajectories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.rollout.types import Trajectory
 
 Keep = Literal["success", "all"]
 
-# Defaults of runs that clone or compare trajectories; (untrained model, trained model).
+# Defaults of training on trajectories; a pair contains the values for an untrained and a trained model.
 CLONING_DEFAULTS: Mapping[str, Any] = {"optimizer": "adamw", "minibatches": 1, "lr": (1e-3, 1e-5)}
 
 
@@ -29,7 +29,7 @@ class DataConfig(AlgorithmConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CloningConfig(DataConfig):
-    """Options of algorithms that clone trajectories."""
+    """Options of algorithms that train on the actions of trajectories (behavior cloning)."""
 
     keep: Keep = option(
         "success",
@@ -40,7 +40,7 @@ class CloningConfig(DataConfig):
     skip_invalid: bool = option(False, "Do not clone turns whose action the environment rejected.")
 
     def select(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        """Return the trajectories to clone; raise BadValue if there are none."""
+        """Return the trajectories to train on; raise BadValue if there are none."""
         chosen = [t for t in trajectories if self.keep == "all" or t.success]
         if not chosen:
             raise BadValue(
@@ -70,7 +70,7 @@ class SFT(Algorithm[SFTConfig]):
     defaults: ClassVar[Mapping[str, Any]] = {"steps": 0, "epochs": 2, **CLONING_DEFAULTS}
 
     def select(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        """Return the trajectories to clone."""
+        """Return the trajectories to train on."""
         return self.config.select(trajectories)
 
     def turn_weights(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
@@ -81,11 +81,11 @@ class SFT(Algorithm[SFTConfig]):
 def sft_weights(
     trajectories: Sequence[Trajectory], *, keep: Keep = "success", skip_invalid: bool = False
 ) -> list[list[float]]:
-    """Return weight 1 for every turn of the trajectories to clone and 0 elsewhere.
+    """Return weight 1 for every turn of the trajectories to train on and 0 for all other turns.
 
-    The loss is sum(-w log p) / sum(w) over sampled tokens; prompts and observations have no turn and no weight. Failed
-    episodes have weight 0 regardless of `keep`. With `skip_invalid`, turns whose action the environment rejected have
-    weight 0 but stay in the context of later turns.
+    The loss is sum(-w log p) / sum(w) over sampled tokens; prompts and observations have no weight. Failed episodes
+    have weight 0 regardless of `keep`. With `skip_invalid`, turns whose action the environment rejected have weight 0
+    but remain in the context of later turns.
     """
     if keep not in ("success", "all"):
         raise BadValue(f"keep must be one of success, all; got {keep!r}")
@@ -96,7 +96,7 @@ def sft_weights(
 def turn_weights(
     trajectories: Sequence[Trajectory], weights: Sequence[float], *, skip_invalid: bool = False
 ) -> list[list[float]]:
-    """Give each turn the weight of its trajectory; with `skip_invalid`, rejected actions get 0."""
+    """Return the weight of its trajectory for each turn; with `skip_invalid`, rejected actions have weight 0."""
     return [
         [0.0 if skip_invalid and "invalid" in turn.info else weight for turn in trajectory.turns]
         for trajectory, weight in zip(trajectories, weights, strict=True)

@@ -1,4 +1,4 @@
-"""Training: `train` runs an algorithm on environments; configs, trainers and reports."""
+"""Training of agents: the `train` function, its configuration, the trainers and their reports."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.training.distributed import full_tensor
 
-NAME = "default"  # peft's name of an adapter without a name
+NAME = "default"  # peft's default adapter name
 
 
 def add_lora(model: Any, *, rank: int, alpha: float, targets: str, seed: int) -> None:
@@ -48,12 +48,12 @@ def load_lora(model: Any, folder: Path) -> None:
 
 
 def adapter_state(model: Any) -> dict[str, Tensor]:
-    """Return the full adapter weights; every process must call it."""
+    """Return the full (unsharded) adapter weights. Every process must call this function."""
     return {name: full_tensor(p.detach()) for name, p in model.named_parameters() if is_lora(name)}
 
 
 def save_lora(model: Any, state: dict[str, Tensor], folder: Path) -> None:
-    """Write the adapter in peft's format."""
+    """Save the adapter to `folder` in peft's format."""
     peft = require("peft", extra="train")
     from safetensors.torch import save_file
 
@@ -68,7 +68,7 @@ def is_lora(name: str) -> bool:
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield every weight under its name in the plain model, with adapters merged and shards gathered."""
+    """Yield the name and value of every weight of the model, with adapters merged and shards gathered."""
     adapted = {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
     for name, p in model.named_parameters():
         if is_lora(name):

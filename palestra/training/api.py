@@ -40,14 +40,15 @@ def train(
     run = palestra.train(env="game:GuessTheNumber-v0-easy", algorithm="rebn", steps=20, out="runs/guess")
     ```
 
-    Give either a `config` or settings. `env` is an id, module:Class, URL, Env class, function or EnvFactory, or a
-    sequence of them; a mapping gives weights. `algorithm` is a name, an Algorithm class, or its config. All other
-    settings are the flags of `palestra train` with underscores (`lr`, `episodes`, `model`, ...); `wrappers` may hold
-    callables, for example a custom reward.
+    Pass either a `config` or individual settings. `env` is an id, module:Class, URL, Env class, function or EnvFactory,
+    a sequence of these, or a mapping from these to sampling weights. `algorithm` is a name, an Algorithm class or an
+    algorithm config. All other settings are the flags of `palestra train` with underscores (`lr`, `episodes`, `model`,
+    ...); `wrappers` may contain callables, for example a custom reward.
 
-    If the folder has a checkpoint of the same config, training continues from it; `resume=False` starts over. `log`
-    receives one line per step and other messages, `on_metrics` all rows of metrics after each step. A progress bar is
-    shown if neither is given, or with `progress=True`. Also works inside a running event loop, as in a notebook.
+    If the output folder contains a checkpoint of the same config, training continues from it; `resume=False` starts
+    over. `log` is called with one line per step and with other messages, `on_metrics` with all rows of metrics after
+    each step. A progress bar is displayed if neither is passed or if `progress=True`. The function can also be called
+    inside a running event loop, for example in a notebook.
     """
     if config is not None:
         if env is not None or algorithm is not None or settings:
@@ -79,7 +80,7 @@ async def _run(trainer: type[Trainer], config: TrainConfig, **options: Any) -> T
 
 
 def trainer_class(config: TrainConfig) -> type[Trainer]:
-    """Return the trainer of the config's algorithm."""
+    """Return the trainer class for the algorithm of the config."""
     kind = config.algorithm.trainer
     if kind == "online":
         if config.sampling.asynchronous:
@@ -99,7 +100,7 @@ def trainer_class(config: TrainConfig) -> type[Trainer]:
 
 
 def _env_settings(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of environments that are given as names, classes, functions or factories."""
+    """Return the config settings for environments passed as names, classes, functions or factories."""
     if isinstance(env, Mapping):
         return {"env": env}
     sources = list(env) if isinstance(env, (list, tuple)) else [env]
@@ -126,7 +127,7 @@ def _env_settings(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _env_name(source: Callable[..., Env]) -> str:
-    """Return a name for an Env class or function: module:name if it can be imported, else a registered id."""
+    """Return module:name for an Env class or function that can be imported; otherwise register it and return its id."""
     if not callable(source):
         raise BadValue(
             f"env must be a name, an Env class, a function that returns an Env or an EnvFactory; got {source!r}"
@@ -137,14 +138,14 @@ def _env_name(source: Callable[..., Env]) -> str:
     label = re.sub(r"\W", "", getattr(source, "__name__", type(source).__name__)) or "Env"
     env_id = f"custom:{label}-v0"
     if env_id in list_envs():
-        unregister(env_id)  # a class that was defined again, as in a notebook
+        unregister(env_id)  # the class was redefined, for example in a notebook
     register(env_id, source)
     return env_id
 
 
 @contextmanager
 def _progress_bar(steps: int, *, enabled: bool) -> Iterator[Callable[[Sequence[Mapping[str, Any]]], None]]:
-    """Show training steps in a progress bar, also in notebooks."""
+    """Display a progress bar of training steps in the terminal or notebook."""
     if not enabled:
         yield lambda _: None
         return

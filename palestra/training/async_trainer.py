@@ -1,12 +1,12 @@
 """Asynchronous RL: episodes are collected while the learner updates, so no step waits for the slowest episode.
 
-A step learns from the first groups that are complete, in the order they started; a slow episode is learned from in a
-later step. The trainer waits for an episode only if its first token would otherwise become more than `staleness` steps
-old (`staleness_buffer.py`), so the bound is strict and every episode is learned from exactly once.
+A step trains on the groups that are complete, in the order in which they started; a slow episode is used in a later
+step. The trainer waits for an episode only if its first token would otherwise become more than `staleness` steps old
+(`staleness_buffer.py`). The bound on staleness is therefore strict, and every episode is used exactly once.
 
-The engine samples from its own copy of the weights, which is replaced between steps. Conversations in progress are then
-prefilled again with the new weights, so one conversation may be sampled by several versions. The log-prob of each token
-under the version that sampled it is stored, and the loss corrects the difference with importance weights.
+The engine samples from its own copy of the weights, which is updated between steps. Conversations in progress are then
+prefilled again with the new weights, so several versions of the weights may sample one conversation. The log-prob of
+each token under the version that sampled it is stored, and importance weights in the loss correct for the difference.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from palestra.training.trainer import metrics_by_env, rollout_metrics
 
 
 class AsyncTrainer(SyncTrainer):
-    """RL with sampling and learning at the same time."""
+    """RL trainer that collects episodes and updates the weights concurrently."""
 
     lockstep = False
     distributed_support = False
@@ -58,7 +58,7 @@ class AsyncTrainer(SyncTrainer):
             return await super().run()
 
     async def iteration(self, step: int) -> dict[str, Any]:
-        """Wait for a batch and learn from it while the next episodes are played."""
+        """Wait for a batch and train on it while further episodes are played."""
         started = perf_counter()
         result = await self._next_batch()
         received = perf_counter()
@@ -82,7 +82,7 @@ class AsyncTrainer(SyncTrainer):
         }
 
     async def _tasks(self) -> AsyncIterator[Task]:
-        """Yield tasks without end, waiting while the buffer is full."""
+        """Yield an endless sequence of tasks, waiting while the buffer is full."""
         for step in count(self.step):
             for task in training_tasks(self.config, step, self.curriculum):
                 group = step, task.group
@@ -93,7 +93,7 @@ class AsyncTrainer(SyncTrainer):
                 yield task
 
     async def _next_batch(self) -> RolloutResult:
-        """Return the groups of the next step, including all that must not become older."""
+        """Wait for the groups of the next step, including every group that has reached the maximum staleness."""
         while not self._buffer.ready(self.engine.version):
             trajectory = await anext(aiter(self._stream), None)
             if trajectory is None or self._stream.stopped is not None:

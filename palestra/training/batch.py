@@ -1,4 +1,4 @@
-"""Turn token samples into tensors: micro-batches, padded or packed, with a shared prefix computed once."""
+"""Convert training samples to micro-batches of tensors, padded or packed, with shared prefixes factored out."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from palestra.errors import BadValue
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 
-MIN_SAVED_TOKENS = 256  # a separate pass over a shared prefix pays off if it saves this many tokens
+MIN_SAVED_TOKENS = 256  # minimum number of tokens saved that makes a separate pass over a shared prefix worthwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Samples as tensors [B, T]: one sample per row, or several one after another in a packed row.
+    """Samples as tensors [B, T], with one sample per row or several samples packed into a row.
 
     A prefix that all samples share may be factored out into `prefix`; [B, T] then refers to the remaining tokens.
     """
 
     rows: list[list[TrainingSample]]
-    prefix: Tensor  # [1, S]; no token of it is predicted
+    prefix: Tensor  # [1, S]; its tokens are not in the loss
     ids: Tensor
     segments: Tensor  # index of a token's sample within its row; -1 for padding
     positions: Tensor  # position of a token within its sample
-    mask: Tensor  # bool; True for the tokens in the loss, those the policy sampled
+    mask: Tensor  # bool; True for tokens in the loss (those that the policy sampled)
     packed: bool = False
 
     @property
@@ -38,7 +38,7 @@ class MicroBatch:
 
     @property
     def attention(self) -> Tensor:
-        """[B, T] bool: False for padding."""
+        """Attention mask [B, T] as booleans: False for padding."""
         return self.segments >= 0
 
     @property
@@ -48,20 +48,20 @@ class MicroBatch:
 
     @property
     def lengths(self) -> Tensor | None:
-        """[B, T]: number of sampled tokens of each token's sample; None if every row is one sample."""
+        """Number of sampled tokens in the sample of each token, [B, T]; None if every row is one sample."""
         return self.fill([[sample.sampled] * len(sample) for sample in self.samples]) if self.packed else None
 
     def column(self, name: str) -> Tensor | None:
-        """Return a column of the samples as [B, T]; None if it was not filled."""
+        """Return the column `name` of the samples as a tensor [B, T], or None if it was not filled."""
         columns = [getattr(sample, name) for sample in self.samples]
         return None if columns[0] is None else self.fill(columns)
 
     def fill(self, per_sample: Sequence[Sequence[float]]) -> Tensor:
-        """Lay out one number per token of each sample as [B, T]."""
+        """Arrange one number per token of each sample in a tensor [B, T]."""
         return _layout(self.rows, per_sample, self.shared, self.ids.shape[1], 0.0, torch.float32, self.ids.device)
 
     def read(self, numbers: Tensor) -> list[list[float]]:
-        """Return [B, T] as one list per sample, with 0 for the tokens of the shared prefix."""
+        """Convert a tensor [B, T] to one list per sample, with 0 for the tokens of the shared prefix."""
         lists = []
         for row, values in zip(self.rows, numbers.tolist(), strict=True):
             start = 0
@@ -72,7 +72,7 @@ class MicroBatch:
         return lists
 
     def from_turns(self, per_turn: Sequence[Sequence[float]], other: float = 0.0) -> Tensor:
-        """Lay out one number per turn of each episode on the tokens the turn sampled, and `other` elsewhere."""
+        """Return [B, T] with the number of a turn at each token sampled in that turn, and `other` elsewhere."""
         return self.fill(
             [
                 [per_turn[sample.episode][turn] if turn >= 0 else other for turn in sample.turn_index]
@@ -82,7 +82,7 @@ class MicroBatch:
 
     @property
     def turn_starts(self) -> Tensor:
-        """[B, T] bool: the first token each turn sampled, right after the end of its observation."""
+        """Boolean mask [B, T] of the first sampled token of each turn, which follows the turn's observation."""
         starts = []
         for sample in self.samples:
             seen: set[int] = set()
@@ -91,12 +91,12 @@ class MicroBatch:
 
     @property
     def ends(self) -> Tensor:
-        """[B, T] bool: the last token of each sample."""
+        """Boolean mask [B, T] of the last token of each sample."""
         return self.fill([[0.0] * (len(sample) - 1) + [1.0] for sample in self.samples]).bool()
 
 
 def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[int, int, int]:
-    """Return the age of the sampled tokens in weight versions before `version`: the sum, the count and the maximum."""
+    """Return the sum, count and maximum of the sampled tokens' ages, in weight versions before `version`."""
     total = count = oldest = 0
     for trajectory in trajectories:
         for turn in trajectory.turns:
@@ -109,14 +109,14 @@ def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[int, in
 
 
 def with_observations(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
-    """Return the samples with every token in the mask except the common prefix, which is constant."""
+    """Return the samples with all tokens in the loss mask except those of the prefix that all samples share."""
     start = max(1, shared_prefix(samples))
     return [replace(sample, mask=[*sample.mask[:start], *[1] * (len(sample) - start)]) for sample in samples]
 
 
 def shared_prefix(samples: Sequence[TrainingSample]) -> int:
-    """Return the number of first tokens that all samples share."""
-    # The smallest and the largest list differ at least as early as any other two.
+    """Return the length of the longest prefix that all samples share."""
+    # The common prefix of the lexicographically smallest and largest list is common to all.
     first, last = min(sample.ids for sample in samples), max(sample.ids for sample in samples)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
@@ -129,10 +129,10 @@ def micro_batches(
     share_prefix: bool = False,
     pack: bool = False,
 ) -> list[MicroBatch]:
-    """Split samples into micro-batches of at most `token_budget` tokens including padding, similar lengths together.
+    """Group samples of similar length into micro-batches of at most `token_budget` tokens, including padding.
 
-    `share_prefix` factors out a common prefix where that saves enough tokens. `pack` fills rows as long as the longest
-    sample with shorter ones.
+    `share_prefix` factors out a common prefix if that saves enough tokens. `pack` puts several samples into one row;
+    rows are as long as the longest sample.
     """
     longest = max((len(sample) for sample in samples), default=0)
     if longest > token_budget:
@@ -155,7 +155,7 @@ def micro_batches(
 
 
 def blank(device: torch.device, columns: Iterable[str] = ()) -> MicroBatch:
-    """Return a micro-batch without a loss, for a process that has fewer micro-batches than another."""
+    """Return a micro-batch with an empty loss mask, for a process that has fewer micro-batches than the others."""
     sample = TrainingSample.of_prompt([0])
     for name in columns:
         setattr(sample, name, [0.0] * len(sample))
@@ -163,7 +163,7 @@ def blank(device: torch.device, columns: Iterable[str] = ()) -> MicroBatch:
 
 
 def minibatches(count: int, parts: int, rng: Random) -> list[list[int]]:
-    """Split the indices of `count` episodes into `parts` parts of about equal size, shuffled if there are several."""
+    """Split the indices of `count` episodes into `parts` minibatches of similar size; shuffle if `parts` > 1."""
     order = list(range(count))
     if parts == 1:
         return [order]
@@ -174,7 +174,7 @@ def minibatches(count: int, parts: int, rng: Random) -> list[list[int]]:
 def _packed(
     samples: Sequence[TrainingSample], token_budget: int, device: torch.device, *, share_prefix: bool
 ) -> list[MicroBatch]:
-    """Pack samples by first fit, longest first."""
+    """Pack samples into rows with the first-fit algorithm, longest sample first."""
     if not samples:
         return []
     shared = _prefix(samples) if share_prefix else 0
@@ -231,13 +231,13 @@ def _layout(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """Lay out one number per token of each sample as [B, T]: without the prefix, row by row, padded on the right."""
+    """Arrange one number per token of each sample in rows [B, T], without the prefix and padded on the right."""
     numbers = iter(per_sample)
     flat: list[float] = []
     for i, row in enumerate(rows, 1):
         for _ in row:
             flat.extend(next(numbers)[shared:])
         flat.extend([pad] * (i * width - len(flat)))
-    # Through numpy, which converts one long list twice as fast as torch converts a list of lists.
+    # NumPy converts one long list twice as fast as torch converts a list of lists.
     kind = {torch.long: np.int64, torch.bool: np.bool_, torch.float32: np.float32}[dtype]
     return torch.from_numpy(np.array(flat, kind)).view(len(rows), width).to(device)

@@ -1,4 +1,4 @@
-"""Checkpoints: one folder each, in Hugging Face format plus the trainer's state, written atomically."""
+"""Save and load checkpoints: folders with a model in Hugging Face format and the state of the trainer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STATE = "trainer.pt"
 
 
 def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint next to an existing one, then swap them: a kill or a full disk leaves one intact.
+    """Write a checkpoint to a temporary folder, then replace `folder`, so that a kill or full disk leaves one intact.
 
-    With several processes all must call it, as the weights are gathered; the main process writes.
+    With several processes, all must call this function to gather the weights; only the main process writes.
     """
     critic = learner.policy.critic
     everything = {
@@ -39,13 +39,13 @@ def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
 
 
 def save_model(learner: Learner, folder: Path) -> None:
-    """Write only the model, as atomically as `save`."""
+    """Write only the model, atomically like `save`."""
     write = learner.policy.writer()
     learner.distributed.on_main(lambda: _replace(folder, write))
 
 
 def _replace(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary folder, then move it to `folder`."""
+    """Call `write` with a temporary folder, then replace `folder` with that folder."""
     part, old = _temporary(folder, "part"), _temporary(folder, "old")
     recover(folder)
     try:
@@ -70,7 +70,7 @@ def _replace(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Restore the old folder if a process was killed between the two renames of a swap."""
+    """Restore the old folder if a process was killed between the two renames that replace it."""
     old = _temporary(folder, "old")
     if not old.exists():
         return
@@ -81,7 +81,7 @@ def recover(folder: Path) -> None:
 
 
 def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
-    """Restore optimizer and critic, and return the rest of the state. The weights are loaded with the model."""
+    """Restore the optimizer and the critic and return the remaining state. Model weights are loaded separately."""
     state: dict[str, Any] = torch.load(folder / STATE, map_location=learner.policy.device, weights_only=True)
     learner.optimizer.load_state_dict(state.pop("optimizer"))
     critic = state.pop("critic")

@@ -1,7 +1,7 @@
 """Typed configuration of a training run, in sections. Imports no torch.
 
-Each section is a table of a TOML recipe; each field is a flag of `palestra train` and a keyword of `palestra.train`.
-`palestra.training.recipe` builds a config from flags, keywords and recipes.
+Each section is a table of a TOML recipe; each field is a flag of `palestra train` and a keyword argument of
+`palestra.train`. `palestra.training.recipe` builds a config from flags, keyword arguments and recipes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palestra.training.horizon import HorizonSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A table of the config; checks its options when constructed."""
+    """Base class of config sections. Options are validated on construction."""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -89,7 +89,7 @@ class EnvConfig(Section):
 
     @property
     def all_wrappers(self) -> tuple[Any, ...]:
-        """Wrappers of every environment, innermost first: the tools, then `wrappers`."""
+        """Wrappers applied to every environment, innermost first: the tools, then `wrappers`."""
         if not self.tools:
             return self.wrappers
         return ("Tools", {"tools": list(self.tools), "max_calls": self.max_tool_calls or None}), *self.wrappers
@@ -120,7 +120,7 @@ class ModelConfig(Section):
 
     @property
     def trained(self) -> bool:
-        """True if the model was trained before (anything but default:SIZE)."""
+        """True if the model is already trained, which is assumed of every model except default:SIZE."""
         return not self.name.startswith("default:")
 
 
@@ -322,7 +322,7 @@ class TrainConfig:
         return Path("runs") / "-".join(part for part in parts if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the config as nested plain data, one table per section."""
+        """Return the config as a JSON-compatible dict with one table per section."""
         tables: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -334,12 +334,12 @@ class TrainConfig:
         return tables
 
     def with_steps(self, steps: int) -> TrainConfig:
-        """Return the same config with another number of steps."""
+        """Return a copy of the config with a different number of steps."""
         return replace(self, run=replace(self.run, steps=steps))
 
 
 def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool) -> dict[str, Any]:
-    """Return the values of the options that are still unset because their default depends on the model."""
+    """Return values for the unset options whose default depends on the model."""
     return {
         item.name: auto_value(item.metadata["auto"], flat_name(item), algorithm.defaults, trained=trained)
         for item in fields(config)
@@ -348,7 +348,7 @@ def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool) -> dic
 
 
 def auto_value(pair: tuple[Any, Any], name: str, defaults: Mapping[str, Any], *, trained: bool) -> Any:
-    """Return the default of an option for an untrained or a trained model."""
+    """Return the default value of an option for an untrained or a trained model."""
     value = defaults.get(name, pair)
     return value[trained] if isinstance(value, tuple) else value
 
@@ -356,7 +356,8 @@ def auto_value(pair: tuple[Any, Any], name: str, defaults: Mapping[str, Any], *,
 def parse_weight(text: str) -> tuple[str, float]:
     """Split NAME[=WEIGHT] into the name and the weight (default 1).
 
-    In a URL with a query, the last parameter keeps its `=`: `http://host/ENV?a=5` has no weight, `...?a=5=2` has 2.
+    The `=` of a URL query parameter does not separate a weight: `http://host/ENV?a=5` has the default weight, and
+    `http://host/ENV?a=5=2` has the weight 2.
     """
     name, equals, weight = text.rpartition("=")
     if not equals or ("?" in text and re.split(r"[?&]", text)[-1].count("=") < 2):
@@ -371,7 +372,7 @@ def parse_weight(text: str) -> tuple[str, float]:
 
 
 def qualified_name(value: str | Callable[..., Any]) -> str:
-    """Return a name unchanged, and a class or function as module:name."""
+    """Return a string unchanged and the module:name of a class or function."""
     if isinstance(value, str):
         return value
     return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', type(value).__qualname__)}"

@@ -1,4 +1,4 @@
-"""Load stored trajectories and order them into batches. Imports no torch."""
+"""Load stored trajectories and choose the examples of each batch. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 class StoredTrajectories:
     """The contents of trajectory files."""
 
-    trajectories: list[Trajectory]  # finished
+    trajectories: list[Trajectory]  # completed episodes with at least one turn
     failed: int = 0  # number of episodes that ended with an infrastructure failure
     empty: int = 0  # number of episodes without a turn
 
     @property
     def skipped(self) -> str:
-        """Description of what was left out; empty if nothing was."""
+        """Description of the skipped episodes; empty if none was skipped."""
         counts = ((self.failed, "failed"), (self.empty, "without a turn"))
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
 def find(places: Iterable[str]) -> list[Path]:
-    """Return the trajectory files of files, folders, run folders and globs, each file once."""
+    """Resolve files, folders, run folders and globs to a list of trajectory files without duplicates."""
     paths: dict[Path, None] = {}
     for place in places:
         path = Path(place)
@@ -58,7 +58,7 @@ def find(places: Iterable[str]) -> list[Path]:
 
 
 def load(places: Iterable[str]) -> StoredTrajectories:
-    """Read all trajectories; count those that failed or have no turn."""
+    """Read all trajectories; skip and count those that failed or have no turn."""
     finished: list[Trajectory] = []
     failed = empty = 0
     for path in find(places):
@@ -73,7 +73,7 @@ def load(places: Iterable[str]) -> StoredTrajectories:
 
 
 def with_planned_steps(config: TrainConfig, count: int) -> TrainConfig:
-    """Return the config with its number of steps, if that follows from the number of examples."""
+    """Return the config; if an offline run does not set `steps`, compute it from the number of examples."""
     if config.algorithm.needs_env or config.run.steps:
         return config
     return config.with_steps(config.optimizer.epochs * updates_per_pass(count, config.algorithm.config.batch))
@@ -85,7 +85,7 @@ def updates_per_pass(count: int, batch: int) -> int:
 
 
 def batch_at(step: int, *, count: int, batch: int, seed: int) -> list[int]:
-    """Return the indices of the examples of update `step`: each example once per pass, shuffled in every pass."""
+    """Return the indices of the examples of update `step`. Every pass uses each example once, in a new random order."""
     passes, place = divmod(step, updates_per_pass(count, batch))
     order = list(range(count))
     Random(child_seed(seed, "data", passes)).shuffle(order)
@@ -103,7 +103,7 @@ def digest(examples: Sequence[Example]) -> str:
 
 
 def check_unchanged(saved_digest: str | None, examples: Sequence[Example], config: TrainConfig) -> None:
-    """Raise BadValue if a run would be resumed with other examples than it was started with."""
+    """Raise BadValue if a resumed run has different examples from those it was started with."""
     if saved_digest not in (None, digest(examples)):
         raise BadValue(
             f"the trajectories in {', '.join(config.algorithm.config.data)} have changed since the run in "

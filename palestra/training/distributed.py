@@ -1,6 +1,6 @@
-"""Training in one process or in several under torchrun: communication, and weights sharded with FSDP2.
+"""Distributed training with torchrun: communication between processes and FSDP2 sharding of the weights.
 
-Only numbers are gathered (rewards, values, counts), never tokens: every process knows the advantages of every episode
+Only numbers (rewards, values, counts) are gathered, never tokens. Every process knows the advantages of every episode
 and the denominators of the whole batch, and computes the gradient of its own samples.
 """
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedContext:
-    """Rank and size of the process group, with its collective operations. The default is a single process."""
+    """Rank and size of the process group, and its collective operations. By default there is a single process."""
 
     rank: int = 0
     size: int = 1
@@ -66,7 +66,7 @@ class DistributedContext:
         if self.is_main:
             try:
                 outcome[0] = function()
-            except Exception as err:  # noqa: BLE001  # raised below, in every process
+            except Exception as err:  # noqa: BLE001  # re-raised below in every process
                 outcome[1] = err
         if self.size > 1:
             dist.broadcast_object_list(outcome, src=0)
@@ -77,7 +77,7 @@ class DistributedContext:
 
 
 def connect(*, timeout: float = 3600.0) -> DistributedContext:
-    """Join the processes started by torchrun, or return a single-process context.
+    """Join the process group started by torchrun, or return a single-process context.
 
     `timeout` is the number of seconds to wait for a process that is still sampling.
     """
@@ -106,9 +106,9 @@ def _disconnect() -> None:
 def shard(
     policy: nn.Module, layers: Sequence[nn.Module], device: torch.device, distributed: DistributedContext
 ) -> None:
-    """Shard the weights of `policy` over all processes (FSDP2); a layer is gathered only while it computes.
+    """Shard the weights of `policy` over all processes with FSDP2; each layer is gathered only while it is computed.
 
-    Everything outside of the layers (embeddings, final norm, critic) is one more unit, gathered for a whole pass.
+    All parameters outside the layers (embeddings, final norm, critic) form one unit, gathered for the whole pass.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -125,12 +125,12 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Return the whole of a tensor that may be sharded; every process must call it."""
+    """Return the full tensor, gathered if it is sharded. Every process must call this function."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """Shard a tensor that is the same in every process in the way `like` is sharded; without communication."""
+    """Shard a tensor that is identical in every process in the same way as `like`, without communication."""
     if not is_sharded(like):
         return tensor
     from torch.distributed.tensor import DTensor, Replicate
@@ -142,7 +142,7 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def gather_result(result: RolloutResult, distributed: DistributedContext) -> RolloutResult:
-    """Return the rollouts of all processes for metrics. Their trajectories carry no texts and no token ids."""
+    """Return the combined rollouts of all processes, for metrics. Their trajectories have no texts and no token ids."""
     if distributed.size == 1:
         return result
     own = (
@@ -160,7 +160,7 @@ def gather_result(result: RolloutResult, distributed: DistributedContext) -> Rol
 
 
 def without_tokens(trajectory: Trajectory) -> Trajectory:
-    """Return the trajectory with the same rewards and token counts but without texts and token ids."""
+    """Return a copy of the trajectory with its rewards and token counts but without texts and token ids."""
     return replace(
         trajectory, turns=tuple(_turn(turn) for turn in trajectory.turns), final_observation="", final_prompt=()
     )

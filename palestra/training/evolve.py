@@ -1,8 +1,9 @@
-"""AgentEvol: explore with the current model, keep the successes, clone them weighted by their return, repeat.
+"""AgentEvol: alternate between exploration and return-weighted behavior cloning of the successful episodes.
 
-The model first clones a base set (`data`, or the warm start). Each round plays new tasks and clones their successes
-together with the base set, into the model before the first round (as ReST^EM does, so that no round inherits the habits
-of the previous one) or into the current model. A step of the run is a round.
+The model is first trained on a base set (`data`, or the warm start) by behavior cloning. Each round plays new tasks and
+trains on the successful episodes together with the base set. Training starts either from the weights before the first
+round (as in ReST^EM, so that a round does not inherit errors of the previous one) or from the current weights. One step
+of the run is one round.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ START = "start.pt"  # weights that every round starts from
 
 
 class EvolutionTrainer(Trainer):
-    """Rounds of exploring and cloning."""
+    """Trainer that alternates between exploration and behavior cloning."""
 
     distributed_support = True
 
@@ -46,7 +47,7 @@ class EvolutionTrainer(Trainer):
         self.curriculum = Curriculum.of(config)
         self.base: list[Trajectory] = []
         self._saved_digest: str | None = None
-        self._start: list[Tensor] | None = None  # weights that every round starts from; None: the current ones
+        self._start: list[Tensor] | None = None  # weights at the start of every round; None: the current weights
         if self.algorithm.config.data:
             self.base = self.algorithm.select(data.load(self.algorithm.config.data).trajectories)
         super().__init__(config, **options)
@@ -58,7 +59,7 @@ class EvolutionTrainer(Trainer):
         return await super().run()
 
     async def prepare(self) -> None:
-        """Clone the base set, or a scripted player if there is none."""
+        """Train on the base set or, without one, on episodes of a scripted player."""
         if not self.base:
             await warm_start(self.learner, self.config, self.log, **self.env_options)
         else:
@@ -69,7 +70,7 @@ class EvolutionTrainer(Trainer):
         await self.publish()
 
     async def iteration(self, step: int) -> dict[str, Any]:
-        """Explore, select, clone."""
+        """Run one round: play episodes, select the successful ones and train on them."""
         config = self.config
         started = perf_counter()
         result = await self.play(training_tasks(config, step, self.curriculum))
@@ -108,7 +109,7 @@ class EvolutionTrainer(Trainer):
             self._start = torch.load(self.folder / START, map_location="cpu", weights_only=True)
 
     def _earlier_successes(self, step: int) -> list[Trajectory]:
-        """Return the successes of earlier rounds that are cloned again, from the files of all processes."""
+        """Load the successful episodes of earlier rounds that are used again, from the files of all processes."""
         rounds = self.algorithm.config.rounds
         first = max(0, step + 1 - rounds) if rounds else 0
         folder = self.folder / "trajectories"
@@ -116,7 +117,7 @@ class EvolutionTrainer(Trainer):
         return [t for file in files for t in read(file) if t.failure is None and t.success]
 
     def _start_round(self) -> None:
-        """Load the weights a round starts from."""
+        """Load the weights that the round starts from."""
         optimizer = self.learner.optimizer
         if self._start is None:
             optimizer.reset_state()
@@ -124,7 +125,7 @@ class EvolutionTrainer(Trainer):
             optimizer.restore(self._start)
 
     def _save_start_weights(self) -> None:
-        """Save the exact weights for later rounds and for resuming."""
+        """Save the initial weights for later rounds and for a resumed run."""
         self._start = self.learner.optimizer.snapshot()
         if self.distributed.is_main:
             part = self.folder / f".{START}.part"
@@ -132,7 +133,7 @@ class EvolutionTrainer(Trainer):
             part.replace(self.folder / START)
 
     def _clone(self, chosen: Sequence[Weighted], label: int | str) -> dict[str, float]:
-        """Make `epochs` passes over a set with one learning-rate schedule; return the mean metrics of the updates."""
+        """Train on a set for `epochs` passes with one learning-rate schedule; return the mean of the metrics."""
         config, options = self.config, self.algorithm.config
         steps = data.updates_per_pass(len(chosen), options.batch) * config.optimizer.epochs
         seed = child_seed(config.run.seed, "round", label)

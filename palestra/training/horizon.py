@@ -1,7 +1,7 @@
 """ScalingInter: the maximum number of turns per episode as a function of the training step.
 
-A schedule is written as `20` (constant), `5,10,15@100` (stages of 100 steps; the last one stays) or `none`. It depends
-on the step alone, so a resumed run has the schedule of an uninterrupted one.
+A schedule is written as `20` (constant), `5,10,15@100` (stages of 100 steps, the last of which has no end) or `none`.
+It depends on the step alone, so a resumed run follows the same schedule as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from palestra.errors import BadValue
 
 @dataclass(frozen=True, slots=True)
 class HorizonSchedule:
-    """Stages of the horizon; no stages means no limit except the task's own."""
+    """Stages of the horizon. Without stages, only the limit of the environment applies."""
 
     stages: tuple[int, ...] = ()
     steps_per_stage: int = 1

@@ -1,4 +1,4 @@
-"""The learner: policy, optimizer and reference model, with the operations that every training step is built from."""
+"""The learner: policy, optimizer and reference model, with the operations used by every training step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from palestra.training.policy import Policy
 
 
 def learning_rate(config: TrainConfig, step: int, *, steps: int | None = None) -> float:
-    """Return the learning rate at `step`: linear warm-up, then linear decay over `steps` (those of the run)."""
+    """Return the learning rate at `step`: linear warm-up, then linear decay over `steps` (default: the whole run)."""
     optimizer = config.optimizer
     if step < optimizer.lr_warmup:
         return optimizer.lr * (step + 1) / (optimizer.lr_warmup + 1)
@@ -32,7 +32,7 @@ def learning_rate(config: TrainConfig, step: int, *, steps: int | None = None) -
 class Learner:
     """Holds the policy, its optimizer and, if the algorithm needs one, a frozen reference model.
 
-    With several processes, each of them calls every method with its own samples; sums and metrics are those of all.
+    With several processes, each one calls every method with its own samples; sums and metrics cover all processes.
     """
 
     def __init__(
@@ -59,21 +59,22 @@ class Learner:
         return algorithm
 
     def micro_batches(self, samples: Sequence[TrainingSample], columns: Iterable[str] = ()) -> list[MicroBatch]:
-        """Split samples into micro-batches, as many as every other process has; `columns` are the filled ones."""
+        """Split samples into the same number of micro-batches in every process; `columns` names the filled columns."""
         options, device = self.config.optimizer, self.policy.device
-        # FSDP gathers the weights of a layer for its output only, but a shared prefix reads its keys and values later.
+        # Not with FSDP: it frees the weights of a layer after the forward pass, but keys and values of a shared prefix
+        # are used later.
         share = self.policy.separate is None and self.distributed.size == 1
         batches = micro_batches(samples, options.token_budget, device, share_prefix=share, pack=options.packing)
         return batches + [blank(device, columns)] * (self.distributed.max(len(batches)) - len(batches))
 
     def value_positions(self, batch: MicroBatch) -> Tensor:
-        """[B, T] bool: the tokens before which the critic predicts a value."""
+        """Return a boolean mask [B, T] of the tokens before which the critic predicts a value."""
         return batch.turn_starts if self.policy_gradient.level == "turn" else batch.mask
 
     def denominators(
         self, batches: Sequence[MicroBatch], *, length: float = 1.0, weights: Sequence[Tensor] | None = None
     ) -> Denominators:
-        """Count the tokens and sequences of all micro-batches of all processes."""
+        """Count the tokens and sequences in the micro-batches of all processes."""
         if weights is None:
             parts = [Denominators.of(batch.mask, lengths=batch.lengths, length=length) for batch in batches]
         else:
@@ -83,15 +84,15 @@ class Learner:
         return Denominators(tokens=tokens, sequences=sequences, length=length)
 
     def combine(self, parts: Sequence[dict[str, Tensor]]) -> dict[str, float]:
-        """Combine the metrics of the micro-batches of all processes."""
+        """Combine the metrics of micro-batches over all processes."""
         if self.distributed.size == 1:
             return combine(parts)
         shards = self.distributed.gather(combine(parts))
         return combine([{name: torch.tensor(value, dtype=torch.float64) for name, value in s.items()} for s in shards])
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a micro-batch's part of the loss."""
-        # FSDP averages gradients over processes, whereas the loss is a sum over them.
+        """Compute the gradient of a micro-batch's loss and add it to the accumulated gradient."""
+        # FSDP averages gradients over processes, but the loss is the sum over processes.
         size = self.distributed.size
         (loss * size if size > 1 else loss).backward()  # type: ignore[no-untyped-call]
         self.optimizer.accumulate()

@@ -12,21 +12,22 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-CPU_LIMIT = 2 << 30  # bytes of activations per pass; fixed, so that a run is the same on every machine
-GPU_FRACTION = 0.3  # of the GPU's memory
+CPU_LIMIT = 2 << 30  # bytes of activations per pass; a constant, so that runs are reproducible across machines
+GPU_FRACTION = 0.3  # limit for activations as a fraction of the GPU's memory
 
 _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
 
 
 def transformer_layers(model: Any) -> list[nn.Module]:
-    """Return the transformer blocks of a model: the units of recomputation and of sharding."""
+    """Return the transformer blocks of a model, which are the units of recomputation and sharding."""
     return [m for m in model.modules() if any(k.__name__ == "GradientCheckpointingLayer" for k in type(m).__mro__)]
 
 
 def enable_recompute(model: Any) -> None:
-    """Make the blocks follow `recompute`.
+    """Patch the transformer blocks so that they recompute their activations inside `recompute(True)`.
 
-    The switch in transformers requires training mode, which enables dropout, and forbids a cache.
+    The gradient checkpointing of transformers is not used: it requires training mode, which enables dropout, and does
+    not allow a KV cache.
     """
     for layer in transformer_layers(model):
         layer.forward = MethodType(_forward, layer)  # a bound method, so that a deep copy calls its own layer
@@ -41,7 +42,7 @@ def _forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def recompute(on: bool) -> Iterator[None]:
-    """Store only the inputs of each block, within the `with` statement and in this thread."""
+    """Turn recomputation on or off in this thread; if it is on, only the inputs of each block are stored."""
     token = _recompute.set(on)
     try:
         yield
@@ -50,7 +51,7 @@ def recompute(on: bool) -> Iterator[None]:
 
 
 def activation_bytes(model: Any, tokens: int) -> int:
-    """Estimate the activations that a forward pass over `tokens` stores for the backward pass, in bytes."""
+    """Estimate how many bytes of activations a forward pass over `tokens` tokens stores for the backward pass."""
     config = model.config.get_text_config()
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
@@ -59,7 +60,7 @@ def activation_bytes(model: Any, tokens: int) -> int:
 
 
 def should_recompute(model: Any, tokens: int) -> bool:
-    """Return whether the activations of a pass over `tokens` exceed the limit of the device."""
+    """Return whether the activations of a pass over `tokens` tokens exceed the limit for the model's device."""
     device = torch.device(model.device)
     limit = CPU_LIMIT
     if device.type == "cuda":

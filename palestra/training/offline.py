@@ -1,6 +1,6 @@
-"""Training on stored trajectories: SFT clones them, DPO prefers the better one of a pair. Nothing is sampled.
+"""Offline training on stored trajectories: SFT on single trajectories and DPO on preference pairs.
 
-A step is one update on `batch` examples. Environments are used for evaluation only.
+A step is one update on `batch` examples. Environments are used only for evaluation.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ E = TypeVar("E", Trajectory, Pair)
 
 
 class OfflineTrainer(Trainer, Generic[E]):
-    """Passes over stored examples in an order that depends on the seed."""
+    """Trainer that makes passes over stored examples in an order determined by the seed."""
 
     distributed_support = True
     unit: ClassVar[str] = "trajectories"  # name of the examples in log lines
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
-        # First, so that unusable data is reported before anything heavy is loaded.
+        # Load the data first, so that unusable data is reported before the model is loaded.
         self.stored = data.load(config.algorithm.config.data)
         self.examples: list[E] = config.algorithm.select(self.stored.trajectories)  # type: ignore[attr-defined]
         self._saved_digest: str | None = None
@@ -39,7 +39,7 @@ class OfflineTrainer(Trainer, Generic[E]):
 
     @abstractmethod
     async def tokenize(self) -> list[E]:
-        """Return the examples with token ids of the model."""
+        """Return the examples with token ids of the model's tokenizer."""
 
     @abstractmethod
     def update(self, examples: Sequence[E], lr: float) -> dict[str, float]:
@@ -56,7 +56,7 @@ class OfflineTrainer(Trainer, Generic[E]):
         return await super().run()
 
     async def prepare(self) -> None:
-        """Do nothing: training starts from the model as it is."""
+        """Do nothing: offline training needs no preparation."""
 
     async def iteration(self, step: int) -> dict[str, Any]:
         config = self.config
@@ -83,7 +83,7 @@ class OfflineTrainer(Trainer, Generic[E]):
 
 
 class CloningTrainer(OfflineTrainer[Trajectory]):
-    """Clones the actions of trajectories, and optionally their observations."""
+    """Trainer for behavior cloning of the actions in trajectories, and optionally of their observations."""
 
     async def tokenize(self) -> list[Trajectory]:
         return [t for t in await tokenize(self, self.examples) if t is not None]
@@ -95,7 +95,7 @@ class CloningTrainer(OfflineTrainer[Trajectory]):
 
 
 class PreferenceTrainer(OfflineTrainer[Pair]):
-    """Prefers the better of two trajectories; the reference is the model at the start of the run."""
+    """Trainer on preference pairs; the reference model is the model at the start of the run."""
 
     unit = "pairs"
 
@@ -112,7 +112,7 @@ class PreferenceTrainer(OfflineTrainer[Pair]):
 
 
 async def tokenize(trainer: Trainer, trajectories: Sequence[Trajectory]) -> list[Trajectory | None]:
-    """Return the trajectories in the model's tokens, None for those that are too long; log what was done."""
+    """Tokenize trajectories with the model's tokenizer, with None for those that are too long; log a summary."""
     policy = trainer.learner.policy
     window = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     transcriber = Transcriber(policy.tokenizer, system=trainer.config.sampling.system or None, window=window)

@@ -1,7 +1,8 @@
 """Optimizers: AdamW, or Muon for weight matrices and AdamW for all other parameters.
 
-Muon replaces the momentum of a matrix by the nearest matrix with all singular values close to 1, so that rare
-directions move as far as common ones. It trains small models from scratch faster than AdamW (docs/experiments.md).
+Muon replaces the momentum of a weight matrix by an approximately orthogonal matrix (all singular values close to 1), so
+that rare directions are updated as much as common ones. It trains small models from scratch faster than AdamW
+(docs/experiments.md).
 """
 
 from __future__ import annotations
@@ -16,22 +17,27 @@ from torch import Tensor, nn
 from palestra.training.distributed import full_tensor, is_sharded, shard_like
 
 NS_STEPS = 5
-NS = (3.4445, -4.775, 2.0315)  # coefficients of the quintic iteration: steep at 0, values in [0.7, 1.2] stay there
+NS = (
+    3.4445,
+    -4.775,
+    2.0315,
+)  # Newton-Schulz coefficients that move singular values to about [0.7, 1.2]
 MOMENTUM = 0.95
-MATRIX_SCALE = 0.2  # gives an orthogonal update about the size of an AdamW update
+MATRIX_SCALE = 0.2  # scales an orthogonal update to about the size of an AdamW update
 
 
 class Muon(torch.optim.Optimizer):
     """W <- W - lr * 0.2 * sqrt(max(n, m)) * orth(g + mu * M),  M <- mu * M + g;  float32 throughout.
 
-    torch.optim.Muon computes in bfloat16, which some CPUs only emulate. Matrices of one shape are processed together.
+    torch.optim.Muon is not used because it computes in bfloat16, which some CPUs only emulate. Matrices of the same
+    shape are processed in one batch.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float) -> None:
         super().__init__(list(params), {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ARG002  # torch's signature
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ARG002  # signature of the base class
         for group in self.param_groups:
             by_shape: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
             for p in group["params"]:
@@ -54,7 +60,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Move the singular values of each matrix of [N, n, m] to about 1 by a Newton-Schulz iteration."""
+    """Approximately orthogonalize each matrix of [N, n, m] by a Newton-Schulz iteration (singular values near 1)."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
@@ -69,8 +75,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 class Optimizer:
     """One or two torch optimizers behind one interface, with separate learning rates for the model and the critic.
 
-    Weights of lower precision than float32 have float32 master copies, in which small updates and the gradients of
-    micro-batches accumulate.
+    Weights of lower precision than float32 have float32 master copies, which accumulate small updates and the gradients
+    of micro-batches.
     """
 
     def __init__(self, kind: str, model: nn.Module, critic: nn.Module | None, *, weight_decay: float) -> None:
@@ -79,7 +85,7 @@ class Optimizer:
         embeddings = {
             id(p) for name in ("get_input_embeddings", "get_output_embeddings") for p in _parameters(model, name)
         }
-        self._masters: list[tuple[nn.Parameter, Tensor]] = []  # a low-precision weight and its master copy
+        self._masters: list[tuple[nn.Parameter, Tensor]] = []  # pairs of a low-precision weight and its master copy
         for p in model.parameters():
             if p.requires_grad:
                 is_matrix = kind == "muon" and p.dim() == 2 and id(p) not in embeddings
@@ -126,7 +132,7 @@ class Optimizer:
                 p.grad = None
 
     def clip_grad_norm(self, max_norm: float) -> float:
-        """Scale the gradient down to at most `max_norm`; return the norm before."""
+        """Clip the norm of the gradient to `max_norm`; return the norm before clipping."""
         grads = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         torch.nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
@@ -140,7 +146,7 @@ class Optimizer:
                 p.copy_(master)
 
     def reset_state(self) -> None:
-        """Forget momentum and second moments."""
+        """Reset momentum and second moments."""
         for part in self.parts:
             part.state.clear()
 
@@ -150,14 +156,14 @@ class Optimizer:
 
     @torch.no_grad()
     def undo(self, before: Sequence[Tensor], fraction: float) -> None:
-        """Undo this fraction of the change since `before`; 1 restores the parameters exactly, even from NaN."""
+        """Undo `fraction` of the change since `before`; 1 restores the parameters exactly, even if they are NaN."""
         for p, old in zip(self.parameters, before, strict=True):
             p.copy_(old if fraction == 1 else old + (p - old) * (1 - fraction))
         for coarse, master in self._masters:
             coarse.copy_(master)
 
     def snapshot(self) -> list[Tensor]:
-        """Return full copies of the model's trained parameters on the CPU; every process must call it."""
+        """Return full CPU copies of the model's trainable parameters. Every process must call this method."""
         return [full_tensor(p.detach()).cpu().clone() for p in self.model_parameters]
 
     @torch.no_grad()
@@ -170,7 +176,7 @@ class Optimizer:
         self.reset_state()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the full state, gathered if it is sharded; every process must call it."""
+        """Return the full optimizer state, gathered if it is sharded. Every process must call this method."""
         return {
             "parts": [_gathered(part.state_dict()) for part in self.parts],
             "masters": [full_tensor(master.detach()).cpu() for _, master in self._masters],

@@ -1,8 +1,8 @@
-"""The model to train: loading it, and what losses need from it (log-probs, entropy, critic values).
+"""The model to train: load it and compute log-probs, entropies and critic values for the losses.
 
-In one process the engine samples from the weights that are trained. There are two sets of weights if the trained ones
-are sharded, have LoRA adapters, or change while the engine samples (asynchronous training): `sampler` is then a plain
-full model, and `update_sampler` copies the trained weights into it.
+By default the engine samples directly from the weights that are trained. If those are sharded, have LoRA adapters, or
+change while the engine samples (asynchronous training), `sampler` is a separate, full model without adapters, and
+`update_sampler` copies the trained weights into it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from palestra.training.batch import MicroBatch
 from palestra.training.config import TrainConfig
 from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
 
-LOGITS_BLOCK = (
-    1 << 25
-)  # logits computed at a time; more are computed block by block and recomputed in the backward pass
-ADAPTER = "adapter"  # folder of a saved model that holds its LoRA adapter
+LOGITS_BLOCK = 1 << 25  # maximum number of logits per block; further blocks are recomputed in the backward pass
+ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
 
 
 class Scores(NamedTuple):
-    """Scores of a batch-batch, [B, T] each and 0 outside of the masks."""
+    """Scores of a micro-batch, each [B, T] and 0 outside of the masks."""
 
     logprobs: Tensor
     entropy: Tensor | None
-    values: Tensor | None  # critic value of the tokens before a token
+    values: Tensor | None  # critic value of the state before each token
 
 
 class Policy(nn.Module):
@@ -59,12 +57,12 @@ class Policy(nn.Module):
         self.tokenizer = tokenizer
         self.temperature = temperature if temperature > 0 else 1.0
         self.recompute = recompute
-        self._sampler = [sampler]  # in a list, so that it is not a submodule
+        self._sampler = [sampler]  # in a list, so that torch does not register it as a submodule
         width = model.config.get_text_config().hidden_size
         self.critic = _critic(width).to(model.device) if critic else None
         if recompute != "off":
             memory.enable_recompute(model)
-        # Reason why samples cannot share a prefix or be packed with this model; None if they can.
+        # Reason why this model supports neither shared prefixes nor packing; None if it supports them.
         self.separate: str | None = TransformersRunner.unsupported_reason(model)
 
     @property
@@ -81,13 +79,13 @@ class Policy(nn.Module):
         return self.model if self._sampler[0] is None else self._sampler[0]
 
     def separate_sampler(self) -> None:
-        """Give the engine its own copy of the weights, which changes only in `update_sampler`."""
+        """Create a separate copy of the weights for the engine, which only `update_sampler` changes."""
         if self._sampler[0] is None:
             self._sampler[0] = copy.deepcopy(self.model).requires_grad_(False)
 
     @torch.no_grad()
     def update_sampler(self) -> None:
-        """Copy the trained weights to the sampler, if it has its own; every process must call it, engine paused."""
+        """Copy the trained weights to a separate sampler. Every process must call it while the engine is paused."""
         sampler = self._sampler[0]
         if sampler is None:
             return
@@ -96,15 +94,15 @@ class Policy(nn.Module):
             parameters[name].copy_(tensor)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the full weights by name, adapters merged; every process must call it."""
+        """Return the full weights by name, with adapters merged. Every process must call this method."""
         return dict(adapters.merged_weights(self.model))
 
     def score(
         self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:
-        """Run one forward pass; the output layer computes only tokens in the mask, the critic those in `values` [B, T].
+        """Run one forward pass and return log-probs and entropies in the mask and critic values in `values` [B, T].
 
-        With several processes, each must call it the same number of times.
+        With several processes, each must call this method the same number of times.
         """
         scores: Scores = self(batch, entropy=entropy, entropy_gradient=entropy_gradient, values=values)
         return scores
@@ -112,11 +110,11 @@ class Policy(nn.Module):
     def forward(
         self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:
-        """Implement `score`; called through the module, so that FSDP gathers the weights."""
+        """Implement `score`. It calls the module rather than this method, so that FSDP gathers the weights."""
         with memory.recompute(self._recomputes(batch)):
             hidden = self._hidden(batch)
         row, column = batch.mask.nonzero(as_tuple=True)
-        # A token is predicted from the hidden state before it.
+        # The hidden state at position t - 1 predicts token t.
         logprobs, entropies = self._logprobs(
             hidden[row, column - 1], batch.ids[row, column], entropy=entropy, entropy_gradient=entropy_gradient
         )
@@ -126,7 +124,7 @@ class Policy(nn.Module):
             if self.critic is None:
                 raise ValueError("values were requested from a policy without a critic")
             r, c = values.nonzero(as_tuple=True)
-            # The critic does not send gradients into the policy.
+            # Gradients of the critic do not flow into the policy.
             critic_values = empty.index_put((r, c), self.critic(hidden[r, c - 1].detach().float())[:, 0])
         return Scores(
             empty.index_put((row, column), logprobs),
@@ -137,7 +135,7 @@ class Policy(nn.Module):
     def _logprobs(
         self, hidden: Tensor, ids: Tensor, *, entropy: bool, entropy_gradient: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the log-probs [N] of the tokens that followed the hidden states [N, width], and the entropies [N]."""
+        """Return log-probs [N] and entropies [N] of the tokens predicted from the hidden states [N, width]."""
         config = self.model.config.get_text_config()
         cap = getattr(config, "final_logit_softcapping", None)
         head = self.model.get_output_embeddings()
@@ -166,7 +164,7 @@ class Policy(nn.Module):
         return chosen, torch.cat([part[1] for part in parts]) if entropy else None
 
     def _hidden(self, batch: MicroBatch) -> Tensor:
-        """[B, T, width]"""
+        """Return the hidden states of the last layer, [B, T, width]."""
         body = getattr(self.model, self.model.base_model_prefix)
         if not (batch.shared or batch.packed):
             attention = batch.attention.long()
@@ -192,7 +190,7 @@ class Policy(nn.Module):
         return hidden
 
     def _mask(self, mask: Tensor) -> Tensor:
-        """Return the mask in the form of the model's attention: bool, or a number added to the attention scores."""
+        """Convert a boolean mask to the form that the model's attention requires: booleans or an additive bias."""
         if self.model.config.get_text_config(decoder=True)._attn_implementation == "sdpa":
             return mask
         low = torch.finfo(self.model.dtype).min
@@ -204,7 +202,7 @@ class Policy(nn.Module):
         return self.recompute == "on"
 
     def frozen(self) -> Policy:
-        """Return a frozen copy, for a reference model."""
+        """Return a frozen copy to use as the reference model."""
         if distributed.is_sharded(next(self.model.parameters())):
             self.update_sampler()
             model = self.sampler
@@ -214,9 +212,10 @@ class Policy(nn.Module):
         return reference.eval().requires_grad_(False)
 
     def writer(self) -> Callable[[Path], None]:
-        """Return a function that writes the full model with its tokenizer into a folder; LoRA is merged and also saved.
+        """Return a function that writes the full model with its tokenizer into a folder.
 
-        Every process must call this method, as it gathers the weights; one process calls the function.
+        LoRA adapters are merged into the model and also saved separately. Every process must call this method, since it
+        gathers the weights; only one process calls the returned function.
         """
         self.update_sampler()
         lora = adapters.adapter_state(self.model) if self.has_lora else None
@@ -250,7 +249,7 @@ def _critic(width: int) -> nn.Module:
     hidden = max(32, width // 2)
     head = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 1))
     last = head[2]
-    assert isinstance(last, nn.Linear)  # noqa: S101  # for the type checker
+    assert isinstance(last, nn.Linear)  # noqa: S101  # narrows the type
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
     return head
@@ -259,7 +258,7 @@ def _critic(width: int) -> nn.Module:
 def load_policy(
     config: TrainConfig, model: str | None = None, context: distributed.DistributedContext | None = None
 ) -> Policy:
-    """Load the model of a config, or the checkpoint `model`; shard it if there are several processes."""
+    """Load the model of a config, or the checkpoint `model`, and shard it if there are several processes."""
     adapter = None if model is None else Path(model) / ADAPTER
     if not config.model.lora_rank or adapter is None or not adapter.exists():
         adapter = None
@@ -279,7 +278,7 @@ def load_policy(
         if adapter is not None:
             adapters.load_lora(loaded, adapter)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.run.seed)  # the initial weights of the critic depend on the seed alone
+        torch.manual_seed(config.run.seed)  # the initial weights of the critic depend only on the seed
         policy = Policy(
             loaded,
             tokenizer,
@@ -308,7 +307,7 @@ def _loaded(config: TrainConfig, name: str) -> tuple[Any, Any]:
     else:
         source, tokenizer = model_folder(name), None
     with quiet():
-        # For bfloat16 weights the optimizer keeps float32 copies, as small updates would be rounded away.
+        # The optimizer has float32 copies of bfloat16 weights, since small updates would be lost to rounding.
         loaded, tokenizer, _ = loading.load(
             source, tokenizer=tokenizer, device=device, dtype=config.model.dtype, options={}
         )

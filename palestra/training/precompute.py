@@ -1,4 +1,4 @@
-"""Fill the columns of the samples that the loss needs and that must be computed before the first update of a step."""
+"""Compute the sample columns that a loss needs and that must be known before the first update of a step."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bool) -> frozenset[str]:
-    """Fill old, proximal and reference log-probs and critic values, as far as needed; return the filled columns.
+    """Fill the old, proximal and reference log-probs and the critic values that are needed; return the filled columns.
 
-    The engine reports log-probs at temperature 1. Where the policy samples otherwise, they are recomputed.
+    The engine reports log-probs at temperature 1, so they are recomputed if the policy samples differently.
     """
     sampling = learner.config.sampling
     rescore = sampling.temperature != 1.0 or sampling.top_p != 1.0
@@ -68,7 +68,7 @@ def final_values(learner: Learner, trajectories: Sequence[Trajectory]) -> list[f
 def to_episodes(
     trajectories: Sequence[Trajectory], samples: Sequence[TrainingSample], last_values: Sequence[float], level: Level
 ) -> list[Episode]:
-    """Return the numbers of each trajectory that the advantages depend on."""
+    """Convert trajectories to episodes, the inputs of advantage estimators."""
     by_episode: list[list[TrainingSample]] = [[] for _ in trajectories]
     for sample in samples:
         by_episode[sample.episode].append(sample)
@@ -123,7 +123,7 @@ def _values(samples: Sequence[TrainingSample], level: Level) -> list[float] | No
     for sample in samples:
         for turn, value in zip(sample.turn_index, sample.values or (), strict=True):
             if turn >= 0:
-                of_turn.setdefault(turn, value)  # at the first token of the turn, where its observation ends
+                of_turn.setdefault(turn, value)  # value at the first sampled token of the turn
     return [value for _, value in sorted(of_turn.items())]
 
 

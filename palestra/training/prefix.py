@@ -1,4 +1,4 @@
-"""Shared prefixes: compute the keys and values of a common prefix once, and attention masks for packed rows."""
+"""KV caches that compute a shared prefix only once, and attention masks for packed rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PrefixRecorder(Cache):
 
 
 class PrefixCache(Cache):
-    """Puts a recorded prefix before every row. Read-only, so that a layer may be recomputed any number of times."""
+    """Prepends a recorded prefix to every row. It is read-only, so that layers can be recomputed."""
 
     def __init__(self, recorder: PrefixRecorder, length: int) -> None:
         super().__init__(layers=[])
@@ -57,7 +57,7 @@ class PrefixCache(Cache):
 
 
 def attention_mask(batch: MicroBatch, window: int | None) -> Tensor:
-    """[B, 1, T, S + T] bool: a token attends to the prefix and to its own sample up to itself."""
+    """Return a boolean mask [B, 1, T, S + T]: each token attends to the prefix and to its own sample up to itself."""
     prefix = torch.arange(batch.shared, device=batch.ids.device).expand(len(batch.ids), -1)
     key_positions = torch.cat((prefix, batch.positions), 1)[:, None, :]
     query_positions = batch.positions[:, :, None]

@@ -1,8 +1,8 @@
-"""Build a training config from keywords, flags or a TOML recipe. Imports no torch.
+"""Build a training config from keyword arguments, flags or a TOML recipe. Imports no torch.
 
-Settings come from the defaults, then the recipe, then flags or keywords. Sections may be given as tables
-(`{"sampling": {"episodes": 64}}`) or flat by flag name (`{"episodes": 64}`). An unknown key raises BadValue with the
-nearest known key.
+A recipe overrides the defaults; flags and keyword arguments override the recipe. Settings may be nested in section
+tables (`{"sampling": {"episodes": 64}}`) or flat by flag name (`{"episodes": 64}`). An unknown key raises BadValue,
+which suggests the most similar known key.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from palestra.training.config import SECTIONS, TrainConfig, auto_value
 
 DEFAULT_ALGORITHM = "rebn"
 
-# (section, field) of every flat name outside of [algorithm]
+# Section and field of every flat setting name outside of [algorithm].
 FLAT = {flat_name(item): (section, item.name) for section, kind in SECTIONS.items() for item in fields(kind)}
 
 
 def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
-    """Return the config of plain settings: flat names, section tables, or both."""
+    """Build a config from a mapping with flat settings, section tables, or both."""
     tables, flat = _split(values)
     imports = tables.get("env", {}).get("imports", flat.get("import", ()))
     if imports:
@@ -57,7 +57,7 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
 
 
 def resolve_algorithm(value: Any) -> tuple[type[Algorithm[Any]], AlgorithmConfig | None]:
-    """Return the class, and the config if one was given, of an algorithm by name, class, config or instance."""
+    """Return the algorithm class for a name, class, config or instance, and the config if `value` contains one."""
     if isinstance(value, str):
         return get_algorithm(value), None
     if isinstance(value, Algorithm):
@@ -94,7 +94,7 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of `base` with flat settings on top. Options of another algorithm in `base` are dropped."""
+    """Return the tables of `base` updated with `override`; drop the algorithm options if the algorithm changes."""
     merged: dict[str, Any] = {name: dict(table) for name, table in base.items()}
     algorithm = override.get("algorithm")
     if algorithm is not None and merged.get("algorithm", {}).get("name") != algorithm:
@@ -139,7 +139,7 @@ def _section(name: str, table: Mapping[str, Any]) -> Any:
 
 
 def _coerced(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert what TOML, JSON and the command line cannot express directly."""
+    """Convert values to the types of their fields if TOML, JSON or the command line cannot express those types."""
     names = {key: item.name for item in fields(kind) for key in (item.name, flat_name(item))}
     coerced = dict(values)
     for key, value in values.items():

@@ -1,4 +1,4 @@
-"""The result of a training run, with its metrics and its model. Imports no torch."""
+"""Result of a training run: its metrics and its model. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class TrainingRun:
-    """A finished training run; a notebook shows it as a table with its learning curve."""
+    """A finished training run; notebooks display it as a table with its learning curve."""
 
     folder: Path
     rows: list[dict[str, Any]] = field(
@@ -39,14 +39,14 @@ class TrainingRun:
 
     @property
     def model_dir(self) -> Path:
-        """Folder of the best model by held-out success, or of the last one, in Hugging Face format."""
+        """Folder of the model with the best held-out success, or else of the last model, in Hugging Face format."""
         best = self.folder / "best"
         return best if best.exists() else self.folder / "last"
 
     def evaluate(self, *, env: str | None = None, episodes: int = 256, seed: int = 800_000) -> RolloutResult:
-        """Play episodes with the best model, with the sampling settings of the run, and return the result.
+        """Play episodes with the best model and the sampling settings of the run, and return the result.
 
-        `env` is the environment to play (by default the first one of the run); its tasks depend on `seed`.
+        `env` is the environment to play (default: the first environment of the run); `seed` determines its tasks.
         """
         from palestra.agents import ChatAgent
         from palestra.concurrency import run_sync
@@ -97,7 +97,7 @@ def _percent(rate: float | None) -> str:
 
 
 def _curve(rates: list[float], width: int = 320, height: int = 80) -> str:
-    """Return an SVG line of success rates; empty with fewer than two."""
+    """Return an SVG line chart of success rates, or an empty string if there are fewer than two."""
     if len(rates) < 2:
         return ""
     points = " ".join(f"{i * width / (len(rates) - 1):.1f},{height * (1 - rate):.1f}" for i, rate in enumerate(rates))

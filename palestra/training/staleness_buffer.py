@@ -1,4 +1,4 @@
-"""Queue of episode groups for asynchronous training that keeps every sample within a maximum staleness."""
+"""Queue of episode groups for asynchronous training that bounds the staleness of every sample."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ GroupKey = tuple[int, int]  # step of the task, index of the group within that s
 
 
 class StalenessBuffer:
-    """Groups that were started and not yet learned from.
+    """Groups that were started and not yet trained on.
 
     A training step takes the `groups_per_step` oldest complete groups. A group that started with weights of version v
-    is taken at version v + `staleness` at the latest: `ready` waits for it, which is possible because the buffer never
-    admits more groups than `staleness` + 1 steps can take.
+    is taken at version v + `staleness` at the latest: `ready` returns False until such groups are complete, and the
+    buffer never admits more groups than `staleness` + 1 steps can take.
     """
 
     def __init__(self, *, groups_per_step: int, group_size: int, extra_groups: int, staleness: int) -> None:
@@ -20,8 +20,8 @@ class StalenessBuffer:
         self._group_size = group_size
         self._staleness = staleness
         self._capacity = groups_per_step + min(extra_groups, staleness * groups_per_step)
-        self._size = 0  # including the groups of the current training step
-        self._incomplete: dict[GroupKey, int] = {}  # in the order they started, with the version of the weights then
+        self._size = 0  # number of groups, including those of the current training step
+        self._incomplete: dict[GroupKey, int] = {}  # version of the weights when each group started, oldest first
         self._episodes: dict[GroupKey, list[Trajectory]] = {}
         self._complete: list[GroupKey] = []
 
@@ -46,10 +46,10 @@ class StalenessBuffer:
             del self._incomplete[group]
 
     def ready(self, version: int) -> bool:
-        """Return whether a step at `version` can start such that later steps can take all other groups in time.
+        """Return whether a step can start at `version` without making any remaining group too stale.
 
-        Each later step takes `groups_per_step` groups, so the i-th incomplete group (from 0) must have more than
-        i // groups_per_step steps left.
+        Each later step takes `groups_per_step` groups, so the i-th incomplete group (counted from 0) must have more
+        than i // groups_per_step steps left.
         """
         if len(self._complete) < self._groups_per_step:
             return False
@@ -57,12 +57,12 @@ class StalenessBuffer:
         return all(start - oldest > i // self._groups_per_step for i, start in enumerate(self._incomplete.values()))
 
     def take(self) -> list[Trajectory]:
-        """Return the episodes of the next step; they count as buffered until `release`."""
+        """Return the episodes of the next step. Their groups occupy the buffer until `release` is called."""
         self._complete.sort()
         count = self._groups_per_step
         taken, self._complete = self._complete[:count], self._complete[count:]
         return [t for group in taken for t in sorted(self._episodes.pop(group), key=lambda t: t.member)]
 
     def release(self) -> None:
-        """Free the capacity of the groups taken last, after they were learned from."""
+        """Free the capacity of the groups taken last, after training on them."""
         self._size -= self._groups_per_step

@@ -1,8 +1,9 @@
-"""One training step on one screen: samples, advantages, minibatches, loss, update.
+"""A training step: samples, advantages, minibatches, loss and update.
 
 Synchronous and asynchronous trainers call `reinforcement_step`; offline training and AgentEvol call `cloning_step` and
-`preference_step`. With several processes, every process calls each function. `reinforcement_step` takes the process's
-own trajectories, the others take all examples and use their shard. Metrics are those of all processes.
+`preference_step`. With several processes, all of them must call these functions. `reinforcement_step` takes only the
+trajectories of its own process; the other functions take all examples and select their shard. Metrics cover all
+processes.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from palestra.training.learner import Learner, learning_rate
 from palestra.training.policy import Policy
 from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
 
-KL_SAMPLES = 64  # number of samples that estimate the size of an update for `kl_backtrack`
+KL_SAMPLES = 64  # number of samples used to estimate the KL of an update for `kl_backtrack`
 
 
 def reinforcement_step(
     learner: Learner, trajectories: Sequence[Trajectory], step: int, *, version: int | None = None
 ) -> dict[str, float]:
-    """Learn from the trajectories of one step: advantages, then `epochs` times `minibatches` updates.
+    """Train on the trajectories of one step: compute advantages, then make `epochs` times `minibatches` updates.
 
-    `version` is the version of the current weights; samples of older versions are corrected by importance weights.
+    `version` is the version of the current weights; importance weights correct samples of older versions.
     """
     algorithm, config = learner.policy_gradient, learner.config
     samples = to_batch(trajectories)
@@ -45,7 +46,7 @@ def reinforcement_step(
     advantages = algorithm.advantages([episode for shard in shards for episode in shard])
     metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learning_rate(config, step)}
     if not advantages.signal:
-        return metrics  # all advantages are zero: the weights stay as they are
+        return metrics  # all advantages are zero, so the gradient would be zero
     first, count = sum(map(len, shards[: learner.distributed.rank])), sum(map(len, shards))
     assign_advantages(samples, advantages, first, algorithm.level)
 
@@ -58,7 +59,7 @@ def reinforcement_step(
         updates.append(policy_update(learner, minibatch, columns, stale=stale))
         if before is not None and _backtracked(learner, before, minibatch, columns):
             metrics["backtracked"] = 1.0
-            break  # continue with new samples
+            break  # the update was scaled back: sample again before the next one
         if updates[-1]["step_kl"] > algorithm.config.target_kl > 0:
             break  # the remaining minibatches would be off-policy
 
@@ -75,7 +76,7 @@ def reinforcement_step(
 def policy_update(
     learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str], *, stale: bool = False
 ) -> dict[str, float]:
-    """Update the weights once on a minibatch: micro-batches, loss, backward, optimizer."""
+    """Update the weights once on a minibatch, accumulating the gradients of its micro-batches."""
     algorithm = learner.policy_gradient
     critic = learner.policy.critic is not None
     columns = columns | {"advantages", "returns"} if critic else columns | {"advantages"}
@@ -124,9 +125,9 @@ def cloning_step(
     *,
     observations: bool = False,
 ) -> dict[str, float]:
-    """Update the weights once to make the actions more likely, each turn by its weight.
+    """Make one behavior-cloning update that increases the probability of the actions, weighted per turn.
 
-    With `observations`, the tokens of observations are learned too, with weight 1.
+    With `observations`, the tokens of observations are in the loss as well, with weight 1.
     """
     samples = to_batch(trajectories)
     if observations:
@@ -151,9 +152,9 @@ def preference_step(
 ) -> dict[str, float]:
     """Update the weights once on preference pairs, relative to the learner's reference model.
 
-    `loss` takes the log-probs of whole trajectories (chosen, rejected, and both under the reference model). They are
-    computed first without gradient; the gradient of the loss with respect to them then weights the tokens, so that the
-    trajectories of a pair need not fit into one micro-batch.
+    `loss` takes the log-probs of whole trajectories (chosen, rejected, and both under the reference model). These are
+    first computed without gradient. The gradient of the loss with respect to them is then used as the weight of the
+    tokens, so that the trajectories of a pair need not fit into one micro-batch.
     """
     if learner.reference is None:
         raise BadValue("a preference loss needs a reference model: Learner(policy, config, reference)")
@@ -175,7 +176,7 @@ def preference_step(
 
 
 def score_at_temperature_one(learner: Learner) -> None:
-    """Score trajectories of other players at temperature 1, whatever the sampling temperature is."""
+    """Make the learner score trajectories at temperature 1, regardless of the sampling temperature."""
     for policy in (learner.policy, learner.reference):
         if policy is not None:
             policy.temperature = 1.0
@@ -187,7 +188,7 @@ def _passes(epochs: int, split: Callable[[], list[list[int]]]) -> list[set[int]]
 
 
 def _staleness_metrics(learner: Learner, trajectories: Sequence[Trajectory], version: int | None) -> dict[str, float]:
-    """Return the age of the samples in weight versions; check that stale samples can be corrected."""
+    """Return the age of the samples in weight versions; raise if stale samples cannot be corrected."""
     if version is None:
         return {}
     ages = learner.distributed.gather(staleness(trajectories, version))
@@ -208,7 +209,7 @@ def _backtracked(
     """
     fractions = [0.75, 0.75, 1.0]
     limit = learner.policy_gradient.config.kl_backtrack
-    while fractions and not _step_kl(learner, samples, columns) <= limit:  # NaN is too large as well
+    while fractions and not _step_kl(learner, samples, columns) <= limit:  # a KL of NaN also counts as too large
         learner.optimizer.undo(before, fractions.pop(0))
     return len(fractions) < 3
 

@@ -17,13 +17,16 @@ from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
 
-SMOOTHING = 0.7  # of the running success rate, per step
-REVIEW_FRACTION = 0.2  # of the episodes on mastered levels, so that they are not forgotten
+SMOOTHING = 0.7  # per-step decay of the running success rate
+REVIEW_FRACTION = 0.2  # fraction of episodes on mastered levels, which prevents forgetting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curriculum:
-    """Levels from easy to hard. The next one opens when the success rate on the hardest open one is high enough."""
+    """Curriculum over environments from easy to hard.
+
+    The next level opens when the success rate on the hardest open level reaches `threshold`.
+    """
 
     levels: tuple[str, ...]
     threshold: float  # 0: no curriculum, all levels are open
@@ -65,10 +68,10 @@ class Curriculum:
 
 
 def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> list[Task]:
-    """Return the tasks of a step: groups share a seed, environments are drawn by weight.
+    """Return the tasks of a step: all episodes of a group share a seed, and environments are sampled by weight.
 
-    Seeds are consecutive from step to step, so an environment over the rows of a data set shows each row once per
-    epoch. (If several environments are mixed, each one misses the seeds of the others.)
+    Seeds are consecutive across steps, so an environment based on a dataset uses each row once per epoch. (If several
+    environments are mixed, each environment skips the seeds that the others use.)
     """
     weights = curriculum.weights(config.env.weights)
     names = list(weights)
@@ -94,7 +97,7 @@ def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> li
 
 
 def held_out_tasks(config: TrainConfig) -> list[Task]:
-    """Return the tasks of an evaluation, the same every time: no horizon, evenly spread over the environments."""
+    """Return the fixed tasks of an evaluation, without a horizon and evenly distributed over the environments."""
     names = config.eval_envs
     first = child_seed(config.eval.seed, "eval")
     return [

@@ -1,7 +1,7 @@
 """Base class of trainers: run folder, model, engine, held-out evaluation, checkpoints and metrics.
 
-A subclass implements `prepare` (before the first step) and `iteration` (one step). Everything random depends only on
-the seed and the step, so a run that was killed continues from its last checkpoint with the same results.
+A subclass implements `prepare` (before the first step) and `iteration` (one step). All randomness depends only on the
+seed and the step, so a run that was killed continues from its last checkpoint with the same results.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ CHANGEABLE = {
     ("env", "reset_timeout"),
 }
 
-SMALL_MODEL = 1_000_000  # parameters; below this one thread is faster than several
+SMALL_MODEL = 1_000_000  # number of parameters below which one CPU thread is faster than several
 
 Log = Callable[[str], None]
 OnMetrics = Callable[[Sequence[Mapping[str, Any]]], None]  # called after each step with all rows so far
 
 
 class Trainer(ABC):
-    """Runs a config in its folder; continues from the last checkpoint if the folder has one of the same config."""
+    """Trains according to a config and continues from the last checkpoint if the folder has one of the same config."""
 
-    lockstep: ClassVar[bool] = True  # on a CPU, sample in lockstep so that results are reproducible bit for bit
-    distributed_support: ClassVar[bool] = False  # whether several processes (torchrun) may run it
+    lockstep: ClassVar[bool] = True  # whether to sample in lockstep on a CPU, for bitwise reproducible results
+    distributed_support: ClassVar[bool] = False  # whether it supports several processes (torchrun)
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class Trainer(ABC):
         """Run one step and return its metrics."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds besides weights, optimizer and step."""
+        """Return the state to save in a checkpoint besides weights, optimizer and step."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
+        """Restore the state returned by `state`."""
 
     async def run(self) -> TrainingRun:
         """Train to the last step, or until the target success rate is reached."""
@@ -139,7 +139,7 @@ class Trainer(ABC):
                         self._save(self.step)
         finally:
             self.metrics.close()
-        self.distributed.gather(None)  # wait until no process needs another one
+        self.distributed.gather(None)  # barrier: no process exits while another one still needs it
         return TrainingRun(folder=self.folder, rows=self.metrics.rows, config=self.config)
 
     # Sampling
@@ -151,7 +151,7 @@ class Trainer(ABC):
         if env.backend == "inline" or self._env_provider is not None:
             yield
             return
-        # An asynchronous run evaluates while training episodes are in progress.
+        # In an asynchronous run, evaluation episodes run concurrently with training episodes.
         capacity = sampling.concurrency * (2 if sampling.asynchronous else 1)
         self._env_provider = create_env_provider(
             env.backend,
@@ -167,7 +167,7 @@ class Trainer(ABC):
             self._env_provider = None
 
     def _make_engine(self, policy: Policy) -> PolicyEngine:
-        """Construct the engine named in the config on the policy's sampling weights."""
+        """Create the engine named in the config for the policy's sampling weights."""
         name = self.config.sampling.engine
         factory = get_engine(name)
         trainable = not isinstance(factory, type) or issubclass(factory, PolicyEngine)
@@ -185,7 +185,7 @@ class Trainer(ABC):
         )
 
     async def publish(self) -> None:
-        """Make the engine sample with the current weights."""
+        """Copy the current weights to the engine."""
         async with self.engine.paused():
             if self.engine.shares_weights:
                 self.learner.policy.update_sampler()
@@ -194,7 +194,7 @@ class Trainer(ABC):
                 await self.engine.publish(self.learner.policy.weights(), self.engine.version + 1)
 
     def agent(self) -> ChatAgent:
-        """Return the agent that plays with the current weights."""
+        """Return an agent that plays with the current weights."""
         sampling = self.config.sampling
         return ChatAgent(
             self.engine,
@@ -206,7 +206,7 @@ class Trainer(ABC):
 
     @property
     def env_options(self) -> dict[str, Any]:
-        """Options of `collect` and `stream` that say how environments are built and where they run."""
+        """Options of `collect` and `stream` that determine how environments are built and where they run."""
         env = self.config.env
         options: dict[str, Any] = {"wrappers": env.all_wrappers}
         if self._env_provider is not None:
@@ -215,7 +215,7 @@ class Trainer(ABC):
 
     @property
     def rollout_options(self) -> dict[str, Any]:
-        """Options of `collect` and `stream` for episodes of the policy; tasks may carry a horizon."""
+        """Options of `collect` and `stream` for training episodes, including support for a horizon per task."""
         options = self.env_options
         if self.config.env.schedule.stages:
             options["wrappers"] = (*options["wrappers"], ("Horizon", {"turns": None}))
@@ -223,7 +223,7 @@ class Trainer(ABC):
         return {**options, "concurrency": sampling.concurrency, "retries": sampling.retries}
 
     async def play(self, tasks: list[Task]) -> RolloutResult:
-        """Play `tasks` with the current weights; with several processes, this process's part of them."""
+        """Play `tasks` with the current weights; with several processes, play only this process's shard."""
         result = await collect(self.agent(), self.distributed.shard(tasks), **self.rollout_options)
         if not result.trajectories or result.stopped is not None:
             raise EngineFailed(f"the rollout stopped early: {result.stopped or 'no episode finished'}")
@@ -232,7 +232,7 @@ class Trainer(ABC):
     # Evaluation
 
     async def evaluate(self) -> dict[str, Any]:
-        """Evaluate on held-out tasks, always the same, without a horizon; empty without an environment."""
+        """Evaluate on a fixed set of held-out tasks and return the metrics, which are empty without an environment."""
         names = self.config.eval_envs
         if not names:
             return {}
@@ -263,7 +263,7 @@ class Trainer(ABC):
     # Records
 
     def record(self, row: dict[str, Any]) -> None:
-        """Store a row of metrics and report it."""
+        """Store a row of metrics and pass it to the callback or the log."""
         self.metrics.add(row)
         if self._on_metrics is not None:
             self._on_metrics(self.metrics.rows)
@@ -275,22 +275,22 @@ class Trainer(ABC):
         if not self.config.run.store:
             return
         path = self.trajectory_file(step)
-        path.unlink(missing_ok=True)  # left over from an attempt at this step that was killed
+        path.unlink(missing_ok=True)  # left by a previous run that was killed during this step
         with Writer(path) as writer:
             for trajectory in [*result.trajectories, *result.failures]:
                 writer.write(trajectory)
 
     def trajectory_file(self, step: int) -> Path:
-        """Return the file of this process's episodes of a step."""
+        """Return the path of the file for this process's episodes of a step."""
         rank = f".rank{self.distributed.rank}" if self.distributed.rank else ""
         return self.folder / "trajectories" / f"step-{step:06d}{rank}.jsonl.gz"
 
     def _claim_folder(self, resume: bool) -> Path | None:
-        """Create the run folder; return the checkpoint to continue from, if it has one of the same config."""
+        """Create the run folder, or return the checkpoint to continue from if the folder has one of the same config."""
         tables = json.loads(json.dumps(self.config.to_dict()))
         settings = self.folder / "run.json"
         complete = checkpoint.checkpoints(self.folder)
-        if complete and settings.exists() and resume:  # without a checkpoint there is nothing to lose
+        if complete and settings.exists() and resume:  # a folder without a checkpoint may be overwritten
             saved = json.loads(settings.read_text())["config"]
             changed = [f"{section}.{key}" for section, key in _differences(saved, tables)]
             if changed:
@@ -328,7 +328,7 @@ class Trainer(ABC):
 
 
 class MetricsInMemory(Metrics):
-    """Metrics of a process that writes no files."""
+    """Metrics for a process that writes no files."""
 
     def __init__(self, folder: Path, *, from_step: int = 0, **_: Any) -> None:
         self.rows = [row for row in read(folder / "metrics.jsonl") if row["step"] < from_step]
@@ -339,7 +339,7 @@ class MetricsInMemory(Metrics):
 
 
 def rollout_metrics(result: RolloutResult) -> dict[str, Any]:
-    """Return the metrics of a rollout that a training row contains."""
+    """Return the rollout metrics to include in a row of training metrics."""
     m = result.metrics
     names = ("success", "success_low", "success_high", "return", "turns_per_episode", "tokens_per_episode", "truncated")
     metrics = {name: m[name] for name in (*names, "invalid_actions", "cut_replies", "tokens_per_second", "failures")}
@@ -347,7 +347,7 @@ def rollout_metrics(result: RolloutResult) -> dict[str, Any]:
 
 
 def metrics_by_env(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return success, return and turns of each environment as `name/ENV`, without failed episodes."""
+    """Return success, return and turns per environment with keys `name/ENV`; failed episodes are excluded."""
     metrics: dict[str, float] = {}
     finished = [t for t in trajectories if t.failure is None]
     for env_id in sorted({t.env_id for t in finished}):
@@ -360,7 +360,7 @@ def metrics_by_env(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def _differences(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (section, key) of every setting that differs and may not change."""
+    """Return the section and key of every setting that differs although it must not change when a run is resumed."""
     keys = {(section, key) for section, table in tables.items() for key in {**table, **saved.get(section, {})}}
     return sorted(
         (section, key)

@@ -1,7 +1,7 @@
-"""Give trajectories the token ids of a tokenizer, so that a model can clone what another player wrote.
+"""Tokenize stored trajectories, so that a model can be trained on episodes of other players.
 
-Ids that the tokenizer itself produced are left as they are. Trajectories of players without a model, or of models with
-another vocabulary, are rendered through the chat template and tokenized.
+Token ids that the same tokenizer produced are left unchanged. Trajectories of players without a model, or of models
+with a different vocabulary, are rendered with the chat template and tokenized.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TokenizedTrajectories:
     """Trajectories with token ids in their original order; None for those that exceed the context window."""
 
     trajectories: list[Trajectory | None]
-    rendered: int  # number of trajectories rendered from their texts
+    rendered: int  # number of trajectories that were rendered with the chat template
 
     @property
     def too_long(self) -> int:
@@ -34,7 +34,7 @@ class TokenizedTrajectories:
 
 
 class Transcriber:
-    """Gives trajectories the ids of `tokenizer`; `system` is the system prompt of those that are rendered."""
+    """Adds token ids of `tokenizer` to trajectories; `system` is the system prompt used for rendering."""
 
     def __init__(self, tokenizer: Any, *, system: str | None = None, window: int | None = None) -> None:
         self._tokenizer = tokenizer
@@ -44,7 +44,7 @@ class Transcriber:
         self._chat = ChatAgent(engine, max_tokens=_UNLIMITED, system=system)
 
     async def tokenize(self, trajectories: Sequence[Trajectory]) -> TokenizedTrajectories:
-        """Return all trajectories with ids, and None for those longer than the window."""
+        """Return all trajectories with token ids, and None for those that exceed the context window."""
         tokenized: list[Trajectory | None] = []
         rendered = 0
         for trajectory in trajectories:
@@ -56,7 +56,7 @@ class Transcriber:
         return TokenizedTrajectories(trajectories=tokenized, rendered=rendered)
 
     def owns(self, trajectory: Trajectory) -> bool:
-        """Return whether the ids are of this tokenizer, judged by decoding the first observation."""
+        """Return whether the token ids come from this tokenizer, by decoding those of the first observation."""
         calls = [turn.action.calls for turn in trajectory.turns]
         if not all(calls) or not all(call.prompt_ids and call.ids for several in calls for call in several):
             return False
@@ -69,8 +69,8 @@ class Transcriber:
         return tokenizer.decode(ids, skip_special_tokens=False).strip() in prompt
 
     async def render(self, trajectory: Trajectory) -> Trajectory:
-        """Render the conversation through the chat template, with the player's actions as the model's replies."""
-        session: AgentSession = self._chat.start(cast("Env", None))  # a chat session reads only observations
+        """Render the conversation with the chat template, using the player's actions as replies of the model."""
+        session: AgentSession = self._chat.start(cast("Env", None))  # a chat session does not use the env
         self._scripts[session] = [turn.action.text for turn in trajectory.turns]
         turns = []
         info: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class Transcriber:
 
 
 def _with_logprobs(trajectory: Trajectory) -> Trajectory:
-    """Fill in log-probs of 0 where the engine reported none; supervised losses do not read them."""
+    """Set missing log-probs to 0, since supervised losses do not use them."""
     if all(len(call.logprobs) == len(call.ids) for turn in trajectory.turns for call in turn.action.calls):
         return trajectory
 

@@ -1,4 +1,4 @@
-"""Warm start: clone the episodes of a scripted player before RL, so that an untrained model knows the action format."""
+"""Warm start: behavior cloning of a scripted player before RL teaches an untrained model the action format."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from palestra.types import Action, Observation
 
 
 class Demonstrator(Agent):
-    """Plays the actions of a scripted player, rendered and tokenized as replies of a model with `tokenizer`."""
+    """Agent that plays the actions of a scripted player, tokenized as if they were replies of a model."""
 
     def __init__(self, tokenizer: Any, player: Player, *, max_tokens: int, system: str | None = None) -> None:
         self.player = player
-        self._scripts: dict[Any, Callable[[Any], str]] = {}  # by conversation
+        self._scripts: dict[Any, Callable[[Any], str]] = {}  # keyed by conversation
         engine = ScriptedEngine(self._scripts, tokenizer=tokenizer, blind=True)
         self._chat = ChatAgent(engine, max_tokens=max(64, max_tokens), system=system)
 
@@ -51,7 +51,7 @@ class _Demonstration(AgentSession):
 async def warm_start(
     learner: Learner, config: TrainConfig, log: Callable[[str], None] = lambda _: None, **rollout_options: Any
 ) -> None:
-    """Clone the episodes of a scripted player; the random player teaches the format, not a strategy."""
+    """Train on episodes of a scripted player; the random player teaches the action format but no strategy."""
     options = config.warm_start
     count = options.episodes
     if count < 0:

@@ -1,1 +1,1 @@
-"""Reporting of a training run: console, metrics files, `report.html`."""
+"""Reporting for training runs: console output, metrics files and `report.html`."""

@@ -1,4 +1,4 @@
-"""Show the metrics of a run in the terminal: a block that is redrawn, or one line per step. Imports no torch."""
+"""Display the metrics of a run in the terminal as a live block or as one line per step. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from palestra.training.config import parse_weight
 from palestra.training.reporting.metrics import sparkline
 
 Row = Mapping[str, Any]
-RECENT = 20  # steps used to estimate the remaining time
+RECENT = 20  # number of recent steps used to estimate the remaining time
 SPARK = 24  # maximum width of a sparkline
 
 
 class View(Protocol):
-    """Output of `palestra train` while it runs."""
+    """Interface of the console output of `palestra train`."""
 
     def note(self, text: str) -> None:
-        """Show a message."""
+        """Print a message."""
 
     def rows(self, rows: Sequence[Row]) -> None:
-        """Show the rows so far; the last one is new."""
+        """Display the metrics; `rows` contains all rows so far, and the last one is new."""
 
     def end(self) -> None:
-        """Finish the block; later messages appear below it."""
+        """Stop updating the display; later messages are printed below it."""
 
 
 class Lines:
-    """One line per step, for pipes and log files."""
+    """Print one line per step, for pipes and log files."""
 
     def __init__(self, out: TextIO, steps: int) -> None:
         self._out = out
@@ -50,7 +50,7 @@ class Lines:
 
 
 class JsonLines:
-    """One JSON object per row on `out`; messages go to `err`."""
+    """Write one JSON object per row to `out` and messages to `err`."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
@@ -68,7 +68,7 @@ class JsonLines:
 
 
 class Silent:
-    """No output."""
+    """Print nothing."""
 
     def note(self, text: str) -> None: ...
     def rows(self, rows: Sequence[Row]) -> None: ...
@@ -76,7 +76,7 @@ class Silent:
 
 
 class Live:
-    """One block at the end of the terminal, redrawn in place; messages stay above it."""
+    """Live block at the bottom of the terminal that is updated in place; messages are printed above it."""
 
     def __init__(self, out: TextIO, config: Mapping[str, Any]) -> None:
         self._out = out
@@ -104,7 +104,7 @@ class Live:
 
 
 def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
-    """Return a row of metrics as one line."""
+    """Format a row of metrics as one line."""
     if row["step"] < 0:
         success = (
             f"success {_rate(row, 'eval_success')} on held-out seeds" if "eval_success" in row else "not evaluated"
@@ -139,7 +139,7 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
 
 
 def format_block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80) -> list[str]:
-    """Return the rows so far as a few lines of at most `width` characters."""
+    """Format the metrics so far as a few lines of at most `width` characters."""
     steps = int(config["run"]["steps"])
     trained = [row for row in rows if row["step"] >= 0]
     evaluations = [row for row in rows if "eval_success" in row]
@@ -175,13 +175,13 @@ def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
 
 
 def clock(seconds: float) -> str:
-    """Format seconds as 1:05, or as 2:03:04 from one hour on."""
+    """Format seconds as minutes (1:05) or, from one hour on, as hours (2:03:04)."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
-# label, metric, format
+# Label, metric name and number format.
 _EPISODES = (
     ("turns", "turns_per_episode", "{:.1f}"),
     ("return", "return", "{:.3f}"),
@@ -216,7 +216,7 @@ def _headline(rows: Sequence[Row], config: Mapping[str, Any], steps: int, width:
 
 
 def _of(done: int, steps: int) -> str:
-    return f"{done}/{steps}" if steps else str(done)  # 0: the number follows from the data
+    return f"{done}/{steps}" if steps else str(done)  # 0 steps: not yet known, since the number depends on the data
 
 
 def _bar(share: float, width: int) -> str:

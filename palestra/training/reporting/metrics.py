@@ -1,7 +1,7 @@
 """Write the metrics of a run: `metrics.jsonl`, and optionally TensorBoard and Weights & Biases.
 
-`metrics.jsonl` is authoritative. When a run is resumed, rows of steps that will be repeated are dropped, TensorBoard
-events are rewritten from the remaining rows, and Weights & Biases receives only steps it does not have yet.
+`metrics.jsonl` is the source of truth. When a run is resumed, rows of steps that will be repeated are dropped,
+TensorBoard events are rewritten from the remaining rows, and only new steps are sent to Weights & Biases.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Sink(Protocol):
-    """Receives the metrics of each step."""
+    """Destination for the metrics of each step."""
 
     def add(self, row: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
 
 
 class Metrics:
-    """Appends to `metrics.jsonl` of a run and to its sinks. Rows from `from_step` on are dropped first."""
+    """Appends rows to `metrics.jsonl` and to all sinks. Stored rows from `from_step` on are dropped first."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Metrics:
 
 
 class TensorBoard:
-    """TensorBoard events in `folder`, rewritten from `rows`; the x axis is the number of finished steps."""
+    """Writes TensorBoard events to `folder`, starting with `rows`; the x axis is the number of completed steps."""
 
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]] = ()) -> None:
         writer = require("tensorboard.summary.writer.event_file_writer", extra="train").EventFileWriter
@@ -84,7 +84,7 @@ class TensorBoard:
             require("tensorboard.compat.proto.event_pb2", extra="train").Event,
             require("tensorboard.compat.proto.summary_pb2", extra="train").Summary,
         )
-        shutil.rmtree(folder, ignore_errors=True)  # a killed process leaves truncated or repeated events
+        shutil.rmtree(folder, ignore_errors=True)  # a killed process may have left truncated or duplicate events
         try:
             self._writer: Any = writer(str(folder))
             for row in rows:
@@ -103,11 +103,11 @@ class TensorBoard:
 
 
 class WandB:
-    """A Weights & Biases run: online if you are logged in, else offline in `folder/wandb` for `wandb sync`."""
+    """Logs to Weights & Biases if you are logged in, otherwise offline to `folder/wandb` for `wandb sync`."""
 
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
         wandb = require("wandb", extra="wandb")
-        self._state_file = folder / "wandb.json"  # id of the run and the last step it received
+        self._state_file = folder / "wandb.json"  # id of the run and the last step that was sent
         state = _json(self._state_file) or {"id": secrets.token_hex(4), "sent": -2}
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         self._id: str = state["id"]
@@ -132,7 +132,7 @@ class WandB:
 
     def add(self, row: Mapping[str, Any]) -> None:
         if row["step"] <= self._sent:
-            return  # received before the run was stopped
+            return  # already sent before the run was interrupted
         self._run.log({"steps": row["step"] + 1, **numbers(row)})
         self._sent = row["step"]
         part = self._state_file.with_suffix(".part")
@@ -147,13 +147,13 @@ class WandB:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a row."""
+    """Return the entries of a row that are finite numbers."""
     plain = {k: v for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool) and k != "step"}
     return {name: value for name, value in plain.items() if math.isfinite(value)}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the complete rows of a metrics file; empty if there is no file."""
+    """Return the complete rows of a metrics file, or an empty list if the file does not exist."""
     if not path.exists():
         return []
     rows = []
@@ -166,7 +166,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def sparkline(values: Sequence[float], width: int = 30) -> str:
-    """Draw values between 0 and 1 as at most `width` bars; with more values, each bar is the mean of several."""
+    """Format values between 0 and 1 as at most `width` bars; if there are more values, a bar is the mean of several."""
     means = [sum(part) / len(part) for part in _parts(values, width)]
     return "".join(BARS[min(len(BARS) - 1, int(max(0.0, value) * len(BARS)))] for value in means)
 

@@ -1,6 +1,6 @@
-"""Write `report.html`, a self-contained page, and `curve.png` of a run. Imports no torch.
+"""Write `report.html` (a self-contained page) and `curve.png` for a run. Imports no torch.
 
-Both depend only on `run.json`, `metrics.jsonl` and the stored trajectories, so they can be rebuilt at any time.
+Both are generated from `run.json`, `metrics.jsonl` and the stored trajectories, so they can be rebuilt at any time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PAGE, CURVE = "report.html", "curve.png"
 
 
 def write_page(folder: str | Path) -> Path:
-    """Write `report.html` of a run, finished or not."""
+    """Write `report.html` for a run, which may be unfinished."""
     record = read_run(folder)
     return html.replace_file(record.folder / PAGE, page(record, sample_episodes(record.folder)).encode())
 
 
 def write_curve(folder: str | Path) -> Path:
-    """Write `curve.png`; raise MissingExtra without matplotlib."""
+    """Write `curve.png`; raise MissingExtra if matplotlib is not installed."""
     record = read_run(folder)
     return html.replace_file(record.folder / CURVE, picture(record))
 
@@ -57,8 +57,8 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
 
 
 def learning_curve(record: RunRecord) -> Chart:
-    """Return the chart of success over steps, in training and on held-out seeds."""
-    # Episodes of a step are sampled before its updates, its evaluation comes after them.
+    """Return a chart of the success rate over steps, in training and on held-out seeds."""
+    # The episodes of a step are sampled before its updates; its evaluation runs after them.
     training = [_point(row, "success", row["step"]) for row in record.steps if "success" in row]
     held_out = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]
     stages = record.stages
@@ -99,7 +99,7 @@ _SMALL: Sequence[tuple[str, str, Callable[[float], str]]] = (
 
 
 def small_charts(record: RunRecord) -> list[Chart]:
-    """Return a chart of each metric that is not zero throughout, and success by environment if there are several."""
+    """Return one chart per metric that is not always zero, and success per environment if there are several."""
     charts = []
     for title, key, form in _SMALL:
         points = [Point(x=row["step"], y=row[key]) for row in record.steps if row.get(key) is not None]
@@ -127,7 +127,7 @@ def _small_chart(
 
 
 def picture(record: RunRecord) -> bytes:
-    """Return the learning curve as PNG with a light background."""
+    """Return the learning curve as a PNG image with a light background."""
     figure = require("matplotlib.figure", extra="train").Figure(figsize=(8, 4), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     chart = learning_curve(record)
@@ -153,7 +153,7 @@ def picture(record: RunRecord) -> bytes:
     if any(series.points for series in chart.series):
         axes.legend(frameon=False, loc="best")
     out = BytesIO()
-    figure.savefig(out, format="png", metadata={"Software": None})  # reproducible bytes
+    figure.savefig(out, format="png", metadata={"Software": None})  # makes the file reproducible
     return out.getvalue()
 
 
@@ -244,7 +244,7 @@ def _evaluations(record: RunRecord) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> str:
-    """List every setting by section; those that differ from the default are highlighted."""
+    """Return HTML that lists all settings by section and highlights those that differ from the default."""
     trained = not str(config["model"].get("name", "")).startswith("default:")
     name = config["algorithm"]["name"]
     algorithm = get_algorithm(name) if name in algorithm_names() else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
 
 SETTINGS = "run.json"
-MAX_READ = 64  # episodes read from a file, which may be large, to choose the few that are shown
+MAX_READ = 64  # maximum number of episodes read from a file, which may be large, to select examples
 Row = Mapping[str, Any]
 
 
@@ -49,7 +49,7 @@ class RunRecord:
 
     @property
     def planned(self) -> int:
-        """Number of steps in the config; 0 if it follows from the data."""
+        """Number of steps in the config; 0 if it depends on the data."""
         return int(self.config["run"]["steps"])
 
     @property
@@ -64,7 +64,7 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """Environments, or data, the model was trained on."""
+        """Environments or data that the model was trained on."""
         envs = [parse_weight(str(name))[0] for name in self.config["env"]["name"]]
         return " + ".join(envs or map(str, self.config["algorithm"].get("data", ()))) or self.folder.name
 
@@ -78,7 +78,7 @@ class RunRecord:
 
     @property
     def stages(self) -> list[tuple[int, int]]:
-        """(first step, maximum turns) of every stage of the horizon, in order."""
+        """First step and maximum number of turns of each stage of the horizon schedule."""
         stages: list[tuple[int, int]] = []
         for row in self.steps:
             turns = row.get("horizon")
@@ -88,7 +88,7 @@ class RunRecord:
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Read a run folder; raise BadValue if it holds no run."""
+    """Read a run folder; raise BadValue if it does not contain a run."""
     folder = Path(folder)
     try:
         saved = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
@@ -119,13 +119,13 @@ def last_checkpoint(folder: Path) -> int | None:
 
 
 def sample_episodes(folder: Path, count: int = 4) -> list[Trajectory]:
-    """Return a few episodes of the last stored step, alternating successes and failures; empty if none is stored."""
+    """Return a few episodes of the last stored step, alternating between successful and unsuccessful ones."""
     from palestra.rollout.store import (
-        read as read_trajectories,  # imported here, as `palestra train --help` does not need it
+        read as read_trajectories,  # imported here to keep `palestra train --help` fast
     )
 
     files = sorted((folder / "trajectories").glob("step-*.jsonl*"))
-    for path in reversed(files[-2:]):  # the newest may be empty while it is written
+    for path in reversed(files[-2:]):  # the newest file may still be empty
         try:
             played = [t for t in islice(read_trajectories(path), MAX_READ) if t.failure is None and t.turns]
         except ParsingFailed:
