@@ -1,6 +1,6 @@
 """List the actions that are possible in the current view and translate an action into moves.
 
-Paths use only floor and open doors in view, so a planned path always works: nothing but the agent moves.
+Paths cross only visible floor and open doors. Because nothing but the agent moves, a planned path never fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Refusal(NamedTuple):
     """Reason why an action is not possible."""
 
     why: str
-    recognized: bool = True  # False: there is no such action
+    recognized: bool = True  # False if no action has this name
 
 
 def open_floor(cells: list[Any], width: int, pos: Pos) -> bool:
@@ -88,7 +88,7 @@ def path_to(start: Pos, facing: int, target: Pos, floor: set[Pos], *, onto: bool
 
 
 def available(level: Level, view: View) -> list[str]:
-    """Return every action that has an effect now, as the agent would write it."""
+    """Return every action that would have an effect now, in the form in which the agent writes it."""
     x, y = level.pos
     dx, dy = DIRECTIONS[level.facing]
     front = level.cells[(y + dy) * level.width + x + dx]
@@ -171,7 +171,10 @@ def _primitive(words: str, level: Level) -> list[int] | Refusal:
 
 
 def _find(name: str, view: View) -> Thing | None:
-    """Return the object with that name; the number may be omitted (nearest), and a door's state as well."""
+    """Return the object in view with this name, or None.
+
+    A name without a number means the nearest such object, and the state of a door may be omitted.
+    """
     name = name.removeprefix("the ")
     door = _DOOR.fullmatch(name)
     for thing in view.things:

@@ -1,4 +1,4 @@
-"""Sets of grid cells as the bits of one integer, so that all neighbours of a set are computed with four shifts.
+"""Represent sets of grid cells as integers, one bit per cell, so that four shifts compute all neighbors of a set.
 
 Cell (x, y) is bit y * width + x. The outer cells of a grid are walls, so shifted bits never wrap into the next row.
 """
@@ -11,14 +11,17 @@ Placed = tuple[int, int, Any]  # x, y and minigrid's object
 
 
 def objects_on(grid: Any) -> list[Placed]:
-    """Return every object except walls, column by column (minigrid's order); cached until the grid changes."""
+    """Return every object except walls, in minigrid's column-by-column order.
+
+    Fast grids cache the result until a cell changes.
+    """
     objects: list[Placed] | None = getattr(grid, "things", None)
     if objects is None:
         width, cells, wall = grid.width, grid.grid, getattr(grid, "wall", None)
         candidates = [(i, cell) for i, cell in enumerate(cells) if cell is not None and cell is not wall]
         objects = [(i % width, i // width, cell) for i, cell in candidates if cell.type != "wall"]
         objects.sort(key=_position)
-        if wall is not None:  # a fast grid, which clears the cache when a cell changes
+        if wall is not None:  # only fast grids clear the cache when a cell changes
             grid.things = objects
     return objects
 
@@ -28,12 +31,12 @@ def _position(placed: Placed) -> tuple[int, int]:
 
 
 def free_cells(grid: Any) -> int:
-    """Return the empty cells."""
+    """Return the set of empty cells."""
     return int("".join(["1" if cell is None else "0" for cell in reversed(grid.grid)]), 2)
 
 
 def neighbors(cells: int, width: int) -> int:
-    """Return the cells next to any of `cells`."""
+    """Return the cells that are adjacent to at least one of `cells`."""
     return cells << 1 | cells >> 1 | cells << width | cells >> width
 
 

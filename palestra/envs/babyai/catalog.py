@@ -1,4 +1,4 @@
-"""Specs of the BabyAI environments: AgentGym's forty levels and AgentGym-RL's groups of them."""
+"""Specs of the BabyAI environments: AgentGym's forty levels and AgentGym-RL's groups of these levels."""
 
 from __future__ import annotations
 

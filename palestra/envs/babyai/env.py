@@ -23,19 +23,19 @@ class BabyAI(MultiTurnEnv):
 
     `level` is one of AgentGym's forty levels or a group of them. A level's seed is minigrid's seed; in a group of n
     levels, seed s plays level s mod n with seed s // n, which for "All" is AgentGym's task index. `max_turns=None` uses
-    the level's own budget. `show_map=False` and `show_actions=False` omit parts of the observation. `discounted=True`
-    rewards a success with minigrid's reward, which decreases with the number of moves, instead of 1; that value is
-    always in `info["discounted"]`.
+    the level's default turn budget. `show_map=False` and `show_actions=False` omit parts of the observation. With
+    `discounted=True`, a success earns minigrid's reward, which decreases with the number of moves, instead of 1;
+    `info["discounted"]` always contains that value.
 
-    Differences from AgentGym: the mission keeps its order words and the order counts, a mission fails when minigrid
-    fails it, and every observation lists the available actions and shows a map. For differences from minigrid see
-    level.py.
+    Differences from AgentGym: the mission keeps words such as "then" and "after", and its parts must be completed in
+    that order; the episode fails if minigrid reports a failure; every observation lists the available actions and shows
+    a map. The docstring of level.py lists the differences from minigrid.
     """
 
     shared = MultiTurnEnv.shared | {"view"}
 
     current: Level | None = None
-    view: View  # view of the last observation
+    view: View  # the view in the last observation
     seen: bytearray  # cells shown in any observation so far
 
     def __init__(
@@ -59,7 +59,7 @@ class BabyAI(MultiTurnEnv):
         self.discounted = bool(discounted)
         self._levels: dict[str, Level] = {}  # levels of a group, reused by later episodes
 
-    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # has no options
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
         level = self.levels[self.seed % len(self.levels)]
         if self._max_turns_override is None:
             self.max_turns = LEVELS[level]
@@ -140,13 +140,13 @@ class BabyAI(MultiTurnEnv):
         return as_text(self.current) if mode == "text" else as_png(self.current)
 
     def _copy(self, memo: dict[int, Any]) -> Self:
-        levels, self._levels = self._levels, {}  # a fork needs only the running level
+        levels, self._levels = self._levels, {}  # a fork needs only the level being played
         try:
             clone = super()._copy(memo)
         finally:
             self._levels = levels
         if clone.current is not None:
-            clone.view = view_of(clone.current)  # refers to the clone's objects
+            clone.view = view_of(clone.current)  # the view must refer to the clone's objects
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,7 +181,10 @@ class BabyAI(MultiTurnEnv):
         )
 
     def _remember(self, carried: Any) -> None:
-        """Record what the expert uses besides the map: turns since the last pick-up and where objects were dropped."""
+        """Record two things that the expert cannot read from the map.
+
+        These are the number of turns since the last pickup and the cells on which objects were dropped.
+        """
         current = self._current_level()
         self._held = self._held + 1 if current.carrying is carried else 0
         if carried is not None and current.carrying is None:

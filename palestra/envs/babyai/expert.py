@@ -1,8 +1,8 @@
 """Plan the next moves of an expert that knows only what it has seen.
 
 The expert replans every turn. It explores the nearest unseen floor until the objects of the mission are in sight,
-clears the path (doors, keys, obstacles) before it picks up an object to carry, and drops what it no longer needs where
-it blocks nothing.
+clears the path (doors, keys, obstacles) before it picks up an object to carry, and drops objects it no longer needs on
+cells where they block nothing.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from palestra.envs.babyai.pathfinding import (
     moves_of,
 )
 
-PATIENCE = 12  # turns to carry an object while looking for a good place to drop it; after that any place will do
-REPEAT_DROP = 12  # cost of dropping on a cell used before, so that plans do not repeat forever
+PATIENCE = 12  # maximum turns spent looking for a good cell to drop an object; after that, any free cell is used
+REPEAT_DROP = 12  # extra cost of dropping an object on a cell used before, which prevents endless loops
 
-_RING = ((-1, -1), (0, -1), (1, -1), (1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0))  # the eight neighbours, in order
+_RING = ((-1, -1), (0, -1), (1, -1), (1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0))  # the eight neighbors, clockwise
 
 
 class Intent(NamedTuple):
-    """Next plan: a walk, optionally followed by an act on the cell then ahead."""
+    """Next plan: a walk, optionally followed by an action on the cell that the agent then faces."""
 
     moves: list[int]
     act: int | None = None
     target: Pos | None = None  # destination of the walk
-    through: bool = False  # the act opens a door in order to walk through it
+    through: bool = False  # the action opens a door so that the agent can walk through it
 
 
 def next_intent(knowledge: Knowledge, mission: Any) -> Intent | None:
@@ -45,7 +45,7 @@ def next_intent(knowledge: Knowledge, mission: Any) -> Intent | None:
 
 
 def _active(instruction: Any) -> Any:
-    """Return the clause to complete now."""
+    """Return the clause of the mission that must be completed next."""
     kind = type(instruction).__name__
     if kind == "BeforeInstr":
         return _active(instruction.instr_b if instruction.a_done == "success" else instruction.instr_a)
@@ -67,7 +67,7 @@ class _Planner:
         self.kind = type(clause).__name__
         self.things = knowledge.things()
         strict = getattr(clause, "strict", False)
-        self.strict_pickup = strict and self.kind == "PickupInstr"  # boxes may still be opened, which removes them
+        self.strict_pickup = strict and self.kind == "PickupInstr"  # opening a box, which removes it, is still allowed
         hand = knowledge.hand
         self.costs = Costs(
             doors=FORBIDDEN if strict and self.kind == "OpenInstr" else 0,
@@ -93,7 +93,7 @@ class _Planner:
 
     def _go_to(self) -> Intent | None:
         if self.knowledge.hand is not None and _matches(self.knowledge.hand, self.clause.desc):
-            return self._put_down(set())  # it counts as reached when it lies ahead
+            return self._put_down(set())  # the mission requires facing the object, not carrying it
         target = self._nearest(self.clause.desc)
         return self._explore() if target is None else self._approach(target, None)
 
@@ -118,7 +118,7 @@ class _Planner:
         hand = self.knowledge.hand
         if target is None:
             if hand is not None and _matches(hand, self.clause.desc):
-                return self._put_down(set())  # only picking it up from the floor counts
+                return self._put_down(set())  # only a new pickup from the floor completes the clause
             return self._explore()
         return self._take(target)
 
@@ -149,7 +149,10 @@ class _Planner:
 
     @property
     def paths_any_facing(self) -> ShortestPaths:
-        """Paths whose first turn is free, so that a chosen drop cell does not change while the player turns to it."""
+        """Shortest paths that ignore the agent's current direction.
+
+        With these, the cell chosen for a drop does not change while the agent turns toward it.
+        """
         if self._paths_any_facing is None:
             self._paths_any_facing = ShortestPaths(
                 self.knowledge, self.costs, [(self.knowledge.pos, d) for d in range(4)]
@@ -166,7 +169,7 @@ class _Planner:
         return None if best is None else best[1]
 
     def _take(self, target: Pos, avoid: set[int] | None = None) -> Intent | None:
-        """Pick up the object at `target`, after emptying the hand if necessary."""
+        """Pick up the object at `target`, after dropping the carried object if there is one."""
         if self.knowledge.hand is not None:
             pose = self.paths_any_facing.facing(target)
             if pose is not None:
@@ -182,7 +185,7 @@ class _Planner:
         return self._travel(pose[1], act, target)
 
     def _travel(self, state: int, act: int | None, target: Pos) -> Intent | None:
-        """Go to a pose, dealing with the first obstacle on the path."""
+        """Walk to a pose, or deal with the first obstacle if the path is blocked."""
         states = self.paths.path(state)
         blocked = self._first_obstacle(states)
         if blocked is None:
@@ -215,7 +218,7 @@ class _Planner:
         return bool(door.type == "door" and door.is_locked and door.color != self.costs.held)
 
     def _unlock(self, door_pos: Pos) -> Intent | None:
-        """Get the key of a locked door; while it is carried, the door is like any other."""
+        """Fetch the key of a locked door. Once the agent carries the key, the door is treated like an unlocked one."""
         if door_pos in self.unlocking:
             return None
         self.unlocking.add(door_pos)
@@ -242,14 +245,17 @@ class _Planner:
         return self._take(best[1], cells_of(states))
 
     def _clear(self, pos: Pos, route: set[int]) -> Intent | None:
-        """Remove an obstacle from a route that will be walked while carrying something."""
+        """Remove an obstacle from a route that the agent will later walk while carrying an object."""
         what = self.knowledge.at(pos)
         if what.type == "door":
             return self._unlock(pos)
         return self._take(pos, route)
 
     def _place_beside(self, paths: ShortestPaths, goals: list[Pos], removed: Any) -> int | None:
-        """Return the cheapest pose that faces floor next to one of `goals`; an object lying there adds its cost."""
+        """Return the cheapest pose that faces a cell next to one of `goals`.
+
+        If an object lies on that cell, moving it adds to the cost.
+        """
         width = self.knowledge.width
         steps = [dx + dy * width for dx, dy in DIRECTIONS]
         beside = {y * width + x + step for x, y in goals for step in steps}
@@ -267,7 +273,7 @@ class _Planner:
         return None if pose is None else pose[1]
 
     def _deliver(self, state: int) -> Intent | None:
-        """Walk to the pose with the carried object and drop it ahead."""
+        """Carry the object to the given pose and drop it on the cell in front."""
         width = self.knowledge.width
         dx, dy = DIRECTIONS[state & 3]
         cell = state >> 2
@@ -285,7 +291,10 @@ class _Planner:
         return Intent(moves_of(states), DROP, ahead)
 
     def _obstacle_from(self, start: Pos, what: Any, goals: list[Pos]) -> tuple[Pos | None, set[int]]:
-        """Return the first obstacle on the path for carrying `what` from `start` next to a goal, and that path."""
+        """Return the path for carrying `what` from `start` to a cell next to a goal, and the first obstacle on it.
+
+        The obstacle comes first in the returned tuple; it is None if the path is free.
+        """
         paths = ShortestPaths(self.knowledge, self.costs._replace(removed=what), [(start, d) for d in range(4)])
         state = self._place_beside(paths, goals, what)
         if state is None:
@@ -303,13 +312,13 @@ class _Planner:
         return (ahead if there is not None and there is not what else None), route
 
     def _put_down_before(self, target: Pos, avoid: set[int]) -> Intent | None:
-        """Drop the carried object, off the path to `target`."""
+        """Drop the carried object on a cell that is not on the path to `target`."""
         pose = self.paths_any_facing.facing(target)
         route = set() if pose is None else cells_of(self.paths_any_facing.path(pose[1]))
         return self._put_down(avoid | route | {target[1] * self.knowledge.width + target[0]}, target)
 
     def _put_down(self, avoid: set[int], target: Pos | None = None) -> Intent | None:
-        """Drop the carried object nearby, where it blocks nothing."""
+        """Drop the carried object on a nearby cell where it blocks no path."""
         knowledge = self.knowledge
         for careful in (3, 2, 1) if knowledge.held <= PATIENCE else ():
 
@@ -343,7 +352,7 @@ class _Planner:
         return [state for _, state in sorted(poses)]
 
     def _keeps_path_clear(self, state: int, target: Pos) -> bool:
-        """Return whether the path from a pose to `target` gets no worse when the cell ahead of the pose is blocked."""
+        """Return whether blocking the cell in front of a pose leaves the path from there to `target` equally cheap."""
         width = self.knowledge.width
         pos = ((state >> 2) % width, (state >> 2) // width)
         dx, dy = DIRECTIONS[state & 3]
@@ -373,7 +382,10 @@ class _Planner:
         return any(what is not None and what.type == "door" for what in beside)
 
     def _keeps_floor_connected(self, cell: int) -> bool:
-        """Return whether the floor around the cell stays connected: its ring has at most one free stretch."""
+        """Return whether the floor stays connected if the cell is blocked.
+
+        This holds if the free cells among its eight neighbors form at most one contiguous run.
+        """
         width = self.knowledge.width
         ring = []
         for dx, dy in _RING:
@@ -382,7 +394,7 @@ class _Planner:
         return sum(ring[i] != ring[i - 1] for i in range(8)) <= 2
 
     def _explore(self) -> Intent | None:
-        """Go towards the nearest unseen cell; if there is none, open boxes."""
+        """Go toward the nearest unseen cell; if there is none, open boxes."""
         knowledge = self.knowledge
 
         def unseen(cell: int) -> int | None:
@@ -392,7 +404,7 @@ class _Planner:
         if pose is not None and self._count_objects(self.paths.path(pose[1])):
             pose = self.paths_any_facing.nearest(
                 unseen
-            )  # an obstacle must be moved: choose the path regardless of the current facing
+            )  # an obstacle must be moved first, so the current direction does not matter
         box = None
         if pose is None or pose[0] >= FORBIDDEN:
             box = self._box()
@@ -400,7 +412,7 @@ class _Planner:
             return self._approach_box(box)
         if pose is None:
             poses = self._dropping_poses() if knowledge.hand is not None and knowledge.hand.type == "box" else []
-            return self._drop_from(poses[0]) if poses else None  # a box is dropped before it is opened
+            return self._drop_from(poses[0]) if poses else None  # a carried box must be dropped before it can be opened
         width = knowledge.width
         dx, dy = DIRECTIONS[pose[1] & 3]
         cell = pose[1] >> 2

@@ -1,8 +1,9 @@
 """Subclasses of minigrid's levels that generate the same level from the same random numbers in a fifth of the time.
 
-Most of minigrid's reset is spent on building walls cell by cell (each a new object with checked coordinates), drawing
-random numbers one at a time from numpy, and scanning all cells for objects. These subclasses share one wall object,
-cache the objects of a grid, and draw from `BatchedGenerator`. A test compares every level with minigrid's own.
+minigrid spends most of a reset building walls cell by cell (each a new object with checked coordinates), requesting
+random numbers from numpy one at a time, and scanning all cells for objects. These subclasses share one wall object,
+cache the objects of a grid, and take random numbers from `BatchedGenerator`. A test compares every level with the one
+that minigrid generates.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from palestra.optional import require
 DIRECTIONS = ((1, 0), (0, 1), (-1, 0), (0, -1))  # in minigrid's order: clockwise from east
 
 _classes: dict[str, type] = {}
-_BY_IDENTITY = {"GoToImpUnlock", "Unlock"}  # levels that compare numbers with `is`, which is always false for numpy's
+# These levels compare integers with `is`, which is always false for numpy integers.
+_BY_IDENTITY = {"GoToImpUnlock", "Unlock"}
 
 
 class _UniqueInt(int):
-    """An int that is never identical to another, even an equal one."""
+    """An int that is never the same object as another int, even if both are equal."""
 
 
 def fast_level_class(module: str, name: str) -> type:
-    """Return the fast subclass of minigrid's level class; the module finds it again by name, so episodes pickle."""
+    """Return the fast subclass of minigrid's level class.
+
+    Episodes can be pickled because this module resolves the subclass by its name.
+    """
     key = f"{module.replace('.', '/')}:{name}"
     level_class = _classes.get(key)
     if level_class is None:
@@ -34,7 +39,7 @@ def fast_level_class(module: str, name: str) -> type:
         if name in _BY_IDENTITY:
             methods["_rand_int"] = _rand_unique_int
         level_class = type(key, (base,), {**methods, "__module__": __name__, "__qualname__": key})
-        level_class = _classes.setdefault(key, level_class)  # another thread may have been first
+        level_class = _classes.setdefault(key, level_class)  # another thread may have created it first
     return level_class
 
 
@@ -81,7 +86,7 @@ def _grid_class() -> tuple[type, Any]:
 
 @cache
 def _walls(width: int, height: int, stride: int) -> list[Any]:
-    """Return the cells of a grid of rooms without doors; callers copy it."""
+    """Return the cells of a grid of rooms without doors. The list is cached, so callers must copy it."""
     wall = shared_wall()
     return [wall if x % stride == 0 or y % stride == 0 else None for y in range(height) for x in range(width)]
 
@@ -103,7 +108,7 @@ def _rand_unique_int(self: Any, low: int, high: int) -> int:
 
 
 def find_matching_objs(self: Any, env: Any, use_location: bool = True) -> tuple[list[Any], list[tuple[int, int]]]:
-    """Replace `ObjDesc.find_matching_objs`: the same objects in the same order, without one call per cell."""
+    """Return the same objects in the same order as `ObjDesc.find_matching_objs`, without one call per cell."""
     env = env.unwrapped
     kind, color = self.type, self.color
     matches = _with_walls(env.grid) if kind is None and color in (None, "grey") else objects_on(env.grid)
@@ -151,7 +156,7 @@ def _methods() -> dict[str, Any]:
         return self._grid
 
     def set_grid(self: Any, grid: Any) -> None:
-        grid.__class__ = fast_grid  # minigrid constructors its own, empty
+        grid.__class__ = fast_grid  # minigrid has just created an empty grid of its own class
         self._grid = grid
 
     def gen_grid(self: Any, width: int, height: int) -> None:
@@ -161,7 +166,7 @@ def _methods() -> dict[str, Any]:
                 self.gen_mission()
                 self.validate_instrs(self.instrs)
             except (RecursionError, rejected):
-                continue  # generate again
+                continue  # minigrid rejected the level: generate another one
             break
         self.surface = self.mission = self.instrs.surface(self)
 
@@ -191,7 +196,7 @@ def _methods() -> dict[str, Any]:
         self.agent_pos = (
             columns // 2 * stride + size // 2,
             rows // 2 * stride + size // 2,
-        )  # facing east, in the middle
+        )  # in the middle, facing east
         self.agent_dir = 0
 
     def rand_int(self: Any, low: int, high: int) -> int:
@@ -335,5 +340,5 @@ def _methods() -> dict[str, Any]:
         "place_agent": place_agent,
         "place_obj": place_obj,
         "check_objs_reachable": check_objs_reachable,
-        "gen_obs": lambda _: None,  # its arrays cost more than the rest of a step
+        "gen_obs": lambda _: None,  # computing minigrid's observation arrays takes longer than the rest of a step
     }

@@ -1,6 +1,6 @@
-"""Draw the same numbers as numpy's default generator, as plain ints and floats and in a tenth of the time per draw.
+"""Generate the same random numbers as numpy's default generator, ten times faster, as plain ints and floats.
 
-Level generation draws one number at a time; with `numpy.random.Generator` a BabyAI reset takes twice as long.
+Level generation requests one number at a time, so a BabyAI reset takes twice as long with `numpy.random.Generator`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ _32 = (1 << 32) - 1
 
 
 class BatchedGenerator:
-    """Reproduce `numpy.random.default_rng(seed)` number for number, from raw bits fetched in batches."""
+    """Produce the same sequence as `numpy.random.default_rng(seed)` from raw bits fetched in batches."""
 
     def __init__(self, seed: int) -> None:
         self._bits: Any = require("numpy.random", extra="babyai").PCG64(seed)
-        self._halves: list[int] = []  # unused 32-bit halves, next one last; numpy uses the lower half of 64 bits first
+        # Unused 32-bit halves in reverse order of use. numpy uses the lower half of 64 bits first.
+        self._halves: list[int] = []
 
     def _refill(self) -> None:
         self._halves.extend(self._bits.random_raw(_BATCH).astype("<u8").view("<u4")[::-1].tolist())
 
     def integers(self, low: int, high: int) -> int:
-        """Draw from [low, high) by Lemire's multiplication with rejection, as numpy does."""
+        """Return an integer in [low, high) by the same algorithm as numpy: Lemire's multiplication with rejection."""
         span = high - low
         if span <= 1:
             return low
@@ -59,7 +60,7 @@ class BatchedGenerator:
         halves = self._halves
         saved = (
             halves.pop() if len(halves) % 2 else None
-        )  # a float takes 64 fresh bits and leaves an odd half for later
+        )  # a float uses 64 new bits; an unused half is kept for the next integer
         if not halves:
             self._refill()
         raw = halves.pop() | halves.pop() << 32

@@ -1,8 +1,9 @@
-"""Run a minigrid level without output, and keep it cheap to copy.
+"""Run a minigrid level that prints nothing and is cheap to copy.
 
-minigrid generates the rooms and decides whether a mission is completed. Three things are left out: its observation
-arrays (view.py computes a view in a fraction of the time), its printing, and its own limit on moves. Missions that
-cannot be completed are generated again, and a strict second clause does not apply to the move that completes the first.
+minigrid generates the rooms and decides whether a mission is completed. Three of its features are disabled: its
+observation arrays (view.py computes a view in a fraction of the time), its printed output, and its own limit on moves.
+A mission that cannot be completed is replaced by a newly generated one, and a strict second clause does not apply to
+the move that completes the first clause.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Level:
             engine.generator = BatchedGenerator(seed)
             engine.reset()
             while not solvable(engine):
-                engine.reset()  # continues with the same generator
+                engine.reset()  # the next level comes from the same random generator
         except Exception as err:
             raise EnvFailed(f"minigrid could not generate the level {self.name} for seed {seed}: {err!r}") from err
-        engine.generator = None  # nothing is random after the start, and copies should be small
+        engine.generator = None  # no random numbers are needed after the start, and copies should be small
         engine.grid.things = None
         engine.agent_pos = (int(engine.agent_pos[0]), int(engine.agent_pos[1]))
         engine.agent_dir = int(engine.agent_dir)
@@ -52,7 +53,8 @@ class Level:
     def move(self, action: int) -> str | None:
         """Take one of minigrid's actions and return "solved", "lost", or None if the episode continues."""
         engine = self.engine
-        engine.step_count = 0  # past its own limit on moves, minigrid would truncate and return a negative reward
+        # Otherwise minigrid would truncate the episode at its own move limit, with a negative reward.
+        engine.step_count = 0
         _, reward, over, _, _ = engine.step(action)
         for sequence, first, second in self._strict_sequences:
             second.strict = getattr(sequence, first) == "success"
@@ -88,7 +90,7 @@ class Level:
 
     @property
     def discounted(self) -> float:
-        """minigrid's reward for a success now: 1 minus 0.9 times the fraction of its move limit that was used."""
+        """minigrid's reward for completing the mission now: 1 minus 0.9 times the used fraction of its move limit."""
         return max(0.0, 1.0 - 0.9 * self.moves / float(self.engine.max_steps))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Level:
@@ -108,7 +110,7 @@ class Level:
 
 
 def _strict_sequences(instruction: Any) -> list[tuple[Any, str, Any]]:
-    """Find sequences with a strict second clause: (sequence, attribute set when its first is done, second clause).
+    """Return (sequence, attribute set when the first clause is done, second clause) for each strict second clause.
 
     minigrid checks the move that completes the first clause against the second clause too, so a strict second clause
     fails at once: opening one door and then another would be impossible. Strictness therefore starts one move later.
@@ -131,7 +133,7 @@ def _build(level: str) -> Any:
 
 
 def _silent(*_: object) -> None:
-    """Replace `print`, with which minigrid reports every level it rejects."""
+    """Replace `print` in minigrid, which otherwise prints a message for every rejected level."""
 
 
 def _minigrid() -> Any:

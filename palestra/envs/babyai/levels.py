@@ -1,6 +1,7 @@
-"""AgentGym's forty levels in its order, with their turn budgets and the success rates of a random player.
+"""AgentGym's forty levels in AgentGym's order, with their turn budgets and the success rates of a random player.
 
-Both were measured with `benchmarks/worlds.py --budgets 300`; a budget is about twice the most turns the expert needed.
+Budgets and success rates were measured with `benchmarks/worlds.py --budgets 300`. A budget is about twice the largest
+number of turns that the expert needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the cheapest paths over the part of the grid that was seen, with costs for doors and objects on the way."""
+"""Find the cheapest paths through the explored part of the grid, with costs for doors and objects on the way."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from palestra.envs.babyai.level import FORWARD, LEFT, RIGHT
 Pos = tuple[int, int]
 
 FAR = 10**9
-SHUT = 2  # a closed door: stop and toggle
-OBSTACLE = 15  # an object on the path: pick it up, put it down elsewhere
-KEEP_IN_PLACE = 40  # an object on the path that the mission needs where it is
-LOCKED = 60  # a door whose key was seen but is not carried
-FORBIDDEN = 5_000  # an act that would fail the mission: only if nothing else is left
+SHUT = 2  # a closed door, which must be opened
+OBSTACLE = 15  # an object on the path, which must be picked up and dropped elsewhere
+KEEP_IN_PLACE = 40  # an object on the path that the mission requires to stay in place
+LOCKED = 60  # a locked door whose key was seen but is not carried
+FORBIDDEN = 5_000  # an action that would fail the mission; used only if there is no alternative
 
 
 class Knowledge(NamedTuple):
-    """Everything a player can know: contents of the cells it saw, its pose, the object it carries."""
+    """Everything a player can know: the contents of the cells it has seen, its pose and the object it carries."""
 
     width: int
     height: int
@@ -30,7 +30,7 @@ class Knowledge(NamedTuple):
     pos: Pos
     facing: int
     hand: Any
-    held: int = 0  # turns since the object in hand was picked up
+    held: int = 0  # turns since the carried object was picked up
     drops: Mapping[int, int] = {}  # number of drops per cell
 
     def at(self, pos: Pos) -> Any:
@@ -47,12 +47,12 @@ class Knowledge(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Cost of entering a cell, beyond the step itself."""
+    """Costs of entering a cell, in addition to the step itself."""
 
-    doors: int  # 0, or FORBIDDEN where the mission forbids opening other doors
-    things: int  # 0, or FORBIDDEN where the mission forbids picking up other objects
-    keys: frozenset[str]  # colours of keys that were seen
-    held: str | None  # colour of the key in hand
+    doors: int  # 0, or FORBIDDEN if the mission forbids opening other doors
+    things: int  # 0, or FORBIDDEN if the mission forbids picking up other objects
+    keys: frozenset[str]  # colors of the keys seen so far
+    held: str | None  # color of the carried key
     keep: tuple[Any, ...] = ()  # objects that should stay where they are
     removed: Any = None  # an object to treat as absent
     blocked_cell: int = -1  # a cell to treat as blocked
@@ -99,7 +99,7 @@ class ShortestPaths:
                 push(heap, (after, entered))
 
     def facing(self, target: Pos) -> tuple[int, int] | None:
-        """Return (cost, state) of the cheapest pose next to `target` and facing it."""
+        """Return (cost, state) of the cheapest pose that is next to `target` and faces it."""
         best: tuple[int, int] | None = None
         for d, (dx, dy) in enumerate(DIRECTIONS):
             x, y = target[0] - dx, target[1] - dy
@@ -110,7 +110,10 @@ class ShortestPaths:
         return best
 
     def nearest(self, wanted: Callable[[int], int | None]) -> tuple[int, int] | None:
-        """Return (cost, state) of the cheapest pose facing a wanted cell: `wanted` returns its extra cost, or None."""
+        """Return (cost, state) of the cheapest pose that faces an accepted cell.
+
+        `wanted` returns the extra cost of a cell, or None if the cell is not accepted.
+        """
         width = self.knowledge.width
         steps = [dx + dy * width for dx, dy in DIRECTIONS]
         costs: dict[int, int | None] = {}

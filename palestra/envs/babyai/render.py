@@ -14,7 +14,10 @@ _COLORS = {"red": "r", "green": "g", "blue": "b", "purple": "p", "yellow": "y", 
 
 
 def as_text(level: Level) -> str:
-    """Return two characters per cell: object symbol and first letter of the colour (grey: -); the agent is an arrow."""
+    """Return the grid as text, two characters per cell.
+
+    The characters are the symbol of the object and the first letter of its color ("-" for grey). The agent is an arrow.
+    """
     lines = []
     for y in range(level.height):
         line = []
@@ -35,7 +38,7 @@ def as_text(level: Level) -> str:
 
 
 def as_png(level: Level, *, tile: int = 32) -> bytes:
-    """Return minigrid's image, with the cells in view highlighted."""
+    """Return minigrid's image of the level, with the cells in the agent's view highlighted."""
     image: Any = require("PIL.Image", extra="babyai")
     png = io.BytesIO()
     image.fromarray(level.engine.get_frame(True, tile)).save(png, "PNG")

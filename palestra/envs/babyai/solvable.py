@@ -1,7 +1,7 @@
 """Check whether the mission of a newly generated level can be completed at all.
 
-minigrid sometimes locks a key into the room it opens, and a level that forbids picking up anything but the target
-may enclose the target. Such levels are generated again.
+minigrid sometimes places a key inside the locked room that it opens. In a level that forbids picking up anything but
+the target, other objects may block the way to the target. Such levels are replaced by newly generated ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _can_complete(engine: Any, clause: Any, reached: int, keys: set[str]) -> boo
 
 
 def _reach(engine: Any, *, movable: bool) -> tuple[int, set[str]]:
-    """Return the cells the agent can reach and the colours of the keys it can get."""
+    """Return the cells that the agent can reach and the colors of the keys that it can pick up."""
     grid, width = engine.grid, engine.width
     free = free_cells(grid)
     locked: list[tuple[int, str]] = []
@@ -75,7 +75,10 @@ def _any_reachable(engine: Any, description: Any, reached: int) -> bool:
 
 
 def _reachable_beside(engine: Any, what: Any, reached: int) -> bool:
-    """Return whether the agent can stand next to the object; walls, which "a grey object" also matches, are ignored."""
+    """Return whether the agent can stand next to the object.
+
+    For walls, which also match "a grey object", the result is False.
+    """
     width = engine.width
     return any(
         other is what and neighbors(1 << y * width + x, width) & reached for x, y, other in objects_on(engine.grid)

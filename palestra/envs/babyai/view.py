@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from palestra.envs.babyai.fast_levels import DIRECTIONS
 from palestra.envs.babyai.level import Level
 
-SIZE = 7  # the view is 7 x 7 cells: six ahead, three to each side
+SIZE = 7  # the view is 7 x 7 cells: six rows ahead of the agent and three columns to each side
 HALF = SIZE // 2
 
 LEGEND = (
@@ -26,14 +26,14 @@ class Thing(NamedTuple):
     what: Any  # minigrid's object
     pos: tuple[int, int]
     ahead: int
-    right: int  # negative: to the left
+    right: int  # cells to the right; negative if the object is to the left
 
 
 class View(NamedTuple):
     """Everything visible from one pose."""
 
     things: list[Thing]  # nearest first
-    visible: list[tuple[int, int]]  # cells of the grid, the agent's own included
+    visible: list[tuple[int, int]]  # grid cells, including the agent's own
     floor: set[tuple[int, int]]  # visible cells the agent can stand on
     rows: list[str]  # the map, farthest row first
 
@@ -74,7 +74,7 @@ def view_of(level: Level) -> View:
                 if cell is not None and (cell.type == "wall" or (cell.type == "door" and not cell.is_open)):
                     dark |= bit
             else:
-                cell = False  # beyond the grid: minigrid shows a wall there
+                cell = False  # minigrid shows a wall outside the grid
                 dark |= bit
             row.append((x, y, cell))
             bit <<= 1
@@ -104,7 +104,7 @@ def view_of(level: Level) -> View:
                         things.append((ahead + abs(side - HALF), ahead, side - HALF, cell, pos))
         rows.append(symbols if ahead else f"{symbols[:HALF]}^{symbols[HALF + 1 :]}")
         if not ahead_lit:
-            rows += ["?" * SIZE] * (SIZE - 1 - ahead)  # all dark
+            rows += ["?" * SIZE] * (SIZE - 1 - ahead)  # all remaining rows are dark
             break
         lit = ahead_lit
         at += SIZE

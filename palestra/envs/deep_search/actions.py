@@ -1,4 +1,4 @@
-"""Parse the action of a reply: `<search>`, `<open>` or `<answer>`, outside of its thinking."""
+"""Parse the action in a reply: the first `<search>`, `<open>` or `<answer>` outside of `<think></think>`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class SearchAction(NamedTuple):
 
 
 def read_action(reply: str) -> SearchAction | None:
-    """Return the first complete action, or None.
+    """Return the first complete action in a reply, or None.
 
-    Text after it is ignored: models that are not stopped there continue with invented results. Text inside
-    `<think></think>` is ignored, and so is text before a `</think>` whose opening tag is part of the chat template.
-    Without a complete action, an unclosed one counts, up to the next tag or the end: engines that stop at the closing
-    tag omit it.
+    Text after the action is ignored, because a model that is not stopped there often invents search results. Text
+    inside `<think></think>` is also ignored, and so is text before a `</think>` whose opening tag is part of the chat
+    template. If no action is complete, the first unclosed one is returned, with the text up to the next tag or the end
+    of the reply: engines that stop at the closing tag omit that tag.
     """
     tags = [(match[2].lower(), bool(match[1]), match.start(), match.end()) for match in _TAG.finditer(reply)]
     think_ends = [index for index, (name, closing, *_) in enumerate(tags) if name == "think" and closing]
     think_already_open = next((closing for name, closing, *_ in tags if name == "think"), False)
     index = think_ends.pop(0) + 1 if think_already_open else 0
-    think_ends.reverse()  # the next one is last
+    think_ends.reverse()  # so that pop() returns the next one
     unclosed: SearchAction | None = None
     while index < len(tags):
         name, closing, _, start = tags[index]
@@ -37,7 +37,7 @@ def read_action(reply: str) -> SearchAction | None:
         if name == "think":
             while think_ends and think_ends[-1] < index:
                 think_ends.pop()
-            if not closing and think_ends:  # thinking that is never closed is parsed like other text
+            if not closing and think_ends:  # an unclosed <think> is treated as ordinary text
                 index = think_ends.pop() + 1
         elif not closing:
             following = tags[index] if index < len(tags) else ("", False, len(reply), len(reply))
@@ -49,5 +49,5 @@ def read_action(reply: str) -> SearchAction | None:
 
 
 def format_action(kind: str, text: str, thought: str = "") -> str:
-    """Format a reply with that action."""
+    """Format an action as a reply, with an optional thought before it."""
     return f"{f'<think>{thought}</think>' if thought else ''}<{kind}>{text}</{kind}>"

@@ -1,7 +1,8 @@
 """Specs of the deep search environments: the generated world, and AgentGym-RL's seven question sets.
 
-Budgets of the world: the solver needs one search and one open per page. A question of h hops needs h pages, a
-comparison at most four, a count at most 14 (in a world of 2,000 pages); the rest is slack for weaker searchers.
+The budgets of the generated world follow from the solver, which needs one search and one open per page. A question with
+h hops requires h pages, a comparison at most four, and a count at most 14 (in a world of 2,000 pages). The remaining
+budget leaves room for less efficient policies.
 """
 
 from __future__ import annotations

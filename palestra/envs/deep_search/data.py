@@ -1,4 +1,4 @@
-"""Deep search over data sets: rows with questions and answers, and the user's index or server to search."""
+"""Deep search over data sets: questions and answers from a data set, and an index or a search server of the user."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from palestra.envs.deep_search.env import DeepSearch, SearchOptions
 from palestra.envs.qa.questions import Questions
 from palestra.errors import DataMissing
 
-INDEX = "PALESTRA_SEARCH"  # environment variable used if `index` is not given
+INDEX = "PALESTRA_SEARCH"  # environment variable that is read if `index` is not passed
 
 
 class DataSearch(DeepSearch):
-    """A question of a data set, to be answered from the texts of `index`.
+    """Answer a question from a data set by searching the texts of `index`.
 
-    Rows come from the hub (`dataset`), a file or a folder (`path`), or a `mirror`, in the shuffled order of all
-    data-backed tasks. `question` and `answer` are the column names, and `threshold` is the F1 from which an answer
-    counts as correct. `index`, or else the environment variable PALESTRA_SEARCH, is the folder of an index or the
-    address of a server. The expert knows the answer and gives it at once.
+    Rows are read from the Hugging Face Hub (`dataset`), a file or a folder (`path`), or a `mirror`, and shuffled like
+    those of all data-backed tasks. `question` and `answer` are the column names, and `threshold` is the minimum F1 of a
+    correct answer. `index` is the folder of an index or the address of a server; it defaults to the environment
+    variable PALESTRA_SEARCH. The expert knows the answer and submits it in the first turn.
     """
 
     questions: Questions

@@ -1,6 +1,6 @@
 """DeepSearch: answer a question by searching and reading pages, within a budget of searches.
 
-A single-turn task (`palestra.envs.tasks`) draws the questions, knows the answers and grades. A search tool
+A single-turn task (`palestra.envs.tasks`) provides the questions and grades the answers. A search tool
 (`palestra.tools.search`) searches a local index or a server. This module combines the two.
 """
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from palestra.tools.search.corpus import Corpus
 
 RewardRule = Literal["exact", "f1"]
-MAX_QUERY_CHARS = 1_000  # longer queries are cut
-PART_CHARS = 6_000  # longer pages are shown in parts of this length
-MAX_LISTED = 12  # titles named in the feedback for an unknown title
+MAX_QUERY_CHARS = 1_000  # longer queries are truncated
+PART_CHARS = 6_000  # longer pages are split into parts of this length
+MAX_LISTED = 12  # maximum number of titles listed in the feedback for an unknown title
 _PART_OF = re.compile(r"(.*?)\s*#\s*([0-9]{1,4})", re.S)
 _EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need its page first.")
 
@@ -38,7 +38,7 @@ _EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need its
 class SearchOptions(MultiTurnOptions, total=False):
     """Keyword arguments common to all deep search environments."""
 
-    index: str | Path | Index | SearchTool | None  # a path is a folder, a string also the address of a server
+    index: str | Path | Index | SearchTool | None  # a string is a folder or the address of a server
     max_searches: int
     max_turns: int
     topk: int
@@ -51,14 +51,15 @@ class SearchOptions(MultiTurnOptions, total=False):
 class DeepSearch(MultiTurnEnv):
     """Base of the deep search environments.
 
-    A turn is a `<search>`, an `<open>` or an `<answer>`, which ends the episode. A search shows the `topk` best
-    passages, each cut to `snippet_words` words (None: not cut); `<open>` shows the whole page of a title that a search
-    has found, a long one in parts. After `max_searches` searches, further ones are rejected and use a turn, as do
-    replies that cannot be parsed. An exact match earns 1; with `reward_rule="f1"` any other answer earns its F1. A
-    failure of the search itself is an InfrastructureError and uses no turn.
+    In each turn the agent takes one action: `<search>`, `<open>` or `<answer>`, and an answer ends the episode. A
+    search shows the `topk` best passages, each truncated to `snippet_words` words (None disables truncation). `<open>`
+    shows the full page of a title that appeared in a search result; long pages are split into parts. After
+    `max_searches` searches, every further search is rejected and still uses a turn, and so does a reply that cannot be
+    parsed. An exact match earns 1; with `reward_rule="f1"`, any other answer earns its F1. If the search itself fails,
+    an InfrastructureError is raised and no turn is used.
 
-    `index` is the folder of an index, an opened Index, the address of a server or a SearchTool; `mode` and `timeout`
-    are passed to the search tool.
+    `index` is the folder of an index, an open Index, the address of a server, or a SearchTool; `mode` and `timeout` are
+    passed to the search tool.
     """
 
     inline = False  # a search may wait for a server, and the first one may build an index
@@ -72,7 +73,7 @@ class DeepSearch(MultiTurnEnv):
     questions: TaskEnv
     searches: int  # number of searches so far
     opens: int
-    _task_info: Mapping[str, Any]  # the task's info about its item
+    _task_info: Mapping[str, Any]  # entries of the task's reset info that identify the item
     _hits: Mapping[str, Hit]  # hits shown so far, by title
     _pages_read: Mapping[str, str]  # pages opened so far, by title
     _queries: list[str]
@@ -118,7 +119,7 @@ class DeepSearch(MultiTurnEnv):
         self._task_info = {name: info[name] for name in ("item", "index", "epoch") if name in info}
         return super().reset(info["seed"])
 
-    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # the task handles them
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # the task handles the options
         self.searches = self.opens = 0
         self._hits = {}
         self._pages_read = {}
@@ -128,15 +129,16 @@ class DeepSearch(MultiTurnEnv):
         return {"max_searches": self.max_searches, **self._task_info}
 
     def prompt(self) -> str:
-        shown = "the first words of the pages" if self.snippet_words else "the passages"
+        shown, unit = ("opening words", "pages") if self.snippet_words else ("text", "passages")
         cost = "ends the episode" if self.stop_when_error else "uses a turn"
         partial = " A partly correct answer earns its F1." if self.reward_rule == "f1" else ""
         return (
             f"{self.question_text()}\n\n"
             "Find the answer by searching. In every turn take one of these actions:\n"
-            f"- {format_action(SEARCH, 'words')}: show {shown} that match the words best, with their titles, at most "
-            f"{self.tool.topk}\n"
-            f"- {format_action(OPEN, 'title')}: show the whole page of a title that a search has found\n"
+            f"- {format_action(SEARCH, 'query')}: show the titles and {shown} of up to {self.tool.topk} {unit} that "
+            "best match the query\n"
+            f"- {format_action(OPEN, 'title')}: show the full page with this title, which must have appeared in a "
+            "search result\n"
             f"- {format_action(ANSWER, 'the answer')}: end the episode. Give only the answer, not a sentence; case, "
             f"articles and punctuation do not matter.{partial} You have one attempt.\n"
             "Results appear between <information> and </information>. You may think first, inside "
@@ -170,11 +172,11 @@ class DeepSearch(MultiTurnEnv):
         return self._to_step(outcome)
 
     def _parse(self, action: str) -> tuple[SearchAction, Outcome | None]:
-        """Return the action with cleaned text, and its outcome unless something has to be looked up."""
+        """Return the action with cleaned text, and its outcome, or None if the action requires the search tool."""
         parsed = read_action(action)
         if parsed is None:
             text = (
-                f"No action found. Write {format_action(SEARCH, 'words')}, {format_action(OPEN, 'title')} or "
+                f"No action found. Write {format_action(SEARCH, 'query')}, {format_action(OPEN, 'title')} or "
                 f"{format_action(ANSWER, 'the answer')}, for example: {_EXAMPLE}"
             )
             return SearchAction("", ""), self._outcome("", text, invalid="format")
@@ -197,7 +199,7 @@ class DeepSearch(MultiTurnEnv):
         return SearchAction(kind, text), None
 
     def _find_title(self, text: str) -> tuple[str | None, int]:
-        """Return the matching title among those found so far, and the requested part of its page."""
+        """Return the matching title among the search results so far, or None, and the requested part of its page."""
         by_key = {_key(title): title for title in reversed(list(self._hits))}
         whole = by_key.get(_key(text))
         if whole is not None:
@@ -306,11 +308,11 @@ class DeepSearch(MultiTurnEnv):
             return format_action(SEARCH, " ".join(words[first : first + 3]))
         if choice < 0.7 and self.turn + 1 < self.max_turns and self._hits:
             return format_action(OPEN, rng.choice(list(self._hits)))
-        self.questions._player_rng = rng  # use one generator for both
+        self.questions._player_rng = rng  # the task's random answers use the same generator
         return format_action(ANSWER, self.questions.random_answer())
 
     def expert_action(self) -> str | None:
-        """Give the answer of the data set at once; whether the pages contain it is unknown."""
+        """Return the answer from the data set at once, since the pages may not contain it."""
         return format_action(ANSWER, self.questions.item.answer)
 
 
@@ -323,13 +325,16 @@ def _key(title: str) -> str:
 
 
 def _title(passage: Passage) -> str:
-    """Return the title that opens a page."""
+    """Return the title with which `<open>` opens the page: the passage's title, or its id if the title is empty."""
     return passage.title.strip() or passage.id
 
 
 @contextmanager
 def _boundary() -> Iterator[None]:
-    """Turn failures of the search into ToolFailed: the index was valid when the environment was created."""
+    """Convert exceptions of the search tool into ToolFailed.
+
+    The index was valid when the environment was created, so such an exception is an infrastructure failure.
+    """
     try:
         yield
     except InfrastructureError:

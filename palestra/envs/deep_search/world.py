@@ -14,18 +14,18 @@ from palestra.envs.world.questions import Question
 from palestra.envs.world.reader import Reading, read
 from palestra.envs.world.solver import Solver, queries
 
-SNIPPET_WORDS = 20  # words of a page that a search shows
+SNIPPET_WORDS = 20  # number of words of each page in a search result
 
-_reading = lru_cache(maxsize=10_000)(read)  # pages are parsed again every turn, and by many environments
+_reading = lru_cache(maxsize=10_000)(read)  # many environments parse the same pages in every turn
 
 
 class WorldSearch(DeepSearch):
-    """A question of `qa:World-v0`, to be answered from the pages of its world.
+    """Answer a question of `qa:World-v0` by searching the pages of its world.
 
-    `kind`, `pages` and `world_seed` are those of that task; `reset(options={"index": i})` selects its i-th question. A
-    search shows titles and the first words of pages; most facts are further down. The index is built when first
-    needed, stored in the cache folder, and shared by all environments of a process. The expert parses the question,
-    searches for the page it names, opens it, and follows the links.
+    `kind`, `pages` and `world_seed` have the same meaning as in that task, and `reset(options={"index": i})` selects
+    its i-th question. A search shows the titles and the first words of pages; most facts appear later on a page. The
+    index is built when it is first needed, stored in the cache folder, and shared by all environments of a process. The
+    expert parses the question, searches for the page that it names, opens the page, and follows the links.
     """
 
     questions: WorldQuestions
@@ -53,7 +53,7 @@ class WorldSearch(DeepSearch):
 
 
 class _PageNeeded(Exception):
-    """Raised with the action that finds or opens the page the solver needs next."""
+    """Raised when the solver needs another page; `action` is the search or open action that leads to it."""
 
     def __init__(self, action: SearchAction) -> None:
         super().__init__(action)
@@ -61,7 +61,10 @@ class _PageNeeded(Exception):
 
 
 class _StepSolver(Solver):
-    """The world's solver over the pages shown so far, run again every turn; raises `_PageNeeded` for the next page."""
+    """Solver that reads only the pages opened so far and raises `_PageNeeded` when it needs another page.
+
+    It runs from the beginning in every turn.
+    """
 
     def __init__(
         self,
@@ -81,5 +84,5 @@ class _StepSolver(Solver):
             raise _PageNeeded(SearchAction(OPEN, title))
         query = next((query for query in queries(title) if query not in self._past_queries), None)
         if query is None or self._searches_left < 1:
-            return None  # there is no such page, or it can no longer be found
+            return None  # the page does not exist, or no search is left to find it
         raise _PageNeeded(SearchAction(SEARCH, query))

@@ -1,4 +1,4 @@
-"""Specs of the ScienceWorld environments: AgentGym-RL's five groups and all types in three splits, and every type."""
+"""Specs of the ScienceWorld environments: AgentGym-RL's five groups and all types by split, and each single type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from palestra.spec import EnvSpec
 
 
 def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
-    types = types_of(tasks)  # drawn with equal probability
+    types = types_of(tasks)  # each episode samples one of them uniformly
     return EnvSpec(
         id=f"sciworld:{name}",
         entry_point="palestra.envs.sciworld.env:SciWorld",
@@ -15,7 +15,7 @@ def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
         summary=summary,
         reward_range=(-1.0, 1.0),
         expert_success=round(sum(task.expert for task in types) / len(types), 3),
-        random_success=0.0,  # measured on 10 episodes per type, 80 for the shortest ones
+        random_success=0.0,  # measured on 10 episodes per type, and on 80 for the types with the shortest solutions
         extra="sciworld",
     )
 

@@ -17,7 +17,7 @@ from palestra.parsing import after_thinking, clip, react_action
 from palestra.seeding import Random, Rng, check_seed, nth_seed
 from palestra.types import Step
 
-MAX_COMMAND_CHARS = 200  # the longest command of a gold path has 90
+MAX_COMMAND_CHARS = 200  # the longest command in ScienceWorld's own solutions has 90
 EXAMPLE = "look around"
 _CHOICES = re.compile(r"^\d+(?=:\t)", re.M)
 _MEANING = {  # command forms that need an explanation
@@ -39,20 +39,21 @@ _MEANING = {  # command forms that need an explanation
 
 
 class SeedPredictor:
-    """Predict the seed of the next reset from the seeds so far.
+    """Predict the seed of the next reset from the seeds of earlier resets.
 
-    Recognizes three sequences: unseeded resets, where each episode's seed follows from the previous one; evaluations,
-    which count up by one; and vectors of envs, which number the episodes of a root seed.
+    It recognizes three patterns: unseeded resets, in which the seed of an episode follows from the previous seed;
+    evaluations, in which seeds increase by one; and vectorized envs, which derive seeds from a root seed and an episode
+    number.
     """
 
     def __init__(self) -> None:
         self._root = 0
         self._last: int | None = None
-        self._episodes = 0  # episodes of the root seed
+        self._episodes = 0  # number of episodes derived from the root seed
         self._next = 0
 
     def record(self, seed: int, *, explicit: bool) -> None:
-        """Record the seed of a started episode; `explicit` if it was passed to `reset`."""
+        """Record the seed of an episode. `explicit` states whether the seed was passed to `reset`."""
         follows = nth_seed(self._root, self._episodes) == seed if self._last is not None else False
         if not explicit:
             self._next = nth_seed(seed, 0)
@@ -70,20 +71,21 @@ class SeedPredictor:
 
 
 class SciWorld(MultiTurnEnv):
-    """ScienceWorld (Wang et al. 2022): boil, measure, connect circuits, grow, mix, classify.
+    """ScienceWorld (Wang et al. 2022): experiments such as boiling, measuring, wiring circuits and growing plants.
 
-    `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or several of them; each episode draws one of them
-    and a variation of `split`. `reset(options={"task": "boil", "variation": 3})` selects both. `simplifications` is
-    "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots, noElectricalAction.
-    `max_turns=None` uses the type's own budget, 1.5 times its longest solution. `prepare_next` builds the episode that
-    will probably follow while this one is played.
+    `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or a tuple of these; each episode samples a task
+    type and a variation from `split`. `reset(options={"task": "boil", "variation": 3})` selects both explicitly.
+    `simplifications` is "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots,
+    noElectricalAction. `max_turns=None` uses the budget of the task type, which is 1.5 times its longest solution. With
+    `prepare_next`, the episode that is predicted to come next is built in the background while the current one is
+    played.
 
-    The reward of a step is the change of the score, so rewards sum to the final score in [0, 1]. A wrong focus takes
-    back what was earned and ends the episode. Differences from the package: a variation always has the same initial
-    state and dynamics, also next to other episodes in the process; the first observation is made before time passes;
-    a step computes only what is returned.
+    The reward of a step is the change in score, so rewards sum to the final score in [0, 1]. Focusing on a wrong object
+    resets the score to 0 and ends the episode. Differences from the package: a variation always has the same initial
+    state and dynamics, even if other episodes run in the same process; the first observation is made before any
+    simulated time passes; a step computes only the values that it returns.
 
-    The expert follows ScienceWorld's own solution, so it uses hidden state.
+    The expert follows ScienceWorld's own solution, which depends on state that the agent cannot see.
     """
 
     inline = False
@@ -109,15 +111,15 @@ class SciWorld(MultiTurnEnv):
         self.reward_range = (min(-1.0, self.error_reward), max(1.0, self.error_reward))
         self.split = split
         for task in self._types:
-            task.split(split)  # raises for an unknown split
+            task.split(split)  # raises an error for an unknown split
         chosen = simplifications if isinstance(simplifications, str) else tuple(simplifications)
         self.simplifications = simplifications_of(chosen, self._types)
         self._max_turns_override = max_turns
         self._prepare_next = bool(prepare_next)
         self._seeds = SeedPredictor()
-        self._prediction_due = False  # whether the next episode is still to be predicted
+        self._prediction_due = False  # whether the next episode has yet to be predicted
         self._simulation: Simulation | None = None
-        java_command()  # raises if Java or a package is missing
+        java_command()  # raises an error if Java or a package is missing
 
     # The episode
 
@@ -129,21 +131,21 @@ class SciWorld(MultiTurnEnv):
 
     def step(self, action: str) -> Step:
         step = super().step(action)
-        if self._prediction_due:  # not at reset: the caller may still call `prepare`
+        if self._prediction_due:  # done here because the caller may call `prepare` after the reset
             self._prediction_due = False
             pool.prepare(self.episode_of(self._seeds.next_seed()))
         return step
 
     def prepare(self, seed: int) -> None:
-        """Build the episode of `seed` in the background, for the next `reset(seed)` of any env of this process.
+        """Build the episode of `seed` in the background, for the next `reset(seed)` of any env in this process.
 
-        From then on this env no longer predicts which episode comes next.
+        After the first call, this env no longer predicts its next episode.
         """
         self._prepare_next = self._prediction_due = False
         pool.prepare(self.episode_of(seed))
 
     def episode_of(self, seed: int) -> TaskKey:
-        """Return the task, variation and simplifications that `reset(seed)` draws."""
+        """Return the task, variation and simplifications that `reset(seed)` selects."""
         task, variation = self._draw(Rng(check_seed(seed)))
         return TaskKey(task.name, variation, self.simplifications)
 
@@ -166,7 +168,7 @@ class SciWorld(MultiTurnEnv):
             self.close()
             self._simulation = pool.simulation(key)
         self._intro = self._simulation.intro()
-        self._choices: tuple[str, ...] = ()  # numbers to choose from after an ambiguous command
+        self._choices: tuple[str, ...] = ()  # the numbers that ScienceWorld offers after an ambiguous command
         self.score = 0.0
 
     def _draw(self, rng: Random) -> tuple[TaskType, int]:
@@ -219,7 +221,7 @@ class SciWorld(MultiTurnEnv):
         return Outcome(hint, invalid=invalid, info={"score": self.score})
 
     def _running(self) -> Simulation:
-        if self._simulation is None:  # closed during the episode
+        if self._simulation is None:  # the env was closed during the episode
             raise BadValue("this env was closed; call reset() for the next episode")
         return self._simulation
 
@@ -231,11 +233,11 @@ class SciWorld(MultiTurnEnv):
     # Queries
 
     def valid_actions(self) -> tuple[str, ...]:
-        """Return every command that is valid now: hundreds or thousands; takes about a tenth of a second."""
+        """Return every command that is valid now. There may be thousands; the call takes about 0.1 seconds."""
         return self._running().query_list("getValidActionObjectCombinations")
 
     def render(self, mode: str = "text") -> str | None:
-        """Return the surroundings, the inventory and the score, without using a turn; None for other modes."""
+        """Return the surroundings, the inventory and the score as text, or None for other modes. Uses no turn."""
         if mode != "text":
             return None
         simulation = self._running()
@@ -258,7 +260,7 @@ class SciWorld(MultiTurnEnv):
         return form
 
     def expert_action(self) -> str:
-        """Return the next action of ScienceWorld's solution that was not taken yet, or "wait1" after the last."""
+        """Return the next action of ScienceWorld's solution, or "wait1" after the last one."""
         path = pool.gold(self._running().key)
         at = 0
         for taken in self._running().actions:
@@ -268,7 +270,7 @@ class SciWorld(MultiTurnEnv):
 
 
 def read_command(reply: str) -> str:
-    """Return the command in a reply: the text after the last `Action:`, else the last line that is not empty."""
+    """Return the command in a reply: the text after the last `Action:`, or else the last non-empty line."""
     reply = after_thinking(reply[-20_000:]) if "</think>" in reply else reply[-20_000:]
     lines = (react_action(reply) or reply).strip().splitlines()
     return " ".join(lines[-1].split()) if lines else ""

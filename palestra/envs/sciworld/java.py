@@ -1,8 +1,9 @@
 """Start Java processes and call into them through Py4J.
 
-One Py4J connection per process, used by one thread at a time. Py4J's `GatewayClient` is not used: it sends a command
-again after a lost reply, so a step could be taken twice, and it frees Java objects from the garbage collector. Here
-objects are freed explicitly, and every failure is one of two exceptions: `ProcessLost` or `JavaError`.
+Each process has one Py4J connection, which one thread uses at a time. Py4J's `GatewayClient` is not used for two
+reasons: it resends a command if the reply was lost, so a step could be executed twice, and it frees Java objects during
+Python's garbage collection. Here objects are freed explicitly, and every failure raises one of two exceptions:
+`ProcessLost` or `JavaError`.
 """
 
 from __future__ import annotations
@@ -22,23 +23,24 @@ from palestra.cache import cache_folder
 from palestra.errors import MissingExtra
 from palestra.optional import require
 
-START_TIMEOUT = 180.0  # seconds until a Java process must have printed its port
-# ScienceWorld keeps objects in hash sets ordered by identity hashes, which differ from run to run, so rooms would list
-# their doors in another order and animals would move differently. With one hash for all, sets keep insertion order.
+START_TIMEOUT = 180.0  # maximum seconds until a Java process prints its port
+# ScienceWorld keeps objects in hash sets, whose order depends on identity hashes that differ between runs: rooms would
+# list their doors in a different order and animals would move differently. If all objects have the same hash, sets keep
+# insertion order.
 SAME_HASHES = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 NON_HEAP = ("-XX:MaxMetaspaceSize=160m", "-XX:ReservedCodeCacheSize=64m", "-Xss4m")
 
 
 class ProcessLost(Exception):
-    """The Java process ended or does not reply."""
+    """The Java process has ended or does not respond."""
 
 
 class JavaError(Exception):
-    """Java code raised an exception; the message is that exception's own."""
+    """Java code raised an exception. The message is that of the Java exception."""
 
 
 class JavaConnection:
-    """A Py4J connection. Not thread-safe: its owner holds a lock.
+    """A Py4J connection. It is not thread-safe, so its owner must hold a lock.
 
     Every use of a Java object must be inside `errors()`.
     """
@@ -49,10 +51,11 @@ class JavaConnection:
         parameters = self._gateway.GatewayParameters(port=port, auth_token=token, read_timeout=timeout)
         properties = self._gateway.GatewayProperty(auto_field=False, pool=None, enable_memory_management=False)
         self._connection: Any = self._gateway.GatewayConnection(parameters, properties)
-        self._connection.converters = None  # expected by Py4J's objects, which usually belong to a GatewayClient
+        self._connection.converters = None  # Py4J's objects read this attribute, which a GatewayClient has
         with self.errors():
             self._connection.start()
-        self._connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # calls are small packets
+        # Calls are small packets that must be sent without delay.
+        self._connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def java_class(self, name: str) -> Any:
         """Return the Java class `name`; call it to construct an object."""
@@ -69,12 +72,12 @@ class JavaConnection:
         self._connection.send_command(command + protocol.END_COMMAND_PART)
 
     def set_timeout(self, seconds: float) -> None:
-        """Set how long a call may take before the process counts as lost."""
+        """Set the maximum duration of a call; after that the process is considered lost."""
         self._connection.socket.settimeout(seconds)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Translate Py4J's exceptions raised in this block."""
+        """Convert Py4J's exceptions in this block to `ProcessLost` or `JavaError`."""
         try:
             yield
         except self._protocol.Py4JNetworkError as err:
@@ -122,7 +125,7 @@ def start_process(heap_mb: int) -> subprocess.Popen[bytes]:
     """Start a Java process that serves Py4J and prints its port and token."""
     java, path = java_command()
     memory = (f"-Xmx{heap_mb}m", "-Xms64m", *NON_HEAP, "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
-    # The process ends when its standard input is closed, and so does not outlive a parent that was killed.
+    # The process ends when its standard input is closed, so it does not outlive a parent process that is killed.
     server = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     return subprocess.Popen(
         [java, *memory, *SAME_HASHES, "-classpath", path, *server],
@@ -130,12 +133,12 @@ def start_process(heap_mb: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=_working_directory(),
-        start_new_session=True,  # Ctrl-C goes to the Python process, which then closes this one
+        start_new_session=True,  # Ctrl-C reaches only the Python process, which then ends this one
     )
 
 
 def read_address(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Read the port and the token that the process prints first."""
+    """Read the port and the authentication token, which the process prints first."""
     output: Any = process.stdout  # a pipe
     timer = threading.Timer(START_TIMEOUT, process.kill)
     timer.start()
@@ -149,7 +152,7 @@ def read_address(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 
 def _working_directory() -> Path:
-    """Return a writable directory: ScienceWorld writes a list of its classes to the one it is started in."""
+    """Return a writable directory, because ScienceWorld writes a list of its classes to its working directory."""
     folder = cache_folder() / "sciworld"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Share Java processes between all envs of this Python process, and prepare the next episode in the background.
 
-A `Simulation` is a task key and the actions taken so far. That is enough to rebuild it exactly: for a fork, in another
-process, after it was dropped to save memory, or after its Java process died. It is built when it is first needed.
-Commands that ScienceWorld cannot parse do not change its state and are not replayed.
+A `Simulation` stores a task key and the actions taken so far, from which it can be rebuilt exactly: for a fork, in
+another process, after it was dropped to save memory, or after its Java process died. It is built when it is first
+needed. Commands that ScienceWorld cannot parse do not change the state and are not replayed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from palestra.envs.sciworld.solution import BURNS, shortened, unburnt
 from palestra.errors import BadValue, EnvFailed, InfrastructureError
 
 HEAP_MB = 512
-MAX_PREPARED = 64  # simulations prepared and not yet taken
+MAX_PREPARED = 64  # maximum number of prepared simulations that are not in use yet
 MAX_INTROS = 1024  # about 2 kB each
 MAX_GOLD_PATHS = 1024
 UNPARSED = "No known action matches that input."
@@ -46,9 +46,10 @@ class Simulation:
     ) -> None:
         self.key = key
         self.actions = list(actions)
-        self._parsed = list(parsed)  # the actions ScienceWorld could parse
-        self._awaiting_choice = awaiting_choice  # it waits for a number, and any other reply changes its state too
-        self._lock = threading.RLock()  # the preparing thread and the player may build at the same time
+        self._parsed = list(parsed)  # the actions that ScienceWorld could parse
+        # ScienceWorld waits for a number, and any other reply also changes its state.
+        self._awaiting_choice = awaiting_choice
+        self._lock = threading.RLock()  # the background thread and the env may build it at the same time
         self._simulator: JavaSimulator | None = None
         self._instance: Instance | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
@@ -60,7 +61,7 @@ class Simulation:
         return _restore, (self.key, tuple(self.actions), tuple(self._parsed), self._awaiting_choice)
 
     def restart(self) -> bool:
-        """Return whether the simulation is still in its initial state; then forget the actions taken."""
+        """Return whether the simulation is in its initial state, and clear its list of actions if so."""
         with self._lock:
             if self._parsed:
                 return False
@@ -68,12 +69,12 @@ class Simulation:
             return True
 
     def step(self, action: str) -> StepResult:
-        """Take an action. On `JavaError` the state is as before the action."""
+        """Take an action. If `JavaError` is raised, the state is the same as before the action."""
         with self._lock:
             try:
                 result = self._with_instance(lambda simulator, instance: simulator.step(instance, action))
             except JavaError:
-                self.release()  # rebuilt without that action
+                self.release()  # the next use rebuilds it without this action
                 raise
             self.actions.append(action)
             if self._awaiting_choice or not result.text.startswith(UNPARSED):
@@ -82,7 +83,7 @@ class Simulation:
             return result
 
     def intro(self) -> TaskIntro:
-        """Return the task's first texts, without building it if an earlier episode had the same key."""
+        """Return the task's introduction. It is cached by key, so the simulation is built only if the key is new."""
         cached = pool.intros.get(self.key)
         if cached is None:
             cached = self._with_instance(lambda simulator, instance: simulator.intro(instance))
@@ -96,7 +97,7 @@ class Simulation:
         return self._with_instance(lambda simulator, instance: simulator.query_list(instance, method))
 
     def solved_by(self, actions: Sequence[str]) -> bool:
-        """Return whether the actions lead from here to the full score; then release the simulation."""
+        """Take the actions, release the simulation, and return whether the full score was reached."""
         try:
             return any(result.completed and result.score >= 1 for result in map(self.step, actions))
         except JavaError:
@@ -115,7 +116,7 @@ class Simulation:
         return instance is not None and not instance.gone and simulator is not None and simulator.alive
 
     def release(self) -> None:
-        """Free the instance; it can be built again."""
+        """Free the Java instance. The next use builds it again."""
         with self._lock:
             instance, simulator = self._instance, self._simulator
             self._instance = self._simulator = None
@@ -123,7 +124,7 @@ class Simulation:
                 self._finalizer.detach()
                 self._finalizer = None
             if instance is not None and simulator is not None and not simulator.dead:
-                with suppress(InfrastructureError, InstanceGone):  # a dead process holds nothing
+                with suppress(InfrastructureError, InstanceGone):  # a dead process has already freed its instances
                     simulator.drop(instance)
 
     def _with_instance(self, use: Callable[[JavaSimulator, Instance], T]) -> T:
@@ -170,7 +171,7 @@ class SimulatorPool:
         self._starting = threading.Lock()
         self._queue: SimpleQueue[weakref.ref[Simulation]] = SimpleQueue()
         self._preparer: threading.Thread | None = None
-        self.started = 0  # number of Java processes so far
+        self.started = 0  # number of Java processes started so far
 
     def simulator(self) -> JavaSimulator:
         """Return the process with the fewest instances, after starting missing ones and replacing dead ones."""
@@ -187,7 +188,8 @@ class SimulatorPool:
     def simulation(self, key: TaskKey) -> Simulation:
         """Return a simulation in its initial state: a prepared one or a new one.
 
-        A new one whose first observation is cached is built in the background, before the first action needs it.
+        If its first observation is cached, a new simulation is built in the background while the agent chooses its
+        first action.
         """
         with self._lock:
             ready = self._ready.pop(key, None)
@@ -199,7 +201,7 @@ class SimulatorPool:
         return simulation
 
     def prepare(self, key: TaskKey) -> None:
-        """Build a simulation in the background, for the next request of this key."""
+        """Build a simulation in the background for the next request with this key."""
         with self._lock:
             if key in self._ready:
                 self._ready.move_to_end(key)
@@ -211,7 +213,7 @@ class SimulatorPool:
             evicted.release()
 
     def is_ready(self, key: TaskKey) -> bool:
-        """Return whether a prepared simulation is built and not yet taken."""
+        """Return whether a prepared simulation of this key is built and not in use yet."""
         with self._lock:
             simulation = self._ready.get(key)
         return simulation is not None and simulation.built and key in self.intros
@@ -247,7 +249,8 @@ class SimulatorPool:
             simulation = self._queue.get()()
             if simulation is None:
                 continue  # no longer needed
-            with suppress(InfrastructureError, InstanceGone, JavaError):  # the env that uses it builds it and raises
+            # The env that uses the simulation will build it again and raise the error.
+            with suppress(InfrastructureError, InstanceGone, JavaError):
                 simulation.build()
                 simulation.intro()
             del simulation  # do not keep it alive while waiting
@@ -262,10 +265,11 @@ class SimulatorPool:
             simulator.kill()
 
     def disown(self) -> None:
-        """In a forked child: release the processes and locks, which belong to the parent."""
+        """Release the parent's processes and locks in a forked child process."""
         for simulator in self.simulators:
             simulator.disown()
-        self.__init__()  # type: ignore[misc]  # also the locks, which a thread of the parent may have held
+        # Locks are replaced too, because a thread of the parent may have held them.
+        self.__init__()  # type: ignore[misc]
 
 
 def _setting(name: str, default: int) -> int:

@@ -1,8 +1,8 @@
-"""A Java process that runs many ScienceWorld tasks side by side, each as if it were alone.
+"""A Java process that runs many ScienceWorld tasks at the same time without interference.
 
 ScienceWorld keeps its random generator, its object counter and its simplifications in global variables, so two episodes
-in one process would affect each other. Here every instance has its own, which are swapped in before the instance is
-used. One warm process therefore serves all episodes; calls take turns through a lock.
+in one process would affect each other. Here every instance has its own copies of these variables, which are swapped in
+before the instance is used. One running process therefore serves all episodes; a lock allows one call at a time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from palestra.envs.sciworld.java import (
 )
 from palestra.errors import EnvFailed
 
-CALL_TIMEOUT = 240.0  # seconds per call; steps take 20 ms, the longest gold paths up to 40 s on a busy machine
-MAX_INSTANCES = 256  # per process, half a megabyte each; the least recently used is dropped and replayed if needed
+CALL_TIMEOUT = 240.0  # seconds per call; a step takes 20 ms, computing a long solution up to 40 s on a busy machine
+MAX_INSTANCES = 256  # per process, 0.5 MB each; the least recently used instance is dropped and replayed if needed
 MAX_SPARE_INTERFACES = 4
 
 
@@ -42,7 +42,7 @@ class StepResult(NamedTuple):
     """Observation, score and completion after a step."""
 
     text: str
-    score: float  # 1: done; below 0: failed
+    score: float  # 1 if the task is completed, negative if it has failed
     completed: bool
 
 
@@ -60,7 +60,7 @@ class InstanceGone(Exception):
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """A task loaded in a Java process, with its copies of ScienceWorld's global variables."""
+    """A task loaded in a Java process, with its own copies of ScienceWorld's global variables."""
 
     interface: Any  # scienceworld.runtime.pythonapi.PythonInterface
     random: Any  # java.util.Random
@@ -70,15 +70,16 @@ class Instance:
 
 
 class JavaSimulator:
-    """One Java process. Every method may be called from any thread."""
+    """One Java process. All methods are thread-safe."""
 
     def __init__(self, *, heap_mb: int) -> None:
         self.lock = threading.RLock()
-        self.trash: deque[Instance] = deque()  # instances whose owner was collected; a finalizer may take no lock
+        # Instances whose owner was garbage-collected. Finalizers must not acquire locks, so they only append here.
+        self.trash: deque[Instance] = deque()
         self.instances: OrderedDict[int, Instance] = OrderedDict()  # by id, least recently used first
         self.dead = False
         self._current: Instance | None = None
-        self._spare: list[Any] = []  # constructing an interface takes as long as loading a task into it
+        self._spare: list[Any] = []  # interfaces for reuse: constructing one takes as long as loading a task
         self._process = start_process(heap_mb)
         try:
             port, token = read_address(self._process)
@@ -90,7 +91,7 @@ class JavaSimulator:
             raise EnvFailed(f"ScienceWorld's Java process did not start: {err}") from err
 
     def _bind(self) -> None:
-        """Silence ScienceWorld, which prints every step, and look up its global variables."""
+        """Disable ScienceWorld's output, which reports every step, and look up its global variables."""
         java = self.connection.java_class
         null_output = java("java.io.OutputStream").nullOutputStream()
         java("java.lang.System").setOut(java("java.io.PrintStream")(null_output))
@@ -116,7 +117,7 @@ class JavaSimulator:
     # Instances
 
     def load(self, key: TaskKey) -> Instance:
-        """Load a task; the instance is in its initial state."""
+        """Load a task and return an instance in its initial state."""
         with self._calling():
             while len(self.instances) >= MAX_INSTANCES:
                 self._drop(next(iter(self.instances.values())))
@@ -132,13 +133,13 @@ class JavaSimulator:
         error = interface.load(key.task, key.variation, key.simplifications, gold)
         if error:
             raise EnvFailed(f"ScienceWorld cannot load {key}: {error}")
-        getattr(interface, "score_$eq")(0.0)  # loading leaves these as the previous episode set them
+        getattr(interface, "score_$eq")(0.0)  # loading does not reset the values of the previous episode
         getattr(interface, "isComplete_$eq")(False)
-        getattr(interface, "taskMaker_$eq")(None)  # holds all other tasks, most of the memory of an instance
+        getattr(interface, "taskMaker_$eq")(None)  # refers to all other tasks and takes most of an instance's memory
         instance.simplifications = str(self._simplifier.getSimplificationsUsed()).replace(" ", "")
 
     def step(self, instance: Instance, action: str) -> StepResult:
-        """Take an action. On `JavaError` the instance is unusable."""
+        """Take an action. After a `JavaError` the instance is unusable."""
         with self._calling(instance):
             interface = instance.interface
             text = str(interface.step(encodable(action)))
@@ -148,7 +149,7 @@ class JavaSimulator:
             return StepResult(text, float(score), bool(completed))
 
     def _in_error_state(self, interface: Any) -> bool:
-        """Return whether ScienceWorld caught an exception of its own, after which it only repeats the message."""
+        """Return whether ScienceWorld has caught an internal exception, after which it only repeats the message."""
         option = interface.agentInterface()
         inner = option.get()
         broken = bool(inner.isInErrorState())
@@ -163,12 +164,12 @@ class JavaSimulator:
             return TaskIntro(task, look, self._strings(instance, "getPossibleActions"))
 
     def query(self, instance: Instance, method: str) -> str:
-        """Return the string of a method without side effects."""
+        """Call a method without side effects and return its string result."""
         with self._calling(instance), self._scratch_randomness():
             return str(getattr(instance.interface, method)())
 
     def query_list(self, instance: Instance, method: str) -> tuple[str, ...]:
-        """Return the list of strings of a method without side effects."""
+        """Call a method without side effects and return its result, a list of strings."""
         with self._calling(instance), self._scratch_randomness():
             return self._strings(instance, method)
 
@@ -182,7 +183,7 @@ class JavaSimulator:
         """Return ScienceWorld's own solution, a list of actions."""
         instance = self.load(key)
         with self._calling(instance):
-            self._paths.clear()  # cached paths depend on the episode that requested them first
+            self._paths.clear()  # cached paths depend on the first episode that requested them
             self._fill(instance, key, gold=True)
             path = self._strings(instance, "getGoldActionSequence")
             self._drop(instance)
@@ -206,11 +207,11 @@ class JavaSimulator:
             else:
                 self.connection.free(instance.interface)
 
-    # Taking turns
+    # Locking and global variables
 
     @contextmanager
     def _calling(self, instance: Instance | None = None) -> Iterator[None]:
-        """Hold the lock, with `instance` swapped in; kill a process that is lost and raise EnvFailed."""
+        """Hold the lock and swap in `instance`. If the process is lost, kill it and raise EnvFailed."""
         with self.lock:
             if self.dead or (instance is not None and instance.gone):
                 raise InstanceGone
@@ -244,7 +245,7 @@ class JavaSimulator:
 
     @contextmanager
     def _scratch_randomness(self) -> Iterator[None]:
-        """Use a freshly seeded generator inside the block, so that queries change nothing and are repeatable."""
+        """Use a newly seeded random generator inside the block, so that queries are repeatable and change no state."""
         instance = self._current
         self._scratch_random.setSeed(0)
         self._random_field.set(self._random, self._scratch_random)
@@ -262,18 +263,19 @@ class JavaSimulator:
         process.wait()
         connection = getattr(self, "connection", None)
         if connection is not None:
-            connection.close()  # after the process: a thread that reads from it gets the end of the stream first
+            # Closed only after the process has ended, so that a reading thread sees the end of the stream.
+            connection.close()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
         return code
 
     def disown(self) -> None:
-        """In a forked child: release the parent's process, so that it still ends when the parent does."""
+        """Release the parent's process in a forked child process, so that it still ends with the parent."""
         self.dead = True
         null = os.open(os.devnull, os.O_RDWR)
         for end in (self._process.stdin, self._process.stdout, self.connection):
             if end is not None:
-                os.dup2(null, end.fileno())  # closing could wait for a lock that a thread of the parent held
+                os.dup2(null, end.fileno())  # closing could block on a lock that a thread of the parent held
         os.close(null)
-        self._process.returncode = 0  # not a child of this process, so it must not wait for it
+        self._process.returncode = 0  # the Java process is not a child of this process, which must not wait for it

@@ -1,8 +1,8 @@
 """Shorten ScienceWorld's own solutions so that they fit the turn budget and succeed.
 
-ScienceWorld's solver observes a sliding block tick by tick for hundreds of turns, and it heats some substances until
-they burn, after which they cannot be frozen. Repeated observations are replaced by waiting, and for tasks with such
-substances the solution is tried and, if it fails, shortened at the heat.
+ScienceWorld's solver observes a sliding block at every tick for hundreds of turns, and it heats some substances until
+they burn, after which they cannot be frozen. Repeated observations are replaced by `wait`. For tasks with such
+substances, the solution is executed and, if it fails, the heating is shortened.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-WAIT = 10  # ticks that pass with `wait`; every other command takes one
+WAIT = 10  # number of ticks that `wait` takes; every other command takes one
 BURNS = frozenset({"freeze"})  # task types in which the solver overheats some substances
 
 _OBSERVING = ("look at ", "examine ", "use thermometer ")
 
 
 def shortened(path: Sequence[str]) -> tuple[str, ...]:
-    """Return a path of the same duration in fewer turns: ten looks at the same object become one `wait`."""
+    """Return a path of the same duration in fewer turns, with one `wait` for ten looks at the same object."""
     short: list[str] = []
     for action, run in groupby(path):
         count = sum(1 for _ in run)
         waits = (count - 1) // WAIT if action == "wait1" or action.startswith("look at ") else 0
-        short += ["wait"] * waits + [action] * (count - waits * WAIT)  # the last look stays
+        short += ["wait"] * waits + [action] * (count - waits * WAIT)  # the last look is kept
     return tuple(short)
 
 
 def unburnt(path: tuple[str, ...], solves: Callable[[tuple[str, ...]], bool]) -> tuple[str, ...]:
-    """Return the path if it solves the task, else the first with less heating that does, else the path unchanged."""
+    """Return the path with the least reduction of heating that solves the task, or the path unchanged if none does."""
     if solves(path):
         return path
     return next((other for other in _less_heated(path) if solves(other)), path)

@@ -1,8 +1,9 @@
 """ScienceWorld's 30 task types, their variations, splits, groups and turn budgets.
 
-The groups are AgentGym-RL's five: types with a common name prefix. The splits are ScienceWorld's: the first half of a
-type's variations for training, the next quarter for development, the rest for testing. A budget is 1.5 times the
-longest solution seen for the type, rounded to tens and at least 30; one solution of 736 turns was ignored.
+The five groups are those of AgentGym-RL: task types with a common name prefix. The splits are those of ScienceWorld:
+the first half of a type's variations for training, the next quarter for development, and the rest for testing. A turn
+budget is 1.5 times the longest known solution of the type, rounded to tens and at least 30; one solution of 736 turns
+was ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SIMPLIFICATIONS = (
 )
 
 
-_EXPLICIT_TITLES = {  # types whose title would equal their group's
+_EXPLICIT_TITLES = {  # types whose title would otherwise equal that of their group
     "test-conductivity": "TestConductivityOfKnownSubstances",
     "chemistry-mix": "ChemistryMixSubstances",
 }
@@ -38,7 +39,7 @@ class TaskType:
     number: str  # ScienceWorld's number, such as "4-1"
     topic: str
     variations: int
-    turns: int  # the default budget
+    turns: int  # default turn budget
     expert: float  # measured success rate of ScienceWorld's own solutions
 
     @property
@@ -55,13 +56,14 @@ class TaskType:
         if name not in SPLITS:
             raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
         quarter = self.variations // 4
-        parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}  # "test" also takes the remainder
+        # Bounds in quarters of the variations; "test" also takes the remainder.
+        parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}
         first, last = parts[name]
         return range(self.variations)[first * quarter : last * quarter]
 
 
 def _types() -> tuple[TaskType, ...]:
-    # Number, topic, variations, turn budget, solutions that succeeded / solutions tried, ScienceWorld's name.
+    # Columns: number, topic, variations, turn budget, successful solutions / solutions tried, ScienceWorld's name.
     rows = """
     1-1  Matter          30  270  30/30  boil
     1-2  Matter          30  180  30/30  melt
@@ -98,7 +100,7 @@ def _types() -> tuple[TaskType, ...]:
     for row in rows.strip().splitlines():
         number, topic, variations, turns, measured, name = row.split()
         solved, tried = map(int, measured.split("/"))
-        rate = min(solved / tried, 0.99)  # a sample of variations; a perfect sample does not prove a perfect rate
+        rate = min(solved / tried, 0.99)  # measured on a sample of variations, so a rate of 1 would not be justified
         types.append(
             TaskType(name=name, number=number, topic=topic, variations=int(variations), turns=int(turns), expert=rate)
         )
