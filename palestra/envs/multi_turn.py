@@ -1,8 +1,8 @@
-"""MultiTurnEnv: base of environments with many turns and free-text commands.
+"""MultiTurnEnv: base class of environments with many turns and free-text commands.
 
-It handles the turn budget, the end of the episode and calls after it. A subclass draws a task (`setup`), writes the
-prompt (`prompt`), and turns each action into an `Outcome` (`act`). An invalid action uses a turn and gets feedback;
-`error_reward` is its reward, and `stop_when_error` ends the episode.
+It handles the turn budget, the end of an episode, and calls made after it. A subclass samples a task (`setup`), writes
+the prompt (`prompt`), and turns each action into an `Outcome` (`act`). An invalid action uses a turn, is explained in
+the observation and has the reward `error_reward`; with `stop_when_error`, it also ends the episode.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from palestra.types import Step
 
 MAX_COMMAND_CHARS = 300  # no command needs more, and the limit keeps parsing fast
 _STRIPPED = "`'\"*. "  # characters that may surround a command
-_MAX_REPLY_CHARS = 8_000  # the command is parsed from this many characters at the end of a reply
+_MAX_REPLY_CHARS = 8_000  # only this many characters at the end of a reply are searched for a command
 
 
 def parse_command(reply: str) -> str | None:
-    """Return the command of a reply: the text after its last "Action:", or else its last line; None if it is too long.
+    """Return the command in a reply: the text after the last "Action:", else the last line; None if it is too long.
 
-    The command is in lower case, with single spaces, and without surrounding quotes and full stop.
+    The command is in lower case, with single spaces, and without surrounding quotes or a final period.
     """
     if len(reply) <= MAX_COMMAND_CHARS and ":" not in reply and "<" not in reply and reply.isprintable():
         return " ".join(reply.lower().split()).strip(_STRIPPED)  # fast path: a single line
@@ -37,12 +37,12 @@ def parse_command(reply: str) -> str | None:
 
 
 class Outcome(NamedTuple):
-    """Result of an action."""
+    """Result of an action, returned by `MultiTurnEnv.act`."""
 
     text: str  # the observation
     reward: float = 0.0
-    ending: str | None = None  # "solved", "lost" ...; None while the episode continues
-    invalid: str | None = None  # "format": no action found; "rule": the action is not possible here
+    ending: str | None = None  # for example "solved" or "lost"; None while the episode continues
+    invalid: str | None = None  # "format" if there was no readable action, "rule" if the action is not possible now
     info: dict[str, Any] | None = None  # additional entries for `info`
 
 
@@ -54,12 +54,12 @@ class MultiTurnOptions(TypedDict, total=False):
 
 
 class MultiTurnEnv(Env):
-    """Base of multi-turn environments; the module's docstring describes what a subclass provides."""
+    """Base class of multi-turn environments; the module docstring describes what a subclass implements."""
 
     inline = True
 
     max_turns: int
-    turn: int  # turns used
+    turn: int  # number of turns used
     ending: str | None = "reset"  # None while running; then "solved", "lost", "out_of_turns" or "format"
 
     def __init__(self, *, max_turns: int, error_reward: float = 0.0, stop_when_error: bool = False) -> None:
@@ -70,25 +70,25 @@ class MultiTurnEnv(Env):
         self.stop_when_error = bool(stop_when_error)
         self.reward_range = (min(0.0, self.error_reward), max(1.0, self.error_reward))
 
-    # Provided by a subclass
+    # To be implemented by a subclass.
 
     @abstractmethod
     def setup(self, options: dict[str, Any]) -> None:
-        """Draw the episode's task from `self.rng` or `self.seed`, and remove the options it uses from `options`."""
+        """Sample the episode's task with `self.rng` or `self.seed`; remove the entries of `options` that it uses."""
 
     @abstractmethod
     def prompt(self) -> str:
-        """Return everything the agent needs: the task, the actions with an example, the turn budget."""
+        """Return the first observation: the task, the available actions with an example, and the turn budget."""
 
     @abstractmethod
     def act(self, action: str) -> Outcome:
-        """Take an action, which may be any string; an invalid one sets `invalid` and explains why."""
+        """Apply an action, which may be any string; for an invalid one, set `invalid` and explain why in `text`."""
 
     def reset_info(self) -> dict[str, Any]:
-        """Return entries of `info` at reset, besides the seed."""
+        """Return additional entries for the `info` of `reset`."""
         return {}
 
-    # Common to all subclasses
+    # Shared by all subclasses.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         unused = dict(options or {})
@@ -112,9 +112,9 @@ class MultiTurnEnv(Env):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
 
     def _to_step(self, outcome: Outcome) -> Step:
-        """Turn an outcome into a step; subclasses with their own `astep` call it last."""
+        """Turn an outcome into a step; a subclass that overrides `astep` must call this last."""
         text, reward, ending, invalid, more = outcome
-        self.turn += 1  # after `act`: an action that raises does not use a turn
+        self.turn += 1  # incremented after `act`, so that an action that raises does not use a turn
         info: dict[str, Any] = {"turn": self.turn}
         if more:
             info.update(more)

@@ -7,17 +7,20 @@ from palestra.envs.tasks.generated import GeneratedTask
 from palestra.grading import CallTest, Grade, grade_code
 from palestra.parsing import fenced, last_code
 
-GROUPS = 2  # processes that run a program, each with a share of the hidden calls; processes cost more than calls
+GROUPS = 2  # number of processes that share the hidden calls; starting a process costs more than running a call
 _BATCH_FUNCTION = f"palestra_{FUNCTION}_batch"
 _BATCH_SOURCE = f"\n\ndef {_BATCH_FUNCTION}(calls):\n    return [{FUNCTION}(*args) for args in calls]\n"
 
 
 class CodeTask(GeneratedTask):
-    """A generated task; the item's gold is its hidden tests, and its answer a program that passes them."""
+    """Base class of generated programming tasks.
+
+    `gold` of an item holds its hidden tests, and `answer` is a program that passes them.
+    """
 
     answer_name = "program"
     fenced_answers = True
-    inline = False  # the sandbox takes milliseconds
+    inline = False  # grading waits for the sandbox for several milliseconds
 
     def read(self, reply: str) -> str | None:
         return last_code(reply)
@@ -34,10 +37,10 @@ class CodeTask(GeneratedTask):
         )
 
     def grade(self, answer: str) -> Grade:
-        if FUNCTION not in answer:  # nothing to call, so no process is needed
+        if FUNCTION not in answer:  # without this function, no test can pass, so do not start a process
             why = f"the program does not define a function {FUNCTION}"
             return Grade(correct=False, score=0.0, why=why, hint=f"It does not define a function `{FUNCTION}`.")
-        from palestra.tools.sandbox import Limits  # imported late: generating tasks does not need the sandbox
+        from palestra.tools.sandbox import Limits  # deferred import: generating tasks does not need the sandbox
 
         return grade_code(answer + _BATCH_SOURCE, group_tests(self.item.gold), limits=Limits(wall=10.0, cpu=1.0))
 
@@ -46,7 +49,7 @@ class CodeTask(GeneratedTask):
 
 
 def group_tests(tests: tuple[CallTest, ...]) -> list[CallTest]:
-    """Combine the calls into GROUPS tests."""
+    """Distribute the calls over GROUPS tests, each of which runs in one process."""
     groups = [tests[i::GROUPS] for i in range(GROUPS)]
     return [
         CallTest(

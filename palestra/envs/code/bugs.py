@@ -11,8 +11,8 @@ from typing import Any
 
 from palestra.envs.code.programs import FUNCTION, Args
 
-MAX_ITERATIONS = 5_000  # loop iterations of a program with bugs per input
-MAX_SIZE = 10_000  # elements or bits of its values
+MAX_ITERATIONS = 5_000  # maximum loop iterations for one input
+MAX_SIZE = 10_000  # maximum number of elements of a container, or of bits of an integer
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -37,7 +37,7 @@ BugSite = tuple[int, str]  # index of the node in the order of `ast.walk`, and t
 
 
 def parse(source: str) -> ast.Module:
-    """Call `ast.parse`, with retries on SystemError.
+    """Call `ast.parse` and retry if it raises SystemError.
 
     CPython 3.11 occasionally raises "AST constructor recursion depth mismatch" for a valid program.
     """
@@ -51,7 +51,7 @@ def parse(source: str) -> ast.Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of a program for one input."""
+    """Return value or exception of a program for one input."""
 
     value: Any = None
     error: str = ""  # name of the exception, if it raised one
@@ -61,11 +61,11 @@ class Outcome:
 
 
 class LimitExceeded(Exception):
-    """A program ran for too many iterations, or its values grew too large."""
+    """Raised if a program runs for too many iterations or its values grow too large."""
 
 
 def find_bug_sites(tree: ast.Module) -> list[BugSite]:
-    """Return every site in a program at which a bug can be inserted."""
+    """Return all places in a program where a bug can be inserted."""
     return [(number, kind) for number, node in enumerate(ast.walk(tree)) for kind in _kinds(node)]
 
 
@@ -101,7 +101,7 @@ def _returns_after_loop(node: ast.FunctionDef) -> bool:
 
 
 def insert_bugs(source: str, sites: Sequence[BugSite], seed: int) -> ast.Module:
-    """Return the program with a bug at each site; a bug does not depend on the other sites."""
+    """Return the program with a bug inserted at each site; the bug at a site does not depend on the other sites."""
     tree = parse(source)
     nodes = list(ast.walk(tree))
     for number, kind in sites:
@@ -110,7 +110,7 @@ def insert_bugs(source: str, sites: Sequence[BugSite], seed: int) -> ast.Module:
 
 
 def are_independent(tree: ast.Module, sites: Sequence[BugSite]) -> bool:
-    """Return whether no bug removes the site of another."""
+    """Return whether the bugs can be combined, that is, no bug removes the code that another one modifies."""
     nodes = list(ast.walk(tree))
     for number, kind in sites:
         if kind in ("missing line", "missing else"):
@@ -145,7 +145,7 @@ def _insert_bug(node: Any, kind: str, rng: Random) -> None:
 
 
 def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
-    """Return a function that runs the program and raises LimitExceeded if it exceeds a limit. Modifies the tree."""
+    """Return a function that runs the program and raises LimitExceeded if it exceeds a limit; modifies `tree`."""
     instrumented = _Instrumenter().visit(tree)
     space: dict[str, Any] = {}
     iterations_left = 0
@@ -181,7 +181,7 @@ def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
 
 
 class _Instrumenter(ast.NodeTransformer):
-    """Inserts calls of `_tick` in every loop iteration and of `_check` after every assignment to a name."""
+    """Inserts a call to `_tick` into every loop body and a call to `_check` after every assignment to a name."""
 
     def visit_For(self, node: ast.For) -> Any:
         return self._loop(node)

@@ -1,4 +1,4 @@
-"""Well-known programming problems with random parameters: functions from a random generator to a Program."""
+"""Well-known programming problems with random parameters; each function takes an rng and returns a Program."""
 
 from __future__ import annotations
 

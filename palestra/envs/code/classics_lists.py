@@ -1,4 +1,7 @@
-"""Classic problems on a list of numbers: pairs, windows, runs, subsequences. Their code uses the variable `value`."""
+"""Classic problems on a list of numbers: pairs, windows, runs and subsequences.
+
+The generated code reads the list from the variable `value`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classic problems that simulate something: grids, automata, a robot, brackets, intervals, words, a stack machine."""
+"""Classic simulation problems: grids, automata, a robot, brackets, intervals, words and a stack machine."""
 
 from __future__ import annotations
 

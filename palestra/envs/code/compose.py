@@ -1,4 +1,4 @@
-"""Compose reference programs: a sequence of operations, possibly before or after a classic problem."""
+"""Generate reference programs: sequences of operations, optionally combined with a classic problem."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _NAMES = {"numbers": "numbers", "words": "words", "text": "text", "number": "n"}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedProgram:
-    """A program with its results, which are diverse enough to detect wrong programs."""
+    """A reference program and its outputs, which vary enough to detect wrong programs."""
 
     program: Program
     outputs: list[Any]
 
 
 def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedProgram:
-    """Draw a program of `steps` operations; with `classics`, possibly combined with a classic problem.
+    """Generate a random program of `steps` operations; with `classics`, it may be combined with a classic problem.
 
-    At least three results differ, so that no constant passes. Every operation matters: omitting it changes some result.
+    The outputs have at least three different values, so that a program that returns a constant fails. Omitting any of
+    the operations changes at least one output.
     """
     for _ in range(_MAX_ATTEMPTS):
         program, shorter = _draw(rng, steps, classics)
@@ -41,7 +42,7 @@ def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedPro
 
 
 def _draw(rng: Random, steps: int, classics: bool) -> tuple[Program, list[Program]]:
-    """Draw a program; also return its variants that each omit one operation."""
+    """Return a random program, and variants of it that each omit one operation."""
     which = rng.randrange(3) if classics else 0
     if which == 0:
         return _chain(rng, steps)
@@ -67,7 +68,7 @@ def _chain(rng: Random, steps: int) -> tuple[Program, list[Program]]:
 
 
 def _before(rng: Random, program: Program, steps: int) -> tuple[Program, list[Program]]:
-    """Combine operations on the list, followed by the classic problem."""
+    """Return a program that applies operations to the list and then solves the classic problem, and its variants."""
     parts = [draw_operation(rng, "numbers") for _ in range(steps)]
 
     def build(chosen: list[DrawnOperation]) -> Program:
@@ -85,7 +86,7 @@ def _before(rng: Random, program: Program, steps: int) -> tuple[Program, list[Pr
 
 
 def _after(rng: Random, program: Program, steps: int) -> tuple[Program, list[Program]]:
-    """Combine the classic problem, followed by operations on its result."""
+    """Return a program that solves the classic problem and applies operations to its result, and its variants."""
     parts = [draw_operation(rng, program.gives, signed=True) for _ in range(steps)]
     names = ", ".join(name for name, _ in program.takes)
 

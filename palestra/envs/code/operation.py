@@ -1,4 +1,4 @@
-"""Operations of generated programs: what they do, in English and in Python."""
+"""Operations of generated programs, each defined by an instruction in English and by Python code."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A transformation of the variable `value`, of kind `takes`, to a value of kind `gives`.
+    """An operation that transforms the variable `value` from the kind `takes` to the kind `gives`.
 
-    In `instruction` and `code`, `{k}` is replaced by a number from 2 to `max_k`, `{c}` and `{d}` by two different
-    letters.
+    In `instruction` and `code`, the placeholder `{k}` is replaced by a number from 2 to `max_k`, and `{c}` and `{d}`
+    are replaced by two different letters.
     """
 
     takes: str
     gives: str
-    instruction: str  # an imperative sentence without its full stop
+    instruction: str  # an imperative sentence without the final period
     code: tuple[str, ...]
     max_k: int = 9
 

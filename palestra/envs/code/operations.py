@@ -1,4 +1,4 @@
-"""Draw operations for generated programs."""
+"""Sample operations for generated programs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class DrawnOperation:
 
 
 def draw_operation(rng: Random, takes: str, *, ending: bool = False, signed: bool = False) -> DrawnOperation:
-    """Draw an operation for a value of kind `takes`; an `ending` returns, the others keep the kind.
+    """Sample an operation on a value of kind `takes`.
 
-    With `signed`, a number may be negative, so that operations on its decimal digits are excluded.
+    With `ending`, its code ends with a return statement; otherwise, it keeps the kind of the value. With `signed`, a
+    number may be negative, so operations on decimal digits are excluded.
     """
     candidates = (_ENDINGS if ending else _STEPS)[takes]
     if signed:

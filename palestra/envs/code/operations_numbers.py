@@ -1,4 +1,4 @@
-"""Operations on a number and on lists of numbers; operations whose code returns end a program."""
+"""Operations on numbers and on lists of numbers; a program ends with an operation that has a return statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on strings and on lists of words; operations whose code returns end a program."""
+"""Operations on strings and on lists of words; a program ends with an operation that has a return statement."""
 
 from __future__ import annotations
 

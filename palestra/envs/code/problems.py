@@ -14,12 +14,12 @@ from palestra.tools.sandbox import Limits
 
 
 class CodeProblems(DataTask):
-    """Rows with a problem and hidden tests, in any format that `palestra.grading.read_tests` accepts.
+    """Programming problems with hidden tests, in any format that `palestra.grading.read_tests` accepts.
 
-    Each test has `seconds` of processor time. `max_tests` limits the tests to the longest ones. With `stop_early`, no
-    further tests are started after a failure, which is faster and grades right or wrong without the share of passed
-    tests. `function` is the column with the name of the function to call, `starter` the column with starter code. The
-    expert exists only if `solution` names a column of programs.
+    Each test may use `seconds` of CPU time. If there are more than `max_tests` tests, only the longest ones are run.
+    With `stop_early`, no further tests are started after a failure, which is faster, but the share of passed tests is
+    not reported. `function` is the column with the name of the function to call, and `starter` the column with starter
+    code. There is an expert only if `solution` names a column with correct programs.
     """
 
     answer_name = "program"
@@ -85,14 +85,14 @@ class CodeProblems(DataTask):
         )
 
     def grade(self, answer: str) -> Grade:
-        # Wall time is generous because the machine may be busy.
+        # The wall-clock limit is generous because the machine may be busy.
         limits = Limits(cpu=self.seconds, wall=2.5 * self.seconds)
         grade = grade_code(answer, self.item.gold, limits=limits, max_tests=self.max_tests, stop_early=self.stop_early)
-        if self.stop_early:  # the number of started tests depends on timing, which must not affect an episode
+        if self.stop_early:  # how many tests were started depends on timing, so the results must not contain it
             return Grade(correct=grade.correct, score=float(grade.correct), why=grade.why)
         return grade
 
-    def expert_action(self) -> str | None:  # there is no expert without a column of solutions
+    def expert_action(self) -> str | None:  # returns None if there is no column of solutions
         return self.write(self.item.answer) if self.item.answer else None
 
     def random_answer(self) -> str:
@@ -103,7 +103,7 @@ class CodeProblems(DataTask):
 
 
 def _without_none(tests: Any) -> Any:
-    """Drop None values: Arrow fills fields that a row does not have with None."""
+    """Drop None values, with which Arrow fills the fields that are missing in a row."""
     if isinstance(tests, Mapping):
         return {name: _without_none(value) for name, value in tests.items() if value is not None}
     if isinstance(tests, list):

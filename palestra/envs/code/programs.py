@@ -21,13 +21,13 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A reference program; `code` is the body of its function, without indentation, ending with a return."""
+    """A reference program; `code` is the unindented body of its function and ends with a return statement."""
 
-    takes: tuple[tuple[str, str], ...]  # the arguments: name and description
-    task: str  # what it does, in one or more sentences
+    takes: tuple[tuple[str, str], ...]  # name and description of each argument
+    task: str  # description of the program, in one or more sentences
     code: tuple[str, ...]
     inputs: tuple[Args, ...]  # edge cases first
-    gives: str  # the kind of its result, a key of TYPES; a number may be negative
+    gives: str  # kind of the result, a key of TYPES; a number may be negative
 
     @property
     def source(self) -> str:
@@ -51,7 +51,7 @@ def compile_function(source: str) -> Callable[..., Any]:
 
 
 def run_program(source: str, inputs: Sequence[Args]) -> list[Any]:
-    """Return the result of a reference program for each input; it neither raises nor mutates its arguments."""
+    """Return the result of a reference program for each input; the program must not raise or mutate its arguments."""
     function = compile_function(source)
     return [function(*args) for args in inputs]
 
@@ -67,7 +67,7 @@ def format_call(args: Args) -> str:
 
 
 def draw_inputs(rng: Random, kind: str, count: int) -> list[Any]:
-    """Draw values of a kind: edge cases first, then random values of growing size."""
+    """Return `count` inputs of the kind `kind`: edge cases first, then random values of increasing size."""
     if kind == "number":
         edges: list[Any] = [0, 1, 2, 10, 97]
         return edges + [rng.randint(3, 10 ** rng.randint(2, 6)) for _ in range(count - len(edges))]

@@ -18,10 +18,10 @@ EXAMPLES = 3
 class Puzzles(CodeTask):
     """Write a function that performs a sequence of `steps` operations on numbers, lists or strings.
 
-    With `classics`, some tasks are well-known problems (windows, coins, grids, automata, ...) with operations before or
-    after them. Hidden tests start with edge cases (empty, one element, all equal). A program that always returns the
-    same value fails, and so does one that omits an operation. There are about fifty thousand easy problems, and
-    millions at the other levels, not counting their examples.
+    With `classics`, some tasks combine a well-known problem (windows, coins, grids, automata, ...) with operations
+    before or after it. The first hidden tests are edge cases (empty, one element, all equal). A program that always
+    returns the same value or omits an operation fails. There are about fifty thousand different problems at the easy
+    level and millions at the other levels, even if the same problem with other examples is counted only once.
     """
 
     levels: ClassVar[Levels] = {
@@ -62,7 +62,7 @@ class Puzzles(CodeTask):
 
 
 def choose_examples(rng: Random, cases: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Return cases with different results to show in the prompt; use the largest only if the others are too similar."""
+    """Choose cases with different results for the prompt; the largest are used only if the others are too similar."""
     order = sorted(range(len(cases)), key=lambda i: len(repr(cases[i][0])))
     small, large = order[: len(order) * 3 // 4], order[len(order) * 3 // 4 :]
     rng.shuffle(small)

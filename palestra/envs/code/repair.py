@@ -30,8 +30,8 @@ class Repair(CodeTask):
 
     Bugs are wrong comparisons and operators, off-by-one constants, `and` instead of `or`, negated conditions, missing
     lines and branches, early returns, and `max` instead of `min`. The program always terminates, and it fails at least
-    one hidden test besides the one in the prompt; each of its bugs alone also fails one. Every level has millions of
-    different items.
+    one hidden test besides the one in the prompt. Each bug on its own also makes at least one test fail. Every level
+    has millions of different items.
     """
 
     levels: ClassVar[Levels] = {
@@ -66,7 +66,7 @@ class Repair(CodeTask):
                 return _make_item(rng, generated, *buggy)
 
     def random_answer(self) -> str:
-        """Return the program of the prompt, which fails."""
+        """Return the unchanged program from the prompt, which is always wrong."""
         program = self.read(str(self.item.question))
         assert program is not None  # noqa: S101  # every question contains one
         return program
@@ -91,7 +91,7 @@ def _make_item(
 
 
 def _add_bugs(rng: Random, generated: GeneratedProgram, bugs: int) -> tuple[list[BugSite], int, list[Outcome]] | None:
-    """Draw `bugs` bugs that each change some result; return their sites, the seed and the outcomes, or None."""
+    """Sample `bugs` bugs that each change a result; return their sites, the seed and the outcomes, or None."""
     tree = parse(generated.program.source)
     candidates = find_bug_sites(tree)
     rng.shuffle(candidates)
@@ -112,7 +112,7 @@ def _add_bugs(rng: Random, generated: GeneratedProgram, bugs: int) -> tuple[list
 
 
 def _outcomes(generated: GeneratedProgram, sites: list[BugSite], seed: int) -> list[Outcome] | None:
-    """Return the outcomes of the program with these bugs, or None unless it terminates and is wrong at least twice."""
+    """Return the outcomes with these bugs, or None if the program does not terminate or fails fewer than two tests."""
     run = compile_limited(insert_bugs(generated.program.source, sites, seed))
     try:
         outcomes = [run(args) for args in generated.program.inputs]

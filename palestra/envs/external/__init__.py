@@ -1,1 +1,1 @@
-"""Environments of other libraries as Palestra environments; one file per library."""
+"""Wrappers that turn environments of other libraries into Palestra environments; one file per library."""

@@ -1,6 +1,6 @@
-r"""Gymnasium environments as Palestra environments, so that an agent that writes text can play them.
+r"""Wrap Gymnasium environments as Palestra environments, so that a language model can play them.
 
-`palestra.make("gymnasium:CartPole-v1")` builds one by name. From Python, an env, a spec or a function works as well:
+`palestra.make("gymnasium:CartPole-v1")` builds one by name. `from_gymnasium` also accepts an env, a spec or a function:
 
     from palestra.envs.external.gymnasium import from_gymnasium
 
@@ -45,27 +45,29 @@ _FOR_PROGRAMMERS = re.compile(
 
 
 class FromGymnasium(Env):
-    r"""A Gymnasium env as text, given by id, by spec, as an instance, or by a function that builds it.
+    r"""Text interface to a Gymnasium env.
 
-    An action that cannot be read uses a turn, earns 0 and changes nothing. Rewards are those of the Gymnasium env. The
-    episode is truncated at `max_turns` or by the env itself. `info["gymnasium"]` is the env's own info.
+    An action that cannot be parsed uses a turn, has reward 0 and does not change the state. Other rewards are those of
+    the Gymnasium env. The episode is truncated after `max_turns` turns or by the env itself. `info["gymnasium"]` is
+    the info of the Gymnasium env.
 
-    A fork is a deep copy if the env can be copied. Otherwise a new env replays the episode, which fails if it does not
-    arrive at the same observation. Do not step an env instance directly after passing it here.
+    A fork is a deep copy if the env can be copied. Otherwise, the actions are replayed in a new env; an error is raised
+    if this leads to a different observation. Do not step an env instance directly after passing it to this class.
 
     Args:
-        env: the env; ids are built with render_mode "ansi" if the env supports it.
+        env: an id, a spec, an env instance or a function that builds one. An env given by its id is built with
+            render_mode "ansi" if it supports that mode.
         describe: description of the task in the prompt; by default the part of the env's docstring about the task.
-        parse: names for actions, such as {"left": 0}; or a function from the whole reply to an action or None, which
-            needs a `prompt`. By default numbers (or text) inside \boxed{}.
-        render: (observation, env) -> text. By default the number or array, and the "ansi" rendering with highlighted
-            parts in [brackets].
+        parse: names of actions, such as {"left": 0}; or a function that takes the whole reply and returns an action or
+            None, in which case `prompt` is required. By default, actions are numbers (or text) inside \boxed{}.
+        render: function (observation, env) -> text. By default, the text contains the number or array and the "ansi"
+            rendering, with highlighted parts in [brackets].
         prompt: text before the first observation, instead of the default prompt.
-        success: (last step in Gymnasium's terms, sum of rewards) -> bool. By default info["success"] or
-            info["is_success"]; else: the env's reward threshold was reached, or it terminated on its best reward,
-            above 0.
-        max_turns: by default the env's own step limit, or 1000 if it has none.
-        make_kwargs: keywords for `gymnasium.make` if `env` is an id.
+        success: function (last result of the Gymnasium env's `step`, sum of rewards) -> bool. By default,
+            info["success"] or info["is_success"] decides. Without them, an episode is a success if it reached the
+            env's reward threshold, or if it terminated with a positive reward higher than all earlier rewards.
+        max_turns: maximum number of turns; by default the step limit of the env, or 1000 if it has none.
+        make_kwargs: keyword arguments for `gymnasium.make` if `env` is an id.
     """
 
     shared = Env.shared | {"gym", "_source", "_format", "_parse", "_render", "_success"}
@@ -118,7 +120,8 @@ class FromGymnasium(Env):
         self._render = render
         self._success = success
         options = {name: value for name, value in self._call[1].items() if name != "env"}
-        self._call = (() if self._source is None else (self._source,), options)  # without the env itself
+        # Constructor arguments for a new env, without the env instance.
+        self._call = (() if self._source is None else (self._source,), options)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         seed = self.start_episode(seed)
@@ -126,8 +129,8 @@ class FromGymnasium(Env):
         self._observation, info = self._reset_gym(self.gym)
         self._actions: list[Any] = []
         self.turn = 0
-        self._total = 0.0  # of the rewards so far
-        self._best = 0.0  # the largest of them, or 0
+        self._total = 0.0  # sum of the rewards so far
+        self._best = 0.0  # largest reward so far, at least 0
         self._ending = None
         self._seen = self._text(self._observation, self.gym)
         return f"{self._prompt}\n\n{self._seen}", {"seed": seed, "max_turns": self.max_turns, "gymnasium": info}
@@ -200,7 +203,7 @@ class FromGymnasium(Env):
         return Step(self._observation, float(reward), bool(terminated), bool(truncated), info)
 
     def _read(self, reply: str) -> tuple[Any, str]:
-        """Return the action in a reply and \"\", or None and an error message."""
+        """Return the action in a reply and an empty string, or None and an error message."""
         if self._format is None:
             move = None if self._parse is None else self._parse(reply)
             return (move, "") if move is not None else (None, "No action could be read from your reply.")
@@ -219,9 +222,8 @@ class FromGymnasium(Env):
         threshold = None if self.gym.spec is None else self.gym.spec.reward_threshold
         if threshold is not None and self._total >= threshold:
             return True
-        return (
-            last.terminated and last.reward > self._best
-        )  # excludes CartPole, which pays 1 for every step until it fails
+        # This excludes CartPole, whose reward is 1 for every step until it fails.
+        return last.terminated and last.reward > self._best
 
     # Texts
 
@@ -252,12 +254,12 @@ class FromGymnasium(Env):
 
     def _copy_gym(self) -> GymEnv:
         if _keeps_state(self.gym):
-            with suppress(Exception):  # a foreign env may raise anything when copied
+            with suppress(Exception):  # copying a third-party env may raise any exception
                 return copy.deepcopy(self.gym)
         return self._replayed()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "gym": None}  # None: rebuilt by replay
+        state = {**self.__dict__, "gym": None}  # the env is rebuilt by replaying the actions
         if _keeps_state(self.gym):
             with suppress(Exception):
                 state["gym"] = pickle.dumps(self.gym)
@@ -304,7 +306,7 @@ def _make_with_text(env_id: str, kwargs: Mapping[str, Any]) -> GymEnv:
 
 
 def _keeps_state(env: GymEnv) -> bool:
-    """Return whether copies keep the state: EzPickle copies only the constructor arguments."""
+    """Return whether a deep copy keeps the state, unlike with EzPickle, which copies only the constructor arguments."""
     while not isinstance(env, gymnasium.utils.EzPickle):
         if not isinstance(env, gymnasium.Wrapper):
             return True
@@ -317,7 +319,7 @@ def _docstring(env: GymEnv) -> str:
 
 
 def _readable(value: Any) -> str:
-    """Return an observation as text: arrays rounded to four decimals, long ones shortened."""
+    """Return an observation as text; arrays are rounded to four decimals, and long arrays are abbreviated."""
     if isinstance(value, Mapping):
         return "; ".join(f"{name}: {_readable(item)}" for name, item in value.items())
     if isinstance(value, tuple):

@@ -21,13 +21,13 @@ else:
 
 GymSpace: TypeAlias = "gymnasium.Space[Any]"
 
-MAX_NUMBERS = 64  # longer actions need a parser of the user
+MAX_NUMBERS = 64  # maximum length of an action; for longer ones, the user must pass `parse`
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class ActionFormat(Protocol):
-    """Format of the text inside the box."""
+    r"""Text format of an action inside `\boxed{}`."""
 
     @property
     def description(self) -> str:
@@ -37,13 +37,13 @@ class ActionFormat(Protocol):
     def example(self) -> str: ...
 
     def read(self, text: str) -> Any:
-        """Return the action, or None if `text` is not one."""
+        """Return the action, or None if `text` is not a valid action."""
 
     def sample(self, rng: Random) -> str: ...
 
 
 def format_of(space: GymSpace, names: Mapping[str, Any] | None) -> ActionFormat:
-    """Return the format of `space`; raise BadValue if there is no practical one."""
+    """Return the format of actions in `space`; raise BadValue if the space has no suitable text format."""
     if names is not None:
         return Names(space, names)
     if isinstance(space, gymnasium.spaces.Text):
@@ -60,13 +60,13 @@ def format_of(space: GymSpace, names: Mapping[str, Any] | None) -> ActionFormat:
 
 
 def _sample(space: GymSpace, rng: Random) -> Any:
-    space = copy.deepcopy(space)  # leaves the generator of the env's space unchanged
+    space = copy.deepcopy(space)  # do not change the random state of the env's own space
     space.seed(rng.getrandbits(32))
     return space.sample()
 
 
 class Numbers:
-    """One number or several, each within its bounds."""
+    """Format of actions that are one or more numbers, each within its bounds."""
 
     def __init__(self, space: GymSpace, low: Any, high: Any, *, whole: bool) -> None:
         self._space = space
@@ -109,7 +109,7 @@ class Numbers:
 
 
 class FreeText:
-    """The text in the box, unchanged."""
+    r"""Format of text actions: the content of `\boxed{}`, unchanged."""
 
     def __init__(self, space: gymnasium.spaces.Text) -> None:
         self._space = space
@@ -126,13 +126,13 @@ class FreeText:
     def sample(self, rng: Random) -> str:
         for _ in range(100):
             text = str(_sample(self._space, rng))
-            if last_boxed(boxed(text)) == text:  # the text may contain a brace that closes the box
+            if last_boxed(boxed(text)) == text:  # skip texts with a brace that would close the box
                 return text
         raise BadValue(f"no text of {self._space} fits in a box: pass parse= and prompt=")
 
 
 class Names:
-    """One name per action."""
+    """Format in which every action has a name."""
 
     def __init__(self, space: GymSpace, names: Mapping[str, Any]) -> None:
         self._actions = {name.strip().casefold(): action for name, action in names.items()}
@@ -159,10 +159,10 @@ class Names:
 
 
 def _end(bound: Any, whole: bool) -> int | float:
-    """Return a bound as a plain number; infinite bounds become the largest number of the type."""
+    """Return a bound as a Python number; an infinite bound becomes the largest finite value of its data type."""
     if whole:
         return int(bound)
     if np.isinf(bound):
         limits = np.finfo(bound.dtype)
         return float(limits.max if bound > 0 else limits.min)
-    return float(str(bound))  # as it is printed, so that what the prompt description is what is accepted
+    return float(str(bound))  # the shortest decimal form, so that the bound in the prompt is exactly the accepted one

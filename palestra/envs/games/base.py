@@ -1,9 +1,9 @@
 r"""Base class of the text games: prompt, answer parsing, turn budget and rewards.
 
-Each game is one file. It draws a board from `self.rng` (`setup`), describes its rules (`rules`), parses the content of
-the player's last `\boxed{}` (`parse`), applies the move (`play`), renders the visible state (`board`), and provides two
-players (`random_move`, `expert_move`). Its state consists of plain attributes (numbers, strings, lists, sets and
-dicts), so that forks are cheap.
+Each game is one file. It generates a board with `self.rng` (`setup`), describes its rules (`rules`), parses the content
+of the player's last `\boxed{}` (`parse`), applies the move (`play`), renders the visible state (`board`), and provides
+two players (`random_move`, `expert_move`). The state of a game consists of plain attributes (numbers, strings, lists,
+sets and dicts), so that forks are cheap.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from palestra.types import Step
 
 # Status of a move. `step` relies on the order: values above INVALID end the game.
 ONGOING: Final = 0  # the move was applied; the game continues
-INVALID: Final = 1  # well-formed but against the rules: costs a turn and changes nothing
+INVALID: Final = 1  # the move was well-formed but against the rules; it uses a turn and does not change the board
 WON: Final = 2
 LOST: Final = 3
 
 MAX_MOVE_LENGTH = 256  # maximum characters inside the box; bounds the cost of parsing
 
-_new_tuple = tuple.__new__  # takes half the time of calling Step; `step` is the hot path
+_new_tuple = tuple.__new__  # twice as fast as calling Step, which matters because `step` is the hot path
 
 
 class GameOptions(TypedDict, total=False):
     """Keyword arguments accepted by every game (names and defaults are GEM's)."""
 
-    success_reward: float  # 1.0
-    internal_step_reward: float  # 0.0; for a move that does not end the game
-    fail_reward: float  # 0.0; for a lost game or an exhausted turn budget
-    invalid_action_reward: float  # 0.0; for a well-formed move that breaks the rules
-    format_error_reward: float  # -0.1; for an unreadable move, which ends the game
-    partial_credit: bool  # False; True rewards each increase of `progress`; a solved episode still sums to 1
+    success_reward: float  # reward for winning (default 1.0)
+    internal_step_reward: float  # reward for a move that does not end the game (default 0.0)
+    fail_reward: float  # reward for losing or running out of turns (default 0.0)
+    invalid_action_reward: float  # reward for a well-formed move that breaks the rules (default 0.0)
+    format_error_reward: float  # reward for an unreadable move, which ends the game (default -0.1)
+    partial_credit: bool  # reward each increase of `progress` (default False); a solved episode still sums to 1
 
 
 class LanguageGame(Env):
-    """Base class of the games; the module docstring lists what a subclass implements."""
+    """Base class of the games; the module docstring describes what a subclass implements."""
 
-    title: ClassVar[str]  # "Guess the Number"
+    title: ClassVar[str]  # for example "Guess the Number"
     move_name: ClassVar[str] = "move"  # what the prompt calls the content of the box
-    has_board: ClassVar[bool] = True  # False: there is no board to show, and the prompt depends only on the level
-    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # complete settings from which `None` arguments are drawn
+    has_board: ClassVar[bool] = True  # False if observations have no board and the prompt depends only on the level
+    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # argument sets from which `None` arguments are sampled
 
     inline = True
     shared = Env.shared | {"_level"}
@@ -70,7 +70,7 @@ class LanguageGame(Env):
         """Store the rewards and the game's own settings.
 
         Args:
-            level: The game's own arguments, including `max_turns`. A value of None is drawn anew for every episode.
+            level: The game's own arguments, including `max_turns`. A value of None is sampled anew for every episode.
         """
         self.success_reward = float(success_reward)
         self.internal_step_reward = float(internal_step_reward)
@@ -91,19 +91,19 @@ class LanguageGame(Env):
 
     @abstractmethod
     def setup(self) -> None:
-        """Draw this episode's board from `self.rng`; the difficulty attributes are already set."""
+        """Generate the board of this episode with `self.rng`; the difficulty attributes are already set."""
 
     @abstractmethod
     def rules(self) -> str:
-        """Return the goal, the rules, the meaning of the feedback and the move format, without turn budget or box."""
+        r"""Return the goal, the rules, the feedback and the move format, without the turn budget and `\boxed{}`."""
 
     @abstractmethod
     def example_move(self) -> str:
-        """Return a well-formed move to show in the prompt; it must not depend on hidden state."""
+        """Return a well-formed move as an example for the prompt; it must not depend on hidden state."""
 
     @abstractmethod
     def parse(self, text: str) -> Any:
-        """Return the move written in the box (at most MAX_MOVE_LENGTH characters), or None if it is malformed."""
+        """Return the move in `text` (at most MAX_MOVE_LENGTH characters), or None if it is malformed."""
 
     @abstractmethod
     def play(self, move: Any) -> tuple[int, str]:
@@ -111,14 +111,14 @@ class LanguageGame(Env):
 
     @abstractmethod
     def random_move(self) -> str:
-        """Return a well-formed move drawn from `self.player_rng`."""
+        """Return a random well-formed move, generated with `self.player_rng`."""
 
     @abstractmethod
     def expert_move(self) -> str:
-        """Return the expert's move, based on what the player can see. Deterministic, without visible side effects."""
+        """Return the expert's move, based on what the player can see; deterministic, without visible side effects."""
 
     def board(self) -> str:
-        """Return the visible state that follows the message in every observation."""
+        """Return the visible state, which follows the message in every observation."""
         return ""
 
     def solution(self) -> str:
@@ -191,7 +191,7 @@ class LanguageGame(Env):
         return _new_tuple(Step, (observation, reward, False, False, info))
 
     def _partial_credit(self) -> float:
-        """Return the increase over the best progress so far, as partial credit."""
+        """Return the partial credit of this step: the increase over the highest progress so far."""
         increase = max(0.0, self.progress() - self._credit_paid)
         self._credit_paid += increase
         return increase

@@ -1,4 +1,4 @@
-"""Catalog of the games (data only): ids and arguments are GEM's; `benchmarks/rates.py` measures the rates."""
+"""Catalog of the games (data only), with GEM's ids and arguments; `benchmarks/rates.py` measures the success rates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CROSS = ("crosswords:Crosswords", "fill a crossword, one letter per turn")
 _WIKI = ("wiki_game:WikiGame", "reach a target page of an encyclopedia by following links")
 _SEARCH = ("word_search:WordSearch", "find the listed words in a grid of letters")
 
-# Arguments that are None are drawn anew for every episode.
+# Arguments that are None are sampled anew for every episode.
 SPECS = [
     _game("GuessTheNumber-v0-easy", *_GUESS, 1.0, 0.34, min_number=1, max_number=10, max_turns=4),
     _game("GuessTheNumber-v0-hard", *_GUESS, 1.0, 0.13, min_number=1, max_number=50, max_turns=7),

@@ -13,11 +13,11 @@ from palestra.errors import BadValue
 from palestra.parsing import read_int
 
 MAX_WORDS = 15
-CELLS_PER_WORD = 4  # cells that a word may add if turns are scarce: five letters, one of them shared
+CELLS_PER_WORD = 4  # maximum new cells per word if turns are scarce: five letters, one of them shared
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _DOWN = 256  # offset to the cell below; a cell of a layout is row * _DOWN + column
-_MIDDLE = 128 * _DOWN + 128  # no layout of MAX_WORDS words reaches the edge from here
+_MIDDLE = 128 * _DOWN + 128  # far enough from the edges for any layout of MAX_WORDS words
 _MARKS = str.maketrans(dict.fromkeys("[](),;:'\"", " "))
 
 Placement = tuple[str, int, int]  # word, first cell, step to the next cell (1 or _DOWN)
@@ -28,12 +28,12 @@ class Entry(NamedTuple):
 
     clue: str
     cells: tuple[int, ...]  # cells of its letters, first to last
-    line: str  # number, direction, start, length and clue, as shown on the board
+    line: str  # number, direction, start, length and clue, as displayed on the board
 
 
 @cache
 def clues(hardcore: bool) -> dict[str, str]:
-    """Return the public list of clues, {word: clue}, of the everyday or the rarer words."""
+    """Return the public list of clues as {word: clue}, for everyday words or, with `hardcore`, for rarer ones."""
     data = get_data(__package__, "data/crosswords.tsv")
     assert data is not None  # noqa: S101  # the file is part of the package
     rows = [line.split("\t") for line in data.decode("ascii").splitlines()]
@@ -42,7 +42,7 @@ def clues(hardcore: bool) -> dict[str, str]:
 
 @cache
 def answers() -> dict[str, str]:
-    """Return the public list of clues as {clue: word}."""
+    """Return {clue: word} for all words of the public list."""
     return {clue: word for hardcore in (False, True) for word, clue in clues(hardcore).items()}
 
 
@@ -55,8 +55,8 @@ class Crosswords(LanguageGame):
     """Fill a grid of `num_words` crossing words, one letter per turn; `hardcore` selects rarer words.
 
     Differences from GEM: every word crosses another, and words touch only where they cross; each clue states where its
-    word starts; no grid has more cells than there are turns. The clues were written for this game and have one answer
-    each. The expert knows the public list of clues, so it always wins.
+    word starts; no grid has more cells than the turn budget. The clues were written for this game, and each has exactly
+    one answer. The expert knows the public list of clues, so it always wins.
     """
 
     title = "Crosswords"
@@ -201,8 +201,8 @@ class Crosswords(LanguageGame):
 
 
 def _make_layout(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: int) -> list[Placement] | None:
-    """Return a layout of `num_words` words from `pool` in at most `max_cells` cells, or None if the draws fail."""
-    # Cells that the next word may add, so that enough remain for the others.
+    """Try to arrange `num_words` random words from `pool` in at most `max_cells` cells; return None if this fails."""
+    # Limit the cells that the next word may add, so that enough remain for the other words.
     room = max_cells - CELLS_PER_WORD * (num_words - 1)
     word = rng.choice(pool)
     while len(word) > room:
@@ -229,7 +229,7 @@ def _make_layout(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: 
 
 
 def _best_places(grid: dict[int, str], word: str, room: int) -> list[tuple[int, int]]:
-    """Return the placements of `word` that cross the grid, add at most `room` cells and minimize its bounding box."""
+    """Return the placements of `word` that cross another word, add at most `room` cells and keep the grid smallest."""
     best: list[tuple[int, int]] = []
     min_area = 1 << 30
     top, left, bottom, right = _bounds(grid)
@@ -259,7 +259,7 @@ def _best_places(grid: dict[int, str], word: str, room: int) -> list[tuple[int, 
 
 
 def _fits(grid: dict[int, str], word: str, first: int, step: int, room: int) -> bool:
-    """Return whether `word` fits: it adds at most `room` cells and touches other words only where it crosses them."""
+    """Return whether `word` adds at most `room` cells here and touches other words only where it crosses them."""
     if first - step in grid or first + len(word) * step in grid:
         return False
     side = _DOWN + 1 - step
@@ -270,7 +270,7 @@ def _fits(grid: dict[int, str], word: str, first: int, step: int, room: int) -> 
             room -= 1
             if room < 0 or cell - side in grid or cell + side in grid:
                 return False
-        elif present != letter or cell - step in grid or cell + step in grid:  # or it would overlap a parallel word
+        elif present != letter or cell - step in grid or cell + step in grid:  # conflict or parallel overlap
             return False
         cell += step
     return True

@@ -10,17 +10,17 @@ from palestra.envs.games.game_2048_solver import expert, slid
 from palestra.errors import BadValue
 
 DIRECTIONS = ("up", "down", "left", "right")
-# A 4 may be on the board at the start; 131072 is the maximum on 4 x 4 cells.
+# The board may have a 4 at the start, so the target must be at least 8; 131072 is the largest tile on a 4 x 4 board.
 SMALLEST_TARGET, LARGEST_TARGET = 8, 131072
 
 
 class Game2048(LanguageGame):
-    """Slide the tiles of a `board_size` x `board_size` board until a tile shows `target_tile`.
+    """Slide the tiles of a `board_size` x `board_size` board until one of them is `target_tile`.
 
-    Difference from GEM: a turn budget that cannot suffice is an error. The sum of the tiles is at most 8 at the start,
-    every turn adds at most 4, and the tile added in the winning turn comes too late: `target_tile <= 4 * (max_turns +
-    1)`. The budgets of the registered variants are generous for the 2.2 that a turn adds on average. The expert looks
-    one to three moves ahead, averaging over the new tiles; it can still lose on a crowded board.
+    Difference from GEM: a turn budget that is too small is an error. The sum of the tiles is at most 8 at the start,
+    and every turn except the winning one adds at most 4, so `target_tile` must be at most `4 * (max_turns + 1)`. A turn
+    adds 2.2 on average, for which the budgets of the registered variants are generous. The expert looks one to three
+    moves ahead, averaging over the new tiles; it can still lose on a crowded board.
     """
 
     title = "2048"
@@ -47,7 +47,7 @@ class Game2048(LanguageGame):
             raise BadValue(
                 f"target_tile must be a power of two from {SMALLEST_TARGET} to {LARGEST_TARGET}, got {target_tile}"
             )
-        if target_tile > 2 ** (board_size**2 + 1):  # needs a 4 and every tile up to half the target at once
+        if target_tile > 2 ** (board_size**2 + 1):  # the board cannot hold a 4 and all tiles up to half the target
             raise BadValue(
                 f"target_tile={target_tile} is not reachable on {board_size} x {board_size} cells; raise board_size"
             )
@@ -58,14 +58,15 @@ class Game2048(LanguageGame):
             )
 
     def setup(self) -> None:
-        self.cells = [0] * self.board_size**2  # row by row, as ranks: 0 for empty, 1 for 2, 2 for 4, 3 for 8, ...
+        # Ranks of the tiles, row by row: 0 for an empty cell, 1 for 2, 2 for 4, 3 for 8, ...
+        self.cells = [0] * self.board_size**2
         self.goal = self.target_tile.bit_length() - 1
         self._add_tile()
         self._add_tile()
         self.initial_rank = max(self.cells)
 
     def _add_tile(self) -> int:
-        """Put a 2 or a 4 on an empty cell; return the number of cells that remain empty."""
+        """Place a 2 or a 4 on a random empty cell; return the number of cells that are still empty."""
         empty = [i for i, rank in enumerate(self.cells) if not rank]
         self.cells[self.rng.choice(empty)] = self.newest = 1 if self.rng.random() < 0.9 else 2
         return len(empty) - 1

@@ -1,4 +1,4 @@
-"""Guess the Number: find a hidden number from higher / lower hints."""
+"""Guess the Number: find a hidden number with "higher" and "lower" hints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.parsing import read_int
 class GuessTheNumber(LanguageGame):
     """A number from `min_number` to `max_number` is hidden; the feedback to a guess is "higher" or "lower".
 
-    Differences from GEM: 0 is a valid guess, and a close last guess earns nothing unless `partial_credit` is on.
+    Differences from GEM: 0 is a valid guess, and a close last guess is not rewarded unless `partial_credit` is on.
     The expert uses binary search, which always wins within the budgets of the registered variants.
     """
 

@@ -15,10 +15,10 @@ class Hangman(LanguageGame):
     """A word of `word_length` letters (3 to 10) is hidden: an everyday word, or a rare one with `hardcore`.
 
     Differences from GEM: revealing the last letter wins (GEM continues), a repeated word is invalid, the board lists
-    the previous guesses, and revealed letters earn nothing unless `partial_credit` is on.
+    the previous guesses, and revealed letters are not rewarded unless `partial_credit` is on.
     The expert guesses the letter that leaves the fewest words unsolved within the remaining turns. Within the
-    registered budgets it finds all everyday words of 5 or 7 letters and 80 % of those of 3 letters, where ten turns are
-    few.
+    registered budgets, it finds all everyday words of 5 or 7 letters and 80 % of those of 3 letters, for which ten
+    turns are often not enough.
     """
 
     title = "Hangman"
@@ -41,12 +41,12 @@ class Hangman(LanguageGame):
         super().__init__({"word_length": word_length, "max_turns": max_turns}, **options)
 
     def setup(self) -> None:
-        # All in upper case, with letters separated by spaces, as shown on the board.
+        # These strings are in upper case, with letters separated by spaces, as displayed on the board.
         self.hidden = self.rng.choice(_secrets(self.word_length, self.hardcore)).upper()
         self.pattern = " ".join("_" * self.word_length)  # the hidden word, with _ for letters not revealed yet
-        self.hits = ""  # letters guessed that are in the word
-        self.misses = ""  # letters guessed that are not in the word
-        self.wrong: list[str] = []  # words guessed
+        self.hits = ""  # guessed letters that are in the word
+        self.misses = ""  # guessed letters that are not in the word
+        self.wrong: list[str] = []  # guessed words
 
     def rules(self) -> str:
         n = self.word_length
@@ -124,7 +124,7 @@ def _secrets(length: int, hardcore: bool) -> tuple[str, ...]:
     return words.rare(length) if hardcore else words.common(length)
 
 
-# The expert. A set of words is an int with one bit per word. The caches are shared by all games.
+# Functions of the expert. A set of words is an int with one bit per word. All games share the caches.
 
 
 def _mask(letter: str, word: str) -> int:
@@ -134,7 +134,7 @@ def _mask(letter: str, word: str) -> int:
 
 @cache
 def _places(length: int, hardcore: bool) -> dict[str, dict[int, int]]:
-    """For each letter and each mask of positions: the set of words that have the letter at exactly these positions."""
+    """Return {letter: {mask of positions: set of the words that have the letter at exactly these positions}}."""
     secrets = _secrets(length, hardcore)
     table: dict[str, dict[int, int]] = {letter: {} for letter in ascii_lowercase}
     for number, word in enumerate(secrets):
@@ -158,10 +158,10 @@ def _splits(length: int, hardcore: bool, candidates: int) -> list[tuple[float, s
 
 @lru_cache(maxsize=8192)
 def _losses(length: int, hardcore: bool, candidates: int, turns: int) -> int:
-    """Return how many words of `candidates` remain unsolved after `turns` when always taking the best split."""
+    """Return how many words of `candidates` are unsolved after `turns` turns if the best split is always chosen."""
     count = candidates.bit_count()
     if count <= turns:
-        return 0  # guess the words one by one
+        return 0  # there are enough turns to guess the words one by one
     if turns <= 1:
         return count - turns
     parts = _splits(length, hardcore, candidates)[0][2]
@@ -175,7 +175,7 @@ def _best_guess(length: int, hardcore: bool, candidates: int, turns: int) -> str
     if count == 1:
         return word
     splits = _splits(length, hardcore, candidates)
-    if count <= turns:  # solved in any case, so minimize the expected number of turns
+    if count <= turns:  # every word can be found in time, so minimize the expected number of turns
         return splits[0][1] if splits[0][0] < (count - 1) ** 1.5 else word
     best, guess = count - turns, word
     for _, letter, parts in splits[:3]:

@@ -23,14 +23,14 @@ _PEGS = {
     for black in range(MAX_CODE_LENGTH + 1)
     for white in range(MAX_CODE_LENGTH + 1 - black)
 }
-_MAX_COMPARED = 50  # the expert compares candidate codes with each other up to this many
-_MAX_STEPS = 30_000  # (partial) codes that the expert examines before it stops its search
+_MAX_COMPARED = 50  # the expert compares candidate codes with each other if there are at most this many
+_MAX_STEPS = 30_000  # maximum number of (partial) codes that the expert examines per move
 
 
 class Guess(NamedTuple):
     """A guess or the secret code, with bit masks from which the pegs are computed.
 
-    The number of bits that two masks share is one `bit_count`, where lists would need loops.
+    Counting the bits that two masks share takes a single `bit_count`, whereas lists would need loops.
     """
 
     code: Code
@@ -45,9 +45,10 @@ class Mastermind(LanguageGame):
     """A code of `code_length` numbers from 1 to `num_numbers` is hidden; the feedback to a guess is a number of pegs.
 
     Differences from GEM: without `duplicate_numbers`, a guess with a repeated number is rejected; additional black pegs
-    earn nothing unless `partial_credit` is on.
-    The expert guesses a code that is consistent with all feedback; if few remain, the one that splits them best. It may
-    need more guesses where the number of codes is so large (8 of 20, for example) that it stops its search early.
+    are not rewarded unless `partial_credit` is on.
+    The expert guesses a code that is consistent with all feedback; if few such codes remain, it chooses the one that
+    splits them best. It may need more guesses if there are so many codes (length 8 with 20 numbers, for example) that
+    it stops its search early.
     """
 
     title = "Mastermind"
@@ -147,13 +148,13 @@ class Mastermind(LanguageGame):
 
     def expert_move(self) -> str:
         candidates = [_guess(code) for code in islice(self._consistent_codes(), _MAX_COMPARED + 1)]
-        if not candidates:  # the search stopped at its limit: any new guess is better than none
+        if not candidates:  # the search reached its limit, so make any new guess
             return self._untried()
         if len(candidates) > _MAX_COMPARED:
             return candidates[0].text
 
         def remaining(guess: Guess) -> int:
-            """Return the expected number of candidates left after this guess, times their current number."""
+            """Return the expected number of remaining candidates after this guess, times the current number."""
             counts = Counter(
                 ((guess.positions & code.positions).bit_count(), (guess.numbers & code.numbers).bit_count())
                 for code in candidates
@@ -174,14 +175,14 @@ class Mastermind(LanguageGame):
     def _consistent_codes(self) -> Iterator[Code]:
         """Yield codes that are consistent with all feedback so far, until `_MAX_STEPS` partial codes were examined.
 
-        One integer holds, in eight bits each, the black pegs and the total pegs that a partial code still lacks for
-        each earlier guess, so that the cost of a step does not depend on the number of guesses. The top bit of each
-        eight detects values below zero.
+        One integer has two eight-bit fields per earlier guess: the number of black pegs and the number of all pegs that
+        a partial code still lacks. The cost of a step therefore does not depend on the number of guesses. The top bit
+        of each field detects negative values.
         """
         length, numbers, turn = self.code_length, self.num_numbers, len(self.feedback)
         missing = ones = 0
-        black = [[0] * (numbers + 1) for _ in range(length)]  # [position][number]: the pegs that the number adds
-        both = [[0] * (numbers + 1) for _ in range(length)]  # [earlier occurrences][number]
+        black = [[0] * (numbers + 1) for _ in range(length)]  # [position][number]: black pegs that the number adds
+        both = [[0] * (numbers + 1) for _ in range(length)]  # the same for all pegs, [occurrences][number]
         for i, (text, pegs) in enumerate(self.feedback.items()):
             guess = tuple(map(int, text.split()))
             first, second = 1 << 16 * i, 1 << 16 * i + 8
@@ -204,7 +205,7 @@ class Mastermind(LanguageGame):
                 return
             room = top | (length - place - 1) * ones  # at most one missing peg per remaining position
             for i in range(numbers):
-                # Vary the first number by position and turn: guesses are more informative.
+                # Vary the first number by position and turn, which makes guesses more informative.
                 number = (i + place + turn) % numbers + 1
                 before = code.count(number)
                 if before >= max_count:
@@ -231,11 +232,11 @@ def _guess(code: Code) -> Guess:
     return Guess(code, _format(code), lowest, highest, positions, numbers)
 
 
-@lru_cache(maxsize=1 << 12)  # players repeat the same few guesses
+@lru_cache(maxsize=1 << 12)  # many players make the same few guesses
 def _parse(text: str, one_digit: bool) -> Guess | None:
     words = text.replace(",", " ").strip(" []()").split()
     if one_digit and len(words) == 1 and words[0].isdecimal():
-        words = list(words[0])  # written without spaces
+        words = list(words[0])  # the numbers are written without spaces
     code = tuple(number for number in map(read_int, words) if number is not None)
     return _guess(code) if code and len(code) == len(words) else None
 

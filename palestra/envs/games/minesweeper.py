@@ -11,9 +11,9 @@ from palestra.envs.games.minesweeper_solver import best_cell, neighbours
 from palestra.errors import BadValue
 
 HIDDEN, FLAG = ".", "F"
-MINE = 9  # marks a mine among the per-cell counts
-SYMBOLS = "012345678*"  # symbol of a revealed cell, by its number
-LARGEST = 30  # maximum rows or columns; keeps the expert fast
+MINE = 9  # represents a mine in the list of mine counts
+SYMBOLS = "012345678*"  # symbols of revealed cells, indexed by mine count
+LARGEST = 30  # maximum number of rows and of columns; keeps the expert fast
 
 _MOVE = re.compile(r"[\s(\[]*([a-z]+)[\s:,(\[]*([+-]?[0-9]{1,9})[\s,]+([+-]?[0-9]{1,9})[\s)\].]*", re.IGNORECASE)
 
@@ -21,14 +21,14 @@ _MOVE = re.compile(r"[\s(\[]*([a-z]+)[\s:,(\[]*([+-]?[0-9]{1,9})[\s,]+([+-]?[0-9
 class Minesweeper(LanguageGame):
     """`num_mines` mines are hidden on a board of `rows` x `cols` cells; reveal all other cells, one move per turn.
 
-    The seed fixes an order of the cells. The first reveal places the mines on the first cells of that order that are
-    not adjacent to it, so that its neighbours are free too if the board is large enough.
+    The seed determines an order of the cells. The first reveal places the mines on the first cells of that order that
+    are not adjacent to the revealed cell, so that its neighbors are also free if the board is large enough.
 
     Differences from GEM: revealing the last free cell wins, and flags are only notes (GEM also requires every mine to
     be flagged); revealing a flagged cell is rejected whether or not it hides a mine. The expert considers every board
-    that is consistent with the numbers. It reveals a cell that is certainly free, or else the cell with the highest
-    probability of winning (if few boards remain) or of surviving this and the next move (if many remain); some boards
-    require luck.
+    that is consistent with the numbers. It reveals a cell that is certainly free if there is one. Otherwise, it reveals
+    the cell with the highest probability of winning (if few boards remain) or of surviving this and the next move (if
+    many remain). Some boards require luck.
     """
 
     title = "Minesweeper"
@@ -60,9 +60,9 @@ class Minesweeper(LanguageGame):
 
     def setup(self) -> None:
         cells = self.rows * self.cols
-        # Candidate cells for mines; the first reveal and its up to eight neighbours may exclude nine of them.
+        # Candidate cells for mines; up to nine of them are excluded by the first reveal and its neighbors.
         self.order = self.rng.sample(range(cells), min(cells, self.num_mines + 9))
-        self.numbers = b""  # mine count per cell, once the mines are placed
+        self.numbers = b""  # mine count per cell; empty until the mines are placed
         self.view = [HIDDEN] * cells  # what the player sees
         self.to_reveal = cells - self.num_mines
 
@@ -164,7 +164,8 @@ class Minesweeper(LanguageGame):
 
     def expert_move(self) -> str:
         cell = best_cell(self.view, self.rows, self.cols, self.num_mines)
-        verb = "flag" if self.view[cell] == FLAG else "reveal"  # remove a flag before revealing its cell
+        # Flagging a cell again removes its flag, so that it can be revealed.
+        verb = "flag" if self.view[cell] == FLAG else "reveal"
         return f"{verb} {cell // self.cols} {cell % self.cols}"
 
 

@@ -12,22 +12,23 @@ from math import comb
 
 Clue = tuple[int, int]
 
-MAX_STATES = 20_000  # of an exact count; above this, risks are estimated
-MAX_BITS = 40_000_000  # total size of all weights; limits memory on very large boards
-MAX_PLAYED_BOARDS = 300  # up to this many boards, the expert searches to the end of the game
-MAX_POSITIONS = 1000  # positions examined by that search
-CANDIDATES = 8  # cells compared by looking one further reveal ahead
+MAX_STATES = 20_000  # maximum states for counting boards exactly; with more, risks are estimated
+MAX_BITS = 40_000_000  # maximum size of all weights together; limits memory on very large boards
+MAX_PLAYED_BOARDS = 300  # with at most this many consistent boards, the expert searches to the end of the game
+MAX_POSITIONS = 1000  # maximum number of positions that this search examines
+CANDIDATES = 8  # number of cells that are compared by looking one more reveal ahead
 
 
 class _LimitExceeded(Exception):
-    """A search exceeded its limits."""
+    """Raised if a search exceeds its limits."""
 
 
 def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
-    """Return the cell to reveal. `view` has a digit for each revealed cell; its other symbols are ignored."""
+    """Return the cell to reveal. `view` has a digit for each revealed cell; all other symbols are ignored."""
     unknown = sum(1 << cell for cell, seen in enumerate(view) if not seen.isdigit())
     if unknown.bit_count() == rows * cols:
-        # Measured: the centre wins most often on boards up to 7, and two cells from the corner on larger ones.
+        # In measurements, starting in the center wins most often on boards up to size 7; on larger boards, starting two
+        # cells from a corner does.
         row, col = ((size - 1) // 2 if size < 8 else 2 for size in (rows, cols))
         return row * cols + col
     around = _around(rows, cols)
@@ -61,7 +62,7 @@ def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
 
 @lru_cache(maxsize=64)
 def neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
-    """Return the neighbours of every cell; cells are numbered row by row."""
+    """Return the neighbors of every cell; cells are numbered row by row."""
     return tuple(
         tuple(
             y * cols + x
@@ -89,7 +90,7 @@ def _cells(cells: int) -> Iterator[int]:
 def _deduce(clues: dict[int, int]) -> tuple[int, int, list[Clue]]:
     """Return cells that are certainly free, certain mines, and the clues about the remaining cells.
 
-    Uses single clues, and pairs of clues of which one is a subset of the other.
+    It uses single clues, and pairs of clues in which the cells of one are a subset of the cells of the other.
     """
     safe = mines = 0
     while True:
@@ -121,7 +122,10 @@ def _deduce(clues: dict[int, int]) -> tuple[int, int, list[Clue]]:
 
 
 def _least_estimate(unknown: int, clues: list[Clue], left: int) -> int:
-    """Return the cell with the lowest estimated risk: the maximum over its clues, or the overall mine density."""
+    """Return the cell with the lowest estimated risk.
+
+    The risk of a cell is the highest mine density of its clues, or the overall mine density if it has no clue.
+    """
     risk = dict.fromkeys(_cells(unknown), left / unknown.bit_count())
     covered = 0
     for cells, count in clues:
@@ -135,20 +139,20 @@ def _least_estimate(unknown: int, clues: list[Clue], left: int) -> int:
 class _Odds:
     """Number of boards that satisfy all clues (`total`), and for each cell the number in which it is a mine (`risk`).
 
-    Cells are decided one by one. A state packs the number of mines that each clue still needs, four bits each; equal
-    states are merged. The weight of a state counts its boards by their number of mines: a polynomial, packed into an
-    int of `width` bits per coefficient, so that a product of polynomials is a product of ints.
+    Cells are decided one by one. A state is an int with four bits per clue: the number of mines that the clue still
+    needs. Equal states are merged. The weight of a state counts its boards by their number of mines. It is a
+    polynomial, packed into an int with `width` bits per coefficient, so that multiplying ints multiplies polynomials.
     """
 
     def __init__(self, unknown: int, clues: list[Clue], left: int, width: int) -> None:
         self.unknown = unknown
-        self.left = left  # mines not located yet
+        self.left = left  # number of mines that are not located yet
         self.width = width
         self.order = _elimination_order(clues)
         undecided = sum(1 << cell for cell in self.order)
         self.free = list(_cells(unknown & ~undecided))  # cells without a clue
         self.start = sum(count << 4 * i for i, (_, count) in enumerate(clues))
-        # Per cell: its fields in a state, a one in each, the fields it completes.
+        # For each cell: its fields in a state, a 1 in each of these fields, and the fields of clues that it completes.
         self.steps: list[tuple[list[int], int, int]] = []
         for cell in self.order:
             undecided ^= 1 << cell
@@ -159,7 +163,7 @@ class _Odds:
         self._count_back(self._layers())
 
     def _layers(self) -> list[dict[int, int]]:
-        """Return, before every cell and after the last one, the weight of all ways to reach each state."""
+        """Return {state: weight of all ways to reach it} before every cell and after the last one."""
         layers = [{self.start: 1}]
         self.states = 0
         max_states = min(MAX_STATES, MAX_BITS // (self.width * self.left))
@@ -185,7 +189,7 @@ class _Odds:
         self.total = self._boards_of(ends * after[0], self.left)
         others = sum(comb(free - 1, k) << width * k for k in range(free)) if free else 0
         self.risk = dict.fromkeys(self.free, self._boards_of(ends * others, self.left - 1))
-        self.after = [after]  # like `layers`, with the weight of all possible continuations
+        self.after = [after]  # like `layers`, but with the weight of all continuations of each state
         for cell, (fields, unit, _) in zip(reversed(self.order), reversed(self.steps), strict=True):
             before: dict[int, int] = {}
             mined = 0
@@ -203,11 +207,11 @@ class _Odds:
         self.after.reverse()
 
     def _boards_of(self, weight: int, mines: int) -> int:
-        """Return the number of boards with exactly `mines` mines that `weight` counts."""
+        """Return the number of boards in `weight` with exactly `mines` mines."""
         return weight >> self.width * mines & (1 << self.width) - 1 if mines >= 0 else 0
 
     def boards(self) -> list[int]:
-        """Return every consistent board, as the set of its mines."""
+        """Return all consistent boards, each as the set of its mines."""
         partial = [(self.start, 0)]
         for cell, (fields, unit, _), after in zip(self.order, self.steps, self.after[1:], strict=True):
             grown = partial[:]
@@ -222,7 +226,7 @@ class _Odds:
 
 
 def _elimination_order(clues: list[Clue]) -> list[int]:
-    """Return the cells of the clues, ordered so that few clues are open at a time: the most complete clue first."""
+    """Return the cells of the clues, those of the most complete clue first, so that few clues are open at a time."""
     order: list[int] = []
     waiting = [cells for cells, _ in clues]
     seen = 0
@@ -252,7 +256,7 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
 
     A position is the set of boards that are still consistent, an int with one bit per board.
     """
-    # Cell, boards on which it is free, these grouped by the number it shows.
+    # For each cell: the boards on which it is free, and the same boards grouped by its mine count.
     moves: list[tuple[int, int, list[int]]] = []
     for cell in _cells(unknown):
         by_number: dict[int, int] = {}
@@ -274,7 +278,7 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
             alive = position & free
             if alive != position:
                 options.append((-alive.bit_count(), cell, parts))
-            elif all(position & part != position for part in parts):  # safe and informative: always a best move
+            elif all(position & part != position for part in parts):  # safe and informative, so it is a best move
                 options = [(-alive.bit_count(), cell, parts)]
                 break
         won, choice = -1, -1
@@ -284,7 +288,7 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
             wins = 0
             for part in parts:
                 alive = position & part
-                wins += best(alive)[0] if alive & (alive - 1) else alive.bit_count()  # one board left: won
+                wins += best(alive)[0] if alive & (alive - 1) else alive.bit_count()  # a single board is won
             if wins > won:
                 won, choice = wins, cell
         cache[position] = won, choice

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from palestra.errors import BadValue
 
-# By number of boxes: the maximum number of cells from which a box can reach a goal, low enough for an exhaustive
-# search; and the minimum number of pushes that a start position must need if boxes did not block each other.
+# Both dicts are indexed by the number of boxes. MAX_LIVE_CELLS limits the cells from which a box can reach a goal, so
+# that an exhaustive search is feasible. MIN_PUSHES is the minimum number of pushes to solve a start position, computed
+# as if boxes did not block each other.
 MAX_LIVE_CELLS = {1: 200, 2: 60, 3: 24, 4: 16, 5: 15}
 MIN_PUSHES = {1: 2, 2: 4, 3: 6, 4: 8, 5: 7}
-SEARCHES = ((1, 12_000), (4, 2_000))  # A* heuristic weight (1: shortest plan), positions to examine
-ATTEMPTS = 20_000  # about one in ten succeeds; this many never all fail for the sizes that `Sokoban` accepts
+SEARCHES = ((1, 12_000), (4, 2_000))  # A* heuristic weights (1: shortest plan) and position limits
+ATTEMPTS = 20_000  # about one attempt in ten succeeds, so this suffices for all sizes that `Sokoban` accepts
 
 
 class Room(NamedTuple):
@@ -43,7 +44,7 @@ def generate_room(rng: Random, rows: int, cols: int, num_boxes: int, turns: int)
             pulled = _pull(rng, Room(cols, floor, goals, goals, 0), pushes, length)
             best = max(best, pulled)
             if not pulled[0]:
-                break  # too narrow to free every box
+                break  # the room is too narrow to pull every box off its goal
         needed, moves, boxes, player = best
         if needed >= MIN_PUSHES[num_boxes]:
             starts = _within(player, floor & ~boxes, cols, min(turns - moves, rows + cols))
@@ -72,7 +73,7 @@ def _within(start: int, free: int, cols: int, steps: int) -> int:
 
 
 def _carve(rng: Random, rows: int, cols: int, size: int) -> int:
-    """Return at least `size` connected cells: the trail of a 2 x 2 block on a random walk."""
+    """Return at least `size` connected cells, the ones that a 2 x 2 block visits on a random walk."""
     row, col = rng.randint(1, rows - 3), rng.randint(1, cols - 3)
     block = 3 | 3 << cols
     floor = 0
@@ -87,7 +88,7 @@ def _carve(rng: Random, rows: int, cols: int, size: int) -> int:
 
 
 def _choose_goals(rng: Random, floor: int, cols: int, count: int) -> int:
-    """Draw goals that are at most a few steps apart, which makes for longer solutions than scattered goals."""
+    """Sample goals that are at most a few steps apart, because scattered goals lead to shorter solutions."""
     steps = rng.choice((1, 2, 3) if count < 5 else (3,))
     goals = rng.choice(list(cells_of(floor)))
     for _ in range(count - 1):
@@ -96,7 +97,7 @@ def _choose_goals(rng: Random, floor: int, cols: int, count: int) -> int:
 
 
 def push_distances(floor: int, goals: int, cols: int) -> dict[int, int]:
-    """Return {cell: pushes that a single box there needs to the nearest goal}, without cells that reach no goal."""
+    """Return {cell: pushes from there to the nearest goal} for a single box, without cells that reach no goal."""
     distances: dict[int, int] = {}
     reached = seen = goals
     pushes = 0
@@ -112,7 +113,7 @@ def push_distances(floor: int, goals: int, cols: int) -> dict[int, int]:
 
 
 def _pull(rng: Random, room: Room, pushes: dict[int, int], length: int) -> tuple[int, int, int, int]:
-    """Play backwards from the solved room for `length` moves, pulling boxes.
+    """Play backward from the solved room for `length` moves, pulling boxes.
 
     Return the hardest position with no box on a goal, as (minimum pushes to solve it, moves so far, boxes, player), or
     all zeros if there was none.
@@ -122,14 +123,14 @@ def _pull(rng: Random, room: Room, pushes: dict[int, int], length: int) -> tuple
     best = (0, 0, 0, 0)
     while True:
         free = floor & ~boxes
-        stands = []  # cells to pull from, by direction; the box moves to the cell that the player leaves
+        stands = []  # cells from which to pull, by direction; the box moves to the cell that the player leaves
         for shift in (1, cols):
             stands.append((shift, (boxes & free >> shift & free >> 2 * shift) << shift))
             stands.append((-shift, (boxes & free << shift & free << 2 * shift) >> shift))
         options: list[tuple[int, int, int, int]] = []
         away: list[tuple[int, int, int, int]] = []
         waiting = stands[0][1] | stands[1][1] | stands[2][1] | stands[3][1]
-        reached = player or free  # the last move of the solution may end anywhere
+        reached = player or free  # before the first pull, the player may be on any free cell
         free ^= reached
         for walk in range(1, length - moves + 1):
             here = reached & waiting
@@ -164,8 +165,8 @@ def _pull(rng: Random, room: Room, pushes: dict[int, int], length: int) -> tuple
 def solve(room: Room) -> tuple[str | None, bool]:
     """Return the solution as a string of u, d, l, r, or None; and whether the room is proven unsolvable.
 
-    It is a shortest solution if the search stays within its limits, as it does for generated rooms. Ties are broken by
-    a fixed order of pushes, so that a later search on the path finds the remainder of it.
+    The solution is a shortest one if the search stays within its limits, which it does for generated rooms. Ties are
+    broken by a fixed order of pushes, so that a search that starts later on the path finds the rest of the same path.
     """
     for weight, limit in SEARCHES:
         pushes, unsolvable = _search(room, weight, limit)
@@ -177,7 +178,7 @@ def solve(room: Room) -> tuple[str | None, bool]:
 
 
 def _search(room: Room, weight: int, limit: int) -> tuple[str | None, bool]:
-    """Run weighted A* over pushes, counting moves. A push is encoded as the character 4 * box cell + direction."""
+    """Run weighted A* over pushes, with moves as the cost; the character code of a push is 4 * box cell + direction."""
     cols, floor, goals, boxes, player = room
     distances = {cell: weight * pushes for cell, pushes in push_distances(floor, goals, cols).items()}
     live = sum(distances)  # cells from which a box can reach a goal
@@ -187,7 +188,7 @@ def _search(room: Room, weight: int, limit: int) -> tuple[str | None, bool]:
     bounds: dict[tuple[int, int], int] = {}
     done: set[tuple[int, int]] = set()
     while queue and len(done) < limit:
-        bound, path, player, boxes = heappop(queue)  # ties go to the path that is first in the order of pushes
+        bound, path, player, boxes = heappop(queue)  # ties are broken by the order of pushes
         if boxes == goals:
             return path, False
         if (player, boxes) in done:
@@ -207,7 +208,7 @@ def _search(room: Room, weight: int, limit: int) -> tuple[str | None, bool]:
             here = reached & stands
             if here:
                 for code, cells in enumerate((up & here, down & here, left & here, right & here)):
-                    while cells:  # `cells_of` and `_around` are inlined: half of the run time is spent in this loop
+                    while cells:  # `cells_of` and `_around` are inlined because this loop takes half of the time
                         stand = cells & -cells
                         cells ^= stand
                         if code == 0:

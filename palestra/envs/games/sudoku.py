@@ -19,9 +19,9 @@ Move = tuple[int, ...]  # row, column, number
 class Sudoku(LanguageGame):
     """A grid of `scale` x `scale` cells, `clues` of them filled, with exactly one solution.
 
-    Differences from GEM: a wrong number that does not conflict with the grid is a regular move that is reported as
-    wrong, not a rule violation; a turn budget below the number of empty cells is an error. The expert reasons from the
-    visible grid alone and makes no mistakes.
+    Differences from GEM: a wrong number that does not conflict with the grid is a valid move that is reported as wrong,
+    not a rule violation; a turn budget below the number of empty cells is an error. The expert uses only the visible
+    grid and makes no mistakes.
     """
 
     title = "Sudoku"
@@ -132,7 +132,7 @@ class Sudoku(LanguageGame):
         return f"{row + 1} {column + 1} {number}"
 
 
-@lru_cache(maxsize=1 << 12)  # players repeat the same few moves
+@lru_cache(maxsize=1 << 12)  # many players make the same few moves
 def _parse(text: str) -> Move | None:
     numbers = read_ints(text, 3)
     return None if numbers is None else tuple(numbers)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import isqrt
 from random import Random
 
-MIN_CLUES = {4: 4, 9: 24, 16: 130}  # by size; with fewer, generating a unique puzzle takes more than milliseconds
+MIN_CLUES = {4: 4, 9: 24, 16: 130}  # by grid size; generating a unique puzzle with fewer clues would be too slow
 
 Units = tuple[tuple[int, int, int], ...]  # the row, column and box of every cell, numbered consecutively
 
@@ -25,7 +25,7 @@ def units_of(size: int) -> Units:
 
 
 def _taken(cells: list[int], size: int) -> list[int]:
-    """Return the set of numbers in every row, column and box, as bits."""
+    """Return the set of numbers in every row, column and box."""
     taken = [0] * (3 * size)
     for number, units in zip(cells, units_of(size), strict=True):
         if number:
@@ -35,13 +35,13 @@ def _taken(cells: list[int], size: int) -> list[int]:
 
 
 class _TooLong(Exception):
-    """A search exceeded its step limit."""
+    """Raised if a search exceeds its step limit."""
 
 
 def _search(
     cells: list[int], empty: list[int], taken: list[int], size: int, steps: list[int], rng: Random | None = None
 ) -> bool:
-    """Fill the empty cells in place, fewest choices first; return False if there is no solution.
+    """Fill the empty cells in place, those with the fewest choices first; return False if there is no solution.
 
     `steps` is a one-element list with the remaining steps; with `rng`, choices are tried in random order.
     """
@@ -95,7 +95,7 @@ def _numbers(bits: int) -> list[int]:
 
 
 def _full_grid(size: int, rng: Random) -> list[int]:
-    """Return a random full grid: random boxes on the diagonal, which are independent, and a search for the rest."""
+    """Return a random full grid: fill the boxes on the diagonal, which are independent, and search for the rest."""
     side = isqrt(size)
     numbers = list(range(1, size + 1))
     while True:
@@ -110,11 +110,11 @@ def _full_grid(size: int, rng: Random) -> list[int]:
             if _search(cells, empty, _taken(cells, size), size, [4 * size**2], rng):
                 return cells
         except _TooLong:
-            continue  # a new start is cheaper than a long search
+            continue  # restarting is cheaper than a long search
 
 
 def make_puzzle(size: int, clues: int, rng: Random) -> tuple[list[int], list[int]]:
-    """Return a full grid, and the puzzle with `clues` of its cells of which it is the only solution."""
+    """Return a full grid, and a puzzle with `clues` of its cells whose only solution is that grid."""
     units = units_of(size)
     every = (2 << size) - 2
     order = list(range(size**2))
@@ -130,7 +130,7 @@ def make_puzzle(size: int, clues: int, rng: Random) -> tuple[list[int], list[int
             without = taken[:]
             for unit in units[cell]:
                 without[unit] ^= 1 << cells[cell]
-            # With the current number the solution is unique, so a second solution would have another number here.
+            # With the current number, the solution is unique, so any second solution has another number here.
             if not _has_other_solution(cells, cell, empty, without, size):
                 cells[cell] = 0
                 empty.append(cell)
@@ -153,7 +153,7 @@ def _has_other_solution(cells: list[int], cell: int, empty: list[int], taken: li
             if _search(cells[:], empty[:], with_other, size, steps):
                 return True
         except _TooLong:
-            return True  # undecided: keep the clue
+            return True  # the step limit was reached; the clue is kept to be safe
     return False
 
 
@@ -163,8 +163,8 @@ def deduce(cells: list[int], size: int) -> tuple[int, int]:
     every = (2 << size) - 2
     taken = _taken(cells, size)
     empty = [cell for cell, number in enumerate(cells) if not number]
-    once = [0] * (3 * size)  # per unit: numbers with at least one possible cell; with at least two
-    twice = [0] * (3 * size)
+    once = [0] * (3 * size)  # for each unit, the numbers with at least one possible cell
+    twice = [0] * (3 * size)  # for each unit, the numbers with at least two possible cells
     free: list[int] = []
     for cell in empty:
         row, column, box = units[cell]
@@ -182,5 +182,5 @@ def deduce(cells: list[int], size: int) -> tuple[int, int]:
                 return cell, only.bit_length() - 1
     cell = empty[0]
     solved = cells[:]
-    _search(solved, empty, taken, size, [1 << 60])  # takes few steps, as `_has_other_solution` limits the difficulty
+    _search(solved, empty, taken, size, [1 << 60])  # fast because `_has_other_solution` limits the difficulty
     return cell, solved[cell]

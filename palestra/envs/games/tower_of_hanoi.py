@@ -11,12 +11,12 @@ from palestra.errors import BadValue
 
 MAX_DISKS = 16
 
-Towers = tuple[int, int, int]  # each a set of disks; bit 0 is the smallest disk, so the lowest set bit is the top
-Move = tuple[int, int]  # from, to
+Towers = tuple[int, int, int]  # sets of disks; bit 0 is the smallest disk, so the lowest set bit is the top disk
+Move = tuple[int, int]  # source and target tower
 
 _NAMES = "ABC"
 _MOVES = [(source, target) for source in range(3) for target in range(3) if source != target]
-# Fast path for the format of the prompt.
+# Lookup table that avoids the regular expression for moves in the format of the prompt.
 _EXACT_MOVES = {f"{_NAMES[source]} {_NAMES[target]}": (source, target) for source, target in _MOVES}
 _MOVE = re.compile(r"[\s\[(]*([ABC])\s*(?:(?:,|-*>|→|TO)\s*)?([ABC])[\s\])]*", re.IGNORECASE | re.ASCII)
 
@@ -24,8 +24,8 @@ _MOVE = re.compile(r"[\s\[(]*([ABC])\s*(?:(?:,|-*>|→|TO)\s*)?([ABC])[\s\])]*",
 class TowerofHanoi(LanguageGame):
     """Move `num_disks` disks from tower A to tower C without placing a disk on a smaller one.
 
-    Differences from GEM: a move from a tower to itself is rejected, and a turn budget too small for any player is an
-    error. The expert plays a shortest solution from any position.
+    Differences from GEM: a move from a tower to itself is rejected, and a turn budget that is too small for a solution
+    is an error. The expert follows a shortest solution from any position.
     """
 
     title = "Tower of Hanoi"

@@ -1,4 +1,4 @@
-"""Wikis that WikiGame is played on: the page interface, the generated encyclopedia, and path search."""
+"""Wikis for WikiGame: the page interface, the generated encyclopedia, and path search."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _folded(title: str) -> str:
 class Wiki(Protocol):
     """Source of pages; its methods raise EnvFailed or ParsingFailed if the pages cannot be loaded."""
 
-    local: bool  # True: pages are in memory, so that searching many of them is cheap
+    local: bool  # whether the pages are in memory, so that searching many of them is cheap
 
     def page(self, key: Key) -> WikiPage | None:
         """Return the page, or None if it does not exist."""

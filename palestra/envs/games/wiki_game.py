@@ -16,12 +16,12 @@ from palestra.parsing import clip
 
 VARIANTS = ("noregrets", "oneback", "freenav")
 BACK = "<PREV_PAGE>"  # GEM's spelling
-WIKI = "PALESTRA_WIKI"  # environment variable with the wiki to play on
-MAX_OPENED = 4_000  # pages opened to find a target that is far enough away
-MAX_SEARCHED = 50_000  # pages that the expert searches after leaving its planned route
-MAX_REQUESTS = 40  # pages of an HTTP wiki that are loaded to find a route
+WIKI = "PALESTRA_WIKI"  # environment variable that selects the wiki
+MAX_OPENED = 4_000  # maximum number of pages opened to find a target that is far enough away
+MAX_SEARCHED = 50_000  # maximum number of pages that the expert searches if the player left the planned route
+MAX_REQUESTS = 40  # maximum number of requests to an HTTP wiki to find a route
 
-Route = tuple[Key, list[tuple[Key, Key]]]  # the start page, then each page with the link to follow there
+Route = tuple[Key, list[tuple[Key, Key]]]  # the start page, and for each page of the route the link to follow
 
 _world_wiki = lru_cache(maxsize=4)(lambda seed, pages: WorldWiki(World(seed, pages)))
 
@@ -29,14 +29,14 @@ _world_wiki = lru_cache(maxsize=4)(lambda seed, pages: WorldWiki(World(seed, pag
 class WikiGame(LanguageGame):
     """Reach the target page by following links.
 
-    The pages are those of the generated encyclopedia (`pages`, `world_seed`) or of a wiki served over HTTP: the
-    argument `wiki` or the environment variable PALESTRA_WIKI, `mediawiki:https://HOST/w/api.php` or
-    `kiwix:http://HOST:PORT/content/BOOK`, with `timeout` seconds per request. The target is `min_distance` to
-    `max_distance` links away. `variant`: "noregrets" allows no step back, "oneback" allows one step back at a time,
-    "freenav" allows any number. The text of a page is cut to `summary` characters.
+    The pages are those of the generated encyclopedia (`pages`, `world_seed`) or of a wiki served over HTTP. To use a
+    wiki, set the argument `wiki` or the environment variable PALESTRA_WIKI to `mediawiki:https://HOST/w/api.php` or
+    `kiwix:http://HOST:PORT/content/BOOK`; `timeout` is the timeout per request in seconds. The target is `min_distance`
+    to `max_distance` links away. The `variant` "noregrets" does not allow going back, "oneback" allows one step back at
+    a time, and "freenav" any number of steps back. The text of a page is truncated to `summary` characters.
 
-    Differences from GEM: pages come from the generated encyclopedia by default, the target is always reachable, and a
-    seed always gives the same game. The expert knows all links and takes a shortest path.
+    Differences from GEM: pages come from the generated encyclopedia by default, the target is always reachable, and the
+    same seed always results in the same game. The expert knows all links and takes a shortest path.
     """
 
     title = "the Wikipedia Game"
@@ -80,7 +80,7 @@ class WikiGame(LanguageGame):
         self.variant, self.summary = variant, summary
         source = wiki if wiki is not None else os.environ.get(WIKI, "")
         self._wiki: Wiki = wiki_at(source, timeout=timeout) if source else _world_wiki(world_seed, pages)
-        self.inline = self._wiki.local  # a request may take seconds
+        self.inline = self._wiki.local  # requests to a server may take seconds
 
     shared = LanguageGame.shared | {"_wiki", "_onward", "current", "goal"}
 
@@ -98,7 +98,7 @@ class WikiGame(LanguageGame):
         self._went_back = False
 
     def _search_route(self) -> Route:
-        """Draw a start page and a target within the requested distance, by breadth-first search."""
+        """Sample a start page and a target within the requested distance, using breadth-first search."""
         farthest: list[Key] = []
         for _ in range(50):
             start = self._wiki.random(self.rng)
@@ -116,18 +116,18 @@ class WikiGame(LanguageGame):
         return farthest[0], list(pairwise(farthest))
 
     def _random_walk(self) -> Route:
-        """Draw a route by following random links, which needs few requests to a server."""
+        """Sample a route by following random links, which requires only a few requests to the server."""
         requests = 0
         while requests < MAX_REQUESTS:
             requests += 1
             first = page = self._page(self._wiki.random(self.rng))
             distance = self.rng.randint(self.min_distance, self.max_distance)
             tried_links: set[Key] = {page.key}
-            titles = {page.title}  # several links may lead to one page
+            titles = {page.title}  # several links may lead to the same page
             onward: list[tuple[Key, Key]] = []
             while len(onward) < distance and requests < MAX_REQUESTS:
                 requests += 1
-                # The last page must not be within one link of the first, or the walk would be a detour.
+                # The first page must not link to the last one, or the route would be a detour.
                 excluded = {key for _, key in first.links} if 0 < len(onward) == distance - 1 else set()
                 links = [key for _, key in page.links if key not in tried_links and key not in excluded]
                 if not links:
@@ -210,7 +210,7 @@ class WikiGame(LanguageGame):
         return f"The target was reachable from {self.start!r} in {self._distance} links."
 
     def progress(self) -> float:
-        """Return the reduction of the distance to the target, relative to the start."""
+        """Return the fraction by which the distance to the target has decreased since the start."""
         if self.current.key == self.goal.key:
             return 1.0
         step = self._next_step()

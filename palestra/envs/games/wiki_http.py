@@ -1,7 +1,7 @@
 """Wikis served over HTTP: MediaWiki's action API and kiwix-serve.
 
-A server that is unreachable or returns unexpected content raises EnvFailed or ParsingFailed after a few retries; a page
-that does not exist is None.
+If the server is unreachable or returns unexpected content, EnvFailed or ParsingFailed is raised after a few retries.
+For a page that does not exist, None is returned.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from palestra.errors import BadValue, EnvFailed, ParsingFailed
 TIMEOUT = 10.0  # seconds per request
 PAUSES = (0.2, 1.0)  # seconds before each retry
 LARGEST = 20_000_000  # maximum bytes of a response
-MAX_LINKS = 300  # links shown per page
-CACHE_SIZE = 2_000  # pages
+MAX_LINKS = 300  # maximum number of links per page
+CACHE_SIZE = 2_000  # maximum number of cached pages
 
 _LETTERS = "abcdefghijklmnoprstuvw"
 _SCHEMES = frozenset({"http", "https", "ftp", "mailto", "geo", "tel", "data", "javascript"})
-# Pages with these prefixes before a colon are not articles.
+# A title with one of these prefixes before a colon is not an article.
 _NAMESPACES = frozenset(
     {"Category", "File", "Help", "Image", "MediaWiki", "Module", "Portal", "Special", "Talk", "Template", "User"}
 )
@@ -52,7 +52,7 @@ def wiki_at(source: str, *, timeout: float = TIMEOUT) -> MediaWiki | Kiwix:
 
 
 class _HttpWiki(ABC):
-    """Base class of wikis behind a URL: requests, retries and a page cache."""
+    """Base class of wikis on an HTTP server: requests, retries and a page cache."""
 
     local = False
 
@@ -133,11 +133,11 @@ class MediaWiki(_HttpWiki):
         except (KeyError, TypeError) as err:
             raise ParsingFailed(f"{self.url} returned an unexpected reply to action=parse: {str(reply)[:200]}") from err
         titles = [title for title in parser.titles() if title in existing and title != name]
-        titles += sorted(existing - set(titles) - {name})  # links without a title attribute, in templates
+        titles += sorted(existing - set(titles) - {name})  # links in templates have no title attribute
         return _make_page(name, name, parser.text, [(title, title) for title in titles])
 
     def random(self, rng: Random) -> Key:
-        """Return a page from a position in the alphabet that `rng` draws, so that a seed always gives the same page."""
+        """Return the page at a random position in the alphabet, so that the same seed always selects the same page."""
         prefix = "".join(rng.choices(_LETTERS, k=2)).capitalize()
         for first in (prefix, ""):
             reply = self._query(
@@ -198,7 +198,7 @@ class Kiwix(_HttpWiki):
         return inner
 
     def random(self, rng: Random) -> Key:
-        """Return a page among the server's suggestions for letters that `rng` draws."""
+        """Return one of the pages that the server suggests for random letters."""
         for letters in (2, 1, 1, 1):
             term = "".join(rng.choices(_LETTERS, k=letters))
             response = self._fetch(
@@ -255,7 +255,7 @@ class _PageParser(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         opened = "heading" if tag == "h1" else tag
-        if opened in self._stack:  # unclosed inner tags are closed with it
+        if opened in self._stack:  # also closes inner tags that were left open
             while self._stack.pop() != opened:
                 pass
         if tag == "p":

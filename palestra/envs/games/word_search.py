@@ -21,12 +21,12 @@ Move = tuple[int, int, int, int]  # row and column of one end, row and column of
 
 
 class WordSearch(LanguageGame):
-    """Find `num_words` words in a square of letters, across or down; a move marks a word by its two ends.
+    """Find `num_words` words, written across or down in a square of letters; a move names the two ends of a word.
 
     `hardcore` selects rarer words.
 
     Differences from GEM: the words to find are listed (GEM does not state which words count), and every occurrence of a
-    listed word counts. The expert searches the visible grid, so it always wins.
+    listed word is accepted. The expert searches the visible grid, so it always wins.
     """
 
     title = "Word Search"
@@ -64,7 +64,7 @@ class WordSearch(LanguageGame):
     def setup(self) -> None:
         self.words = self._draw_words()  # longest first
         letters = sum(map(len, self.words))
-        # 1.5 times the longest word, as in GEM, and at most half of the cells filled.
+        # The side is 1.5 times the longest word, as in GEM, or larger so that words fill at most half of the cells.
         self.size = max(round(1.5 * len(self.words[0])), isqrt(2 * letters) + 1)
         while not self._place():
             self.size += 1
@@ -77,7 +77,7 @@ class WordSearch(LanguageGame):
         self._show_words()
 
     def _draw_words(self) -> list[str]:
-        """Draw words of which none is contained in another."""
+        """Sample words, none of which contains another one."""
         pick = rare if self.hardcore else common
         words: list[str] = []
         while len(words) < self.num_words:

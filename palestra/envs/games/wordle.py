@@ -20,9 +20,9 @@ class Wordle(LanguageGame):
     """An everyday word of `word_length` letters (3 to 10) is hidden; each letter of a guess is marked G, Y or X.
 
     Differences from GEM: `only_real_words` is enforced (a guess outside the word list is invalid), every observation
-    shows all guesses so far with their marks, and green letters earn nothing unless `partial_credit` is on.
-    The expert guesses the word that leaves the fewest candidates on average; it finds every word within the registered
-    budgets.
+    contains all guesses so far with their marks, and green letters are not rewarded unless `partial_credit` is on.
+    The expert guesses the word that leaves the fewest candidates on average; it finds every word within the turn
+    budgets of the registered variants.
     """
 
     title = "Wordle"
@@ -50,7 +50,7 @@ class Wordle(LanguageGame):
         self.marked: dict[str, str] = {}  # guess -> its letters with marks, as formatted by `mark`
         self.history = ""  # the board; each guess appends a line
         yellow = {letter: _YELLOW[letter] for letter in self.hidden}
-        # By position, then letter.
+        # For each position: the mark of each letter.
         self._signs = [{**_GREY, **yellow, letter: _GREEN[letter]} for letter in self.hidden]
 
     def rules(self) -> str:
@@ -117,7 +117,7 @@ def mark(guess: str, word: str) -> str:
 
 
 def _limit_marks(line: str, guess: str, word: str) -> str:
-    """Change surplus yellow marks of repeated letters to X, last copies first, so that no letter exceeds its count."""
+    """Change surplus yellow marks of repeated letters to X, from right to left, so that no letter exceeds its count."""
     for letter in guess:
         if guess.count(letter) > 1:
             extra = line.count(_GREEN[letter]) + line.count(_YELLOW[letter]) - word.count(letter)
@@ -126,7 +126,7 @@ def _limit_marks(line: str, guess: str, word: str) -> str:
     return line
 
 
-# The expert's computations depend only on the transcript, so the caches are shared by all games.
+# The expert's computations depend only on the transcript, so all games share the caches.
 
 
 @lru_cache(maxsize=1024)
@@ -145,7 +145,7 @@ def _best_guess(length: int, transcript: tuple[tuple[str, str], ...]) -> str:
     if len(candidates) <= 2:
         return candidates[0]
     counts = Counter("".join(["".join(set(word)) for word in candidates]))
-    # Highest if half of the candidates have it.
+    # A letter is worth most if half of the candidates contain it.
     worth = {letter: min(n, len(candidates) - n) for letter, n in counts.items()}
 
     def promise(word: str) -> tuple[int, str]:
@@ -157,7 +157,7 @@ def _best_guess(length: int, transcript: tuple[tuple[str, str], ...]) -> str:
 
     def remaining(guess: str) -> int:
         sizes = Counter([mark(guess, word) for word in candidates])
-        sizes.pop(mark(guess, guess), None)  # the guess was the word: nothing remains
+        sizes.pop(mark(guess, guess), None)  # if the guess is the word, no candidates remain
         return sum([size * size for size in sizes.values()])
 
     return min((*likely, *probing), key=remaining)

@@ -1,4 +1,4 @@
-"""Embedded English word lists from SCOWL (see data/LICENSE.scowl), loaded per word length on first use."""
+"""English word lists from SCOWL (see data/LICENSE.scowl); the list of each word length is loaded on first use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pkgutil import get_data  # importlib.resources takes ten times as long to i
 
 from palestra.errors import BadValue
 
-SHORTEST, LONGEST = 3, 10  # word lengths of the lists
+SHORTEST, LONGEST = 3, 10  # shortest and longest word length in the lists
 
 _IGNORED = str.maketrans("", "", " \t\r\n,.-'\"[]()")
 

@@ -1,1 +1,1 @@
-"""Logic: decide whether statements follow from rules."""
+"""Logic tasks: decide whether statements follow from facts and rules."""

@@ -1,4 +1,4 @@
-"""Catalog of the family `logic` (data only): GEM's data sets, and a generator of rules."""
+"""Catalog of the family `logic` (data only): GEM's data sets, and generated deduction tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DATA_SPECS = [
     _logic_data("logic:File-v0", "your own statements from a file, a folder or any data set"),
 ]
 
-# The random player guesses among two or three answers.
+# The random player chooses one of two or three answers.
 _GENERATED_SPECS = [
     EnvSpec(
         id=f"logic:Rules-v0-d{depth}{'' if world == 'closed' else '-open'}",

@@ -1,7 +1,7 @@
-"""Generate theories with a proof of a chosen depth, hidden among irrelevant facts and rules.
+"""Generate theories that contain a proof of a given depth, hidden among irrelevant facts and rules.
 
-Whether the statement follows is decided last: one fact that the chain of rules needs is either present or replaced by
-another one. Theories with different answers therefore look alike.
+Whether the statement follows is decided last: one fact that the proof needs is either kept or replaced by another one.
+Theories with different answers therefore look alike.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from random import Random
 from palestra.envs.logic.sentences import ADJECTIVES, ANIMALS, PEOPLE, VERBS
 from palestra.envs.logic.theory import ANYONE, Literal, Rule, is_consistent, proof_depths
 
-FACTS_PER_ENTITY = (2, 4)  # unless the chain of rules needs more
+FACTS_PER_ENTITY = (2, 4)  # minimum and maximum; there are more if the proof needs them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A theory, a statement and its truth value."""
+    """A theory, and a statement with its truth value in that theory."""
 
     entities: tuple[str, ...]
     animals: bool
@@ -28,10 +28,10 @@ class Question:
 
 
 def generate_question(rng: Random, *, depth: int, closed: bool, rules: int) -> Question:
-    """Draw a question whose shortest proof applies `depth` rules in sequence.
+    """Generate a question whose shortest proof applies `depth` rules in sequence.
 
-    If the statement does not follow (a positive statement with the answer False in a closed world, or Unknown in an
-    open one), a proof of that depth would exist with one additional fact.
+    If the statement does not follow (a positive statement with the answer False in a closed world, or the answer
+    Unknown in an open world), adding a single fact would make a proof of that depth possible.
     """
     label = rng.choice(("True", "False") if closed else ("True", "False", "Unknown"))
     positive = rng.random() < 0.5
@@ -46,7 +46,7 @@ def _attempt(rng: Random, depth: int, closed: bool, count: int, label: str, posi
     entities = tuple(rng.sample(ANIMALS if animals else PEOPLE, rng.randint(3, 5)))
     words = _Vocabulary(rng, entities)
     subject = rng.choice(entities)
-    # The chain proves a positive literal in a closed world, and the statement or its negation in an open one.
+    # In a closed world, the chain proves a positive literal; in an open world, the statement or its negation.
     provable = label == "Unknown" or (label == "True") == positive or not closed
     follows = True if closed else positive == (label == "True")
     if label == "Unknown":
@@ -90,7 +90,7 @@ def truth_value(statement: Literal, derived: dict[Literal, int], *, closed: bool
 
 
 class _Vocabulary:
-    """Predicates, each returned once, so that no rule accidentally proves the conclusion of another."""
+    """Random predicates; each is returned only once, so that no rule accidentally proves the conclusion of another."""
 
     def __init__(self, rng: Random, entities: tuple[str, ...]) -> None:
         relations = [f"{verb} {entity}" for verb in VERBS for entity in entities]
@@ -99,7 +99,7 @@ class _Vocabulary:
         )
         rng.shuffle(self.fresh)
         self.entities = entities
-        self.base: list[str] = []  # predicates that no rule concludes
+        self.base: list[str] = []  # predicates that are not the conclusion of any rule
 
     def new(self) -> str:
         return self.fresh.pop()
@@ -118,7 +118,7 @@ def _chain(
     goal = target
     for step in range(depth):
         about = goal.subject
-        # The premise has the same subject, or another one, which only a rule with names can express.
+        # The premise has the same subject or another one; in the second case, the rule must name the subjects.
         named = rng.random() < 0.25
         other = rng.choice(entities) if named else about
         positive = True if closed else rng.random() < 0.7
@@ -140,7 +140,7 @@ def _chain(
 
 
 def _second_premise(rng: Random, words: _Vocabulary, about: str, facts: list[Literal], closed: bool) -> Literal:
-    """Draw a second premise: a fact, or in a closed world its absence."""
+    """Sample a second premise: a fact or, in a closed world, the negation of a literal that does not follow."""
     if rng.random() < 0.4:
         negated = Literal(about, words.new_base(), False)
         if not closed:
@@ -152,15 +152,18 @@ def _second_premise(rng: Random, words: _Vocabulary, about: str, facts: list[Lit
 
 
 def _general(literal: Literal, about: str) -> Literal:
-    """Return the literal with the subject `about` generalized to ANYONE; other subjects stay."""
+    """Return the literal with ANYONE instead of the subject `about`; other subjects are unchanged."""
     return Literal(ANYONE, literal.predicate, literal.positive) if literal.subject == about else literal
 
 
 def _extra_rules(
     rng: Random, words: _Vocabulary, chain: list[Rule], entities: tuple[str, ...], count: int, closed: bool
 ) -> list[Rule]:
-    """Draw further rules, up to `count` in total; they use predicates of the chain, and some share its conclusions."""
-    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # so that no entity has all of them
+    """Generate irrelevant rules until there are `count` in total.
+
+    They use predicates of the chain, and some have the same conclusions as its rules.
+    """
+    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # ensures that no entity has all predicates
         words.new_base()
     heads = [rule.head.predicate for rule in chain]
     rules: list[Rule] = []
@@ -186,10 +189,10 @@ def _extra_rules(
 def _facts(
     rng: Random, words: _Vocabulary, needed: list[Literal], used: set[str], closed: bool, *, without: Literal | None
 ) -> list[Literal]:
-    """Draw the needed facts and others; the fact `without` is replaced by another one about the same subject.
+    """Return the needed facts and random others; another fact about the same subject replaces the fact `without`.
 
-    The key predicate also occurs in a fact about another entity, and the replacement also occurs in a rule, so that
-    neither the frequency of a word nor the number of facts about an entity reveals the answer.
+    The key predicate also occurs in a fact about another entity, and the predicate of the replacement also occurs in a
+    rule, so that neither the frequency of a word nor the number of facts about an entity reveals the answer.
     """
     facts = list(dict.fromkeys(needed))
     key = facts[0]
@@ -213,6 +216,6 @@ def _facts(
 
 
 def _unused_predicates(words: _Vocabulary, facts: list[Literal], excluded: Literal) -> list[str]:
-    """Return the predicates that no fact uses for the subject of `excluded`, except its own."""
+    """Return the predicates, except that of `excluded`, that no fact uses for the subject of `excluded`."""
     used = {fact.predicate for fact in facts if fact.subject == excluded.subject} | {excluded.predicate}
     return [predicate for predicate in words.base if predicate not in used]

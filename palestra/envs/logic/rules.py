@@ -1,4 +1,4 @@
-"""Generated facts and rules in English, with a statement that may follow from them."""
+"""Deduction tasks: generated facts and rules in English, and a statement that may follow from them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MAX_DEPTH = 8
 class Rules(TaskEnv):
     """Deduction from rules, in the style of RuleTaker.
 
-    `depth` is the number of rules that must be applied in sequence; `rules` is the total number of rules, if the depth
-    does not need more. In the "closed" `world`, a statement that does not follow is false; in the "open" one it is
+    `depth` is the number of rules that must be applied in sequence. `rules` is the total number of rules, unless
+    `depth` requires more. In the "closed" `world`, a statement that does not follow is false; in the "open" one, it is
     unknown. Half of the statements are negated, and all answers are equally frequent among negated and positive
     statements. There are millions of different items at every depth.
     """
@@ -62,7 +62,7 @@ class Rules(TaskEnv):
 
 
 def describe(rng: Random, question: Question, world: str) -> str:
-    """Return facts, rules and statement in English, with the meaning of the answers."""
+    """Return the facts, the rules and the statement in English, with an explanation of the possible answers."""
     facts = " ".join(map(describe_fact, question.facts))
     rules = "\n".join(describe_rule(rng, rule, animals=question.animals) for rule in question.rules)
     if world == "closed":

@@ -56,13 +56,13 @@ VERBS = {"chases": "chase", "likes": "like", "sees": "see", "visits": "visit", "
 
 
 def describe_fact(literal: Literal) -> str:
-    """Return a fact as a sentence: `Anne is kind.`, `The bear does not chase Bob.`"""
+    """Return a fact as a sentence, such as `Anne is kind.` or `The bear does not chase Bob.`"""
     text = _clause(literal.subject, literal, plural=False)
     return f"{text[0].upper()}{text[1:]}."
 
 
 def describe_rule(rng: Random, rule: Rule, *, animals: bool) -> str:
-    """Return a rule in a random form: `If someone is ...`, `All ... people are ...`, `Kind, red things are ...`."""
+    """Return a rule in a random wording, such as `If someone is ...`, `All ... people are ...` or `Kind things ...`."""
     body, head = list(rule.body), rule.head
     only_adjectives = all(
         part.subject == ANYONE and part.positive and part.predicate.startswith("is ") for part in body

@@ -1,4 +1,4 @@
-"""Statements about rules from a data set, to be classified as true, false or unknown."""
+"""Tasks from a data set: classify a statement as true, false or unknown, given facts and rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.errors import BadValue
 from palestra.grading import Grade
 from palestra.parsing import clip
 
-# Spellings in data sets and model replies; RuleTaker uses "entailment" and "not entailment".
+# Spellings of the labels in data sets and replies; RuleTaker uses "entailment" and "not entailment".
 _LABELS = {
     "true": "True",
     "yes": "True",
@@ -30,7 +30,7 @@ _LABELS = {
 
 
 class Statements(DataTask):
-    """Rows with a theory and a statement in one column, or with the theory in a separate column (`context=`)."""
+    """Statements from a data set whose theory is in the same column or in a separate one (`context=`)."""
 
     def __init__(self, *, answer: str = "answer", context: str | None = None, **options: Unpack[DataOptions]) -> None:
         super().__init__(**options)

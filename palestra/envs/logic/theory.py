@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-ANYONE = ""  # the subject of a literal in a rule about any entity
+ANYONE = ""  # subject of a literal in a rule that applies to any entity
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Literal:
-    """A predicate of a subject, possibly negated: `Anne is kind`, `the bear does not chase Bob`."""
+    """A possibly negated statement about a subject, such as `Anne is kind` or `the bear does not chase Bob`."""
 
-    subject: str  # ANYONE in rules
-    predicate: str  # "is kind", "chases Bob"
+    subject: str  # ANYONE in a rule that applies to any entity
+    predicate: str  # for example "is kind" or "chases Bob"
     positive: bool = True
 
     def bind(self, entity: str) -> Literal:
@@ -33,7 +33,7 @@ class Rule:
         return not self.head.subject
 
     def grounded(self, entities: Sequence[str]) -> list[Rule]:
-        """Return one rule per entity that it may apply to."""
+        """Return one instance of the rule per entity to which it may apply."""
         if not any(literal.subject == ANYONE for literal in (*self.body, self.head)):
             return [self]
         return [
@@ -44,7 +44,7 @@ class Rule:
 def proof_depths(
     facts: Iterable[Literal], rules: Sequence[Rule], entities: Sequence[str], *, closed: bool
 ) -> dict[Literal, int]:
-    """Return every literal that follows, with the depth of its shortest proof.
+    """Return every literal that follows from the facts and rules, with the depth of its shortest proof.
 
     Facts have depth 0; a rule adds 1 to the depth of its deepest premise.
 
