@@ -1,4 +1,4 @@
-"""Settings of the whole test suite."""
+"""Environment variables, Hypothesis profiles and pytest hooks for the whole test suite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """With `-n`, give each worker consecutive tests, so that module fixtures are built once, with work stealing."""
+    """Assign consecutive tests to each worker, so that it builds module fixtures once; idle workers steal tests."""
     from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]  # no type hints
 
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None

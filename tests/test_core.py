@@ -1,4 +1,4 @@
-"""Env and Wrapper, tested with real games and with wrappers defined here."""
+"""Test Env and Wrapper with real games and with wrappers defined in this module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.conformance.defective_envs import Sound
 
 
 class Shout(palestra.Wrapper):
-    """Converts observations to upper case with the hooks."""
+    """Wrapper that converts observations to upper case through the hooks."""
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
         return text_of(observation).upper(), info
@@ -33,7 +33,7 @@ class Shout(palestra.Wrapper):
 
 
 class Overriding(palestra.Wrapper):
-    """Overrides `step` itself instead of the hooks."""
+    """Wrapper that overrides `step` itself instead of the hooks."""
 
     def step(self, action: str) -> Step:
         return self.env.step(action)._replace(observation="old")
@@ -289,7 +289,7 @@ def test_a_fork_is_unaffected_by_a_reset_of_the_original() -> None:
 
 
 class Plain(palestra.Env):
-    """No constructor, and a plain tuple from `step`."""
+    """Env without a constructor whose `step` returns a plain tuple."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         return "Say yes.", {"seed": self.start_episode(seed)}

@@ -15,7 +15,7 @@ import palestra
 
 ROOT = Path(palestra.__file__).parent
 
-# From the bottom up: a package may import itself and packages of the rows below, never of the same row or above.
+# Lowest layer first: a package may import itself and packages of lower rows, never of the same or a higher row.
 ROWS = [
     {"errors"},
     {"types"},
@@ -54,7 +54,7 @@ def modules() -> Iterator[tuple[Path, str]]:
 
 
 def imports(tree: ast.AST, path: Path) -> Iterator[tuple[int, str]]:
-    """Yield every module that a file imports, at any depth, with its line; strings that name a module count."""
+    """Yield (line, module) for every import in a file, at any depth, including strings that name a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -102,8 +102,8 @@ def test_upward_imports_are_detected(tmp_path: Path) -> None:
     assert violations(good, "palestra.envs.games.good") == []
 
 
-# Import every module of the packages of one row while all packages above that row, and its neighbours, are blocked. A
-# dynamic import whose target no string constant shows is caught here.
+# Imports every module of a package while the other packages of its row and all higher rows are blocked. This detects
+# dynamic imports whose target is not a string constant.
 BLOCKED_IMPORT = """
 import importlib, pkgutil, sys, warnings
 warnings.simplefilter("ignore")
@@ -133,7 +133,7 @@ if package in ("registry", "vector", "rollout", "evals"):
 @pytest.mark.parametrize("package", [package for row in ROWS for package in sorted(row)])
 def test_packages_import_with_the_layers_above_blocked(package: str) -> None:
     if not (ROOT / package).is_dir() and not (ROOT / f"{package}.py").exists():
-        assert package == "compat"  # to come
+        assert package == "compat"  # not written yet
         return
     blocked = {name for name, rank in RANK.items() if rank >= RANK[package] and name != package}
     done = subprocess.run(

@@ -17,7 +17,7 @@ pieces = st.lists(
 
 
 def reference(text: str) -> str | None:
-    """Return the content of the last closed box: count braces from every start, beginning with the last one."""
+    """Return the content of the last closed box, by counting braces from every opening, starting with the last one."""
     for start in reversed(range(len(text))):
         if text.startswith(BOX, start):
             inside = start + len(BOX)
@@ -72,7 +72,7 @@ def test_last_boxed(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
 
 
-# Each case would take hours with an algorithm of quadratic time.
+# Each case would take hours with a quadratic-time algorithm.
 @pytest.mark.parametrize(
     ("text", "length"),
     [

@@ -1,4 +1,4 @@
-"""The public names of Palestra: sorted, complete and importable."""
+"""Test that the public names of Palestra are sorted, complete and importable."""
 
 from __future__ import annotations
 

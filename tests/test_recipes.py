@@ -1,4 +1,4 @@
-"""The recipe scripts run at tiny size and write their tables and plots."""
+"""Test that the recipe scripts run at a tiny size and write their tables and plots."""
 
 from __future__ import annotations
 

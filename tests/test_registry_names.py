@@ -1,4 +1,4 @@
-"""Names of environments: ids, module:Class, URLs, outside names; factories that build them; plug-ins."""
+"""Test environment names (ids, module:Class, URLs, names of other libraries), their factories, and plug-ins."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_registered_class_passes_check_env() -> None:
 
 def test_the_same_registration_twice_is_fine_and_another_is_not(module: str) -> None:
     plugins.import_modules([module])
-    exec(compile(ECHO, "echo_module.py", "exec"), {"__name__": module})  # as a second import does
+    exec(compile(ECHO, "echo_module.py", "exec"), {"__name__": module})  # like a second import
     with pytest.raises(AlreadyRegistered, match="is already registered"):
         palestra.register("echo_family:Echo-v0", Sound)
 
@@ -301,7 +301,7 @@ def test_bad_wrappers_are_explained(wrapper: Any, message: str) -> None:
 
 
 class EntryPoint:
-    """An installed entry point, without installing a package."""
+    """Stand-in for an installed entry point, so that no package has to be installed."""
 
     def __init__(self, name: str, value: str) -> None:
         self.name, self.value = name, value

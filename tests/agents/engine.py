@@ -16,7 +16,7 @@ from palestra.types import Action, Message
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedReply:
-    """A prepared reply: ids and text."""
+    """Token ids and text of a prepared reply."""
 
     ids: list[int]
     text: str
@@ -74,7 +74,7 @@ class PreparedEngine(Engine):
 
 
 class PreparedChatEngine(Engine):
-    """Like `PreparedEngine`, for an engine that takes chat messages and returns no ids."""
+    """Engine like `PreparedEngine` that takes chat messages and returns no token ids."""
 
     def __init__(self, replies: Sequence[str | tuple[str, list[dict[str, Any]]]]) -> None:
         self.replies = list(replies)

@@ -1,4 +1,4 @@
-"""Chat templates in the formats of several model families, with small tokenizers trained here."""
+"""Chat templates in the formats of several model families, with small tokenizers trained in this module."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ PHI4 = r"""
 {{- '<|im_start|>assistant<|im_sep|>' if add_generation_prompt }}
 """
 
-# Plain words only: no special token ends a turn.
+# Turns are separated by plain words; no special token ends a turn.
 WORDS = (
     "{% for message in messages %}{{ '### ' + message['role'] + ':\n' + message['content'] + '\n\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '### assistant:\n' }}{% endif %}"
@@ -332,7 +332,7 @@ def _base(sentencepiece: bool) -> str:
         special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
         trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
         tokenizer.train_from_iterator([line.replace(" ", "\u2581") for line in _CORPUS], trainer)
-        # The byte pieces belong to the vocabulary and must not be matched in a text.
+        # Byte tokens are part of the vocabulary, but text such as "<0x41>" must not be tokenized as one.
         import json
 
         raw = json.loads(tokenizer.to_str())

@@ -239,7 +239,7 @@ def test_tokenizer_without_chat_template_raises() -> None:
 
     with pytest.raises(BadValue, match="no chat template"):
         ChatAgent(PreparedEngine(Bare(), []))
-    # A template that is not Jinja cannot be analysed: every prompt is rendered in full.
+    # A template that is not Jinja cannot be analyzed, so every prompt is rendered in full.
     Bare.chat_template = "not Jinja"  # type: ignore[assignment]
     engine = PreparedEngine(Bare(), [])
     chat = ChatAgent(engine)

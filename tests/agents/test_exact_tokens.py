@@ -1,4 +1,4 @@
-"""Each prompt extends the previous prompt and reply token by token, for all template families."""
+"""Test, for all template families, that each prompt starts with the exact tokens of the previous prompt and reply."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_prompts_extend_each_other_and_decode_to_the_rendered_template(name: str
         if name == "mistral":  # writes a space before a reply, which the model did not sample
             written = written.replace("[/INST] ", "[/INST]")
         text = tokenizer.decode(call.prompt_ids)
-        if name == "words":  # has no end-of-turn token, so the sampled one is not in the rendered text
+        if name == "words":  # the template has no end-of-turn token, so the sampled one is not rendered
             text = text.replace("<|endoftext|>", "")
         if name.endswith("sentencepiece"):  # its decoder moves spaces
             assert squeeze(text) == squeeze(written)
@@ -279,7 +279,7 @@ texts = st.lists(st.one_of(letters, spelt, blank), max_size=5).map("".join)
 
 @st.composite
 def replies(draw: st.DrawFn, name: str) -> PreparedReply:
-    """Draw replies in non-canonical tokens, some with special tokens inside, some without an end token."""
+    """Generate replies with non-canonical tokenization, some containing special tokens, some without an end token."""
     tokenizer = tokenizer_of(name)
     inner = [token for token in FAMILIES[name].special if token != FAMILIES[name].eos]
     ids: list[int] = []
@@ -346,7 +346,7 @@ def test_random_conversations(name: str, data: st.DataObject) -> None:
         prompt, rendered_prompt = proposed
         messages += prompt.messages
 
-        # Extending a prompt gives the same result as rendering it.
+        # Extending a prompt has the same result as rendering it in full.
         assert prompt.ids == rendered_prompt.ids
         assert prompt.split == rendered_prompt.split
 
@@ -355,13 +355,13 @@ def test_random_conversations(name: str, data: st.DataObject) -> None:
             before = last[0] + last[1]
             assert (prompt.ids[: len(before)] == before) == (prompt.split is None)
 
-        # The text is the template's, and all special tokens come from the template or the model.
+        # The text equals the rendered template, and all special tokens come from the template or the model.
         rendered = renderer_of(name, False).codec.encode(renderer_of(name, False).render(messages))
         if prompt.split is not None:
             assert prompt.ids == rendered
-        elif name != "words":  # the model ends a turn with another token than the template
+        elif name != "words":  # the model and the template end a turn with different tokens
             assert squeeze(tokenizer.decode(prompt.ids)) == squeeze(tokenizer.decode(rendered))
-            if not FAMILIES[name].sentencepiece:  # a token both sampled and spelled in one reply appears twice
+            if not FAMILIES[name].sentencepiece:  # a special token may be sampled and also spelled out
                 assert [i for i in prompt.ids if i in special] == [i for i in rendered if i in special]
         reply = data.draw(replies(name))
         last = prompt.ids, reply.ids

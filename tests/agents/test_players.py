@@ -1,4 +1,4 @@
-"""Agents that play without a model."""
+"""Test agents that need no model."""
 
 from __future__ import annotations
 

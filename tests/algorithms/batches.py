@@ -30,9 +30,10 @@ def policy_gradient(name: str, **options: Any) -> PolicyGradient[Any]:
 
 @st.composite
 def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2) -> list[Episode]:
-    """Draw 1 to 12 episodes of 1 to 6 turns with all fields set; with `groups`, two or more episodes per task.
+    """Generate 1 to 12 episodes of 1 to 6 turns with all fields set; with `groups`, two or more episodes per task.
 
-    Hypothesis draws the sizes, so that failures shrink. Numbers come from a seeded generator, ten times faster.
+    Hypothesis chooses the sizes, so that failing examples shrink. The numbers come from a seeded random generator,
+    which is ten times faster.
     """
     most_groups, most_turns = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     rng = Random(draw(st.integers(0, 2**32)))

@@ -15,7 +15,7 @@ NAMES = ("logprobs", "old_logprobs", "advantages", "proximal_logprobs", "ref_log
 
 
 def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
-    """Return rows of different lengths with prompts, gaps between turns, padding and all fields."""
+    """Return rows of different lengths with prompts, gaps between turns and padding, with all fields set."""
     rng = torch.Generator().manual_seed(seed)
 
     def logprobs() -> Tensor:
@@ -24,7 +24,7 @@ def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
     mask = torch.rand(rows, width, generator=rng) < 0.6
     ends = torch.randint(2, width + 1, (rows, 1), generator=rng)
     mask &= torch.arange(width) < ends
-    mask[0, 1] = True  # at least one
+    mask[0, 1] = True  # at least one sampled token
     now = logprobs()
     return LossInputs(
         logprobs=now.requires_grad_(),

@@ -1,4 +1,4 @@
-"""Every estimator equals its definition, written as plain loops independent of the tested code."""
+"""Compare every estimator with its definition, implemented as plain loops independent of the tested code."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def defined_standard(rows: Rows, keys: Sequence[Any], scale: bool = True) -> Row
 
 
 def clear_cut(rows: Rows, keys: Sequence[Any]) -> bool:
-    """Return whether no pool has a standard deviation near the rounding threshold, where definitions may differ."""
+    """Return whether no pool has a standard deviation near the rounding threshold, where results may differ."""
     for key in set(keys):
         pool = [x for row, its in zip(rows, keys, strict=True) if its == key for x in row]
         if len(pool) > 1 and 0 < stdev(pool) < 1e-5:

@@ -1,4 +1,4 @@
-"""Gradients of every loss and every algorithm against central differences, in float64, on a model with two layers."""
+"""Compare the gradients of every loss and algorithm with central differences, in float64, on a two-layer model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP = 1e-6
 
 
 def differences(model: TwoLayers, value: Callable[[], float]) -> list[Tensor]:
-    """Return the central differences of the value by each parameter."""
+    """Return the central differences of the value with respect to each parameter."""
     result = []
     with torch.no_grad():
         for parameter in model.parameters:
@@ -112,7 +112,7 @@ def test_policy_loss(name: str, seed: int) -> None:
 @settings(max_examples=3)
 @given(seed=seeds)
 def test_truncated_importance(seed: int) -> None:
-    """Importance weights are constants, so the differences are those of the objective with constant weights."""
+    """Importance weights are not differentiated, so the objective is differenced with constant weights."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     weights = (data.inputs().logprobs.detach() - data.old).exp().clamp(max=1.1)
@@ -128,7 +128,7 @@ def test_truncated_importance(seed: int) -> None:
 @settings(max_examples=3)
 @given(seed=seeds)
 def test_straight_through_kl(seed: int) -> None:
-    """The value is that of k1, the gradient that of k2."""
+    """The estimator has the value of k1 and the gradient of k2."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     data.advantages.zero_()
@@ -180,7 +180,7 @@ def test_dpo_loss(seed: int) -> None:
 @settings(max_examples=3)
 @given(batch=episodes(groups=True), seed=seeds)
 def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode], seed: int) -> None:
-    """Compare the gradient from rewards to weights with differences of the clipped objective in plain loops."""
+    """Compare the gradient of the whole computation with differences of the clipped objective in plain loops."""
     batch = batch[:4] if not policy_gradient(name).needs_groups else [e for e in batch if e.group == 0]
     algorithm = policy_gradient(name)
     advantages_of = algorithm.advantages(batch)
@@ -191,7 +191,7 @@ def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode]
     ids = torch.randint(0, 5, (len(rows), width + 1), generator=rng)
     index = [
         [turn if i % 2 else -1 for turn in row for i in (0, 1)] for row in rows
-    ]  # an observation token before each
+    ]  # an observation token precedes each
     advantages, mask = torch.zeros(len(rows), width, dtype=torch.float64), torch.zeros(len(rows), width)
     for b, (row, turns) in enumerate(zip(advantages_of.advantages, index, strict=True)):
         if algorithm.level == "token":

@@ -52,7 +52,7 @@ def test_k2_is_accurate_to_third_order(seed: int, apart: float) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_kl_gradients_in_expectation(seed: int) -> None:
-    """Samples are constants, so gradients flow through the estimator only; checks each claim of the docstring."""
+    """Check the claims of the docstring; samples are constants, so gradients flow through the estimator only."""
     p, ref = distributions(seed)
 
     def gradient(number: Tensor) -> Tensor:

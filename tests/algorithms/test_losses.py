@@ -1,4 +1,4 @@
-"""Losses against their formulas in plain loops; masks, micro-batches, padding and packing change nothing."""
+"""Compare losses with plain loops, and check that masks, micro-batches, padding and packing do not change them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_policy_loss_equals_its_formula(name: str, seed: int) -> None:
 
 
 def gradients(loss: Tensor, inputs: LossInputs) -> list[Tensor]:
-    """Return the gradients by log-probabilities and by entropies."""
+    """Return the gradients with respect to log-probabilities and entropies."""
     assert inputs.entropy is not None
     return list(torch.autograd.grad(loss, [inputs.logprobs, inputs.entropy], allow_unused=True, materialize_grads=True))
 

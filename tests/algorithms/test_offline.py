@@ -1,4 +1,4 @@
-"""Selection of trajectories to clone, of preference pairs and of the training sets of AgentEvol."""
+"""Selection of trajectories for SFT, of preference pairs, and of the training sets of AgentEvol."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_successes() -> None:
 
 
 def test_next_set() -> None:
-    base = [LOST, BROKEN, WON]  # demonstrations are used as they are, except failed ones
+    base = [LOST, BROKEN, WON]  # all demonstrations are used, except failed episodes
     explored = [trajectory([0.75], member=4), trajectory([0.5], member=5), LOST, trajectory([1.0], seed=1)]
     computed = next_set(base, explored, base_weight=2.0)
     assert [(w.trajectory.member, w.weight) for w in computed] == [(1, 2.0), (0, 2.0), (4, 0.75), (5, 0.5), (0, 1.0)]
@@ -120,7 +120,7 @@ def test_next_set() -> None:
 
 
 def test_advantages_of_real_rollouts() -> None:
-    """In games of the expert, later turns have larger advantages with a discount."""
+    """With a discount, later turns of the expert's games have larger advantages."""
     result = asyncio.run(collect(Solver(), "game:GuessTheNumber-v0-easy", episodes=12, group_size=3, seed=4))
     assert len(result.trajectories) == 12
     batch = [Episode.from_trajectory(played) for played in result.trajectories]

@@ -87,7 +87,7 @@ def test_dpo_loss(seed: int, beta: float, smoothing: float) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_sequence_logprobs(seed: int) -> None:
-    """Sum the log-probabilities of trajectories that own one row, several rows or part of a row."""
+    """Sum the log-probabilities of trajectories that occupy one row, several rows or part of a row."""
     inputs = batch(seed)
     dirty = inputs.logprobs.detach().masked_fill(~inputs.mask, nan).requires_grad_()
     result = sequence_logprobs(dirty, inputs.mask, torch.tensor([2, 0, 2, 1]), 4)

@@ -1,4 +1,4 @@
-"""The grading benchmark runs and its exit code matches its output. No figure is asserted."""
+"""Test that the grading benchmark runs and its exit code matches its output. Timings are not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""benchmarks/hf_engine.py runs and plays the same conversations on both sides. No figure is asserted."""
+"""Test that benchmarks/hf_engine.py runs the same conversations on both sides. Timings are not checked."""
 
 from __future__ import annotations
 

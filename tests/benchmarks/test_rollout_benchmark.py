@@ -1,4 +1,4 @@
-"""The rollout and prompt benchmarks run, and exit codes match the output. No figure is asserted."""
+"""Test that the rollout and prompt benchmarks run and their exit codes match their output. Timings are not checked."""
 
 from __future__ import annotations
 

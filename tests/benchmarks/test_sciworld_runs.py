@@ -1,4 +1,4 @@
-"""benchmarks/sciworld.py runs alone and through a rollout, and leaves no Java process behind."""
+"""Test that benchmarks/sciworld.py runs, with and without `--collect`, and leaves no Java process behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search and MCP benchmarks run and their exit codes match their output. No figure is asserted."""
+"""Test that the search and MCP benchmarks run and their exit codes match their output. Timings are not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks of the server: they run without peers, and the soak test finds no error."""
+"""Test that the server benchmarks run without peers and that the soak test finds no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of benchmarks/worlds.py that need no checkout of AgentGym run."""
+"""Test the parts of benchmarks/worlds.py that need no checkout of AgentGym."""
 
 from __future__ import annotations
 

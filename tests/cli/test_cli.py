@@ -1,4 +1,4 @@
-"""The `palestra` command in its own process, as a user runs it."""
+"""Test the `palestra` command in a separate process, as a user runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help texts: every option of every verb has a sentence, and help loads only the modules it needs."""
+"""Test that every option of every command has a help text, and that help imports only the modules it needs."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_user_environments_by_class_and_by_import(tmp_path: Path) -> None:
 
 
 def test_environment_of_another_server() -> None:
-    """A server can serve an environment by URL: clients percent-encode it as the last part of theirs."""
+    """A server can serve an environment by its URL, which clients percent-encode and append to the server's URL."""
     options = ["--port", "0", "--workers", "1", "--log-level", "error"]
     name = "game:GuessTheNumber-v0-easy"
     with (

@@ -39,7 +39,7 @@ def curve(folder: str) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
 
 
-# Before heavy modules are imported
+# Commands that finish before heavy modules are imported
 
 
 def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,7 +306,7 @@ def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused() -> None
     while True:
         try:
             text += os.read(controller, 4096).decode(errors="replace")
-        except OSError:  # the other end is closed
+        except OSError:  # the other end of the terminal is closed
             break
         if "held out" in text and refused is None:  # the first block
             refused = main(["train", *LONG, "--out", "tty"])

@@ -1,4 +1,4 @@
-"""`palestra world`, as a user types it."""
+"""Test the `palestra world` command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_pages_and_questions_are_written(tmp_path: Path, capsys: pytest.CaptureF
     assert len(titles) == 300
     assert all(set(row["links"]) <= titles and row["links"] for row in rows)
     assert len(questions.read_text().splitlines()) == 14
-    index = Index.build(read([pages]))  # the search tool reads it as it is
+    index = Index.build(read([pages]))  # the search tool can read the file
     assert len(index) == 300
     assert index.search(rows[7]["title"], 1)[0].passage.text
 

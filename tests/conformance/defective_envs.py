@@ -1,4 +1,4 @@
-"""A sound environment, and variants of it with one defect each for `check_env` to report."""
+"""A correct environment, and variants with one defect each that `check_env` must report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palestra.parsing import boxed, last_boxed, read_int
 
 
 class Sound(Env):
-    """Find a digit from 0 to 9 in four turns; each miss gets the hint warm or cold."""
+    """Guess a digit from 0 to 9 in four turns; the reply to a wrong guess is the hint "warm" or "cold"."""
 
     max_turns = 4
     reward_range = (-0.1, 1.0)

@@ -1,4 +1,4 @@
-"""Test that check_env accepts a sound environment and reports every defect, with code that reproduces it."""
+"""Test that check_env accepts a correct environment and reports every defect, with code that reproduces it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_defective_env_is_tested() -> None:
     classes = {
         c for c in vars(defective_envs).values() if isinstance(c, type) and issubclass(c, defective_envs.Sound)
     } - {defective_envs.Sound}
-    assert classes == {row[0] for row in DEFECTS} | {defective_envs.StatedPeeking}  # a sound env, tested above
+    assert classes == {row[0] for row in DEFECTS} | {defective_envs.StatedPeeking}  # a correct env, tested above
 
 
 def test_reproduction_code_raises_the_same_defect() -> None:

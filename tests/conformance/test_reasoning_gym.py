@@ -1,8 +1,8 @@
-"""Check the invariants of reasoning-gym's ids with short checks.
+"""Check the invariants of the reasoning-gym environments with few episodes.
 
-Each data set goes through all invariants in this process with three episodes per player, at its default level or, where
-that is slow to generate, at an easy one. Other levels share the code: they get one expert episode, the prompt check and
-the lowest reward. One fresh process replays the default and one other level of every data set.
+All invariants are checked for each data set in this process, with three episodes per player, at the default level or,
+if generating its items is slow, at an easy level. The other levels run the same code, so only one expert episode, the
+prompt and the lowest reward are checked. A new process replays the default level and one other level of every data set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EASIER = {
     "rg:zebra_puzzles": "rg:zebra_puzzles-l0",
 }
 LAWS = [EASIER.get(env_id, env_id) for env_id in DEFAULTS]
-SLOW = ["rg:jugs-l2", "rg:sokoban-l0", "rg:zebra_puzzles-l5"]  # seconds per item
+SLOW = ["rg:jugs-l2", "rg:sokoban-l0", "rg:zebra_puzzles-l5"]  # generating one item takes seconds
 OTHERS = [env_id for env_id in IDS if env_id not in LAWS and env_id not in SLOW]
 
 REPLAY = """
@@ -51,7 +51,7 @@ print(json.dumps(again))
 
 
 def elsewhere(tapes: list[tuple[str, int, str, bytes | None]], hash_seed: str) -> list[list[str]]:
-    """Return the results of the same seeds and actions in a fresh process."""
+    """Return the results of the same seeds and actions in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", REPLAY],
         input=pickle.dumps(tapes),
@@ -72,7 +72,7 @@ def test_invariants_of_a_data_set(env_id: str) -> None:
 
 
 def test_items_are_the_same_in_other_processes() -> None:
-    """Replay in reverse order, so that a dependence on earlier items shows."""
+    """Replay in reverse order, which detects a dependence on earlier items."""
     first: dict[str, str] = {}
     for env_id in OTHERS:
         if env_id not in DEFAULTS:

@@ -1,7 +1,7 @@
 """Check the invariants of variants that share their code with an id that test_every_env.py checks in full.
 
-Each variant plays three episodes per player through all invariants in this process. One fresh process, with another
-hash seed, replays episodes of all variants.
+All invariants are checked for each variant in this process, with three episodes per player. A new process with a
+different hash seed replays episodes of all variants.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_invariants_of_a_variant(env_id: str) -> None:
 
 
 def test_episodes_are_the_same_in_another_process() -> None:
-    """Replay in reverse order, so that a dependence on earlier episodes shows."""
+    """Replay in reverse order, which detects a dependence on earlier episodes."""
     tapes: list[tuple[str, int, list[str], bytes]] = []
     shown: list[list[Any]] = []
     for env_id in reversed(VARIANTS):

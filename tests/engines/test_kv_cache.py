@@ -1,4 +1,4 @@
-"""KV cache: deferred copies give the same result as immediate ones."""
+"""Test that deferred copies in the KV cache have the same result as immediate copies."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.engines.tiny import error, qwen3, text
 async def random_conversation(
     engine: LocalEngine, key: int, rng: random.Random, rules: list[list[int]]
 ) -> list[Completion]:
-    """Run a conversation with random extensions, cuts, restarts, duplicates, cancellations and `forget` calls."""
+    """Run a conversation with random extensions, truncations, restarts, repetitions, cancellations and `forget`."""
     replies: list[Completion] = []
     history = rng.choice(rules) + text(rng, rng.randint(1, 60))
     for _ in range(rng.randint(1, 6)):

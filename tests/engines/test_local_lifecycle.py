@@ -29,7 +29,7 @@ def model() -> Any:
 
 @contextmanager
 def broken(model: Any, raised: BaseException) -> Iterator[None]:
-    """Make an activation of the model raise within the block."""
+    """Make an activation function of the model raise an exception inside the `with` block."""
     activation = model.model.layers[0].mlp.act_fn
 
     def forward(x: torch.Tensor) -> torch.Tensor:
@@ -59,7 +59,7 @@ def test_engine_survives_the_end_of_an_event_loop(model: Any) -> None:
     assert error(model, second) < 1e-4
     assert engine.stats.reused == 2
 
-    async def leave() -> None:  # with a running request, as after Ctrl-C
+    async def leave() -> None:  # leaves a request running, as after Ctrl-C
         task = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
         await until_running(engine)
         assert not task.done()

@@ -235,7 +235,7 @@ def test_close_and_reopen(server: Stub) -> None:
         await engine.aclose()
         await engine.aclose()
         wait_until(lambda: server.open_connections == 0)
-        await engine.chat(HI, SHORT)  # opens again
+        await engine.chat(HI, SHORT)  # opens a new connection
 
     run(use())
     wait_until(lambda: server.open_connections == 0)
@@ -274,7 +274,7 @@ def test_engine_works_in_several_event_loops(server: Stub) -> None:
 
 
 def test_no_resource_warnings(server: Stub) -> None:
-    """Ended loops, dropped engines, errors and cancelled tasks cause no warning from aiohttp or asyncio."""
+    """Closed event loops, unreferenced engines, errors and cancelled tasks cause no warning from aiohttp or asyncio."""
     code = f"""
 import asyncio, gc
 from palestra.engines import Sampling

@@ -74,7 +74,7 @@ def test_draws_follow_the_distribution(sampling: Sampling) -> None:
     counts = [ids.count(token) for token in range(len(LOGITS))]
     assert all(count == 0 for count, share in zip(counts, expected, strict=True) if share == 0)
     chi = sum((count - DRAWS * p) ** 2 / (DRAWS * p) for count, p in zip(counts, expected, strict=True) if p > 0)
-    assert chi < 24.3  # p = 0.001 at seven degrees of freedom; the draws are fixed
+    assert chi < 24.3  # p = 0.001 at seven degrees of freedom; the random numbers are fixed
 
 
 SAMPLINGS = st.builds(

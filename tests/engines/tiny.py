@@ -22,7 +22,7 @@ SHAPE: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
-    # Far from uniform, so that a wrong cache shows in the log-probabilities.
+    # The distributions are far from uniform, so that a cache error changes the log-probabilities.
     "initializer_range": 0.3,
     "bos_token_id": None,
     "eos_token_id": None,

@@ -31,12 +31,12 @@ def first(text: str) -> str:
 
 
 async def counting(messages: list[Message]) -> str:
-    """Return one number per reply, from the length of the conversation."""
+    """Guess the number of the reply, computed from the length of the conversation."""
     return f"\\boxed{{{len(messages) // 2 + 1}}}"
 
 
 def choosy(observation: str, mood: str = "good", *, seed: int = -1, info: dict[str, Any] | None = None) -> str:
-    """Take some arguments by name and leave one default untouched."""
+    """Accept some arguments by name, and check that an unknown one keeps its default."""
     assert mood == "good"
     assert seed >= 0
     assert info is not None
@@ -79,7 +79,7 @@ def sulking(trajectory: Trajectory) -> float:
 
 
 class Flaky(palestra.Env):
-    """Accept or reject a number; resets of chosen seeds fail a given number of times."""
+    """Env with one correct number; the resets of selected seeds fail a specified number of times."""
 
     failures: ClassVar[dict[int, int]] = {}  # number of failing resets per seed
     tried: ClassVar[Counter[int]] = Counter()
@@ -118,5 +118,5 @@ def three(observation: str) -> str:
 
 
 def by_seed(observation: str) -> str:
-    """Answer correctly for even seeds, which the first observation names."""
+    """Answer correctly if the seed, which the first observation names, ends in 0."""
     return "3" if "0)" in observation or "Once" in observation else "4"

@@ -1,4 +1,4 @@
-"""Test the agents that names refer to."""
+"""Test that agent names resolve to the right agents."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Draw = Callable[[Random], Estimate]
 
 
 def coverage(draw: Draw, truth: float, samples: int) -> float:
-    """Return the share of intervals that contain `truth`; a missing interval counts as a miss."""
+    """Return the fraction of intervals that contain `truth`; a missing interval counts as a miss."""
     rng = Random(2026)
     intervals = [draw(rng) for _ in range(samples)]
     hits = [one.low is not None and one.high is not None and one.low <= truth <= one.high for one in intervals]
@@ -28,7 +28,7 @@ def sound(share: float) -> bool:
 
 @pytest.mark.parametrize("n", [30, 100, 300])
 def test_success_of_single_attempts(n: int) -> None:
-    """Compute coverage exactly from the binomial, averaged over rates because it oscillates with the rate."""
+    """Compute coverage exactly from the binomial distribution, averaged over rates because it oscillates."""
     intervals = [rate([[i < solved] for i in range(n)]) for solved in range(n + 1)]
     shares = []
     for p in [i / 50 for i in range(3, 48)]:
@@ -43,7 +43,7 @@ def test_success_of_single_attempts(n: int) -> None:
     [(0.5, 0.5, 50, 4), (0.3, 1.7, 50, 4), (2, 2, 100, 2), (5, 5, 30, 8), (1, 9, 100, 4), (200, 200, 50, 4)],
 )
 def test_success_of_several_attempts(a: float, b: float, tasks: int, k: int) -> None:
-    """Draw task difficulties from a beta distribution, which correlates attempts at one task."""
+    """Sample task difficulties from a beta distribution, so that attempts at one task are correlated."""
 
     def draw(rng: Random) -> Estimate:
         chances = [rng.betavariate(a, b) for _ in range(tasks)]
@@ -92,7 +92,7 @@ def test_means(kind: str) -> None:
 
 
 def test_means_of_tasks_with_several_attempts() -> None:
-    """Draw scores of four attempts that share the difficulty of their task."""
+    """Sample the scores of four attempts that share the difficulty of their task."""
 
     def draw(rng: Random) -> Estimate:
         levels = [rng.betavariate(0.5, 1.5) for _ in range(40)]
@@ -122,7 +122,7 @@ def test_paired_differences_of_success(up: float, down: float, n: int) -> None:
 
 
 def test_paired_differences_of_several_attempts() -> None:
-    """Draw four attempts per agent at tasks of shared difficulty, the second agent slightly better."""
+    """Sample four attempts per agent at tasks of shared difficulty; the second agent is slightly better."""
 
     def draw(rng: Random) -> Estimate:
         values = []

@@ -1,4 +1,4 @@
-"""Kill an evaluation of 500 episodes ten times: its table equals that of an uninterrupted run."""
+"""Test that an evaluation of 500 episodes that is killed ten times has the same table as an uninterrupted run."""
 
 from __future__ import annotations
 

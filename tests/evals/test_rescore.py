@@ -1,4 +1,4 @@
-"""Test scoring stored episodes again without calling the agent."""
+"""Test that stored episodes can be scored again without calling the agent."""
 
 from __future__ import annotations
 

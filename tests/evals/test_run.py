@@ -1,4 +1,4 @@
-"""Test evaluation folders: complete, resumable, independent of order, failures counted separately."""
+"""Test that evaluations are complete, can be resumed, do not depend on order, and count failures separately."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_failures_are_retried_and_counted_separately(flaky: str, tmp_path: Path)
     done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=2)
     row = done.summary["table"]["envs"][0]
     assert (row["episodes"], row["failed"], row["failed_by"], row["missing"]) == (5, 1, {"env": 1}, 0)
-    assert row["success"] == 1.0  # of the episodes with a result; a failure is not a loss
+    assert row["success"] == 1.0  # only episodes with a result count; a failure is not a loss
     assert done.left == 1
     assert done.summary["running"]["retries"] == 4
     assert Flaky.tried[1] == 3

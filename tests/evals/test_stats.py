@@ -1,4 +1,4 @@
-"""Test estimates against closed forms, published tables and brute force."""
+"""Compare estimates with closed forms, published tables and brute-force results."""
 
 from __future__ import annotations
 

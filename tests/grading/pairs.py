@@ -1,4 +1,4 @@
-"""Generate pairs of answers that are known to be equal in value but different in form, and near misses."""
+"""Generate pairs of answers that are equal in value but different in form, and near misses."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def scientific(r: random.Random) -> Iterator[Pair]:
 
 
 def number(r: random.Random) -> tuple[str, str]:
-    """Return two forms of the same number, for use as a list element."""
+    """Return two notations of the same number, for use as list elements."""
     if r.random() < 0.5:
         n = r.randint(-20, 20)
         return str(n), f"\\frac{{{2 * n}}}{{2}}"
@@ -358,7 +358,7 @@ MAKERS: dict[Maker, int] = {
 
 
 def pairs(seed: int = 7) -> list[Pair]:
-    """Return about three thousand pairs, each also with answer and gold exchanged."""
+    """Return about three thousand pairs, each also with answer and gold swapped."""
     result: list[Pair] = []
     for maker, times in MAKERS.items():
         r = random.Random(f"{seed} {maker.__name__}")

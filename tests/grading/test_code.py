@@ -111,7 +111,7 @@ def test_failures_are_explained(program: str, why: str) -> None:
 
 
 def test_exceeding_the_memory_limit_fails_one_test_only() -> None:
-    """A test that ends the sandbox program does not affect the others."""
+    """A test that kills the program in the sandbox does not affect the other tests."""
     program = """
 import os
 n = int(input())
@@ -321,7 +321,7 @@ def test_many_threads() -> None:
 
 
 class BrokenSandbox(Sandbox):
-    """A sandbox whose processes are gone."""
+    """A sandbox whose processes have ended."""
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         raise SandboxDied("gone")

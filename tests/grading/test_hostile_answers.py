@@ -1,4 +1,4 @@
-"""Answers that try to hang, crash or fool a grader: each gets a grade, and later answers are graded correctly."""
+"""Test answers that try to hang, crash or deceive a grader: each gets a grade, and later grades are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact match and F1 for short answers."""
+"""Test exact match and F1 for short answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The symbolic pool: correct from any thread, within limits, and without leftover processes."""
+"""Test that the symbolic pool is correct from any thread, respects its limits and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def children(pid: int | None = None) -> list[psutil.Process]:
 
 
 def grading() -> list[psutil.Process]:
-    """Return the templates and workers of all pools of this process."""
+    """Return the template and worker processes of all pools of this process."""
     processes = []
     for process in children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -97,11 +97,11 @@ def test_wall_clock_time_is_limited(pool: SymbolicPool) -> None:
 
 
 def test_slow_comparisons_do_not_delay_others(pool: SymbolicPool) -> None:
-    """While as many endless comparisons run as there are workers, another one is completed before them."""
+    """A quick comparison finishes first even if endless comparisons occupy as many workers as the pool has."""
     done: list[str] = []
 
     def slow() -> None:
-        pool.compare(SLOW, r"\ln 8", cpu=3.0, wall=600.0)  # CPU time, so that load does not matter
+        pool.compare(SLOW, r"\ln 8", cpu=3.0, wall=600.0)  # a limit on CPU time does not depend on load
         done.append("slow")
 
     threads = [threading.Thread(target=slow) for _ in range(pool.workers)]
@@ -137,7 +137,7 @@ def test_killed_processes_are_replaced(pool: SymbolicPool, whom: str) -> None:
     assert graded(EQUAL, pool)
     assert not graded(UNEQUAL, pool)
     if whom == "template":
-        assert gone(own)  # its workers ended with it
+        assert gone(own)  # the workers ended with the template
 
 
 def test_closing_and_collecting_leave_no_process() -> None:
@@ -191,7 +191,7 @@ def test_nothing_outlives_the_interpreter(how: str) -> None:
 
 
 def test_a_fork_has_its_own_workers() -> None:
-    """Parent and child both grade; the end of the parent ends its workers while the child still runs."""
+    """Parent and child both grade answers; the parent's workers end with the parent while the child still runs."""
     then = """
 sys.stdin.readline()
 child = os.fork()
@@ -218,7 +218,7 @@ def test_workers_that_cannot_start_raise(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(EnvFailed, match="do not start"):
         grade_math(*EQUAL, pool=pool)
     assert issubclass(EnvFailed, InfrastructureError)
-    assert grade_math("0.5", "1/2", pool=pool).correct  # needs no worker
+    assert grade_math("0.5", "1/2", pool=pool).correct  # this comparison needs no worker
 
 
 def test_the_error_of_a_failed_template_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

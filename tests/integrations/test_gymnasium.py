@@ -76,7 +76,7 @@ def test_actions_can_be_sampled_before_the_first_reset() -> None:
 
 
 class Echo(Env):
-    """Env with one turn, without random player, with images in its observations."""
+    """Env with one turn, images in its observations and no random player."""
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -117,7 +117,7 @@ def test_usage_errors() -> None:
 
 def test_gymnasium_make_by_id() -> None:
     names = register_all()
-    assert names == register_all()  # a second call gives no warning
+    assert names == register_all()  # a second call emits no warning
     assert "palestra/game.GuessTheNumber-v0-easy" in names
     env = gymnasium.make("palestra/game.GuessTheNumber-v0-easy", max_turns=1)
     check_env(env.unwrapped)

@@ -16,7 +16,7 @@ from tests.conformance.defective_envs import Sound
 
 
 class Solver(Agent):
-    """Takes the actions of the expert, with artificial tokens."""
+    """Agent that plays the actions of the expert, with artificial token ids."""
 
     closed = 0
 

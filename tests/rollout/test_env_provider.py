@@ -1,4 +1,4 @@
-"""Rollouts on every env backend: equal episodes, isolated failures, no process left behind."""
+"""Test rollouts on every env backend: episodes are equal, failures are isolated, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Counter(Env):
             if self.trouble == "raise":
                 raise OSError("out of order")
         if self.trouble == "gil":
-            ctypes.PyDLL(None).usleep(300_000)  # a CPU-bound step: holds the interpreter's lock
+            ctypes.PyDLL(None).usleep(300_000)  # holds the GIL, like a CPU-bound step
         self.turn += 1
         done = self.turn >= self.turns
         info: dict[str, Any] = {"turn": self.turn, "pid": os.getpid()}

@@ -100,7 +100,7 @@ small = st.lists(st.integers(0, 3), max_size=4)
 
 @st.composite
 def trajectories(draw: st.DrawFn) -> Trajectory:
-    """Draw calls whose prompts extend the previous tokens, start over, or extend all but the last token."""
+    """Generate calls whose prompts extend the previous tokens, start over, or extend all but the last token."""
     turns = []
     context: list[int] = []
     for _ in range(draw(st.integers(1, 5))):

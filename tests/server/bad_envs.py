@@ -23,7 +23,7 @@ class Mute(Exception):
 
 
 class Tricky(Env):
-    """Execute commands given as actions; the observation lists all of them in order."""
+    """Execute the commands passed as actions; the observation lists all commands so far."""
 
     reward_range = (0.0, 1.0)
 
@@ -36,7 +36,7 @@ class Tricky(Env):
             raise RuntimeError("the constructor failed")
         time.sleep(opens)
         self.word = word
-        self.forks = forks  # seconds that a fork takes
+        self.forks = forks  # duration of a fork in seconds
         self.done: list[str] | None = None
         self.over = False
         self.allocated: list[bytes] = []

@@ -63,7 +63,7 @@ class OtherClient:
 
 @contextlib.contextmanager
 def check_isolation(server: Server, other_client: OtherClient, token: str, *, megabytes: int = 64) -> Iterator[None]:
-    """Check that the block leaks nothing and does not affect the other client."""
+    """Check that the `with` block leaks nothing and does not affect the other client."""
     with server.client(token=token) as client:
         sessions = server.number("sessions", client)
         handles, memory = server.handles(), server.memory()
@@ -72,7 +72,7 @@ def check_isolation(server: Server, other_client: OtherClient, token: str, *, me
         yield
         until(lambda: server.number("sessions", client) == sessions)
         until(lambda: server.number("websockets", client) == 0)
-        until(lambda: server.number("calls_in_flight", client) <= 1)  # of the other client
+        until(lambda: server.number("calls_in_flight", client) <= 1)  # the other client's call
         until(lambda: server.handles() <= handles)
     assert [worker.pid for worker in server.workers()] == workers
     assert server.memory() < memory + megabytes * 2**20

@@ -1,4 +1,4 @@
-"""Hooks that teach schemathesis msgpack; loaded by schemathesis, not by the tests."""
+"""Hooks that add msgpack support to schemathesis, which loads this module; the tests do not import it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import schemathesis
 
 @schemathesis.deserializer("application/msgpack")
 def read(_: Any, response: Any) -> Any:
-    """Convert to JSON types, which the schema describes: images are base64 there."""
+    """Convert a value to the JSON types that the schema describes, with images as base64."""
     return msgspec.json.decode(msgspec.json.encode(msgspec.msgpack.decode(response.content)))
 
 
@@ -22,5 +22,5 @@ def write(_: Any, value: Any) -> bytes:
         OverflowError,
         UnicodeEncodeError,
         TypeError,
-    ):  # integers over 64 bits, lone surrogates
+    ):  # integers over 64 bits or unpaired surrogates
         return msgspec.msgpack.encode(repr(value))

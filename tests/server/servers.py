@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Error code; "" for a success."""
+        """Error code, or "" if the request succeeded."""
         return str(self.data.get("error", {}).get("code", ""))
 
 
@@ -156,7 +156,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]:
-    """Run a server of `envs`; it must exit with status 0 afterwards."""
+    """Run a server with `envs`, and check that it exits with status 0 afterwards."""
     arguments = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.server.bad_ids"], **settings}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"

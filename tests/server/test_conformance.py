@@ -1,4 +1,4 @@
-"""Conformance checks of servers: ours passes, and every injected defect is detected."""
+"""Test the conformance checks of servers: our server passes, and every injected defect is detected."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Model:
 
     def __init__(self, client: Client) -> None:
         self.play: SessionClient = client.open()
-        self.seq = 0  # of the next call
+        self.seq = 0  # number of the next call
         self.names = 0
         self.before: tuple[str, dict[str, Any], int, bytes] | None = None  # the previous call and its response
         self.done: list[str] | None = None

@@ -1,4 +1,4 @@
-"""Malformed requests: every response is documented, nothing leaks, and other sessions are not affected."""
+"""Test that malformed requests get documented responses, leak nothing and do not affect other sessions."""
 
 from __future__ import annotations
 

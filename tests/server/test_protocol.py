@@ -1,4 +1,4 @@
-"""Guarantees of a session: calls are executed once and in order, retries get the same response, ends have a cause."""
+"""Test the guarantees of a session: calls run once and in order, retries get the same response, errors name a cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server process: draining, shutdown without leftovers, and families under other interpreters."""
+"""Test draining, shutdown without leftover processes, and environment families in other interpreters."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_workers_die_with_the_server() -> None:
 
 
 def test_family_under_another_interpreter(tmp_path: Path) -> None:
-    """An interpreter without any package gives the same results in both encodings."""
+    """An interpreter without third-party packages returns the same results in both encodings."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
     imported = subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False)

@@ -133,7 +133,7 @@ def test_session_that_ends_during_a_vector_step(server: Server) -> None:
         until(lambda: SessionClient(other, plays[3].session).status().data["seq"] == 2)
         SessionClient(other, plays[1].session).close()
         results = running.result()
-        assert (results[1], results[2]) == ("session_gone", "session_gone")  # closed, and over the step timeout
+        assert (results[1], results[2]) == ("session_gone", "session_gone")  # closed; exceeded the step timeout
         assert (results[0]["observation"], results[3]["observation"]) == ("a", "b")
         for play in plays:
             play.close()
@@ -178,7 +178,7 @@ def test_every_step_counts_against_the_rate() -> None:
         assert outcomes(step(client, steps, id="x"))[0]["observation"] == "a"
         response = step(client, steps, id="x")
         assert (response.status, response.code) == (429, "rate_limited")
-        assert 0.5 < response.data["error"]["retry_after"] <= 1.1  # until the overdraft is repaid
+        assert 0.5 < response.data["error"]["retry_after"] <= 1.1  # seconds until steps are allowed again
         until(lambda: step(client, steps[:1], id="x").status == 200)
         assert time.monotonic() - start > 0.5
 
@@ -194,7 +194,7 @@ def test_vector_loses_only_the_env_that_takes_too_long(server: Server) -> None:
         assert not any("failure" in infos[i] for i in (0, 1, 3))
         observations, _, _, _, infos = vec.step(["d"] * 4)
         assert [observations[i] for i in (0, 1, 3)] == ["a d", "b d", "c d"]
-        assert "failure" not in infos[2]  # it has been reset
+        assert "failure" not in infos[2]  # the env has been reset
 
 
 def test_over_the_websocket(server: Server) -> None:

@@ -2,7 +2,7 @@
 
     python mcp_server.py [--noise] [--slow-start SECONDS] [--die-first FILE]
 
-It communicates over standard input and output. Its tools are named after what they do.
+It communicates over standard input and output. Each tool is named after its behavior.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ NUMBER = {"type": "number"}
 TOOLS: dict[str, dict[str, Any]] = {
     "echo": {"text": TEXT},
     "add": {"a": NUMBER, "b": NUMBER},
-    "count": {},  # number of calls: a state
+    "count": {},  # returns the number of calls so far
     "pid": {},
     "env": {"name": TEXT},
     "picture": {},
     "fail": {"text": TEXT},
     "refuse": {},
     "crash": {},
-    "hang": {},  # stops responding to anything
+    "hang": {},  # stops responding to all requests
     "slow": {"seconds": NUMBER},  # responds to other calls meanwhile
     "garble": {"lines": NUMBER},  # prints invalid lines, then replies
     "nonsense": {},  # replies with an invalid result
-    "child": {},  # starts a process that outlives it
+    "child": {},  # starts a process that outlives the server
     "ünï-códe.tool": {"text": TEXT},
 }
 calls = 0

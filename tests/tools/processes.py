@@ -1,4 +1,4 @@
-"""Processes and file descriptors that tests leave behind."""
+"""Find processes and file descriptors that tests leave behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 from palestra.tools.sandbox import Sandbox
 
-PATIENCE = 120.0  # seconds; how long something that must happen may take on a loaded machine
+PATIENCE = 120.0  # seconds to wait for a condition on a loaded machine
 
 
 def descendants(pid: int) -> list[int]:
@@ -29,7 +29,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def sandbox_processes(sandbox: Sandbox) -> list[int]:
-    """Return the processes of this sandbox alone; others may run beside it and change at any time."""
+    """Return the processes of this sandbox only; the processes of other sandboxes may change at any time."""
     roots = [template._process.pid for pool in sandbox._templates.values() for template in pool]
     return roots + [pid for root in roots for pid in descendants(root)]
 

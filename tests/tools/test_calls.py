@@ -1,4 +1,4 @@
-"""Parsing of tool calls in replies: all forms that models are trained on, and texts that are not calls."""
+"""Test the parsing of tool calls in replies: all formats that models are trained on, and texts without a call."""
 
 from __future__ import annotations
 

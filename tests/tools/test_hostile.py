@@ -17,7 +17,7 @@ from palestra.tools.sandbox.guest.template import MAX_WAITING
 from tests.tools.processes import open_files, wait_for_processes
 
 TIGHT = Limits(wall=120.0, cpu=20.0, memory=256 << 20, processes=16, output=64 << 10, disk=8 << 20)
-PROCESSES = 2 * (2 + 2 * MAX_WAITING)  # two templates with bwrap and the processes that wait for a program
+PROCESSES = 2 * (2 + 2 * MAX_WAITING)  # two templates, each with bwrap and its waiting processes
 SECRET = "palestra-hostile-secret-4711"
 
 
@@ -36,7 +36,7 @@ EMPTY = sorted({Path(path).relative_to(HOME).parts[0] for path, _ in covered_pre
 
 
 def attacked(sandbox: Sandbox, code: str, **kwargs: object) -> Result:
-    """Run `code`, then check that the sandbox is as before: processes, files, and the result of the next program."""
+    """Run `code`, then check that the sandbox has the same processes and files and still runs programs correctly."""
     assert sandbox.run("print(6*7)").stdout == "42\n"
     handles = open_files()
     result = sandbox.run(code, **kwargs)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ except BlockingIOError:
 def test_threads_count_too(sandbox: Sandbox) -> None:
     code = "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(60,)).start()"
     result = attacked(sandbox, code, limits=Limits(wall=3.0, processes=16))
-    assert (result.status, result.limit) == ("limit", "time")  # it waits for the threads that did start
+    assert (result.status, result.limit) == ("limit", "time")  # the program waits for the threads that were started
     code = code.replace("args=(60,)", "args=(60,), daemon=True")
     assert attacked(sandbox, code, limits=Limits(wall=120.0, processes=16)).limit == "processes"
 
@@ -160,7 +160,7 @@ def test_deep_recursion(sandbox: Sandbox) -> None:
     assert attacked(sandbox, code, limits=replace(TIGHT, memory=64 << 20)).status in (
         "error",
         "limit",
-    )  # reached sooner
+    )  # with less memory, the limit is reached sooner
     code = "x = []\nfor _ in range(10**5): x = [x]\nprint(repr(x)[:1])"  # recursion in C
     assert attacked(sandbox, code).status == "error"
     assert attacked(sandbox, "(" * 10_000).status == "error"
@@ -316,7 +316,7 @@ for path in ("/proc/kmsg", "/proc/kcore"):
 """
     result = attacked(sandbox, code)
     assert result.status == "ok", result.stderr
-    assert result.stdout in ("", "wrote /proc/1/mem\n")  # its own memory may be written
+    assert result.stdout in ("", "wrote /proc/1/mem\n")  # a program may write its own memory
 
 
 def test_no_way_to_other_privileges(sandbox: Sandbox) -> None:
@@ -366,7 +366,7 @@ print("gone")
 """
     result = attacked(sandbox, code)
     assert (result.status, result.stdout) == ("ok", "gone\n")
-    assert result.duration < 200  # it did not wait for them
+    assert result.duration < 200  # the result did not wait for the daemons
 
 
 def test_filling_the_disk(sandbox: Sandbox) -> None:

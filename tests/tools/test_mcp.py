@@ -51,7 +51,7 @@ def servers(wanted: int = 0) -> list[psutil.Process]:
 
 
 def kill(pid: int) -> None:
-    """Kill a server and wait until this process, its parent, has collected its exit code and noticed the end."""
+    """Kill a server and wait until this process, its parent, has reaped it and detected its end."""
     os.kill(pid, signal.SIGKILL)
     while psutil.pid_exists(pid):
         threading.Event().wait(0.05)
@@ -373,7 +373,7 @@ def test_too_much_invalid_output_is_an_error(plain: McpTools) -> None:
 )
 def test_programs_that_are_not_servers(program: str, message: str) -> None:
     limit = 2 if "hello" in program else 300
-    before = {p.pid for p in psutil.Process().children()}  # of other tests
+    before = {p.pid for p in psutil.Process().children()}  # child processes of other tests
     with pytest.raises(ToolFailed, match=message):
         McpTools([sys.executable, "-c", program], start_timeout=limit).tools  # noqa: B018
     assert not [p for p in psutil.Process().children() if p.pid not in before and program[:12] in " ".join(p.cmdline())]

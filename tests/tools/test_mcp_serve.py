@@ -69,7 +69,7 @@ def test_episodes_through_the_sdk_client_match_direct_ones() -> None:
 
 
 def test_an_environment_as_a_tool_of_another() -> None:
-    """The tool of one environment is a server of another environment."""
+    """One environment has a tool that is another environment behind an MCP server."""
     inner = McpTools([sys.executable, "-m", "palestra", "mcp-serve", GAME, "--seed", "5"])
     with palestra.make("game:Sudoku-v0-easy", tools=[inner]) as env:
         env.reset(seed=1)
@@ -93,7 +93,7 @@ def address() -> Iterator[str]:
 
 
 def connect(address: str) -> McpTools:
-    for _ in range(1200):  # it prints its address before it listens
+    for _ in range(1200):  # the server prints its address before it listens
         try:
             tools = McpTools(address, timeout=120)
             assert len(tools.tools) == 2
@@ -107,7 +107,7 @@ def test_many_clients_over_http(address: str) -> None:
     with palestra.make(GAME) as env:
         below = [
             seed for seed in range(40) if not (env.reset(seed=seed) and env.step("\\boxed{1}").done)
-        ]  # it is not 1
+        ]  # seeds whose number is not 1
     template = connect(address)
     with closing(template.open(seed=0)) as one, closing(template.open(seed=0)) as two:
         (reset, step), (other_reset, _) = one.tools, two.tools

@@ -1,4 +1,4 @@
-"""The Python tool: its output for the model, and its state between calls."""
+"""Test the output of the Python tool for the model, and its state between calls."""
 
 from __future__ import annotations
 

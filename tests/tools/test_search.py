@@ -58,7 +58,7 @@ def by_definition(texts: Sequence[str], query: str, k1: float, b: float, analyse
 
 
 def assert_exact(ranking: list[tuple[int, float]], wanted: dict[int, float], topk: int) -> None:
-    """Compare the scores at each rank and of each passage, so that passages with equal scores may trade ranks."""
+    """Compare the scores at each rank and of each passage, so that passages with equal scores may swap ranks."""
     best = sorted(wanted.values(), reverse=True)[:topk]
     assert [score for _, score in ranking] == pytest.approx(best, rel=1e-5)
     for number, score in ranking:
@@ -83,7 +83,7 @@ sentences = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 def test_scores_are_those_of_the_definition(
     texts: list[str], query: str, topk: int, k1: float, b: float, short: int, batch: int, merge_size: int
 ) -> None:
-    """Also with many runs, many merged ranges, and posting lists that are looked up instead of added up."""
+    """Scores are exact even with many runs, many merged ranges, and posting lists that are looked up, not summed."""
     with (
         patch.object(build_module, "BATCH", batch),
         patch.object(build_module, "MERGE_SIZE", merge_size),
@@ -167,7 +167,7 @@ def test_unusual_queries() -> None:
     index = Index.build(encyclopedia_passages())
     for query in ["", " ", "the of and", "zzzz qqqq", "\x00\x01", "\ud800", "?" * 10]:
         assert index.search(query, 3) == []
-    assert len(index.search(" ".join(f"river{n} town" for n in range(100_000)), 3)) == 3  # a megabyte and more
+    assert len(index.search(" ".join(f"river{n} town" for n in range(100_000)), 3)) == 3  # more than 1 MB
     assert len(index.search("river", 10**6)) <= len(index)
     for wrong in (0, -1):
         with pytest.raises(BadValue, match="topk"):
@@ -214,7 +214,7 @@ def test_every_form_of_source(tmp_path: Path) -> None:
         "eleven twelve",
     ]
     assert {passage.title for passage in everything} == {"Ants", "Bees", "", "notes/c.md"}
-    assert len({passage.id for passage in everything}) == len(everything) - 2  # ids in the rows occur twice
+    assert len({passage.id for passage in everything}) == len(everything) - 2  # two ids occur twice
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_missing_and_damaged(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="--overwrite"):
         build(encyclopedia_passages(), folder)
     with pytest.raises(BadValue, match="already exists$"):
-        build(encyclopedia_passages(), tmp_path / "empty", overwrite=True)  # only an index is replaced
+        build(encyclopedia_passages(), tmp_path / "empty", overwrite=True)  # `overwrite` replaces only an index
     build(passages("new"), folder, overwrite=True)
     assert len(Index(folder)) == 1
     weights = folder / "postings.weights"
@@ -304,7 +304,7 @@ def test_results_do_not_depend_on_the_hash_seed() -> None:
 
 
 def test_the_encyclopedia_supports_multi_hop_questions() -> None:
-    """Birthplace of a person, river of the town, range of the river: each passage leads to the next."""
+    """Each passage leads to the next: a person's birthplace, the river of that town, the range of that river."""
     corpus = {passage.title: passage.text for passage in encyclopedia_passages()}
 
     def search(query: str) -> str:

@@ -1,4 +1,4 @@
-"""Dense and hybrid retrieval: encoders, nearest neighbours and fusion of rankings."""
+"""Dense and hybrid retrieval: encoders, nearest neighbors and fusion of rankings."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_nearest_is_exact(rows: int, columns: int, topk: int, block: int, seed: 
 def test_fusion() -> None:
     assert [number for number, _ in fuse_rankings([[1, 2, 3], [3, 4, 1]], 4)] == [1, 3, 2, 4]
     assert fuse_rankings([[], []], 3) == []
-    assert [number for number, _ in fuse_rankings([[5], [4]], 3)] == [4, 5]  # ties by number
+    assert [number for number, _ in fuse_rankings([[5], [4]], 3)] == [4, 5]  # ties are ordered by number
 
 
 class Stub(BaseHTTPRequestHandler):
-    """Embeds texts by length and first letter, or sends the reply that a test sets."""
+    """Embedding server whose vectors are the length and first letter of a text, unless a test sets `reply`."""
 
     reply: Any = None
 
@@ -115,7 +115,7 @@ def test_an_unreachable_endpoint() -> None:
 
 @pytest.mark.slow
 def test_a_transformer_from_a_folder(tmp_path: Path) -> None:
-    """A tiny untrained model: padding must not change the vector of a text."""
+    """Padding must not change the vector of a text, computed by a tiny untrained model."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     transformers: Any = importlib.import_module("transformers")

@@ -1,4 +1,4 @@
-"""The page of a hit: from a local index by its neighbours, from a server by its title."""
+"""Test that the page of a hit is found by neighboring passages in a local index, and by title on a server."""
 
 from __future__ import annotations
 

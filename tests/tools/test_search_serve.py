@@ -27,7 +27,7 @@ def start_server(*options: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().split()[2]
-    for _ in range(1200):  # it prints its address before it listens
+    for _ in range(1200):  # the server prints its address before it listens
         try:
             with urlopen(url.replace("/retrieve", "/health")):
                 return process, url
@@ -141,7 +141,7 @@ def test_ports_in_use_and_wrong_options(server: str) -> None:
 
 
 class Broken(BaseHTTPRequestHandler):
-    """Fails as its path indicates; the second request to /flaky succeeds."""
+    """Server that fails in the way that the request path names; the second request to /flaky succeeds."""
 
     requests = 0
 

@@ -10,7 +10,7 @@ from palestra.training.recipe import from_mapping
 
 @pytest.fixture(scope="session")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the run of a model that has cloned the random player, so that its games differ in return."""
+    """Return a run whose model was trained on the random player, so that the returns of its games differ."""
     settings = {
         "env": "game:GuessTheNumber-v0-easy",
         "model": "default:0.1M",

@@ -12,7 +12,7 @@ from palestra.types import Step
 
 
 class SlowGuess(GuessTheNumber):
-    """Every fourth episode takes much longer; that of the seed `late` waits until the file `until` exists."""
+    """Every fourth episode takes much longer; the episode with seed `late` waits until the file `until` exists."""
 
     def __init__(self, *, late: int = -1, until: str = "", **options: Any) -> None:
         super().__init__(min_number=1, max_number=10, max_turns=4, **options)

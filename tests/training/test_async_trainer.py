@@ -1,4 +1,4 @@
-"""Asynchronous training: staleness is bounded, no episode is lost or repeated, groups stay complete."""
+"""Test that asynchronous training bounds staleness, loses or repeats no episode, and keeps groups complete."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
     seen = [(t.meta["step"], t.group, t.member) for episodes in steps for t in episodes]
     assert len(set(seen)) == len(seen)
     first = [(t.group, t.member) for episodes in steps for t in episodes if t.meta["step"] == 0]
-    assert len(first) == 16  # including the slow ones
+    assert len(first) == 16  # including the slow episodes
 
 
 def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(tmp_pa
 
 
 def test_sampling_weights_change_only_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampler changes only between steps, to the weights that were learned."""
+    """The weights of the sampler change only between steps, to those that the learner has computed."""
     seen: list[tuple[bool, bool]] = []
     moved = 0
 

@@ -1,4 +1,4 @@
-"""Training with two processes (torchrun, CPU) gives the same results as with one."""
+"""Test that training with two processes (torchrun, CPU) has the same results as with one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Run all configs in two processes and return their settings; starting processes takes long."""
+    """Run all configs in one start of two processes, because starting them is slow, and return the configs."""
     folder = tmp_path_factory.mktemp("two")
     for player in (ExpertAgent(), RandomAgent()):
         write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))

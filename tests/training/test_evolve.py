@@ -1,4 +1,4 @@
-"""AgentEvol end to end at tiny size: it clones exactly the successes, into the configured model."""
+"""Test AgentEvol end to end at a tiny size: it trains the configured model on exactly the successful episodes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Cloned:
-    """Record the trajectories that each round clones."""
+    """Record the trajectories that each round trains on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[list[Trajectory], list[list[float]], list[torch.Tensor]]] = []
@@ -136,7 +136,7 @@ def test_a_killed_run_resumes_exactly(taught: str, tmp_path: Path) -> None:
 
 
 def test_a_round_without_success_changes_nothing_and_is_reported(tmp_path: Path) -> None:
-    run = train(tiny(tmp_path / "run", warm_start=0, steps=1))  # an untrained model writes noise
+    run = train(tiny(tmp_path / "run", warm_start=0, steps=1))  # the actions of an untrained model are invalid
     assert run.rows[-1]["successes"] == 0
     assert run.rows[-1]["signal"] == 0.0
     start, last = (

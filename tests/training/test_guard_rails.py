@@ -1,4 +1,4 @@
-"""Diverging runs raise an error and keep their last good checkpoint."""
+"""Test that diverging runs raise an error and keep their last good checkpoint."""
 
 from __future__ import annotations
 

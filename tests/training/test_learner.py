@@ -1,4 +1,4 @@
-"""Updates do not depend on how samples are split, padded, packed or shared; corrections follow their formulas."""
+"""Test that updates do not depend on splitting, padding, packing or shared prefixes, and that corrections are exact."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_loss_and_gradient_do_not_depend_on_how_a_batch_is_split(
     trajectories = batch(seed, prompt=prompt, split_at=2, truncated=bool(seed % 2))
     longest = (
         max(len(row.ids) for row in to_batch(trajectories)) + 8
-    )  # and the tokens that would follow a truncated episode
+    )  # plus the prompt that would follow a truncated episode
     plain = learned(trajectories, **options)
     for how in (
         {"token_budget": longest},  # one row at a time: no padding and no shared prefix

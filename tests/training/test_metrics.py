@@ -1,4 +1,4 @@
-"""Metrics of a run and their trackers: complete after a kill, no duplicate rows, every key documented."""
+"""Test that the metrics and trackers of a run are complete after a kill, without duplicate or undocumented values."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if "second" not in k} for row in rows]
 
 
-# Which data
+# Selection of data
 
 
 def test_data_can_be_files_folders_runs_and_globs(stores: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_epoch_visits_every_example_once(count: int, batch: int, passes: int,
         assert one != other, "passes differ"
 
 
-# Which tokens
+# Tokens of the loss
 
 
 def test_actions_without_tokens_are_rendered_like_demonstrations(expert: list[Trajectory]) -> None:
@@ -193,7 +193,7 @@ def test_samples_longer_than_the_context_are_skipped(expert: list[Trajectory]) -
     assert readied.too_long == sum(length > window for length in lengths) > 0
 
 
-# Which gradient
+# Gradients
 
 
 def learner(**values: Any) -> Learner:

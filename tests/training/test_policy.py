@@ -1,4 +1,4 @@
-"""The learner scores what the engine samples (plain, LoRA, bfloat16); gradient checkpointing; checkpoints."""
+"""Test that learner and engine compute equal log-probabilities (plain, LoRA, bfloat16), and test checkpoints."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     weights = (folder / "model.safetensors").read_bytes()
     reinforcement_step(learner, batch(1), 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # no file may grow larger, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # larger writes fail, as on a full disk
     try:
         with pytest.raises(StoreFailed, match="The previous checkpoint is intact"):
             checkpoint.save(learner, folder, {"step": 2})

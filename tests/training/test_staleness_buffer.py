@@ -1,4 +1,4 @@
-"""For any order of finished episodes, every group is learned from once, complete and within the staleness bound."""
+"""Test that, in any order of finished episodes, every group is used once, complete and within the staleness bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synchronous training end to end at tiny size: every algorithm runs, and a killed run resumes exactly."""
+"""Test synchronous training end to end at a tiny size: every algorithm runs, and a killed run resumes exactly."""
 
 from __future__ import annotations
 

@@ -40,13 +40,13 @@ def test_tasks_depend_on_the_step_only(step: int, seed: int) -> None:
     for task in tasks:
         groups.setdefault(task.group, set()).add((task.env_id, task.seed))
     assert len(groups) == 16
-    assert all(len(shared) == 1 for shared in groups.values())  # a group shares its task
+    assert all(len(shared) == 1 for shared in groups.values())  # all episodes of a group play the same task
     assert not {t.seed for t in tasks} & {t.seed for t in training_tasks(config, step + 1, curriculum)}
     assert not {t.seed for t in tasks} & {t.seed for t in held_out_tasks(config)}
 
 
 def test_steps_visit_a_data_set_row_by_row() -> None:
-    """Steps follow each other without a gap, so that an epoch over n rows is n groups."""
+    """Consecutive steps use consecutive rows, so that an epoch over n rows has n groups."""
     config = _config(env=EASY)
     curriculum = Curriculum.of(config)
     seeds = [
@@ -88,7 +88,7 @@ def test_a_level_is_added_when_the_previous_one_is_mastered() -> None:
     level = Curriculum.of(config)
     assert {t.env_id for t in training_tasks(config, 0, level)} == {EASY}
     level = level.after(_played(EASY, [False] * 8))
-    level = level.after(_played(EASY, [True] * 8))  # a lucky step is not mastery
+    level = level.after(_played(EASY, [True] * 8))  # one successful step is not enough
     assert level.open == 1
     for _ in range(5):
         level = level.after(_played(EASY, [True] * 8))

@@ -12,7 +12,7 @@ ACCIDENTS = {"raise", "quit", "hang", "spin", "exit", "kill", "eat", "four", "la
 
 
 class OneEnv:
-    """One env with autoreset; all kinds of failures look the same."""
+    """One env with autoreset that does not distinguish kinds of failures."""
 
     def __init__(self, env: Env, seed: int, index: int, autoreset: Autoreset) -> None:
         self.env = env
@@ -29,7 +29,7 @@ class OneEnv:
         return str(observation)
 
     def step(self, action: str) -> tuple[Any, ...]:
-        """(observation, reward, terminated, truncated, failed, final observation)"""
+        """Return (observation, reward, terminated, truncated, failed, final observation)."""
         if self.pending:
             return (self.reset(), 0.0, False, False, False, None)
         if action.partition(" ")[0] in ACCIDENTS:

@@ -1,4 +1,4 @@
-"""A step that raises, hangs, exhausts memory or kills its process fails one env; all other results stay, in order."""
+"""Test that a step that raises, hangs, exhausts memory or kills its process affects only the results of its own env."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_failure_affects_one_env(accident: str, autoreset: Autoreset, threads:
         assert (failure.index, failure.env, failure.boundary) == (2, "Trouble", "env")
         assert (failure.cause, failure.kind) == ACCIDENTS[accident]
         assert failure.action == accident
-        assert failure.seed == broken  # of its second episode
+        assert failure.seed == broken  # the seed of the second episode
         assert isinstance(failure.error(), EnvFailed)
 
 

@@ -1,4 +1,4 @@
-"""A vector leaves no process, thread, file or socket behind, however it ends."""
+"""Test that a vector leaves no process, thread, file or socket behind, however it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def possessions() -> tuple[set[int], set[str], int]:
 
 
 def settled(before: tuple[set[int], set[str], int]) -> tuple[set[int], set[str], int]:
-    """Return the resources once they equal those before, or after a timeout."""
+    """Return the resources in use as soon as they equal `before`, or after a timeout."""
     end = time.monotonic() + 10
     while possessions() != before and time.monotonic() < end:
         time.sleep(0.02)
@@ -132,7 +132,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 IDLE = "time.sleep(600)"
 STEPPING = "while True: vec.step(['a'] * 4)"
 HANGING = "vec.step(['hang'] * 4)"
-LOCKED = "vec.step(['spin 600'] * 4)"  # holding the GIL
+LOCKED = "vec.step(['spin 600'] * 4)"  # holds the GIL
 
 
 @pytest.mark.parametrize(

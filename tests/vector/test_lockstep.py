@@ -1,4 +1,4 @@
-"""Lock-step on every local backend: autoreset, partial steps, seeds, mixed envs, wrappers, GEM's call."""
+"""Lock-step on every local backend: autoreset, partial steps, seeds, mixed envs, wrappers, and calls in GEM's style."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_wrappers_by_name_and_callable(how: dict[str, Any]) -> None:
 
 
 def test_gems_call_works_unchanged() -> None:
-    """The call of GEM's example code."""
+    """Run the call from GEM's example code."""
     ids = [GUESS, "game:Mastermind-v0-easy"]
     for async_mode in (False, True):
         envs = palestra.make_vec(
@@ -228,7 +228,7 @@ def test_bool_lists_act_like_arrays() -> None:
 def test_calls_reach_every_env(how: dict[str, Any]) -> None:
     with make_vec(GUESS, num_envs=3, **how) as vec:
         assert vec.call("max_turns", indices=[1]) == [4]
-        with pytest.raises(ResetNeeded):  # a call does not reset
+        with pytest.raises(ResetNeeded):  # `call` does not reset the envs
             vec.step(["a"] * 3)
         vec.reset()
         for _ in range(3):  # the experts play without a failure

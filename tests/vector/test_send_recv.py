@@ -1,4 +1,4 @@
-"""send and recv: no env waits for the slowest, no result is lost, and the order of results changes no episode."""
+"""Test that with send and recv no env waits for the slowest, no result is lost, and order affects no episode."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_recv_returns_what_is_ready_at_the_timeout(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("how", [{"backend": "thread"}, {"backend": "process", "workers": 1}], ids=str)
 def test_fast_envs_overtake_slow_ones(how: dict[str, Any]) -> None:
-    """One env sleeps in every step; the others take hundreds of steps meanwhile, also those in the same worker."""
+    """One env sleeps in every step; the others, even in the same worker, take hundreds of steps meanwhile."""
     kwargs = [{"nap": 0.2 if i == 3 else 0.0, "turns": 10_000} for i in range(8)]
     with make_vec([Trouble] * 8, vec_kwargs=kwargs, **how) as vec:
         vec.reset()

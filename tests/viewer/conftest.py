@@ -1,4 +1,4 @@
-"""One server over a folder with runs of every kind, shared by read-only tests."""
+"""Fixture with one viewer server on a folder with runs of every kind, shared by read-only tests."""
 
 from __future__ import annotations
 

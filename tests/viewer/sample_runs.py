@@ -99,7 +99,7 @@ def training_run(run: Path, *, steps: int = 4, **config: Any) -> Path:
 
 
 def picture(colour: tuple[int, int, int]) -> bytes:
-    """Return a single-colour PNG."""
+    """Return a single-color PNG."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

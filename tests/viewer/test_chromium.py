@@ -114,7 +114,7 @@ def test_markup_in_episodes_is_shown_as_text(ready: Server, tab: Tab) -> None:
     expect(page.locator(".said.agent pre").first).to_have_text(f"</pre>{NASTY}")
     assert page.locator("main script, main img:not(.shown)").count() == 0
     shown = page.locator("img.shown").first
-    expect(shown).to_have_js_property("naturalWidth", 32)  # the picture itself is shown
+    expect(shown).to_have_js_property("naturalWidth", 32)  # the picture itself is displayed
 
 
 def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab) -> None:
@@ -133,7 +133,7 @@ def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab
     page.get_by_text("Curves of 2").click()
     large = page.locator("section.card")
     expect(large.locator("path.line")).to_have_count(2)
-    expect(large.locator("circle.dot")).to_have_count(3)  # evaluations: two of one, one of the other
+    expect(large.locator("circle.dot")).to_have_count(3)  # two evaluations of one run, one of the other
     expect(large.locator("text.stage").first).to_have_text("2 turns")
     before = large.locator("path.line").first.get_attribute("d")
     page.get_by_label("Smoothing").evaluate("e => { e.value = 0; e.dispatchEvent(new Event('input')) }")
@@ -182,7 +182,7 @@ def test_an_episode_is_navigated_with_the_keyboard(ready: Server, desktop: Tab) 
     for n in (1, 0):
         page.keyboard.press("ArrowLeft")
         expect(page.locator(".crumbs")).to_contain_text(f"{STEP}:{n}")
-    expect(page.locator(".button.off")).to_have_count(1)  # the filter ends here
+    expect(page.locator(".button.off")).to_have_count(1)  # the filtered list has no previous episode
     page.keyboard.press("j")
     expect(page.locator(".turn.current")).to_have_id("turn-0")
     expect(page).to_have_url(re.compile("turn=1$"))

@@ -1,4 +1,4 @@
-"""Test what the viewer returns about runs and episodes over HTTP."""
+"""Test the data about runs and episodes that the viewer returns over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_kind_of_run_is_listed(server: Server) -> None:
     assert set(cards) == {"trained", "deeper/other", "expert", "random", "failing", "nasty", "loose.jsonl.gz"}
     trained = cards["trained"]
     assert (trained["kind"], trained["done"], trained["planned"], trained["algorithm"]) == ("train", 4, 6, "rebn")
-    assert trained["success"] == pytest.approx(0.5)  # of the last evaluation
+    assert trained["success"] == pytest.approx(0.5)  # the success rate of the last evaluation
     assert cards["nasty"]["kind"] == "eval"
     assert cards["nasty"]["envs"] == [NASTY.partition("=")[0]]
     server.until_read("expert", 8)

@@ -1,4 +1,4 @@
-"""Stored episodes are drawn by the environment that played them, or not at all."""
+"""Test that stored episodes are rendered by the environment that played them, or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRAWN = "test:Drawn-v0"
 
 
 class Drawn(Env):
-    """Move up to a height drawn from the seed; render the current height."""
+    """Move up to a height that depends on the seed; render the current height."""
 
     inline = True
 

@@ -73,7 +73,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         try:
             os.killpg(process.pid, kind)
         except ProcessLookupError:
-            break  # the whole group is gone
+            break  # all processes of the group have ended
         try:
             process.wait(timeout=15)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The parts that workers of vectors, rollouts and the server share: frames, activity, executor, replay, processes."""
+"""Test the code that workers of vectors, rollouts and servers share: frames, activity, executor, replay, processes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def play(env: palestra.Env) -> list[palestra.Step]:
 
 @given(turns=st.integers(1, 12))
 def test_the_shorter_of_horizon_and_budget_ends_the_episode(turns: int) -> None:
-    env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), turns)  # a budget of 7
+    env = Horizon(palestra.make("game:GuessTheNumber-v0-hard"), turns)  # the game allows 7 turns
     env.reset(seed=1)
     steps = play(env)
     assert len(steps) == min(turns, 7)

@@ -1,4 +1,4 @@
-"""BabyAI: views, actions, rewards and levels, compared with minigrid where it defines them."""
+"""BabyAI: views, actions, rewards and levels, compared with minigrid where possible."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_view_equals_minigrids(level: str, seed: int, turns: int) -> None:
     env = make_env(level, seed)
     wander(env, turns)
     engine = env.current.engine
-    base: Any = MiniGridEnv  # our subclasses skip the arrays
+    base: Any = MiniGridEnv  # our subclasses do not generate arrays
     image = base.gen_obs(engine)["image"]
     signs = {
         "?": "unseen",
@@ -101,7 +101,7 @@ def test_every_listed_action_works(level: str, seed: int, turns: int) -> None:
 
 
 def unpatched(name: str) -> Any:
-    """Return a fresh copy of a minigrid module, without the changes made to the one that is loaded."""
+    """Import a minigrid module again and return it without Palestra's patches."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.loader is not None
@@ -116,10 +116,10 @@ def test_levels_equal_minigrids_for_the_same_seed(level: str, monkeypatch: pytes
     search = unpatched("minigrid.envs.babyai.core.verifier").ObjDesc.find_matching_objs
     for seed in (0, 7, 12345):
         with monkeypatch.context() as patch:
-            patch.setattr(verifier.ObjDesc, "find_matching_objs", search)  # ours returns the same, faster
+            patch.setattr(verifier.ObjDesc, "find_matching_objs", search)  # our version is faster
             reference.reset(seed=seed)
         if not solvable(reference):
-            continue  # ours is generated again
+            continue  # Palestra generates a new level instead
         env = make_env(level, seed)
         assert env.current.mission == reference.mission
         assert np.array_equal(env.current.engine.grid.encode(), reference.grid.encode())

@@ -41,7 +41,7 @@ def test_examples_are_true_and_constants_fail(level: str) -> None:
         for args, result in examples:
             assert function(*ast.literal_eval(f"[{args}]")) == ast.literal_eval(result)
         assert failed(item.answer, item.gold) == 0
-        assert len({repr(test.expected) for test in item.gold}) >= 3  # no constant passes
+        assert len({repr(test.expected) for test in item.gold}) >= 3  # no constant function passes all tests
         assert len(item.gold) >= 12
 
 
@@ -62,7 +62,7 @@ def test_the_buggy_program_fails_as_stated(level: str) -> None:
 
 
 def test_every_bug_counts() -> None:
-    """Each bug changes the program, alone and together with others."""
+    """Each bug changes the program, both alone and in combination with others."""
     loop = "for x in xs:\n        if x > 2 and x < 9:\n            total += x * 2"
     source = f"def solve(xs):\n    total = 0\n    {loop}\n    return total"
     tree = ast.parse(source)

@@ -1,4 +1,4 @@
-"""Parsing the action of a reply."""
+"""Test the parsing of actions in replies."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PLAIN = st.text(st.characters(exclude_characters="<>"))
         ("<search>red ants</search>", (SEARCH, "red ants")),
         ("<think>I will look.</think>\n<open> The Ants </open>", (OPEN, "The Ants")),
         ("<THINK>a</THINK><Answer>Paris</Answer>", (ANSWER, "Paris")),
-        # actions inside the thinking do not count, also if the template opened it
+        # actions inside the thinking block are ignored, even if the template opened the block
         ("<think>maybe <search>a</search>, no</think><search>b</search>", (SEARCH, "b")),
         ("maybe <search>a</search>, no</think><search>b</search>", (SEARCH, "b")),
-        # invented results after the first action do not count
+        # search results that the model invents after the first action are ignored
         ("<search>a</search><information>A</information><answer>A</answer>", (SEARCH, "a")),
         ("<think>x</think><search>a</search><think>y</think><answer>A</answer>", (SEARCH, "a")),
-        # thinking that is never closed is parsed
+        # a thinking block that is never closed is parsed
         ("<think>I know it: <answer>A</answer>", (ANSWER, "A")),
         # engines that stop at the closing tag omit it
         ("<think>x</think><search>red ants", (SEARCH, "red ants")),

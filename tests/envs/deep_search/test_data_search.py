@@ -143,7 +143,7 @@ def test_a_long_page_is_shown_in_parts(index: Path, rows: Path) -> None:
     parts = [opened(env, "Brill"), opened(env, "brill #2"), opened(env, "Brill#3"), opened(env, "Brill#99")]
     assert "[part 1 of 3; <open>Brill#2</open> shows the next]" in parts[0]
     assert "[part 3 of 3]" in parts[2]
-    assert parts[3].split("</information>")[0] == parts[2].split("</information>")[0]  # the last part
+    assert parts[3].split("</information>")[0] == parts[2].split("</information>")[0]  # opens the last part
     for number, part in enumerate(parts[:3]):
         assert whole[number * PART_CHARS : (number + 1) * PART_CHARS] in part
 

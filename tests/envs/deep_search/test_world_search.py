@@ -212,7 +212,7 @@ def test_unusual_queries_and_titles_get_feedback(env: WorldSearch, kind: str, te
     assert len(step.observation) < 10_000
 
 
-# Failures, forks, async
+# Failures, forks and asynchronous steps
 
 
 def test_a_missing_server_is_an_infrastructure_error() -> None:

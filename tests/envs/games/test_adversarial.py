@@ -1,4 +1,4 @@
-r"""Play ten thousand malformed and unusual actions in every registered game: no string may break one."""
+r"""Play ten thousand malformed and unusual actions in every registered game: no string may crash a game."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES, ACTIONS = 15, 12  # generated action sequences per game, and actions p
 MEGA = 1 << 20
 NUMBER = "9" * 10_000
 
-INSIDE = [  # contents of the box
+INSIDE = [  # contents of the boxed answer
     "",
     " ",
     "\n",

@@ -108,7 +108,7 @@ def test_reaching_the_target_wins() -> None:
 def test_a_board_without_a_move_is_lost() -> None:
     env = game(seed=2)
     put(env, "8 16 8 16", "16 8 16 8", "8 16 8 16", "8 64 32 .")
-    step = play(env, "right")  # leaves one cell; the tile that appears there cannot merge
+    step = play(env, "right")  # leaves one empty cell, and the tile that appears in it cannot merge
     assert (step.terminated, step.reward, step.info["ending"]) == (True, 0.0, "lost")
     assert "largest tile was 64" in str(step.observation)
 
@@ -145,7 +145,7 @@ def test_an_unreadable_move_ends_the_game(text: str) -> None:
         {"board_size": 2},
         {"board_size": 9},
         {"board_size": 3, "target_tile": 2048, "max_turns": 5000},
-        {"target_tile": 512, "max_turns": 50},  # GEM's budgets, not reachable
+        {"target_tile": 512, "max_turns": 50},  # GEM's turn limits are too low to reach the target
         {"target_tile": 2048, "max_turns": 100},
         {"target_tile": 128, "max_turns": None},
     ],

@@ -87,7 +87,7 @@ def test_the_board_shows_only_revealed_cells(seed: int, moves: list[tuple[str, i
         else:
             assert all(before[i] == "." and after[i] == "012345678*"[env.numbers[i]] for i in changed)
             assert cell in changed
-            for zero in (i for i in changed if after[i] == "0"):  # no neighbour stays hidden, except flagged ones
+            for zero in (i for i in changed if after[i] == "0"):  # no neighbor stays hidden unless it is flagged
                 assert all(after[cell] != "." for cell in neighbours(8, 8)[zero])
             assert len(changed) == 1 or after[cell] == "0"
         if step.terminated:

@@ -211,7 +211,7 @@ def test_the_expert_finds_every_word_of_three_letters() -> None:
                 env.step(env.expert_action())
             assert env.ending == "solved"
             missed.remove(env.hidden)
-    assert len(missed) < 3  # words that no seed drew
+    assert len(missed) < 3  # words that no seed selected
 
 
 @settings(max_examples=25)

@@ -40,7 +40,7 @@ def test_everyday_words_are_common_and_unusual_ones_are_not() -> None:
         assert word in words.common(len(word))
     for word in ("auk", "onyx", "agate", "warlock"):
         assert word in words.rare(len(word))
-    for word in ("foxes", "colour", "favourite", "tares"):  # never hidden words, but valid guesses
+    for word in ("foxes", "colour", "favourite", "tares"):  # valid guesses that are never the hidden word
         assert word in words.real(len(word)) - set(words.common(len(word))) - set(words.rare(len(word)))
     for word in ("bob's", "qqq", "xyzzy", "london", "nasa"):
         assert word not in words.real(len(word))

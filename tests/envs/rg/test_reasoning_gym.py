@@ -32,7 +32,7 @@ def python(code: str, **variables: str) -> Any:
 
 
 def test_the_catalog_covers_the_package() -> None:
-    """Levels without an id are those that the package rejects, or that do not finish drawing an item."""
+    """Only levels that the package rejects or for which it does not finish generating an item have no id."""
     available = python(
         "import json, reasoning_gym\n"
         "from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum\n"
@@ -52,7 +52,7 @@ def test_the_catalog_covers_the_package() -> None:
         "print(json.dumps(levels))"
     )
     del available["composite"]  # a mixture of other data sets; `make_vec` and training recipes mix ids
-    available["jugs"][3] = False  # no item within minutes
+    available["jugs"][3] = False  # generates no item within minutes
     ours = {name: [rates is not None for rates in levels[1:]] for name, levels in RATES.items()}
     assert ours == available
     assert len(palestra.list_envs("rg")) == sum(1 + sum(levels) for levels in available.values())
@@ -132,7 +132,7 @@ def test_a_slow_request_does_not_block_others() -> None:
     item = pool.request("drawing", 60.0, method="item", seed=1, **which)
 
     def slow() -> None:
-        with suppress(EnvFailed):  # killed below, unless it finished before
+        with suppress(EnvFailed):  # the process is killed below, unless it has finished
             pool.request("scoring", 300.0, method="score", answer=HARD_TO_PARSE, entry=item["entry"], **which)
 
     thread = threading.Thread(target=slow)
@@ -146,7 +146,7 @@ def test_a_slow_request_does_not_block_others() -> None:
     thread.join()
 
 
-# The text of an agent is never evaluated
+# Text written by an agent is never evaluated as code
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_missing_package_raises_with_the_pip_command(tmp_path: Path) -> None:
 
 
 def test_programs_write_their_files_to_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """codeio runs programs to draw their inputs; the programs of these two seeds write files."""
+    """codeio runs programs to generate their inputs; the programs of these two seeds write files."""
     monkeypatch.chdir(tmp_path)
     shared_pool().close()  # processes keep the working directory in which they start
     env = palestra.make("rg:codeio")

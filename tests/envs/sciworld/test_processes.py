@@ -1,4 +1,4 @@
-"""Java processes: started once, next episodes prepared, dead processes replaced, none left behind."""
+"""Test that Java processes start once, prepare upcoming episodes, are replaced if they die, and are cleaned up."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_nothing_is_written_to_the_working_directory(tmp_path: Path) -> None:
 
 
 def test_rollouts_announce_the_next_episodes() -> None:
-    """The seeds of a rollout cannot be predicted, so it announces them: no reset waits and nothing is built in vain."""
+    """A rollout announces its seeds, which cannot be predicted: no reset waits, and no unused episode is built."""
     waits: list[bool] = []
     wanted: list[TaskKey] = []
 

@@ -1,4 +1,4 @@
-"""SciWorld: rewards, commands, forks, episodes side by side. All tests share one Java process."""
+"""SciWorld: rewards, commands, forks and concurrent episodes. All tests share one Java process."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_bad_commands_get_feedback_and_change_nothing() -> None:
     ("boil", ["open cupboard", "open door", "9", "open door", "0", "inventory", "wait1", "look around"]),
 ])  # fmt: skip
 def test_unparsed_commands_change_nothing(task: str, actions: list[str]) -> None:
-    """No time passes and no random number is drawn, so replays skip them, except after an ambiguous command."""
+    """Unparsed commands use no time and no random numbers, so replays skip them, except after an ambiguous command."""
     with make_env(tasks=task) as plain, make_env(tasks=task) as env:
         for one in (plain, env):
             one.reset(seed=1, options={"variation": 3})
@@ -155,7 +155,7 @@ def test_a_java_exception_leaves_the_state_as_before() -> None:
         simulator, instance = env._simulation._simulator, env._simulation._instance
         assert simulator is not None
         assert instance is not None
-        with simulator.lock, simulator.connection.errors():  # ScienceWorld's state after an exception of its own
+        with simulator.lock, simulator.connection.errors():  # the state in which an exception leaves ScienceWorld
             instance.interface.agentInterface().get().setErrorState("java.lang.NullPointerException")
         step = env.step("go to kitchen")
         assert step.info["invalid"] == "rule"
@@ -191,7 +191,7 @@ def test_simplifications_change_the_simulation() -> None:
         assert "connect" in hard
         assert "that is closed" not in prompt
         assert "teleport" in str(easy.step("teleport to kitchen").observation).lower()
-        assert plain.step("teleport to kitchen").info["invalid"] == "format"  # next to it, in the same process
+        assert plain.step("teleport to kitchen").info["invalid"] == "format"  # runs in the same process
         assert easy.step("help").observation != plain.step("help").observation
 
 

@@ -1,4 +1,4 @@
-"""Shortened solutions: fewer turns, and no substance burnt that has to be frozen."""
+"""Shortened solutions need fewer turns and do not burn a substance that has to be frozen."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_heating_is_shortened_only_if_the_path_fails() -> None:
     ("task", "variation"), [("freeze", 11), ("inclined-plane-friction-named-surfaces", 250)], ids=["burns", "long"]
 )
 def test_variations_in_which_the_original_solution_fails(task: str, variation: int) -> None:
-    """Chocolate that burns in the furnace; a block that slides for 250 ticks with a budget of 160 turns."""
+    """In one, chocolate burns in the furnace; in the other, a block slides for 250 ticks with a budget of 160 turns."""
 
     class FixedVariation(SciWorld):
         def setup(self, options: dict[str, object]) -> None:

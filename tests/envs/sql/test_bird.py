@@ -1,4 +1,4 @@
-"""BIRD: small files in BIRD's format."""
+"""Test the BIRD environment with small files in BIRD's format."""
 
 from __future__ import annotations
 

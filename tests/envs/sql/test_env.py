@@ -53,7 +53,7 @@ def test_equivalent_queries_pass_and_hard_coded_results_fail(domain: str, level:
 
 
 def test_a_hard_coded_key_fails() -> None:
-    """The customer's id instead of the name gives the right rows on the original database only."""
+    """A query with the customer's id instead of the name returns the right rows only on the original database."""
     env = GeneratedSql(domain="shop", level="medium")
     for seed in range(60):
         env.reset(seed=seed)

@@ -65,7 +65,7 @@ def test_a_file_is_not_changed(tmp_path: Path) -> None:
     for query in ("DELETE FROM customers", "UPDATE sqlite_master SET sql = ''", "PRAGMA user_version = 5"):
         assert run(database, query, LIMITS).error
     assert place.read_bytes() == SHOP.data
-    assert [path.name for path in tmp_path.iterdir()] == [place.name]  # no journal next to it
+    assert [path.name for path in tmp_path.iterdir()] == [place.name]  # no journal file was created
 
 
 ENDLESS = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT COUNT(*) FROM r"
@@ -99,7 +99,7 @@ def test_a_query_stops_at_the_same_step_everywhere() -> None:
 
 
 def test_memory_use_is_limited() -> None:
-    """Measured in a separate process, because the peak of this one includes other tests."""
+    """Memory is measured in a separate process, because the peak of this process includes other tests."""
     code = (
         "import resource\n"
         "from palestra.envs.sql.domains import DOMAINS\n"

@@ -1,4 +1,4 @@
-"""Each gold query agrees with an equivalent query on many databases."""
+"""Test that each gold query and an equivalent query return the same rows on many databases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_equivalent_queries_agree(name: str, number: int) -> None:
 
 @pytest.mark.parametrize(("name", "number"), TEMPLATES)
 def test_a_hard_coded_result_is_wrong(name: str, number: int) -> None:
-    """The rows of the result as literal values are right on the database and wrong on some copy."""
+    """A query that returns the result as literal values is right on the database and wrong on at least one copy."""
     domain = DOMAINS[name]
     question = domain.templates[number].fill(Random(3), {**domain.slots, **domain.draw_names(9)})
     databases = [build(name, 9, copy) for copy in range(3)]

@@ -1,4 +1,4 @@
-"""Test every id over a data set on rows with the schema of that data set."""
+"""Test every data-backed environment on rows with the schema of its data set."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_truth_values(answer: Any, reply: str, right: bool, tmp_path: Path) -> N
 
 
 def test_columns_may_be_nested_and_conversations(tmp_path: Path) -> None:
-    """Nested columns and chat messages, as in verl's data sets."""
+    """Read nested columns and chat messages, as in verl's data sets."""
     row = {
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "6 * 7?"}],
         "reward_model": {"ground_truth": "42", "style": "rule"},
@@ -301,7 +301,7 @@ def test_code_in_common_formats(tmp_path: Path) -> None:
         assert env.step("no program").info["invalid"] == "format"
 
 
-# Attempts, format, tools
+# Attempts, answer format and tools
 
 
 def test_wrong_answers_may_be_tried_again(tmp_path: Path) -> None:

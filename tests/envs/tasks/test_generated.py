@@ -23,11 +23,11 @@ from palestra.types import text_of
 
 MATH: tuple[type[GeneratedTask], ...] = (Arithmetic, Algebra, NumberTheory, WordProblems)
 ALL: tuple[type[Any], ...] = (*MATH, Geometry, Puzzles, Repair)
-DRAWS = 20_000  # of the hard questions; fewer if drawing takes longer
+DRAWS = 20_000  # generated hard questions; fewer if generating them is slow
 
 
 def assert_diverse(keys: list[Any], items: int) -> None:
-    """Check that the draws come from at least `items` items: birthday bound on repetitions plus four deviations."""
+    """Check that `keys` repeat no more often than samples of `items` items: birthday bound plus four deviations."""
     repeated = len(keys) - len(set(keys))
     expected = len(keys) ** 2 / 2 / items
     assert repeated <= expected + 4 * expected**0.5, f"{repeated} of {len(keys)} draws are repetitions"

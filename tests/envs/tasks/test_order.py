@@ -30,7 +30,7 @@ def test_epochs_and_seeds_have_different_orders() -> None:
 
 
 def test_orders_are_fair() -> None:
-    """Over many epochs, every row is equally often the first one and the successor of each other row."""
+    """Over many epochs, every row comes first equally often and follows every other row equally often."""
     first = Counter(row_at(0, 7, seed=1, epoch=epoch) for epoch in range(3500))
     assert len(first) == 7
     assert max(first.values()) < 620  # 500 expected, 6 standard deviations

@@ -1,4 +1,4 @@
-"""The generated catalogue: depends on the seed only, has any size, and every goal can be met."""
+"""Test that the generated catalog depends only on the seed, can have any size, and has a product for every goal."""
 
 from __future__ import annotations
 

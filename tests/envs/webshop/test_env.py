@@ -111,7 +111,7 @@ def test_bad_actions_get_feedback_and_change_nothing(action: str, invalid: str, 
     step = env.step(action)
     assert (step.info["invalid"], step.reward, step.done) == (invalid, 0.0, False)
     assert expected in str(step.observation)
-    assert env.goal.instruction in str(step.observation)  # the page is shown again
+    assert env.goal.instruction in str(step.observation)  # the page is displayed again
     assert env.location == "search"
 
 
@@ -231,7 +231,7 @@ def test_the_three_modes_show_the_same_page() -> None:
 
 
 def test_the_expert_succeeds_from_any_page() -> None:
-    """After random actions it still buys the right product."""
+    """The expert buys the right product even after random actions."""
     for seed in range(30):
         env = make_env(max_turns=60)
         env.reset(seed=seed)

@@ -106,7 +106,7 @@ def goal(**changes: object) -> Goal:
     return Goal(**{**plain, **changes})  # type: ignore[arg-type]
 
 
-# Names and fractions of nouns from WebShop's tests, computed there by its spaCy model.
+# Product names and noun fractions from WebShop's tests, where its spaCy model computed them.
 CORD = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar"
 OTHER_CORD = (
     "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater System"
@@ -221,7 +221,7 @@ def test_a_custom_noun_function() -> None:
 
 @given(st.integers(0, len(CATALOGUE) - 1), st.integers(0, len(GOALS) - 1), st.randoms(use_true_random=False))
 def test_the_formula(number: int, wanted: int, rng: object) -> None:
-    """For any purchase the reward is r_type times the matched requirements over all requirements."""
+    """The reward of any purchase is r_type times the fraction of requirements that are matched."""
     product, want = CATALOGUE[number], GOALS[wanted]
     chosen = [rng.choice(values) for _, values in product.options]  # type: ignore[attr-defined]
     result = score(product, want, chosen)

@@ -1,4 +1,4 @@
-"""Questions have one answer, a proof that the pages confirm, and a solver that finds the answer by searching."""
+"""Test that questions have one answer and a proof on the pages, and that the solver finds the answer by searching."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EACH = 60
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> SearchTool:
-    """The search tool over the JSONL that `palestra world` writes."""
+    """Return the search tool over the JSONL file that `palestra world` writes."""
     folder = tmp_path_factory.mktemp("world")
     write_jsonl(World(2, 3000), folder / "world.jsonl")
     return SearchTool(Index.build(read_passages([folder / "world.jsonl"]), folder / "index"))
@@ -104,7 +104,7 @@ def test_counts_equal_the_listed_items() -> None:
     assert plain
     for question in plain:
         assert int(question.answer) == len(question.proof[-1].value.replace(" and ", ", ").split(", "))
-    assert any(len(question.proof) > 2 for question in questions)  # some test every item
+    assert any(len(question.proof) > 2 for question in questions)  # some proofs check every list item
     assert len({question.answer for question in questions}) > 4
 
 

@@ -1,4 +1,4 @@
-"""Script for an interpreter with OpenEnv: its client plays an episode and prints the results."""
+"""Play an episode with OpenEnv's client and print the results; runs in an interpreter with OpenEnv installed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Script for an interpreter with OpenEnv: its server with an echo environment."""
+"""Run OpenEnv's server with an echo environment, in an interpreter with OpenEnv installed."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Helpers of the protocol tests: an interpreter with OpenEnv, and a server with short timeouts."""
+"""Helpers of the protocol tests: an interpreter with OpenEnv installed, and a server with short timeouts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 def openenv_python() -> str:
-    """Return an interpreter with OpenEnv, in its own virtual environment since its packages conflict with ours."""
+    """Return an interpreter with OpenEnv, in a separate virtual environment because its packages conflict with ours."""
     HOME.parent.mkdir(exist_ok=True)
     with (HOME.parent / "openenv-venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may create it at once

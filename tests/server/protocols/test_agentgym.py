@@ -1,4 +1,4 @@
-"""AgentGym's protocol on our server, with requests as its clients send them."""
+"""Test AgentGym's protocol on our server, with the same requests that AgentGym's clients send."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
 
 
 class AgentGymClient:
-    """Requests as AgentGym's clients send them."""
+    """Client that sends the same requests as AgentGym's clients."""
 
     def __init__(self, client: Client, family: str) -> None:
         self.client = client
@@ -86,7 +86,7 @@ class AgentGymClient:
 
 
 def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
-    """SessionClient the same episode over the native protocol; yield the expert's actions and their results."""
+    """Play the same episode over the native protocol; yield the expert's actions and their results."""
     play = client.open(task.env, kwargs=task.kwargs)
     yield play.reset(seed=task.seed, options=task.options).data["observation"], "", 0.0
     done = False
@@ -138,7 +138,7 @@ def test_scienceworld_scores_are_percentages(server: Server) -> None:
             "look around": 8,
             "focus on green wire": 58,
             "move green wire to red box": 100,
-        }  # the expert
+        }  # actions of the expert and the scores after them
         for action, score in expected.items():
             _, earned, done = their.step(action)
             assert (earned, done) == (score, score == 100)
@@ -275,7 +275,7 @@ def test_error_codes(server: Server) -> None:
     assert send("POST", "babyai/step", b'{"id": 1e99, "action": "x"}') == 400
     assert send("POST", "babyai/step", b'{"id": 0, "action": "x"}') == 404
     assert send("POST", "babyai/reset", f'{{"id": {number}, "data_idx": -1}}'.encode()) == 400
-    assert send("POST", "textcraft/step", step) == 404  # a number of another family
+    assert send("POST", "textcraft/step", step) == 404  # an environment of another family
     assert send("GET", "babyai/observation?id=x") == 400
     assert send("GET", "babyai/observation") == 400
     assert send("GET", "babyai/nothing") == 404

@@ -1,4 +1,4 @@
-"""MCP on our server: the official client, our client, and raw requests."""
+"""Test MCP on our server with the official client, our client and raw requests."""
 
 from __future__ import annotations
 

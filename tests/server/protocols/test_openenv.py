@@ -1,4 +1,4 @@
-"""OpenEnv's protocol on our server: its own client, episodes over plain HTTP, and the WebSocket."""
+"""Test OpenEnv's protocol on our server with OpenEnv's client, over plain HTTP and over the WebSocket."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_half_open_websocket_is_closed() -> None:
                 b"\x81" + bytes([0x80 | len(text)]) + mask + bytes(c ^ mask[i % 4] for i, c in enumerate(text))
             )
             until(lambda: server.number("sessions") == 1)
-            until(lambda: server.number("sessions") == 0)  # it does not respond to pings
+            until(lambda: server.number("sessions") == 0)  # the client does not respond to pings
 
 
 def test_lost_session_is_reported_once(server: Server) -> None:
@@ -341,6 +341,6 @@ def test_limits() -> None:
         assert (full.status, full.data["code"]) == (503, "capacity")
         with SocketClient(server) as talk:
             assert talk.request("reset")["data"]["code"] == "CAPACITY_REACHED"
-            until(lambda: server.number("sessions") == 0)  # the lease of the first has expired
+            until(lambda: server.number("sessions") == 0)  # the lease of the first session has expired
             assert plain.step("x", episode_id="a").data["cause"] == "expired"
             assert talk.request("reset")["type"] == "observation"
