@@ -23,21 +23,29 @@ class AgentEvolConfig(CloningConfig):
 
     clone_into: Literal["start", "current"] = option(
         "start",
-        "Model that each round is cloned into: the one before the first round (start) or the latest (current).",
+        "Model from which the training of each round starts: start is the model before the first round, "
+        "current is the latest model.",
         flag="evolve_from",
         choices=("start", "current"),
     )
     weighting: Weighting = option(
         "return",
-        "Weight of a success: its return, 1 (equal), or 1 over the successes of its task (task).",
+        "Weight of a successful trajectory in the loss: return uses its return, equal uses 1, and task "
+        "uses 1 divided by the number of successes in its task.",
         flag="evolve_weight",
         choices=("return", "equal", "task"),
     )
     base_weight: float = option(
-        1.0, "Weight of each trajectory of the base set (--data); 0 leaves them out.", flag="evolve_base", at_least=0
+        1.0,
+        "Weight of each --data trajectory in the loss; 0 excludes these trajectories.",
+        flag="evolve_base",
+        at_least=0,
     )
     rounds: int = option(
-        1, "Number of latest rounds whose successes are cloned; 0 clones all so far.", flag="evolve_rounds", at_least=0
+        1,
+        "Number of most recent rounds whose successes are trained on; 0 uses all rounds so far.",
+        flag="evolve_rounds",
+        at_least=0,
     )
 
 

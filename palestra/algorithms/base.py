@@ -79,52 +79,76 @@ class PolicyGradientConfig(AlgorithmConfig):
     """Options of every policy-gradient algorithm."""
 
     gamma: float = option(
-        1.0, "Discount factor per turn; lower it to prefer short episodes or immediate rewards.", at_least=0, at_most=1
+        1.0, "Discount factor per turn; lower it to favor short episodes and immediate rewards.", at_least=0, at_most=1
     )
     clip_low: float = option(
-        0.2, "Clip the probability ratio at 1 minus this value; 1 disables the lower clip.", at_least=0, at_most=1
+        0.2,
+        "Lower clipping range: the probability ratio is clipped at 1 minus this value; 1 disables the lower clip.",
+        at_least=0,
+        at_most=1,
     )
     clip_high: float = option(
-        0.2, "Clip the probability ratio at 1 plus this value; raise it to allow rarer tokens to grow.", at_least=0
+        0.2,
+        "Upper clipping range: the probability ratio is clipped at 1 plus this value; raise it to let "
+        "unlikely tokens gain probability faster.",
+        at_least=0,
     )
     aggregate: Aggregate = option(
         "token",
-        "Average the loss per token, per sequence, or divide by max_tokens (constant, as in Dr. GRPO).",
+        "How token losses are combined: token averages over all tokens, sequence averages within each "
+        "sequence first, and constant divides by max_tokens as in Dr. GRPO.",
         choices=("token", "sequence", "constant"),
     )
     kl: float = option(
-        0.0, "Coefficient of the KL to the model at the start of RL; 0 needs no reference model.", at_least=0
+        0.0,
+        "Coefficient of the KL penalty relative to the model at the start of RL; 0 disables the penalty "
+        "and the reference model.",
+        at_least=0,
     )
     kl_estimator: KLEstimator = option(
-        "k3", "Estimator of the KL in the loss: k1, k2 or k3 (unbiased and never negative).", choices=("k1", "k2", "k3")
+        "k3",
+        "Estimator of the KL penalty in the loss: k1, k2 or k3; k3 is unbiased and never negative.",
+        choices=("k1", "k2", "k3"),
     )
     kl_in: Literal["loss", "reward"] = option(
-        "loss", "Add the KL penalty to the loss, or subtract it from the rewards.", choices=("loss", "reward")
+        "loss",
+        "Where the KL penalty applies: loss adds it to the loss, reward subtracts it from the rewards.",
+        choices=("loss", "reward"),
     )
     target_kl: float = option(
         0.03,
-        "Skip the remaining minibatches of a step once the KL from the policy at its start exceeds this; 0 disables.",
+        "Skip the remaining minibatches of a step once the KL from the policy at the start of the step "
+        "exceeds this value; 0 disables the check.",
         at_least=0,
     )
     kl_backtrack: float = option(
         0.0,
-        "Scale back an update whose KL from the policy at the start of the step exceeds this; 0 disables.",
+        "Scale back an update whose KL from the policy at the start of the step exceeds this value; 0 "
+        "disables the check.",
         at_least=0,
     )
     max_kl: float = option(
-        5.0, "Stop training with an error if the KL from the sampling policy exceeds this; 0 disables.", at_least=0
+        5.0,
+        "Stop training with an error if the KL from the policy that sampled the episodes exceeds this "
+        "value; 0 disables the check.",
+        at_least=0,
     )
     entropy: float = option(
         0.0, "Coefficient of the entropy bonus; raise it if the policy stops exploring too early.", untrained=0.003
     )
     is_clip: float = option(
-        1.0, "Truncate importance weights of stale samples at this value; 0 disables truncation.", at_least=0
+        1.0, "Truncate the importance weights of stale samples at this value; 0 disables truncation.", at_least=0
     )
     is_mask_low: float = option(
-        0.0, "Mask stale tokens whose importance weight is below this; used only with is_mask_high.", at_least=0
+        0.0,
+        "Exclude stale tokens whose importance weight is below this value from the policy loss; used only "
+        "if --is-mask-high is set.",
+        at_least=0,
     )
     is_mask_high: float = option(
-        0.0, "Mask stale tokens whose importance weight is above this; 0 disables masking.", at_least=0
+        0.0,
+        "Exclude stale tokens whose importance weight is above this value from the policy loss; 0 disables masking.",
+        at_least=0,
     )
 
     def __post_init__(self) -> None:

@@ -24,16 +24,31 @@ class DPOConfig(DataConfig):
     """Options of DPO."""
 
     beta: float = option(
-        0.1, "DPO beta: strength of the KL constraint to the reference model.", flag="dpo_beta", above=0
+        0.1,
+        "DPO beta, the strength of the KL constraint to the reference model; higher values keep the model "
+        "closer to it.",
+        flag="dpo_beta",
+        above=0,
     )
     margin: float = option(
-        1e-6, "Minimum difference between the returns of a preference pair.", flag="dpo_margin", above=0
+        1e-6,
+        "Minimum difference in return between the two trajectories of a preference pair.",
+        flag="dpo_margin",
+        above=0,
     )
     pairs: int = option(
-        1, "Maximum pairs per task, those with the largest margin first; 0 uses all.", flag="dpo_pairs", at_least=0
+        1,
+        "Maximum number of preference pairs per task, those with the largest difference in return first; "
+        "0 uses all pairs.",
+        flag="dpo_pairs",
+        at_least=0,
     )
     smoothing: float = option(
-        0.0, "Label smoothing: assumed fraction of mislabeled pairs.", flag="dpo_smoothing", at_least=0, below=0.5
+        0.0,
+        "Label smoothing: the assumed fraction of pairs whose preference label is wrong.",
+        flag="dpo_smoothing",
+        at_least=0,
+        below=0.5,
     )
 
 

@@ -22,7 +22,8 @@ class GroupConfig(PolicyGradientConfig):
 
     singleton: Singleton = option(
         "zero",
-        "A group with one remaining episode (the others failed) gets advantage 0 (zero) or stops training (error).",
+        "How to treat a group in which all episodes but one failed: zero sets the advantage of that "
+        "episode to 0, error stops training.",
         choices=("zero", "error"),
     )
 
@@ -33,7 +34,8 @@ class GRPOConfig(GroupConfig):
 
     normalize: Literal["std", "none"] = option(
         "std",
-        "Divide advantages by the standard deviation of the group (std) or not (none, Dr. GRPO).",
+        "Scaling of the advantages: std divides them by the standard deviation of the group, none leaves "
+        "them unscaled as in Dr. GRPO.",
         choices=("std", "none"),
     )
 

@@ -24,17 +24,19 @@ class PPOConfig(PolicyGradientConfig):
 
     lam: float = option(
         0.95,
-        "GAE lambda: 0 trusts the critic, 1 uses full returns (less bias, more variance).",
+        "GAE lambda: 0 relies on the critic, 1 uses full returns, which have less bias but more variance.",
         at_least=0,
         at_most=1,
     )
-    whiten: bool = option(True, "Normalize advantages to mean 0 and deviation 1.")
+    whiten: bool = option(True, "Normalize advantages to mean 0 and standard deviation 1.")
     normalize_per_env: bool = option(
-        True, "Compute means and deviations per environment instead of over the whole batch."
+        True, "Compute the mean and standard deviation for each environment separately instead of over the whole batch."
     )
     value_lr: float = option(1e-3, "Learning rate of the critic.", at_least=0)
     value_clip: float = option(
-        0.2, "Clip the change of the critic's values in an update at this value; 0 disables.", at_least=0
+        0.2,
+        "Clip the values of the critic to within this distance of the values before the update; 0 disables clipping.",
+        at_least=0,
     )
 
 

@@ -17,10 +17,12 @@ class ReBNConfig(PolicyGradientConfig):
     """Options of ReBN."""
 
     normalize_per_env: bool = option(
-        True, "Compute means and deviations per environment instead of over the whole batch."
+        True, "Compute the mean and standard deviation for each environment separately instead of over the whole batch."
     )
     normalize_per_turn: bool = option(
-        False, "Compute means and deviations per turn number; useful if rewards shrink from turn to turn."
+        False,
+        "Compute the mean and standard deviation for each turn number separately; useful if returns "
+        "shrink from turn to turn.",
     )
 
 

@@ -16,9 +16,11 @@ from palestra.algorithms.options import option
 class ReinforceConfig(PolicyGradientConfig):
     """Options of REINFORCE."""
 
-    baseline: bool = option(False, "Subtract the mean return; reduces the variance of plain REINFORCE.")
+    baseline: bool = option(
+        False, "Subtract the mean return from every return, which reduces the variance of the gradient."
+    )
     normalize_per_env: bool = option(
-        True, "Compute means and deviations per environment instead of over the whole batch."
+        True, "Compute the mean and standard deviation for each environment separately instead of over the whole batch."
     )
 
 

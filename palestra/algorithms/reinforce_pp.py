@@ -17,7 +17,7 @@ class ReinforcePPConfig(PolicyGradientConfig):
     """Options of REINFORCE++."""
 
     normalize_per_env: bool = option(
-        True, "Compute means and deviations per environment instead of over the whole batch."
+        True, "Compute the mean and standard deviation for each environment separately instead of over the whole batch."
     )
 
 

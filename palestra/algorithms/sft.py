@@ -22,9 +22,10 @@ class DataConfig(AlgorithmConfig):
     """Options of algorithms that read stored trajectories."""
 
     data: tuple[str, ...] = option(
-        (), "Stored trajectories to learn from: a file, a folder, a run folder or a quoted glob (repeatable)."
+        (),
+        "Stored trajectories to train on: a file, a folder, the folder of a run or a quoted glob pattern; repeatable.",
     )
-    batch: int = option(32, "Trajectories (dpo: pairs) per update.", at_least=1)
+    batch: int = option(32, "Number of trajectories per update, or of preference pairs for dpo.", at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +34,11 @@ class CloningConfig(DataConfig):
 
     keep: Keep = option(
         "success",
-        "Which stored trajectories to clone: successful ones or all.",
+        "Which stored trajectories to train on: success selects the successful ones, all selects every trajectory.",
         flag="data_keep",
         choices=("success", "all"),
     )
-    skip_invalid: bool = option(False, "Do not clone turns whose action the environment rejected.")
+    skip_invalid: bool = option(False, "Do not train on turns whose action the environment rejected as invalid.")
 
     def select(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         """Return the trajectories to train on; raise BadValue if there are none."""
@@ -55,7 +56,9 @@ class SFTConfig(CloningConfig):
     """Options of SFT."""
 
     observations: bool = option(
-        False, "Also train on the observations; helps an untrained model to read them.", flag="data_observations"
+        False,
+        "Also train on the tokens of observations, which teaches an untrained model the language of the environment.",
+        flag="data_observations",
     )
 
 

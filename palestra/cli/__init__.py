@@ -1,6 +1,6 @@
-"""The `palestra` command; one module per verb, loaded when the verb is used.
+"""The `palestra` command. Each verb has its own module, which is imported only when the verb is used.
 
-A mistake of the user prints one sentence and exits with code 2, never with a traceback.
+A usage error prints a one-sentence message without a traceback and exits with code 2.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from palestra import __version__
 from palestra.errors import ConformanceError, InfrastructureError, TrainingDiverged, UsageError
 
 VERBS = {  # in the order of `palestra --help`
-    "envs": "List environments.",
-    "play": "Play an environment in the terminal, or watch the expert or the random player.",
-    "check": "Test that environments, or a server, keep the contract of Palestra.",
-    "train": "Train an agent by reinforcement learning, from an untrained or a pretrained model.",
-    "eval": "Evaluate any agent on environments and suites, with confidence intervals.",
+    "envs": "List the available environments.",
+    "play": "Play an environment in the terminal, or watch the expert or a random player.",
+    "check": "Test that environments satisfy the environment contract, or that a server implements the protocol.",
+    "train": "Train an agent by reinforcement learning or on stored trajectories.",
+    "eval": "Evaluate an agent on environments or suites and report success rates with confidence intervals.",
     "compare": "Compare two evaluations of the same tasks, paired by seed.",
-    "rescore": "Grade the stored episodes of an evaluation again, without calling the agent.",
-    "view": "Browse runs in the browser: curves, episodes and tokens.",
-    "serve": "Serve environments to other processes and machines.",
-    "mcp-serve": "Serve an environment to MCP clients.",
-    "init-model": "Write a small model to start from, without a download.",
-    "search": "Search an index as the search tool does.",
+    "rescore": "Grade the stored episodes of an evaluation again without running the agent.",
+    "view": "View training runs and evaluations in a web browser: curves, episodes and tokens.",
+    "serve": "Serve environments over HTTP to other processes and machines.",
+    "mcp-serve": "Serve an environment to clients of the Model Context Protocol (MCP).",
+    "init-model": "Create a small model to start training from.",
+    "search": "Search an index and print the passages that the search tool would return.",
     "search-index": "Build a search index from JSONL files, text files or folders.",
     "search-serve": "Serve a search index over HTTP.",
-    "world": "Generate a fictional encyclopedia, and questions about it.",
-    "doctor": "Check which features work on this machine, and how to enable the others.",
+    "world": "Generate a fictional encyclopedia and questions about it.",
+    "doctor": "Check which features work on this machine and print how to enable the others.",
 }
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -40,32 +40,34 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 
 _EPILOG = """\
 examples:
   palestra envs                                        list all environments
-  palestra play game:Sudoku-v0-easy                    play one yourself
+  palestra play game:Sudoku-v0-easy                    play an environment yourself
   palestra play game:Wordle-v0-hard --agent expert --seed 7
-  palestra check 'game:Sudoku-*'                       test the contract
-  palestra train --env game:GuessTheNumber-v0-easy     an agent learns on the CPU in minutes
-  palestra eval suite:games --agent expert             success rates per environment, category and level
-  palestra eval my_package.envs:MyEnv --agent random   an environment of your own
-  palestra eval http://host:8100/game:Wordle-v0-easy --agent random   one on a server
-  palestra compare runs/a runs/b                       is b better than a?
-  palestra view runs/                                  browse runs
-  palestra serve game: babyai: --port 8100             environments for a cluster
+  palestra check 'game:Sudoku-*'                       test environments
+  palestra train --env game:GuessTheNumber-v0-easy     train an agent on the CPU in minutes
+  palestra eval suite:games --agent expert             print success rates per environment, category and level
+  palestra eval my_package.envs:MyEnv --agent random   evaluate on your own environment
+  palestra eval http://host:8100/game:Wordle-v0-easy --agent random   evaluate on an environment of a server
+  palestra compare runs/a runs/b                       test whether b is better than a
+  palestra view runs/                                  browse runs in a web browser
+  palestra serve game: babyai: --port 8100             serve environments to a cluster
   palestra doctor                                      check this machine
 
-`palestra VERB --help` describes the options of a verb. docs/environment-names.md describes the names of environments.
-exit codes: 0 success, 1 a check failed, 2 wrong usage, 3 something outside of Palestra failed, 130 interrupted
+`palestra VERB --help` describes the options of a verb. docs/environment-names.md explains how environments are named.
+exit codes: 0 success, 1 a check failed, 2 wrong usage, 3 infrastructure failure, 130 interrupted
 """
 
 
 def build_parser(verbs: Collection[str] = VERBS) -> argparse.ArgumentParser:
-    """Return the parser; only the modules of `verbs` are loaded, the other verbs have no options."""
+    """Return the parser. Only the modules of `verbs` are imported; the other verbs are listed without options."""
     parser = argparse.ArgumentParser(
         prog="palestra",
         description="Palestra: environments, evaluation and reinforcement learning for LLM agents.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"palestra {__version__}", help="Print the version.")
+    parser.add_argument(
+        "--version", action="version", version=f"palestra {__version__}", help="Print the version and exit."
+    )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, summary in VERBS.items():
         verb = subparsers.add_parser(
@@ -109,12 +111,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` closed the pipe: not an error
+        # Not an error: the reader of the pipe, for example `head`, closed it. Discard the remaining output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
 
 
 def _reject(unknown: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
-    """Report unknown arguments together with the closest option."""
+    """Exit with an error that lists the unknown arguments and suggests the most similar option."""
     options = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
     flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
     candidates = get_close_matches(flag, options, n=1)

@@ -1,4 +1,4 @@
-"""`palestra check ENV...`: test the contract of environments, and the protocol of servers."""
+"""`palestra check ENV...`: test that environments satisfy the contract and that servers implement the protocol."""
 
 from __future__ import annotations
 
@@ -16,27 +16,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "envs",
         nargs="+",
         metavar="ENV",
-        help="What to test: an id, module:Class, a family such as game:, a pattern such as '*-easy', the URL of an "
-        "environment, or the URL of a server.",
+        help="Environment or server to test: an id, module:Class, a family such as game:, a pattern such as "
+        "'*-easy', the URL of an environment, or the URL of a server.",
     )
     parser.add_argument(
-        "--episodes", type=int, default=40, metavar="N", help="Episodes per player, expert and random (default: 40)."
+        "--episodes",
+        type=int,
+        default=40,
+        metavar="N",
+        help="Number of episodes to play with the expert, and again with the random player (default: 40).",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=10.0,
         metavar="S",
-        help="Stop adding episodes of a player after this many seconds (default: 10).",
+        help="Stop playing further episodes with a player after this many seconds (default: 10).",
     )
     parser.add_argument(
         "--step-timeout",
         type=float,
         default=20.0,
         metavar="S",
-        help="Report a call that takes longer than this as a hang, in seconds (default: 20).",
+        help="Maximum seconds per call of the environment; a call that takes longer is reported as a hang "
+        "(default: 20).",
     )
-    parser.add_argument("--json", action="store_true", help="Print one JSON object per line, one per environment.")
+    parser.add_argument(
+        "--json", action="store_true", help="Print the results as JSON, one object per line for each environment."
+    )
     options = parser.add_argument_group("environment")
     add_import(options)
     add_env_kwargs(options)
@@ -57,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps({"id": name, "skipped": reason}) if args.json else f"{name}: skipped, {reason}")
         else:
             failed += _env_fails(name, kwargs, args)
-        sys.stdout.flush()  # a long run shows its progress
+        sys.stdout.flush()  # show results immediately even if stdout is a pipe
     return 1 if failed else 0
 
 
 def _env_fails(name: str, kwargs: dict[str, Any], args: argparse.Namespace) -> bool:
-    """Test one environment and print the result."""
+    """Test one environment, print the result and return True if it failed."""
     from palestra.conformance import check_env
 
     row: dict[str, Any] = {"id": name}
@@ -87,13 +94,13 @@ def _env_fails(name: str, kwargs: dict[str, Any], args: argparse.Namespace) -> b
 
 
 def _is_server(name: str) -> bool:
-    """Tell the URL of a server from the URL of one of its environments, which ends with an id."""
+    """Return True for the URL of a server and False for the URL of an environment, which ends with an id."""
     scheme, separator, rest = name.partition("://")
     return bool(separator) and scheme in ("http", "https") and ":" not in rest.partition("?")[0].partition("/")[2]
 
 
 def _server_fails(url: str, as_json: bool) -> bool:
-    """Test the protocol of a server and print the result."""
+    """Test the protocol of a server, print the result and return True if it failed."""
     import os
 
     from palestra.optional import require

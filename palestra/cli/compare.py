@@ -10,9 +10,9 @@ from palestra.cli import EXIT_FAILED, EXIT_OK
 
 _EPILOG = """\
 examples:
-  palestra compare runs/a runs/b                       compare b with a
-  palestra compare runs/a runs/b --markdown            for a comment on a pull request
-  palestra compare runs/a runs/b --fail-below -0.02    exit with code 1 if the success rate drops by over 2 points
+  palestra compare runs/a runs/b                       compare b with the baseline a
+  palestra compare runs/a runs/b --markdown            format the tables for a pull request
+  palestra compare runs/a runs/b --fail-below -0.02    exit with code 1 if the success rate drops by more than 0.02
 
 exit codes: 0 success; 1 the difference is below --fail-below; 2 wrong usage
 """
@@ -20,23 +20,28 @@ exit codes: 0 success; 1 the difference is below --fail-below; 2 wrong usage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("before", metavar="BEFORE", help="Folder of the first evaluation, the baseline.")
-    parser.add_argument("after", metavar="AFTER", help="Folder of the second evaluation.")
+    parser.add_argument("before", metavar="BEFORE", help="Folder of the first evaluation, which is the baseline.")
+    parser.add_argument(
+        "after", metavar="AFTER", help="Folder of the second evaluation, which is compared with the baseline."
+    )
     parser.add_argument(
         "--metric",
         choices=("success", "return", "score"),
         default="success",
-        help="Quantity to compare per episode (default: success).",
+        help="Metric of each episode to compare (default: success).",
     )
     parser.add_argument(
         "--fail-below",
         type=float,
         metavar="X",
-        help="Exit with code 1 if the overall difference, AFTER minus BEFORE, is below this (default: never).",
+        help="Exit with code 1 if the overall difference, AFTER minus BEFORE, is below this value (default: "
+        "never fail).",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--markdown", action="store_true", help="Print the tables as Markdown.")
-    output.add_argument("--json", action="store_true", help="Print all numbers as JSON, with every win and loss.")
+    output.add_argument(
+        "--json", action="store_true", help="Print all numbers as JSON, including each task that improved or got worse."
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`palestra doctor`: check which features work on this machine, and how to enable the others."""
+"""`palestra doctor`: check which features work on this machine and print how to enable the others."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The state of one feature."""
+    """Result of the check of one feature."""
 
     feature: str
     state: str  # "ok", "limited", "missing"
     detail: str
-    fix: str = ""  # the command that enables it
+    fix: str = ""  # command that enables the feature
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print the results of all checks as JSON.")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine() -> Iterator[Finding]:
-    """Run every check, in the order of the output."""
+    """Run all checks and yield their results in the order in which they are printed."""
     yield _machine()
     yield _sandbox()
     yield _gpu()
@@ -116,7 +116,7 @@ def _browser() -> Finding:
 
 
 def _first_line(command: list[str]) -> str:
-    """Return the first line that a program prints, or "" if it fails."""
+    """Return the first line of a command's output, or "" if the command fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -126,7 +126,7 @@ def _first_line(command: list[str]) -> str:
 
 
 def _extras() -> Iterator[Finding]:
-    """Check the packages of each extra, as `pip install 'palestra[...]'` installs them."""
+    """Check that the packages of each optional extra (`pip install 'palestra[EXTRA]'`) are installed."""
     try:
         requires = metadata.requires("palestra") or []
     except metadata.PackageNotFoundError:

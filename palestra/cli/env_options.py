@@ -1,4 +1,4 @@
-"""Options that name and configure environments, shared by all verbs."""
+"""Command-line options that select and configure environments, shared by several verbs."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ def add_import(parser: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="Import a module that registers environments, tools, agents or algorithms of your own; repeatable.",
+        help="Python module to import first, for example one that registers your own environments, tools, "
+        "agents or algorithms; repeatable.",
     )
 
 
 def add_env_kwargs(parser: argparse._ActionsContainer) -> None:
-    """Add `--set` and `--env-kwargs`: keywords of the environment."""
+    """Add `--set` and `--env-kwargs`, which set keyword arguments of the environment."""
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="Set a keyword of the environment, for example --set max_turns=9; repeatable.",
+        help="Keyword argument for the environment, for example --set max_turns=9; overrides --env-kwargs; repeatable.",
     )
     parser.add_argument(
         "--env-kwargs",
         metavar="JSON",
         default="",
-        help="Set keywords of the environment from a JSON object, for example '{\"max_turns\": 9}'.",
+        help="Keyword arguments for the environment as a JSON object, for example '{\"max_turns\": 9}'.",
     )
 
 
@@ -53,13 +54,14 @@ def add_tools_and_wrappers(parser: argparse._ActionsContainer) -> None:
         action="extend",
         default=[],
         metavar="TOOL",
-        help="Give the agent these tools: python, search, mcp:FILE, the name of a plug-in, or module:function.",
+        help="Tools that the agent may call: python, search, mcp:FILE, the name of a plug-in, or "
+        "module:function (default: none).",
     )
     parser.add_argument(
         "--max-tool-calls",
         type=int,
         metavar="N",
-        help="Allow at most this many tool calls per episode (default: no limit).",
+        help="Maximum number of tool calls per episode (default: no limit).",
     )
     parser.add_argument(
         "--wrappers",
@@ -67,7 +69,8 @@ def add_tools_and_wrappers(parser: argparse._ActionsContainer) -> None:
         action="extend",
         default=[],
         metavar="WRAPPER",
-        help="Wrap the environment, innermost first: names such as 'Horizon(turns=5)' or concat, or module:Class.",
+        help="Wrappers to apply to the environment, innermost first: registered names such as "
+        "'Horizon(turns=5)' or concat, or module:Class.",
     )
 
 
@@ -77,13 +80,13 @@ def add_timeouts(parser: argparse._ActionsContainer) -> None:
         "--step-timeout",
         type=float,
         metavar="S",
-        help="Fail an episode whose environment takes longer than this for one step, in seconds (default: no limit).",
+        help="Maximum seconds per environment step; an episode whose step takes longer fails (default: no limit).",
     )
     parser.add_argument(
         "--reset-timeout",
         type=float,
         metavar="S",
-        help="Fail an episode whose environment takes longer than this to reset, in seconds (default: no limit).",
+        help="Maximum seconds per environment reset; an episode whose reset takes longer fails (default: no limit).",
     )
 
 
@@ -93,19 +96,19 @@ def add_backend(parser: argparse._ActionsContainer) -> None:
         "--env-backend",
         choices=("inline", "thread", "process", "ray"),
         default="inline",
-        help="Run environments in this process (inline), in threads, in worker processes or on Ray (default: inline). "
-        "Use process for environments that need much CPU time.",
+        help="Where environments run: inline (in this process), thread, process or ray; use process for "
+        "environments that need much CPU time (default: inline).",
     )
     parser.add_argument(
         "--env-workers",
         type=int,
         metavar="N",
-        help="Number of threads, processes or Ray actors for --env-backend (default: number of cores).",
+        help="Number of threads, processes or Ray actors that --env-backend starts (default: number of CPU cores).",
     )
 
 
 def env_kwargs(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keywords that `--env-kwargs` and `--set` give; `--set` wins."""
+    """Return the keyword arguments from `--env-kwargs` and `--set`; `--set` takes precedence."""
     kwargs: dict[str, Any] = {}
     if args.env_kwargs:
         try:
@@ -126,13 +129,13 @@ def env_kwargs(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def make_kwargs(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of `palestra.make` that the shared options describe."""
+    """Return the keyword arguments for `palestra.make` from the shared options."""
     options = {"tools": args.tools, "max_tool_calls": args.max_tool_calls, "wrappers": args.wrappers}
     return {**env_kwargs(args), **{name: value for name, value in options.items() if value}}
 
 
 def env_factory(name: str, args: argparse.Namespace) -> EnvFactory:
-    """Return the factory that a name and the shared options describe; unknown names are reported here."""
+    """Return a factory for the environment `name` with the shared options; raise UnknownEnv for an unknown name."""
     from palestra.registry import EnvFactory
 
     return EnvFactory.of(
@@ -145,12 +148,12 @@ def env_factory(name: str, args: argparse.Namespace) -> EnvFactory:
 
 
 def is_pattern(name: str) -> bool:
-    """Tell a family (`game:`) or a glob (`game:*-easy`) from the name of one environment."""
+    """Return True if `name` is a family (`game:`) or a glob (`game:*-easy`) rather than a single environment."""
     return "://" not in name and (name.endswith(":") or any(mark in name for mark in "*?["))
 
 
 def expand_names(names: Iterable[str]) -> list[str]:
-    """Replace families and globs by the ids that match, in catalog order; no names at all: every id."""
+    """Expand families and globs to the matching ids, in catalog order; an empty `names` expands to every id."""
     from palestra.registry import get_spec, list_envs
 
     names = list(names)

@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ENV",
         help="Environments to list: an id, a family such as game:, or a pattern such as '*-easy' (default: all).",
     )
-    parser.add_argument("--json", action="store_true", help="Print the complete specs as JSON.")
+    parser.add_argument(
+        "--json", action="store_true", help="Print the complete specification of each environment as JSON."
+    )
     add_import(parser)
 
 

@@ -1,4 +1,4 @@
-"""`palestra eval ENV|SUITE ...`: evaluate any agent, resumable, with confidence intervals."""
+"""`palestra eval ENV|SUITE ...`: evaluate an agent; an interrupted evaluation can be resumed."""
 
 from __future__ import annotations
 
@@ -36,22 +36,42 @@ _EPILOG = """\
 examples:
   palestra eval game:Sokoban-v0-easy --model http://localhost:8000/v1 -n 200 -k 4 --out runs/a
   palestra eval suite:games --agent expert --json
-  palestra eval game:Sokoban-v0-easy --model runs/trained -n 256 --seed 900000    the folder of a run is a model
+  palestra eval game:Sokoban-v0-easy --model runs/trained -n 256 --seed 900000    a training run
   palestra eval math:Arithmetic-v0-easy --model Qwen/Qwen3-1.7B --tools python    with a tool
-  palestra eval my_package.envs:MyEnv --agent my_package:play                     your environment, your function
+  palestra eval my_package.envs:MyEnv --agent my_package:play                     your own code
   palestra eval http://host:8100/game:Wordle-v0-easy --agent random               an environment on a server
   palestra eval --suites                                                          list the suites
 
-The same command resumes an evaluation that was stopped: finished episodes are kept, failed ones are played again.
+Run the same command again to resume an interrupted evaluation: finished episodes are kept, failed ones are retried.
 exit codes: 0 success; 2 wrong usage; 3 more than --max-failed of the episodes have no result; 130 interrupted
-docs/evaluation.md describes the numbers and the files in the folder.
+docs/evaluation.md explains the reported numbers and the files in the output folder.
 """
 _SAMPLING = (
-    ("temperature", float, "X", "Sampling temperature; 0 always takes the most likely token."),
-    ("top_p", float, "X", "Sample from the most likely tokens that add up to this probability."),
-    ("top_k", int, "N", "Sample from this many of the most likely tokens; 0 samples from all."),
-    ("min_p", float, "X", "Drop tokens less likely than this fraction of the most likely one."),
-    ("max_tokens", int, "N", "Maximum number of tokens per reply."),
+    (
+        "temperature",
+        float,
+        "X",
+        "Sampling temperature; 0 always selects the most likely token (default: 1, or that of the training run).",
+    ),
+    (
+        "top_p",
+        float,
+        "X",
+        "Sample only from the top tokens with this total probability (default: 1, or that of the training run).",
+    ),
+    (
+        "top_k",
+        int,
+        "N",
+        "Sample only from this many of the most likely tokens; 0 samples from all tokens (default: 0).",
+    ),
+    ("min_p", float, "X", "Exclude tokens whose probability is below this fraction of the highest one (default: 0)."),
+    (
+        "max_tokens",
+        int,
+        "N",
+        "Maximum number of tokens per reply of the model (default: 512, or that of the training run).",
+    ),
 )
 
 
@@ -63,18 +83,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="ENV|SUITE",
-        help=f"What to evaluate on: {NAME_HELP}, a pattern such as 'game:*-easy', suite:NAME, or a TOML file.",
+        help=f"Environment or suite to evaluate on: {NAME_HELP}, a pattern such as 'game:*-easy', "
+        "suite:NAME, or a TOML file.",
     )
     parser.add_argument(
-        "--env", action="append", default=[], metavar="ENV", help="Another environment or pattern; repeatable."
+        "--env",
+        action="append",
+        default=[],
+        metavar="ENV",
+        help="Additional environment or pattern to evaluate on; repeatable.",
     )
-    parser.add_argument("--suites", action="store_true", help="List the suites that come with Palestra.")
+    parser.add_argument("--suites", action="store_true", help="List the suites that come with Palestra and exit.")
     agent = parser.add_argument_group("agent").add_mutually_exclusive_group()
     agent.add_argument(
         "--model",
         metavar="MODEL",
-        help="Model to evaluate: a folder, the folder of a training run, a Hugging Face id, default:SIZE, or the URL "
-        "of an OpenAI-compatible server.",
+        help="Model to evaluate: a local folder, the folder of a training run, a Hugging Face id, default:SIZE "
+        "for a small untrained model, or the URL of an OpenAI-compatible server.",
     )
     agent.add_argument(
         "--agent",
@@ -84,53 +109,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     for name, kind, mark, text in _SAMPLING:
         model.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=text)
-    model.add_argument("--stop", action="append", metavar="TEXT", help="End a reply before this text; repeatable.")
-    model.add_argument("--system", metavar="TEXT", help="System message at the start of each conversation.")
+    model.add_argument(
+        "--stop",
+        action="append",
+        metavar="TEXT",
+        help="Text at which a reply ends; the text itself is removed; repeatable.",
+    )
+    model.add_argument(
+        "--system",
+        metavar="TEXT",
+        help="System prompt at the start of every conversation (default: none, or that of the training run).",
+    )
     model.add_argument(
         "--style",
         choices=("plain", "react", "tools"),
         default="plain",
-        help="Conversation format: plain chat, ReAct, or native tool calls (default: plain).",
+        help="Format of the conversation: plain for chat messages, react for ReAct, tools for native tool "
+        "calls (default: plain).",
     )
     model.add_argument(
         "--max-context",
         type=int,
         metavar="N",
-        help="Maximum number of tokens in the context, if smaller than the model's.",
+        help="Maximum number of tokens in the context window (default: the context window of the model).",
     )
     model.add_argument(
-        "--api-model", default="", metavar="NAME", help="Name of the model on the server (default: the first one)."
+        "--api-model",
+        default="",
+        metavar="NAME",
+        help="Name of the model on the server (default: the first model that the server lists).",
     )
     model.add_argument(
         "--api-key-env",
         default="OPENAI_API_KEY",
         metavar="VARIABLE",
-        help="Environment variable that holds the API key (default: OPENAI_API_KEY).",
+        help="Name of the environment variable that holds the API key of the server (default: OPENAI_API_KEY).",
     )
     model.add_argument(
         "--tokenizer",
         default="",
         metavar="FOLDER",
-        help="Tokenizer of the server's model, for exact token ids where the server returns them.",
+        help="Tokenizer of the model on the server, to record exact token ids if the server returns them "
+        "(default: exchange chat messages only).",
     )
     model.add_argument(
-        "--device", default="auto", metavar="DEVICE", help="Device of a local model: auto, cpu or cuda (default: auto)."
+        "--device",
+        default="auto",
+        metavar="DEVICE",
+        help="Device to run a local model on: cpu, cuda, or auto, which uses a GPU if one is available "
+        "(default: auto).",
     )
     model.add_argument(
         "--dtype",
         metavar="DTYPE",
-        help="Precision of a local model: float32, bfloat16 or float16 (default: float32 on a CPU, else bfloat16).",
+        help="Data type of the weights of a local model: float32, bfloat16 or float16 (default: float32 on a "
+        "CPU, bfloat16 on a GPU).",
     )
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument(
-        "-n", type=int, metavar="N", help="Number of tasks per environment (default: 100, or the suite's)."
+        "-n",
+        type=int,
+        metavar="N",
+        help="Number of tasks per environment (default: 100, or the number that the suite defines).",
     )
-    tasks.add_argument("-k", type=int, metavar="K", help="Number of attempts per task (default: 1, or the suite's).")
     tasks.add_argument(
-        "--seed", type=int, metavar="S", help="Seed of the first task; the others follow (default: 0, or the suite's)."
+        "-k",
+        type=int,
+        metavar="K",
+        help="Number of attempts per task (default: 1, or the number that the suite defines).",
     )
     tasks.add_argument(
-        "--turns", type=int, metavar="N", help="Truncate episodes after this many turns (default: the environment's)."
+        "--seed",
+        type=int,
+        metavar="S",
+        help="Seed of the first task; the following tasks use consecutive seeds (default: 0, or the seed that "
+        "the suite defines).",
+    )
+    tasks.add_argument(
+        "--turns",
+        type=int,
+        metavar="N",
+        help="Maximum number of turns per episode, after which it is truncated (default: the limit of the "
+        "environment).",
     )
     options = parser.add_argument_group("environment")
     add_import(options)
@@ -140,39 +200,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_timeouts(options)
     execution = parser.add_argument_group("execution")
     execution.add_argument(
-        "--out", metavar="FOLDER", help="Folder of the evaluation (default: runs/eval-TARGET-AGENT)."
+        "--out", metavar="FOLDER", help="Folder to write the evaluation to (default: runs/eval-TARGET-AGENT)."
     )
     execution.add_argument(
-        "--overwrite", action="store_true", help="Delete the evaluation in --out and start over (default: resume it)."
+        "--overwrite",
+        action="store_true",
+        help="Delete an existing evaluation in --out and start over (default: resume it).",
     )
     execution.add_argument(
-        "--concurrency", type=int, default=32, metavar="N", help="Number of episodes to run in parallel (default: 32)."
+        "--concurrency",
+        type=int,
+        default=32,
+        metavar="N",
+        help="Maximum number of episodes to run in parallel (default: 32).",
     )
     execution.add_argument(
         "--retries",
         type=int,
         default=2,
         metavar="N",
-        help="Number of retries of an episode after an infrastructure failure (default: 2).",
+        help="Number of times to retry an episode after an infrastructure failure (default: 2).",
     )
     execution.add_argument(
         "--call-timeout",
         type=float,
         metavar="S",
-        help="Maximum seconds for one reply; also for a step or reset without its own timeout (default: no limit).",
+        help="Maximum seconds per reply of the agent, and per step or reset unless --step-timeout or "
+        "--reset-timeout is set (default: no limit).",
     )
     execution.add_argument(
         "--max-failed",
         type=float,
         default=MAX_FAILED,
         metavar="X",
-        help=f"Fraction of episodes that may end without a result before the exit code is 3 (default: {MAX_FAILED}).",
+        help=f"Maximum fraction of episodes without a result; if exceeded, the exit code is 3 (default: {MAX_FAILED}).",
     )
     execution.add_argument(
-        "--price-in", type=float, metavar="X", help="Price of a million input tokens in dollars, for the cost column."
+        "--price-in",
+        type=float,
+        metavar="X",
+        help="Price in dollars per million input tokens, from which the cost column is computed (default: no "
+        "cost column).",
     )
     execution.add_argument(
-        "--price-out", type=float, metavar="X", help="Price of a million output tokens in dollars, for the cost column."
+        "--price-out",
+        type=float,
+        metavar="X",
+        help="Price in dollars per million output tokens, from which the cost column is computed (default: no "
+        "cost column).",
     )
     output = parser.add_argument_group("output").add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="Print the complete summary as JSON.")
@@ -219,14 +294,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plugin_agent(name: str) -> str:
-    """Return `module:name` of an agent that a plug-in package provides; return other names unchanged."""
+    """Return `module:name` for the name of an agent from a plug-in package, and any other name unchanged."""
     from palestra.plugins import entry_point_value
 
     return name if name in ("expert", "random") or ":" in name else entry_point_value("agents", name) or name
 
 
 def selected_suite(args: argparse.Namespace) -> Suite:
-    """Return the environments and suites of the command line as one suite, with the overrides of the options."""
+    """Combine the environments and suites of the command line into one suite and apply the options to it."""
     from palestra.evals.suite import Suite, load_suite, suite_entry, with_overrides
 
     names = [*args.targets, *args.env]
@@ -278,7 +353,7 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
 
 
 def _training_settings(model: str) -> Mapping[str, Any]:
-    """Return the settings of the training run that `model` is the folder of: sampling defaults to its values."""
+    """Return the sampling settings of a training run if `model` is the folder of one, otherwise an empty mapping."""
     try:
         config = json.loads((Path(model) / "run.json").read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -305,7 +380,7 @@ def _execution_settings(args: argparse.Namespace) -> EvalSettings:
 
 
 def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
-    """Print the table to standard output, and everything else to standard error."""
+    """Write the report and print the results in the requested format."""
     from palestra.evals.report import write_report
     from palestra.evals.text import cells, markdown, sections, table_text
 
@@ -327,7 +402,7 @@ def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
 
 
 def exit_code(evaluation: Evaluation, max_failed: float) -> int:
-    """Return 3 if more than `max_failed` of the episodes have no result, and report why."""
+    """Print why episodes have no result; return exit code 3 if their fraction exceeds `max_failed`, otherwise 0."""
     if evaluation.left == 0:
         return EXIT_OK
     causes: dict[str, str] = {}

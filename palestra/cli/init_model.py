@@ -1,4 +1,4 @@
-"""`palestra init-model`: write a model that every command accepts, without a download."""
+"""`palestra init-model`: create a small model checkpoint that all commands accept as `--model`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="1M",
         metavar="MODEL",
-        help=f"Size of an untrained model ({', '.join(SIZES)}), or smollm2 for a pretrained one with 135M parameters "
-        "(default: 1M).",
+        help=f"Model to create: the size of an untrained model ({', '.join(SIZES)}), or smollm2 for a pretrained "
+        "model with 135M parameters (default: 1M).",
     )
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="Folder to write the checkpoint to.")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="Folder to write the model checkpoint to.")
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="Seed of the weights of an untrained model (default: 0)."
+        "--seed",
+        type=int,
+        default=0,
+        metavar="S",
+        help="Random seed of the initial weights of an untrained model (default: 0).",
     )
-    parser.add_argument("--overwrite", action="store_true", help="Replace a checkpoint that is already in the folder.")
+    parser.add_argument("--overwrite", action="store_true", help="Replace an existing checkpoint in the folder.")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`palestra mcp-serve ENV`: serve an environment to MCP clients."""
+"""`palestra mcp-serve ENV`: serve an environment to clients of the Model Context Protocol (MCP)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--http",
         type=int,
         metavar="PORT",
-        help="Serve streamable HTTP on this port; 0 selects a free port (default: serve on standard input and output).",
+        help="Port on which to serve streamable HTTP; 0 selects a free port (default: serve on standard input "
+        "and output).",
     )
     parser.add_argument(
-        "--host", default="127.0.0.1", metavar="HOST", help="Address to listen on with --http (default: 127.0.0.1)."
+        "--host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="Address to listen on; used only with --http (default: 127.0.0.1).",
     )
     parser.add_argument(
         "--seed",
         type=int,
         metavar="S",
-        help="Seed of the first episode for which a client gives none (default: a random seed).",
+        help="Seed from which episodes are derived if the client passes no seed (default: random seeds).",
     )
     options = parser.add_argument_group("environment")
     add_import(options)

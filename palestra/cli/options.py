@@ -1,4 +1,4 @@
-"""Settings of the libraries beneath, shared by verbs that load models."""
+"""Logging settings of third-party libraries, shared by the verbs that load models."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from palestra.optional import require
 
 
 def quiet_libraries() -> None:
-    """Turn off progress bars and log lines of transformers, huggingface_hub and matplotlib.
+    """Disable the progress bars and log messages of transformers, huggingface_hub and matplotlib.
 
-    Progress bars of downloads, which take minutes, stay on in a terminal.
+    In a terminal, the progress bars of downloads stay enabled because a download may take minutes.
     """
     bars = require("huggingface_hub.utils", extra="hf")
     require("transformers.utils.logging", extra="hf").disable_progress_bar()

@@ -1,4 +1,4 @@
-"""`palestra play ENV`: play an environment in the terminal, as a person, the expert or the random player."""
+"""`palestra play ENV`: play an environment in the terminal, or watch the expert or a random player."""
 
 from __future__ import annotations
 
@@ -31,15 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--agent",
         choices=["human", "expert", "random"],
         default="human",
-        help="Player: you, the reference solver, or random actions (default: human).",
+        help="Player: human (you), expert (the reference solver), or random for random actions (default: human).",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="S", help="Seed of the first episode (default: a random seed, which is shown)."
+        "--seed", type=int, metavar="S", help="Seed of the first episode (default: a random seed, which is printed)."
     )
     parser.add_argument(
-        "--episodes", type=int, default=1, metavar="N", help="Number of episodes to play in a row (default: 1)."
+        "--episodes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="Number of episodes to play one after the other (default: 1).",
     )
-    parser.add_argument("--record", metavar="FILE", help="Append the episodes to this JSONL file.")
+    parser.add_argument(
+        "--record", metavar="FILE", help="JSONL file to which the episodes are appended (default: record nothing)."
+    )
     options = parser.add_argument_group("environment")
     add_import(options)
     add_env_kwargs(options)
@@ -59,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     solved = played = 0
     with env:
         for _ in range(args.episodes):
-            step, seed = _play_episode(env, args, seed), None  # later episodes continue from the first seed
+            # Only the first reset passes a seed; the seeds of later episodes follow from it.
+            step, seed = _play_episode(env, args, seed), None
             if step is None:
                 print("You left the game.")
                 break
@@ -71,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step | None:
-    """Play to the end and return the last step; None if the person left."""
+    """Play one episode and return its last step, or None if the human player quit."""
     observation, info = _bounded("reset", env.reset, args.reset_timeout, seed)
     name = env.spec.id if env.spec is not None else repr(env)
     print(f"--- {name}, seed {info.get('seed', seed)}\n")
@@ -102,7 +109,7 @@ def _bounded(name: str, call: Callable[..., T], seconds: float | None, *args: An
     def work() -> None:
         try:
             results.append(call(*args))
-        except BaseException as err:  # noqa: BLE001  # raised in the calling thread
+        except BaseException as err:  # noqa: BLE001  # re-raised in the calling thread
             errors.append(err)
 
     thread = threading.Thread(target=work, daemon=True)
@@ -141,5 +148,5 @@ def _read_action(env: Env) -> str | None:
 def _expects_box(env: Env) -> bool:
     try:
         return last_boxed(env.example_action()) is not None
-    except BadValue:  # it shows no example action
+    except BadValue:  # the environment has no example action
         return False

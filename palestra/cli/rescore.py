@@ -1,4 +1,4 @@
-"""`palestra rescore RUN --out FOLDER`: grade stored episodes again, without calling the agent."""
+"""`palestra rescore RUN --out FOLDER`: grade stored episodes again without running the agent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from palestra.cli.eval import MAX_FAILED, exit_code
 _EPILOG = """\
 examples:
   palestra rescore runs/a --out runs/b                             replay in the current environments
-  palestra rescore runs/a --out runs/b --set partial_credit=true   with another keyword
-  palestra rescore runs/a --out runs/b --grader my_module:grade    with a function of the trajectory
+  palestra rescore runs/a --out runs/b --set partial_credit=true   replay with another keyword argument
+  palestra rescore runs/a --out runs/b --grader my_module:grade    grade with your own function
   palestra compare runs/a runs/b
 
 exit codes: 0 success; 2 wrong usage; 3 more than --max-failed of the episodes have no result
@@ -23,25 +23,32 @@ exit codes: 0 success; 2 wrong usage; 3 more than --max-failed of the episodes h
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("run_folder", metavar="RUN", help="Folder of the evaluation to grade again.")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="Folder to write the graded episodes to.")
+    parser.add_argument("run_folder", metavar="RUN", help="Folder of the evaluation whose episodes are graded again.")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="Folder to write the regraded evaluation to.")
     parser.add_argument(
         "--grader",
         metavar="module:name",
-        help="Grade with this function of a trajectory (default: replay the actions in the environment).",
+        help="Python function that grades a trajectory, as module:name (default: replay the actions in the "
+        "environment).",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="Delete the evaluation in --out and start over (default: resume it)."
+        "--overwrite",
+        action="store_true",
+        help="Delete an existing evaluation in --out and start over (default: resume it).",
     )
     parser.add_argument(
-        "--concurrency", type=int, default=32, metavar="N", help="Number of episodes to run in parallel (default: 32)."
+        "--concurrency",
+        type=int,
+        default=32,
+        metavar="N",
+        help="Maximum number of episodes to grade in parallel (default: 32).",
     )
     parser.add_argument(
         "--max-failed",
         type=float,
         default=MAX_FAILED,
         metavar="X",
-        help=f"Fraction of episodes that may end without a result before the exit code is 3 (default: {MAX_FAILED}).",
+        help=f"Maximum fraction of episodes without a result; if exceeded, the exit code is 3 (default: {MAX_FAILED}).",
     )
     parser.add_argument("--json", action="store_true", help="Print the complete summary as JSON.")
     options = parser.add_argument_group("environment")

@@ -1,4 +1,4 @@
-"""`palestra search QUERY`: search an index, a server or the built-in encyclopedia."""
+"""`palestra search QUERY`: search an index, a search server or the built-in encyclopedia."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import asdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("query", metavar="QUERY", help="Words to search for.")
+    parser.add_argument("query", metavar="QUERY", help="Words or a question to search for.")
     parser.add_argument(
         "--index",
         default="",
         metavar="DIR|URL",
-        help="Folder of an index or address of a search server (default: the built-in encyclopedia).",
+        help="Folder of an index or URL of a search server (default: the built-in encyclopedia).",
     )
     parser.add_argument("--topk", type=int, default=3, metavar="K", help="Number of passages to return (default: 3).")
     parser.add_argument(
         "--mode",
         choices=["bm25", "dense", "hybrid"],
         default="bm25",
-        help="Ranking method; dense and hybrid need an index with vectors (default: bm25).",
+        help="Ranking method; dense and hybrid require an index that was built with --dense (default: bm25).",
     )
     parser.add_argument(
-        "--json", action="store_true", help="Print one JSON object per line with each passage and its score."
+        "--json", action="store_true", help="Print each passage and its score as one JSON object per line."
     )
 
 

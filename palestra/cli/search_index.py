@@ -18,35 +18,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="*",
         metavar="SOURCE",
-        help="JSONL files (rows with `contents`, or `text` and `title`; also .gz), text files, or folders of them.",
+        help="Files to index: JSONL files (rows with `contents`, or with `text` and `title`; .gz is "
+        "supported), text files, or folders of such files.",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="Folder to write the index to.")
     parser.add_argument(
-        "--embedded", action="store_true", help="Index the fictional encyclopedia that comes with Palestra."
+        "--embedded",
+        action="store_true",
+        help="Index the fictional encyclopedia that comes with Palestra instead of SOURCE files.",
     )
     parser.add_argument(
         "--words",
         type=int,
         default=100,
         metavar="N",
-        help="Words per passage when text files are split (default: 100).",
+        help="Maximum number of words per passage when text files are split into passages (default: 100).",
     )
-    parser.add_argument("--k1", type=float, default=0.9, help="BM25 k1: weight of repeated terms (default: 0.9).")
     parser.add_argument(
-        "--b", type=float, default=0.4, help="BM25 b: strength of the length normalization (default: 0.4)."
+        "--k1",
+        type=float,
+        default=0.9,
+        help="BM25 parameter k1; higher values give more weight to terms that occur repeatedly (default: 0.9).",
+    )
+    parser.add_argument(
+        "--b",
+        type=float,
+        default=0.4,
+        help="BM25 parameter b from 0 to 1; higher values reduce the scores of long passages more (default: 0.4).",
     )
     parser.add_argument(
         "--analyser",
         choices=["english", "plain"],
         default="english",
-        help="Word analysis: english drops stop words and stems, plain indexes every word (default: english).",
+        help="Text analysis: english removes stop words and stems the other words, plain keeps every word "
+        "(default: english).",
     )
     parser.add_argument(
         "--dense",
         metavar="ENCODER",
-        help="Also store vectors of this encoder: ngrams, hf:MODEL or http://HOST/v1/embeddings#MODEL.",
+        help="Encoder whose vectors are stored for dense search: ngrams, hf:MODEL or "
+        "http://HOST/v1/embeddings#MODEL (default: no vectors).",
     )
-    parser.add_argument("--overwrite", action="store_true", help="Replace an existing index.")
+    parser.add_argument("--overwrite", action="store_true", help="Replace an existing index in the folder.")
 
 
 def run(args: argparse.Namespace) -> int:

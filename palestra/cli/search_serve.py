@@ -1,4 +1,4 @@
-"""`palestra search-serve [INDEX]`: serve an index over HTTP with Search-R1's protocol."""
+"""`palestra search-serve [INDEX]`: serve a search index over HTTP with the protocol of Search-R1."""
 
 from __future__ import annotations
 
@@ -13,38 +13,46 @@ from palestra.errors import BadValue, ToolFailed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "index", nargs="?", default="", metavar="INDEX", help="Folder of an index (default: the built-in encyclopedia)."
+        "index",
+        nargs="?",
+        default="",
+        metavar="INDEX",
+        help="Folder of the index to serve (default: the built-in encyclopedia).",
     )
     parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (default: 127.0.0.1).")
     parser.add_argument(
         "--port", type=int, default=8000, help="Port to listen on; 0 selects a free port and prints it (default: 8000)."
     )
     parser.add_argument(
-        "--topk", type=int, default=3, metavar="K", help="Number of hits for requests without `topk` (default: 3)."
+        "--topk",
+        type=int,
+        default=3,
+        metavar="K",
+        help="Number of passages to return if a request does not contain `topk` (default: 3).",
     )
     parser.add_argument(
         "--mode",
         choices=["bm25", "dense", "hybrid"],
         default="bm25",
-        help="Ranking method; dense and hybrid need an index with vectors (default: bm25).",
+        help="Ranking method; dense and hybrid require an index that was built with --dense (default: bm25).",
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=1,
         metavar="N",
-        help="Number of server processes that share the port (default: 1).",
+        help="Number of server processes that share the port; raise it to serve more requests per second (default: 1).",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    import multiprocessing  # deferred: the parser imports this module for every command
+    import multiprocessing  # imported here to keep `--help` fast
 
     from palestra.tools.search import SearchTool
 
     if args.workers < 1:
         raise BadValue(f"--workers must be at least 1, got {args.workers}")
-    SearchTool(args.index, topk=args.topk, mode=args.mode)  # reports errors before any process is started
+    SearchTool(args.index, topk=args.topk, mode=args.mode)  # raises configuration errors before any process starts
     with _bind(args.host, args.port, reuse_port=args.workers > 1) as listener:
         port = listener.getsockname()[1]
         if args.workers == 1:
@@ -73,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
-    """Reserve the port for all workers; raise ToolFailed if it is in use."""
+    """Bind a socket that reserves the port for all workers; raise ToolFailed if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -92,5 +100,5 @@ def _serve(source: str, options: dict[str, Any], parent: int | None) -> None:
     from palestra.tools.search.tool import open_index
 
     if parent is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too and stops its helpers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the parent, which stops the helpers
     serve(open_index(source), parent=parent, **options)

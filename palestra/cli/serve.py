@@ -17,8 +17,8 @@ Clients connect by URL:
   palestra.make("http://HOST:8100/game:Wordle-v0-hard", token=...)
   palestra.make_vec("http://HOST:8100/babyai:GoTo-v0", num_envs=256)
 
-GET /health, /ready, /metrics and /openapi.json describe the server. SIGTERM drains it: open sessions may continue for
---drain seconds and no new ones are accepted. A second SIGTERM stops it at once.
+GET /health, /ready, /metrics and /openapi.json describe the server. After SIGTERM, the server accepts no new sessions
+and lets open sessions continue for --drain seconds. A second SIGTERM stops it immediately.
 """
 
 
@@ -39,25 +39,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=int,
         default=8100,
-        help="Port to listen on; 0 selects a free port, which is printed (default: 8100).",
+        help="Port to listen on; 0 selects a free port and prints it (default: 8100).",
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=os.cpu_count() or 1,
-        help="Number of worker processes that run environments (default: number of cores).",
+        help="Number of worker processes that run environments (default: number of CPU cores).",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="File with one `token` or `name token` per line; PALESTRA_TOKEN can hold a single token instead.",
+        help="File of accepted tokens, with one `token` or `name token` per line; a single token can be set in "
+        "the variable PALESTRA_TOKEN instead.",
     )
     parser.add_argument(
         "--python",
         action="append",
         default=[],
         metavar="FAMILY=PATH",
-        help="Run a family under another interpreter, e.g. because its packages conflict with ours; repeatable.",
+        help="Python interpreter that runs the environments of a family, for example if their packages "
+        "conflict with those of Palestra; repeatable.",
     )
     add_import(parser)
     limits = parser.add_argument_group("limits")
@@ -71,38 +73,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Maximum number of open sessions per token (default: no limit).",
     )
     limits.add_argument(
-        "--rate", type=float, metavar="N", help="Maximum number of requests per second and token (default: no limit)."
+        "--rate",
+        type=float,
+        metavar="N",
+        help="Maximum number of requests per second for each token (default: no limit).",
     )
     limits.add_argument(
         "--lease",
         type=float,
         default=600.0,
         metavar="S",
-        help="Seconds after which an unused session ends (default: 600).",
+        help="Seconds without a request after which a session is closed (default: 600).",
     )
     limits.add_argument(
         "--step-timeout",
         type=float,
         default=120.0,
         metavar="S",
-        help="Maximum seconds for one step; a step that takes longer loses its session (default: 120).",
+        help="Maximum seconds per step; a session whose step exceeds this is terminated (default: 120).",
     )
     limits.add_argument(
         "--reset-timeout",
         type=float,
         metavar="S",
-        help="Maximum seconds for creating or resetting an environment (default: as --step-timeout).",
+        help="Maximum seconds to create or reset an environment (default: the value of --step-timeout).",
     )
     limits.add_argument(
-        "--max-body", type=float, default=16.0, metavar="MB", help="Maximum size of a request in MB (default: 16)."
+        "--max-body", type=float, default=16.0, metavar="MIB", help="Maximum size of a request in MiB (default: 16)."
     )
     limits.add_argument(
-        "--memory", type=float, metavar="MB", help="Maximum memory of one worker in MB (default: no limit)."
+        "--memory", type=float, metavar="MIB", help="Maximum memory of each worker process in MiB (default: no limit)."
     )
     limits.add_argument(
         "--any-kwargs",
         action="store_true",
-        help="Accept keywords from clients that may name files of this machine (default: refuse them).",
+        help="Accept keyword arguments from clients even if they may name files on this machine (default: "
+        "reject them).",
     )
     operation = parser.add_argument_group("operation")
     operation.add_argument(
@@ -110,16 +116,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=30.0,
         metavar="S",
-        help="Seconds that open sessions may continue after SIGTERM (default: 30).",
+        help="Seconds for which open sessions may continue after SIGTERM (default: 30).",
     )
     operation.add_argument(
-        "--node", default="", metavar="NAME", help="Prefix of session names, for load balancers that route by path."
+        "--node",
+        default="",
+        metavar="NAME",
+        help="Prefix of the session names of this server, for load balancers that route requests by path "
+        "(default: none).",
     )
     operation.add_argument(
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
-        help="Level of the JSON log lines on standard error; debug logs every request (default: info).",
+        help="Minimum level of the JSON log lines on standard error; debug logs every request (default: info).",
     )
 
 

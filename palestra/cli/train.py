@@ -1,4 +1,7 @@
-"""`palestra train [RECIPE]`: train an agent. Every setting of the config is a flag; the same command resumes a run."""
+"""`palestra train [RECIPE]`: train an agent.
+
+Every setting of the training config has a command-line option. Running the same command again resumes a run.
+"""
 
 from __future__ import annotations
 
@@ -49,19 +52,22 @@ examples:
   palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   train an untrained model on the CPU
   palestra train --env math:Math12K --tools python --model Qwen/Qwen3-1.7B --algorithm grpo
   palestra train --env game:Sudoku-v0-easy --model Qwen/Qwen3-1.7B --gamma 0.9 --horizon 5,10,15@100
-  palestra train recipe.toml --lr 3e-4                                     flags override the recipe
-  palestra train --out runs/a --resume --steps 200                         take the settings from runs/a
+  palestra train recipe.toml --lr 3e-4                                     override a setting of the recipe
+  palestra train --out runs/a --resume --steps 200                         continue with the settings of runs/a
 
-The same command continues a run that was stopped. docs/training.md describes the folder of a run.
+Run the same command again to continue an interrupted run. docs/training.md describes the files of a run.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "palestra train [RECIPE] [--env NAME[=WEIGHT] ...] [--SETTING VALUE ...] [--resume | --overwrite]"
     parser.epilog = _EPILOG
-    parser.allow_abbrev = False  # reject misspelt flags instead of guessing
+    parser.allow_abbrev = False  # reject misspelled flags instead of guessing
     parser.add_argument(
-        "recipe", nargs="?", metavar="RECIPE", help="TOML file with the settings below, one table per section."
+        "recipe",
+        nargs="?",
+        metavar="RECIPE",
+        help="TOML file that sets any of the options below, with one table per section.",
     )
     for section, title in TITLES.items():
         group = parser.add_argument_group(title)
@@ -74,14 +80,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--resume",
         action="store_true",
-        help="Continue the run in --out and fail if there is none; by default a run is continued if there is one.",
+        help="Continue the run in --out, and fail if there is none (default: continue an existing run, "
+        "otherwise start one).",
     )
-    start.add_argument("--overwrite", action="store_true", help="Delete the run in --out and start over.")
+    start.add_argument("--overwrite", action="store_true", help="Delete an existing run in --out and start over.")
     output = parser.add_argument_group("output").add_mutually_exclusive_group()
-    output.add_argument("--plain", action="store_true", help="Print one line per step even in a terminal.")
-    output.add_argument("--json", action="store_true", help="Print one JSON object per step, then one for the run.")
+    output.add_argument("--plain", action="store_true", help="Print one line per step, even in a terminal.")
+    output.add_argument(
+        "--json", action="store_true", help="Print one JSON object per step, followed by one for the whole run."
+    )
     output.add_argument("--quiet", action="store_true", help="Print nothing but errors.")
-    output.add_argument("--report", action="store_true", help="Rebuild the report of the run in --out; train nothing.")
+    output.add_argument(
+        "--report", action="store_true", help="Rebuild the report of the run in --out without training."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for name in {**config.env.weights, **dict.fromkeys(config.eval.env)}:
         if "://" not in name:
-            get_spec(name)  # report a wrong name before anything heavy is loaded
-    if os.environ.get("RANK", "0") != "0":  # under torchrun the main process claims the folder and reports
+            get_spec(name)  # raises UnknownEnv before the model is loaded
+    if os.environ.get("RANK", "0") != "0":  # under torchrun only rank 0 locks the folder and prints output
         _train(config, view=console.Silent(), resume=not args.overwrite, report=False)
         return 0
     single = os.environ.get("WORLD_SIZE", "1") == "1"
@@ -125,14 +136,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
-    """Add a flag for each option of each algorithm; algorithms share flags of the same name."""
+    """Add a flag for each option of each algorithm; options with the same name share one flag."""
     group.add_argument(
         "--algorithm",
         "--algo",
         dest=_dest("algorithm"),
         default=argparse.SUPPRESS,
         metavar="NAME",
-        help=f"Algorithm to train with: {', '.join(algorithm_names())} (default: {DEFAULT_ALGORITHM}).",
+        help=f"Training algorithm: {', '.join(algorithm_names())} (default: {DEFAULT_ALGORITHM}).",
     )
     owners: dict[str, list[str]] = {}
     options: dict[str, tuple[type, Field[Any]]] = {}
@@ -141,9 +152,9 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         for item in fields(kind):
             options.setdefault(flat_name(item), (kind, item))
             owners.setdefault(flat_name(item), []).append(name)
-    everywhere = set(owners["gamma"])  # all policy-gradient algorithms
+    everywhere = set(owners["gamma"])  # the policy-gradient algorithms
     for flag, (kind, item) in options.items():
-        only = "" if everywhere <= set(owners[flag]) else f"Only {', '.join(owners[flag])}"
+        only = "" if everywhere <= set(owners[flag]) else f"used only by {', '.join(owners[flag])}"
         _add_flag(group, kind, item, note=only)
     group.add_argument(
         "--option",
@@ -151,12 +162,12 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="Set an option of an imported algorithm that has no flag of its own (repeatable).",
+        help="Option of an imported algorithm that has no command-line option here; repeatable.",
     )
 
 
 def _add_flag(group: argparse._ArgumentGroup, owner: type, item: Field[Any], *, note: str = "") -> None:
-    """Add the flag of a setting. A flag that is not given stays out of the namespace, so the recipe applies."""
+    """Add the flag of a setting. An omitted flag is absent from the namespace, so the value of the recipe is used."""
     kind = kind_of(owner, item.name)
     name = flat_name(item)
     flag = "--" + name.replace("_", "-")
@@ -173,7 +184,7 @@ def _add_flag(group: argparse._ArgumentGroup, owner: type, item: Field[Any], *, 
         options |= {"type": str if kind is dict else kind, "metavar": metavar}
         if item.metadata.get("auto"):
             untrained, trained = item.metadata["auto"]
-            details.append(f"default: {untrained}, or {trained} for a trained model")
+            details.append(f"default: {untrained} for an untrained model, {trained} otherwise")
         elif item.default not in ("", None):
             details.append(f"default: {item.default}")
     text = item.metadata["help"].removesuffix(".")
@@ -182,13 +193,13 @@ def _add_flag(group: argparse._ArgumentGroup, owner: type, item: Field[Any], *, 
 
 
 def _dest(name: str) -> str:
-    return f"set_{name}"  # separate from the arguments of the command itself
+    return f"set_{name}"  # the prefix avoids collisions with arguments of the command itself
 
 
 def _config(args: argparse.Namespace) -> TrainConfig:
-    """Return the config: defaults, then the recipe or the settings of the run to resume, then flags."""
+    """Build the config; flags override the recipe or the settings of the resumed run, which override the defaults."""
     given = {name.removeprefix("set_"): value for name, value in vars(args).items() if name.startswith("set_")}
-    import_modules(given.get("import", ()))  # before algorithms and environments are looked up
+    import_modules(given.get("import", ()))  # the modules may register algorithms and environments
     for text in args.options:
         name, equals, value = text.partition("=")
         if not equals:
@@ -222,7 +233,7 @@ def _parsed(text: str) -> Any:
 
 
 def _check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Check before anything is loaded that there is a run if one is needed, and that the folder can be written."""
+    """Check that the folder is writable and holds a run if `resume` is set; raise BadValue or StoreFailed if not."""
     if resume and not holds_run(folder):
         raise BadValue(f"there is no run to resume in {folder}; leave out --resume to start one")
     if resume and last_checkpoint(folder) is None:
@@ -239,7 +250,7 @@ def _check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    """Lock the folder, so that only one process trains in it."""
+    """Hold an exclusive lock on the folder so that only one process trains in it."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +263,7 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 
 def _empty(folder: Path) -> None:
-    """Delete everything in the folder, but not the folder itself, which holds the lock."""
+    """Delete the contents of the folder but not the folder itself, which is locked."""
     try:
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -273,7 +284,7 @@ def _train(config: TrainConfig, *, view: console.View, resume: bool, report: boo
     from palestra.training.api import train
 
     if config.model.trained:
-        view.note(f"loading {config.model.name}")  # a download takes minutes
+        view.note(f"loading {config.model.name}")  # loading may include a download of several minutes
 
     folder = config.folder
     reported = 0
@@ -284,7 +295,7 @@ def _train(config: TrainConfig, *, view: console.View, resume: bool, report: boo
         evaluations = sum("eval_success" in row for row in rows)
         if report and evaluations > reported:
             reported = evaluations
-            _report(folder, picture=False)  # the picture is drawn at the end
+            _report(folder, picture=False)  # curve.png is rendered only at the end
 
     try:
         return train(config, resume=resume, log=view.note, on_metrics=on_metrics, progress=False)

@@ -1,4 +1,4 @@
-"""`palestra view [FOLDER]`: browse runs in the browser: curves, episodes, tokens, and games to play."""
+"""`palestra view [FOLDER]`: view runs in a web browser: curves, episodes, tokens and playable environments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ TOKEN_VARIABLE = "PALESTRA_VIEW_TOKEN"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", nargs="?", default="runs", metavar="FOLDER", help="Folder of a run, or of many runs (default: runs)."
+        "folder",
+        nargs="?",
+        default="runs",
+        metavar="FOLDER",
+        help="Folder of one run, or folder that contains several runs (default: runs).",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="HOST",
-        help="Address to listen on; any address but that of this machine needs --token (default: 127.0.0.1).",
+        help="Address to listen on; any address other than loopback requires --token (default: 127.0.0.1).",
     )
     parser.add_argument(
         "--port",
@@ -30,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token",
         metavar="TEXT",
-        help=f"Require this secret from visitors; the variable {TOKEN_VARIABLE} keeps it out of process lists.",
+        help=f"Secret that visitors must provide; set it in the variable {TOKEN_VARIABLE} instead to hide it "
+        "from process lists (default: none).",
     )
     add_import(parser)
 

@@ -1,4 +1,4 @@
-"""`palestra world`: generate a fictional encyclopedia as JSONL, and questions about it."""
+"""`palestra world`: generate a fictional encyclopedia and questions about it as JSONL files."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=2000,
         metavar="N",
-        help="Number of pages to generate, from 100 to 1,000,000 (default: 2000).",
+        help="Number of encyclopedia pages to generate, from 100 to 1,000,000 (default: 2000).",
     )
     parser.add_argument(
         "--seed",
         type=int,
         default=0,
         metavar="S",
-        help="Seed of the encyclopedia; the same seed gives the same bytes (default: 0).",
+        help="Random seed of the encyclopedia; the same seed always produces the same files (default: 0).",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="Write the pages to this JSONL file: id, title, text, kind and links of each."
+        "--out", metavar="FILE", help="JSONL file to write the pages to, each with its id, title, text, kind and links."
     )
     parser.add_argument(
-        "--questions", metavar="FILE", help="Write questions with their answers and proofs to this JSONL file."
+        "--questions", metavar="FILE", help="JSONL file to write questions to, each with its answer and proof."
     )
     parser.add_argument(
-        "--each", type=int, default=100, metavar="K", help="Number of questions of each kind (default: 100)."
+        "--each",
+        type=int,
+        default=100,
+        metavar="K",
+        help="Number of questions to generate for each kind of question (default: 100).",
     )
 
 

@@ -32,42 +32,63 @@ class EnvConfig(Section):
     """`[env]`: the environments to train on and how they run."""
 
     name: tuple[str, ...] = option(
-        (), "Environment to train on: an id, module:Class or URL, with an optional weight (repeatable).", flag="env"
+        (),
+        "Environment to train on: an id, module:Class or a URL, optionally followed by =WEIGHT to set how "
+        "often it is sampled; repeatable.",
+        flag="env",
     )
     kwargs: dict[str, Any] = option(
-        None, 'Keyword arguments of every environment, as JSON: {"max_turns": 12}.', flag="env_kwargs"
+        None,
+        "Keyword arguments for every environment as a JSON object, for example '{\"max_turns\": 12}'.",
+        flag="env_kwargs",
     )
-    tools: tuple[str, ...] = option((), "Tools the agent may call, for example python or search.")
+    tools: tuple[str, ...] = option((), "Tools that the agent may call, for example python or search (default: none).")
     max_tool_calls: int = option(0, "Maximum number of tool calls per episode; 0 means no limit.", at_least=0)
     wrappers: tuple[Any, ...] = option(
-        (), "Wrappers around every environment, innermost first: names or module:Class, for example custom rewards."
+        (),
+        "Wrappers to apply to every environment, innermost first: registered names or module:Class, for "
+        "example to customize rewards.",
     )
     backend: Literal["inline", "thread", "process", "ray"] = option(
         "inline",
-        "Where environments run: in the event loop (inline), or in threads, processes or Ray actors if they are slow.",
+        "Where environments run: inline (in the event loop of the trainer), thread, process or ray; use "
+        "process for environments that need much CPU time.",
         flag="env_backend",
         choices=("inline", "thread", "process", "ray"),
     )
     workers: int = option(
-        0, "Number of environment workers of the backend; 0 uses one per CPU core.", flag="env_workers", at_least=0
+        0,
+        "Number of threads, processes or Ray actors that run environments; 0 uses one per CPU core.",
+        flag="env_workers",
+        at_least=0,
     )
     step_timeout: float = option(
-        0.0, "Seconds after which a step of an environment fails; 0 disables the limit.", at_least=0
+        0.0,
+        "Maximum seconds per environment step; an episode whose step takes longer fails, and 0 means no limit.",
+        at_least=0,
     )
     reset_timeout: float = option(
-        0.0, "Seconds after which a reset of an environment fails; 0 disables the limit.", at_least=0
+        0.0,
+        "Maximum seconds per environment reset; an episode whose reset takes longer fails, and 0 means no limit.",
+        at_least=0,
     )
     imports: tuple[str, ...] = option(
-        (), "Module to import first, which registers environments or algorithms (repeatable).", flag="import"
+        (),
+        "Python module to import before training, for example one that registers environments or "
+        "algorithms; repeatable.",
+        flag="import",
     )
     curriculum: float = option(
         0.0,
-        "Success rate that unlocks the next --env, listed from easy to hard; 0 trains on all from the start.",
+        "Success rate at which training adds the next environment, with the --env options ordered from "
+        "easy to hard; 0 trains on all of them from the start.",
         at_least=0,
         at_most=1,
     )
     horizon: str = option(
-        "none", "Maximum turns per episode: a number, stages such as 5,10,15@100 (every 100 steps), or none."
+        "none",
+        "Maximum number of turns per episode: a number, a schedule such as 5,10,15@100 (next value every "
+        "100 steps), or none to use the limit of the environment.",
     )
 
     def __post_init__(self) -> None:
@@ -101,20 +122,31 @@ class ModelConfig(Section):
 
     name: str = option(
         "default:0.1M",
-        "Model to train: a folder, a Hugging Face id, a run folder, or default:SIZE for a small untrained one.",
+        "Model to train: a local folder, a Hugging Face id, the folder of a training run, or default:SIZE "
+        "for a small untrained model.",
         flag="model",
     )
     dtype: Literal["float32", "bfloat16"] = option(
         "float32",
-        "Data type of the weights; bfloat16 halves memory on GPUs (the optimizer keeps float32 copies).",
+        "Data type of the model weights: float32, or bfloat16, which halves their memory on a GPU while "
+        "the optimizer keeps float32 copies.",
         choices=("float32", "bfloat16"),
     )
-    lora_rank: int = option(0, "Train LoRA adapters of this rank instead of all weights; 0 disables LoRA.", at_least=0)
-    lora_alpha: float = option(0.0, "LoRA scaling alpha; 0 means twice the rank.", at_least=0)
-    lora_targets: str = option("", "Comma-separated layers to adapt (q_proj,v_proj); empty adapts all linear layers.")
+    lora_rank: int = option(
+        0,
+        "Rank of LoRA adapters to train instead of all weights, which saves memory; 0 trains all weights.",
+        at_least=0,
+    )
+    lora_alpha: float = option(0.0, "Scaling factor alpha of the LoRA adapters; 0 means twice the rank.", at_least=0)
+    lora_targets: str = option(
+        "",
+        "Comma-separated names of the layers that get LoRA adapters, for example q_proj,v_proj (default: "
+        "all linear layers).",
+    )
     gradient_checkpointing: Literal["auto", "on", "off"] = option(
         "auto",
-        "Recompute activations in the backward pass to save memory: on, off, or auto (only for large micro-batches).",
+        "Recompute activations in the backward pass to save memory: on, off, or auto, which does so only "
+        "for large micro-batches.",
         choices=("auto", "on", "off"),
     )
 
@@ -128,25 +160,48 @@ class ModelConfig(Section):
 class SamplingConfig(Section):
     """`[sampling]`: how episodes are played."""
 
-    episodes: int = option(256, "Episodes per training step.", untrained=512, at_least=1)
-    group_size: int = option(8, "Episodes per task; the episodes of a group share a seed.", untrained=1, at_least=1)
+    episodes: int = option(
+        256,
+        "Number of episodes per training step; more episodes make the updates less noisy.",
+        untrained=512,
+        at_least=1,
+    )
+    group_size: int = option(
+        8,
+        "Number of episodes per task, all with the same seed; grpo and rloo need at least 2.",
+        untrained=1,
+        at_least=1,
+    )
     concurrency: int = option(
-        256, "Maximum number of concurrent episodes; lower it if memory runs out.", untrained=512, at_least=1
+        256,
+        "Maximum number of episodes that run at the same time; lower it if memory runs out.",
+        untrained=512,
+        at_least=1,
     )
-    max_tokens: int = option(512, "Maximum tokens per reply.", untrained=16, at_least=1)
-    temperature: float = option(1.0, "Sampling temperature during training and evaluation.", at_least=0)
+    max_tokens: int = option(512, "Maximum number of tokens per reply of the model.", untrained=16, at_least=1)
+    temperature: float = option(
+        1.0, "Sampling temperature in training and evaluation; lower values make replies less random.", at_least=0
+    )
     top_p: float = option(
-        1.0, "Nucleus sampling: sample from the most likely tokens with this total probability.", above=0, at_most=1
+        1.0,
+        "Nucleus sampling: sample only from the most likely tokens whose total probability reaches this "
+        "value; 1 samples from all tokens.",
+        above=0,
+        at_most=1,
     )
-    system: str = option("", "System prompt of every conversation.")
+    system: str = option("", "System prompt at the start of every conversation (default: none).")
     asynchronous: bool = option(
-        False, "Collect episodes while the learner updates; faster if episodes take long or differ in length."
+        False, "Collect episodes while the model is being updated; use this if episodes are slow or vary in length."
     )
     staleness: int = option(
-        4, "Maximum age of a sample in training steps when it is learned from (asynchronous only).", at_least=0
+        4,
+        "Maximum age, in training steps, of the samples that an update trains on; used only with --asynchronous.",
+        at_least=0,
     )
-    retries: int = option(2, "Further attempts at an episode whose environment or engine failed.", at_least=0)
-    engine: str = option("local", "Engine that samples the replies: local, or the name of a registered engine.")
+    retries: int = option(2, "Number of times to retry an episode after its environment or engine failed.", at_least=0)
+    engine: str = option(
+        "local", "Inference engine that generates the replies: local, or the name of a registered engine."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,22 +210,40 @@ class OptimizerConfig(Section):
 
     name: Literal["adamw", "muon"] = option(
         "adamw",
-        "Optimizer: adamw, or muon for weight matrices with adamw for all other parameters.",
+        "Optimizer: adamw, or muon, which updates weight matrices with Muon and all other parameters with AdamW.",
         flag="optimizer",
         untrained="muon",
         choices=("adamw", "muon"),
     )
-    lr: float = option(1e-6, "Peak learning rate.", untrained=5e-3, at_least=0)
-    lr_warmup: int = option(8, "Steps of linear learning-rate warm-up.", at_least=0)
-    lr_final: float = option(0.2, "Learning rate at the last step as a fraction of the peak.", at_least=0)
-    weight_decay: float = option(0.0, "Weight decay of AdamW.", at_least=0)
-    max_grad_norm: float = option(1.0, "Clip gradients to this norm.", untrained=0.3, above=0)
-    epochs: int = option(1, "Passes over the samples of a step (sft, dpo, agentevol: over the data).", at_least=1)
-    minibatches: int = option(1, "Updates per pass over the samples of a step.", untrained=8, at_least=1)
-    token_budget: int = option(
-        16384, "Maximum tokens per micro-batch, including padding; lower it if memory runs out.", at_least=1
+    lr: float = option(
+        1e-6, "Peak learning rate, which is reached at the end of the warm-up.", untrained=5e-3, at_least=0
     )
-    packing: bool = option(False, "Pack several short samples into one row instead of padding; for plain attention.")
+    lr_warmup: int = option(
+        8, "Number of training steps during which the learning rate increases linearly to its peak.", at_least=0
+    )
+    lr_final: float = option(
+        0.2, "Learning rate at the last step, as a fraction of the peak learning rate.", at_least=0
+    )
+    weight_decay: float = option(0.0, "Weight decay coefficient of AdamW; 0 disables weight decay.", at_least=0)
+    max_grad_norm: float = option(
+        1.0, "Maximum norm to which gradients are clipped; lower it if training is unstable.", untrained=0.3, above=0
+    )
+    epochs: int = option(
+        1,
+        "Number of passes over the samples of each training step, or over the whole data for sft, dpo and agentevol.",
+        at_least=1,
+    )
+    minibatches: int = option(
+        1, "Number of optimizer updates per pass over the samples of a training step.", untrained=8, at_least=1
+    )
+    token_budget: int = option(
+        16384, "Maximum number of tokens per micro-batch, including padding; lower it if memory runs out.", at_least=1
+    )
+    packing: bool = option(
+        False,
+        "Pack several short samples into one row instead of padding them; only models with standard "
+        "attention support this.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,19 +252,24 @@ class WarmStartConfig(Section):
 
     episodes: int = option(
         -1,
-        "Episodes of a scripted player to clone before RL; -1 means 3000 for an untrained model and 0 otherwise.",
+        "Number of episodes of a scripted player to imitate before RL; -1 means 3000 for an untrained "
+        "model and 0 otherwise.",
         flag="warm_start",
         at_least=-1,
     )
-    epochs: int = option(3, "Passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
-    batch: int = option(32, "Episodes per warm-start update.", flag="warm_batch", at_least=1)
+    epochs: int = option(3, "Number of passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
+    batch: int = option(32, "Number of episodes per optimizer update of the warm start.", flag="warm_batch", at_least=1)
     lr: float = option(1.2e-2, "Peak learning rate of the warm start.", flag="warm_lr", at_least=0)
     observations: bool = option(
-        True, "Train on observations too, so that the model learns to read them.", flag="warm_observations"
+        True,
+        "During the warm start, also train on the tokens of observations, which teaches an untrained "
+        "model the language of the environment.",
+        flag="warm_observations",
     )
     player: Literal["random", "expert"] = option(
         "random",
-        "Player to clone: random teaches only the action format, expert also the strategy.",
+        "Scripted player to imitate in the warm start: random teaches only the action format, expert also "
+        "teaches the strategy.",
         flag="warm_player",
         choices=("random", "expert"),
     )
@@ -202,19 +280,32 @@ class EvalConfig(Section):
     """`[eval]`: evaluation on held-out seeds during training."""
 
     every: int = option(
-        10, "Steps between evaluations; 0 evaluates only at the start and the end.", flag="eval_every", at_least=0
+        10,
+        "Number of training steps between evaluations; 0 evaluates only before the first and after the last step.",
+        flag="eval_every",
+        at_least=0,
     )
-    episodes: int = option(256, "Episodes per evaluation.", flag="eval_episodes", at_least=1)
+    episodes: int = option(
+        256,
+        "Number of episodes per evaluation; more episodes make the success rate more precise.",
+        flag="eval_episodes",
+        at_least=1,
+    )
     env: tuple[str, ...] = option(
-        (), "Environment to evaluate on instead of the training environments (repeatable).", flag="eval_env"
+        (), "Environment to evaluate on instead of the training environments; repeatable.", flag="eval_env"
     )
     kwargs: dict[str, Any] = option(
-        None, "Keyword arguments of the evaluation environments, as JSON.", flag="eval_env_kwargs"
+        None,
+        "Keyword arguments for the --eval-env environments as a JSON object, for example '{\"max_turns\": 12}'.",
+        flag="eval_env_kwargs",
     )
-    seed: int = option(900_000, "Root of the held-out seeds.", flag="eval_seed")
+    seed: int = option(
+        900_000, "Seed from which the held-out seeds of the evaluation tasks are derived.", flag="eval_seed"
+    )
     target: float = option(
         0.0,
-        "Stop once the success rate on held-out seeds reaches this; 0 runs all steps.",
+        "Stop training once the success rate on held-out seeds, from 0 to 1, reaches this value; 0 always "
+        "runs all steps.",
         at_least=0,
         at_most=1,
     )
@@ -230,22 +321,31 @@ class EvalConfig(Section):
 class RunConfig(Section):
     """`[run]`: length, output folder and machine settings."""
 
-    out: str = option("", "Folder of the run; the default is runs/ENV-ALGORITHM-SEED.")
-    seed: int = option(0, "Seed of everything random: tasks, sampling, minibatches and initial weights.")
+    out: str = option("", "Folder of the run (default: runs/ENV-ALGORITHM-SEED).")
+    seed: int = option(0, "Random seed of the tasks, the sampling, the minibatches and the initial weights.")
     steps: int = option(
         80,
-        "Training steps; for sft and dpo, updates (0 means as many as --epochs passes over the data need).",
+        "Number of training steps, or of updates for sft and dpo, for which 0 means --epochs passes over the data.",
         at_least=0,
     )
-    save_every: int = option(10, "Steps between checkpoints.", at_least=1)
-    keep: int = option(2, "Number of latest checkpoints to keep; the best model is kept separately.", at_least=0)
-    store: bool = option(True, "Store the trajectories of every step in the folder `trajectories` of the run.")
-    device: str = option("auto", "Device of the model: cpu, cuda, or auto.")
-    threads: int = option(
-        0, "Threads of torch on the CPU; 0 means one for a small model and torch's default otherwise.", at_least=0
+    save_every: int = option(10, "Number of training steps between checkpoints.", at_least=1)
+    keep: int = option(2, "Number of most recent checkpoints to keep; the best model is kept separately.", at_least=0)
+    store: bool = option(
+        True,
+        "Store the trajectories of every step in the `trajectories` folder of the run; turn this off to "
+        "save disk space.",
     )
-    tensorboard: bool = option(False, "Also write TensorBoard events.")
-    wandb: bool = option(False, "Also log to Weights & Biases; offline unless you are logged in.")
+    device: str = option(
+        "auto", "Device to run the model on: cpu, cuda, or auto, which uses a GPU if one is available."
+    )
+    threads: int = option(
+        0,
+        "Number of CPU threads that PyTorch uses; 0 means 1 for a small model on the CPU and PyTorch's "
+        "default otherwise.",
+        at_least=0,
+    )
+    tensorboard: bool = option(False, "Also write the metrics as TensorBoard event files.")
+    wandb: bool = option(False, "Also log the metrics to Weights & Biases, offline unless you are logged in.")
 
 
 SECTIONS: Mapping[str, type[Section]] = {
