@@ -1,1 +1,1 @@
-"""Math problems with checkable answers."""
+"""Math problems whose answers can be verified."""

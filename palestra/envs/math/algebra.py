@@ -20,10 +20,11 @@ QuestionAnswer = tuple[str, str]
 class Algebra(MathTask):
     """Linear and quadratic equations, systems, polynomials.
 
-    `kinds` is a subset of linear, quadratic, system, polynomial. `size` bounds the numbers in an item. `steps` (1 to 3)
-    is the amount of work: from 2 on, brackets and unknowns on both sides; at 3, fractions and questions about roots
-    that need not be computed. `unknowns` is the number of unknowns of a system, `degree` the highest power of a
-    polynomial. There are several hundred thousand different easy items, and millions at the other levels.
+    `kinds` is a subset of linear, quadratic, system and polynomial. `size` bounds the numbers in an item. `steps`
+    (1 to 3) controls the amount of work: with 2 or more, equations have brackets and unknowns on both sides; with 3,
+    there are also fractions, and questions about roots that can be answered without computing the roots. `unknowns` is
+    the number of unknowns in a system, and `degree` the highest power in a polynomial. There are several hundred
+    thousand different items at the easy level and millions at the other levels.
     """
 
     levels: ClassVar[Levels] = {
@@ -103,7 +104,7 @@ def _linear(rng: Random, size: int, steps: int, unknowns: int, degree: int) -> Q
             e = nonzero(rng, 6)
             if Fraction(a, p) - Fraction(c, q) != e:
                 break
-        # The constant on the right is chosen so that the equation has the drawn solution.
+        # The constant on the right is chosen so that the equation has the sampled solution.
         rest = Fraction(a * solution + b) / p - Fraction(c * solution + d) / q - e * solution
         left = f"({format_sum([(a, x), (b, '')])})/{p} - ({format_sum([(c, x), (d, '')])})/{q}"
         right = format_sum([(e, x), (rest, "")])
@@ -147,7 +148,7 @@ def _quadratic(rng: Random, size: int, steps: int, unknowns: int, degree: int) -
 
 
 def _about_roots(rng: Random, size: int, x: str) -> QuestionAnswer:
-    """Ask for a symmetric function of two roots, computed with Vieta's formulas; the roots may be irrational."""
+    """Generate a question about a symmetric function of two possibly irrational roots, using Vieta's formulas."""
     a, b, c = rng.randint(1, 9), nonzero(rng, size), nonzero(rng, size)
     total, product = Fraction(-b, a), Fraction(c, a)
     squares = total**2 - 2 * product
@@ -171,7 +172,7 @@ def _about_roots(rng: Random, size: int, x: str) -> QuestionAnswer:
 
 
 def _equation(rng: Random, coefficients: Sequence[Number], x: str, *, moved: bool) -> str:
-    """Format the equation `coefficients` = 0, with `moved` possibly with terms on both sides."""
+    """Format the equation `coefficients` = 0; with `moved`, there may be terms on both sides."""
     if not moved or rng.random() < 0.4:
         return f"{format_polynomial(coefficients, x)} = 0"
     constant, linear, *rest = coefficients

@@ -36,7 +36,7 @@ _SIGNS = (("\u00d7", "÷"), ("*", "/"), ("·", "/"))
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    text: str  # with * and / as operators
+    text: str  # the expression, with the operators * and /
     value: Fraction
     precedence: int
 
@@ -44,10 +44,10 @@ class Expression:
 class Arithmetic(MathTask):
     """An expression of `terms` numbers with up to `digits` digits each.
 
-    `operations` is a subset of `+-*/^`; powers have exponents 2 and 3 and count as one number. Without `brackets`, only
-    the usual precedence applies. Each item draws its kind of `numbers`: "integers" (divisions have no remainder, so a
-    dividend may have more digits), "decimals" (up to two places) or "fractions". Every level has millions of different
-    items.
+    `operations` is a subset of `+-*/^`; a power has the exponent 2 or 3 and counts as one number. If `brackets` is
+    False, expressions have no brackets. The kind of numbers is sampled from `numbers` for each item: "integers"
+    (divisions have no remainder, so a dividend may have more digits), "decimals" (up to two decimal places) or
+    "fractions". Every level has millions of different items.
     """
 
     levels: ClassVar[Levels] = {
@@ -96,7 +96,7 @@ class Arithmetic(MathTask):
         expression = generator.tree(terms) if brackets else generator.flat(terms)
         times, over = rng.choice(_SIGNS)
         text = expression.text.replace("*", times)
-        if kind != "fractions":  # where a/b is a number
+        if kind != "fractions":  # in these, a/b is a number
             text = text.replace("/", over)
         question = rng.choice(_QUESTIONS).format(text) + _FORMS[kind]
         answer = format_decimal(expression.value) if kind == "decimals" else format_number(expression.value)
@@ -104,7 +104,7 @@ class Arithmetic(MathTask):
 
 
 class _Generator:
-    """Draws expressions with one kind of number."""
+    """Generates random expressions with one kind of number."""
 
     def __init__(self, rng: Random, kind: str, operations: str, digits: int) -> None:
         self.rng, self.kind, self.digits = rng, kind, digits
@@ -144,12 +144,12 @@ class _Generator:
         if left == 1 or not {"+", "-"} & set(self.binary):
             return _combine(_literal(target, self.kind), "/", divisor)
         part = self.tree(left - 1)
-        rest = target - part.value  # makes the dividend a multiple of the divisor
+        rest = target - part.value  # this term makes the dividend a multiple of the divisor
         sign = "+" if "+" in self.binary else "-"
         return _combine(_combine(part, sign, _literal(rest if sign == "+" else -rest, self.kind)), "/", divisor)
 
     def flat(self, terms: int) -> Expression:
-        """Draw a sum of products and quotients, which needs no brackets."""
+        """Generate a sum of products and quotients, which needs no brackets."""
         rng = self.rng
         additive = [sign for sign in self.binary if sign in "+-"]
         multiplicative = [sign for sign in self.binary if sign in "*/"]

@@ -7,7 +7,7 @@ from palestra.grading import Grade, grade_math
 
 
 class MathTask(GeneratedTask):
-    """A generated task whose answer is graded by value, not by form."""
+    """Base class of generated math tasks; answers are graded by their value, not by their form."""
 
     inline = False  # grading an answer that is not a plain number may take a while
 

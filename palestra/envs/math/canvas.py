@@ -1,4 +1,4 @@
-"""Greyscale drawings with Pillow: anti-aliased strokes, filled polygons and text labels, encoded as PNG."""
+"""Draw grayscale figures with Pillow: anti-aliased strokes, filled polygons and text labels, encoded as PNG."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 WHITE, SHADE, BLACK = 255, 208, 0
 FONT_SIZE = 20
-_OVERSAMPLING = 3  # strokes are drawn this much larger and then reduced, which anti-aliases them
+_OVERSAMPLING = 3  # strokes are drawn at this scale and then downsampled for anti-aliasing
 
 
 class Canvas:
-    """A drawing. Draw all strokes and areas first; the first call of `darkness` or `text` fixes them in place."""
+    """A grayscale image. Draw all strokes and areas before the first call to `darkness` or `text`."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -34,7 +34,7 @@ class Canvas:
         self._image: Image | None = None
 
     def line(self, start: Point, end: Point, *, thickness: float = 2.0, dash: float = 0.0) -> None:
-        """Draw a line; with `dash`, in dashes of about that length."""
+        """Draw a line, or a dashed line with dashes of about the length `dash`."""
         (x0, y0), (x1, y1) = start, end
         length = hypot(x1 - x0, y1 - y0)
         if dash and length > dash:
@@ -56,7 +56,7 @@ class Canvas:
     def arc(
         self, centre: Point, radius: float, start: float = 0.0, end: float = 360.0, *, thickness: float = 2.0
     ) -> None:
-        """Draw part of a circle, from `start` to `end` degrees, measured clockwise from the right."""
+        """Draw an arc of a circle from `start` to `end` degrees, measured clockwise from the right."""
         x, y = _enlarged(centre)
         reach = (radius + thickness / 2) * _OVERSAMPLING  # Pillow draws the stroke inside this box
         box = (x - reach, y - reach, x + reach, y + reach)
@@ -73,7 +73,7 @@ class Canvas:
         return self._image
 
     def darkness(self, box: Box) -> int:
-        """Return the sum of the darkness of all pixels in `box`; a box that leaves the canvas counts as black."""
+        """Return the total darkness of the pixels in `box`; a box that extends beyond the canvas counts as black."""
         left, top, right, bottom = box
         area = (right - left) * (bottom - top)
         if left < 0 or top < 0 or right > self.width or bottom > self.height:
@@ -91,12 +91,12 @@ class Canvas:
 
 
 def text_size(text: str) -> tuple[int, int]:
-    """Return the width and height in pixels of what `Canvas.text` draws."""
+    """Return the width and height in pixels of a text drawn by `Canvas.text`."""
     return _rendered(text).size
 
 
 def _enlarged(point: Point) -> Point:
-    # The centre of pixel (0, 0) of the reduced image is at (1, 1) of the large one.
+    # The center of pixel (0, 0) of the downsampled image is at (1, 1) in the large one.
     shift = (_OVERSAMPLING - 1) / 2
     return point[0] * _OVERSAMPLING + shift, point[1] * _OVERSAMPLING + shift
 

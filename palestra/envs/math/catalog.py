@@ -1,4 +1,7 @@
-"""Catalog of the family `math` (data only): GEM's data sets, and generators with rates from `benchmarks/rates.py`."""
+"""Catalog of the family `math` (data only): GEM's data sets, and generated tasks.
+
+`benchmarks/rates.py` measures the success rates.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _DATA_SPECS = [
     math_data("math:File-v0", "your own problems from a file, a folder or any data set"),
 ]
 
-# Name -> entry point, summary, success rate of the random player by level.
+# Name -> (entry point, summary, success rate of the random player by level).
 _GENERATORS: Mapping[str, tuple[str, str, Mapping[str, float]]] = {
     "Arithmetic": (
         "arithmetic:Arithmetic",

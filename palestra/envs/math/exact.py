@@ -10,13 +10,13 @@ Number = int | Fraction
 
 
 def format_number(value: Number) -> str:
-    """Return a number as text: `7`, `-3/4`."""
+    """Return a number as text, such as `7` or `-3/4`."""
     value = Fraction(value)
     return str(value.numerator) if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
 
 
 def format_decimal(value: Number) -> str:
-    """Return a fraction as a decimal without trailing zeros; its denominator must have no primes but 2 and 5."""
+    """Return a fraction as a decimal without trailing zeros; 2 and 5 must be the only primes in its denominator."""
     value = Fraction(value)
     places, rest = 0, value.denominator
     while rest % 10 == 0:
@@ -31,12 +31,12 @@ def format_decimal(value: Number) -> str:
 
 
 def format_tuple(values: Iterable[Number]) -> str:
-    """Return numbers as a tuple: `(3, -1/2)`."""
+    """Return numbers as a tuple, such as `(3, -1/2)`."""
     return f"({', '.join(map(format_number, values))})"
 
 
 def format_sum(terms: Iterable[tuple[Number, str]]) -> str:
-    """Format (coefficient, symbol) terms in the usual notation: `3x^2 - x + 5`; without terms, `0`."""
+    """Format terms (coefficient, symbol) in the usual notation, such as `3x^2 - x + 5`; return `0` without terms."""
     text = ""
     for factor, symbol in terms:
         if factor == 0:
@@ -60,5 +60,5 @@ def format_polynomial(coefficients: Sequence[Number], variable: str = "x") -> st
 
 
 def nonzero(rng: Random, size: int, *, low: int = 1) -> int:
-    """Draw a nonzero integer of either sign with an absolute value from `low` to `size`."""
+    """Return a random integer of either sign whose absolute value is between `low` and `size`."""
     return rng.choice((-1, 1)) * rng.randint(low, size)

@@ -1,4 +1,4 @@
-"""Plane figures with given measures and one to find, and their labelled drawings."""
+"""Plane figures with given measures and one measure to find, and their rendering as labeled images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.envs.math.canvas import SHADE, WHITE, Box, Canvas, Point, text_siz
 from palestra.envs.math.exact import Number, format_number
 
 WIDTH, HEIGHT, MARGIN = 420, 340, 46
-_PADDING = 2  # pixels between a label and what surrounds it
+_PADDING = 2  # pixels around a label
 
 Names = tuple[str, ...]
 
@@ -22,8 +22,8 @@ class Measure:
 
     `kind` is one of: "length" of the line between two points; "angle" at the second of three points; "area" or
     "perimeter" of the polygon through the points; "difference" of the areas of two polygons, separated by "|";
-    "disc" (area) or "circumference" of the circle given by its centre and a point on it; "sector" (area) or "arc"
-    (length), given by a point, the centre and another point. Values of the last four are multiples of pi.
+    "disc" (area) or "circumference" of the circle given by its center and a point on it; "sector" (area) or "arc"
+    (length), given by a point, the center and another point. Values of the last four kinds are multiples of pi.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure to scale: the coordinates in `points` agree with all measures."""
+    """A figure drawn to scale: the coordinates in `points` agree with all measures."""
 
     kind: str
     points: Mapping[str, Point]
@@ -42,15 +42,15 @@ class Figure:
     question: str  # without the given measures
     given: tuple[Measure, ...] = ()
     dashed: tuple[tuple[str, str], ...] = ()
-    circles: tuple[tuple[str, str], ...] = ()  # centre and a point on the circle
+    circles: tuple[tuple[str, str], ...] = ()  # center, and a point on the circle
     right_angles: tuple[Names, ...] = ()
     shaded: tuple[Names, ...] = ()
     holes: tuple[Names, ...] = ()
-    hidden: frozenset[str] = frozenset()  # points whose names are not shown
+    hidden: frozenset[str] = frozenset()  # points whose names are not displayed
 
 
 def describe_measures(figure: Figure, unit: str) -> str:
-    """Return the given measures as a sentence."""
+    """Return a sentence that states the given measures."""
     parts = []
     for measure in figure.given:
         if measure.kind == "angle":
@@ -61,7 +61,7 @@ def describe_measures(figure: Figure, unit: str) -> str:
 
 
 def draw_figure(figure: Figure, rng: Random, *, labelled: bool = True) -> bytes:
-    """Return the figure as a PNG, randomly rotated and mirrored; `labelled` includes the given measures."""
+    """Return a PNG image of the figure, randomly rotated and mirrored; `labelled` adds the given measures."""
     canvas = Canvas(WIDTH, HEIGHT)
     position = _positions(figure, rng)
     for outline in figure.shaded:
@@ -96,7 +96,7 @@ def draw_figure(figure: Figure, rng: Random, *, labelled: bool = True) -> bytes:
 
 
 def _positions(figure: Figure, rng: Random) -> dict[str, Point]:
-    """Return the position of every point on the canvas: rotated, maybe mirrored, scaled to fit."""
+    """Return the position of every point on the canvas after a random rotation and reflection and scaling to fit."""
     turn, mirror = rng.uniform(0, 2 * pi), rng.choice((-1, 1))
     extent = dict(figure.points)
     for centre, edge in figure.circles:  # a circle extends beyond its named points
@@ -115,7 +115,7 @@ def _positions(figure: Figure, rng: Random) -> dict[str, Point]:
 
 
 def _place_labels(canvas: Canvas, labels: list[tuple[str, list[Point]]]) -> None:
-    """Write each label at the candidate position where it hides the least and overlaps no other label."""
+    """Write each label at the candidate position where it covers the least and overlaps no other label."""
     taken: list[Box] = []
     for text, spots in labels:
         width, height = text_size(text)
@@ -137,7 +137,7 @@ def _place_labels(canvas: Canvas, labels: list[tuple[str, list[Point]]]) -> None
 
 
 def _beside_line(a: Point, b: Point, text: str) -> list[Point]:
-    """Return label positions next to the middle of a line."""
+    """Return candidate positions for a label, next to the midpoint of a line."""
     width, height = text_size(text)
     length = _distance(a, b) or 1
     normal = (-(b[1] - a[1]) / length, (b[0] - a[0]) / length)
@@ -153,7 +153,7 @@ def _beside_line(a: Point, b: Point, text: str) -> list[Point]:
 
 
 def _mark_angle(canvas: Canvas, at: list[Point]) -> list[Point]:
-    """Draw an arc at the vertex of an angle; return positions for its label."""
+    """Draw an arc at the vertex of an angle; return candidate positions for its label."""
     a, vertex, b = at
     start = degrees(atan2(a[1] - vertex[1], a[0] - vertex[0]))
     width = (degrees(atan2(b[1] - vertex[1], b[0] - vertex[0])) - start + 180) % 360 - 180
@@ -168,7 +168,7 @@ def _mark_angle(canvas: Canvas, at: list[Point]) -> list[Point]:
 
 
 def _around_point(point: Point, middle: Point) -> list[Point]:
-    """Return positions for the name of a point, preferably away from the middle of the figure."""
+    """Return candidate positions for the name of a point, those away from the middle of the figure first."""
     out = atan2(point[1] - middle[1], point[0] - middle[0])
     return [
         (point[0] + cos(out + aside) * away, point[1] + sin(out + aside) * away)
@@ -178,7 +178,7 @@ def _around_point(point: Point, middle: Point) -> list[Point]:
 
 
 def _draw_dimension(canvas: Canvas, a: Point, b: Point, middle: Point) -> tuple[Point, Point]:
-    """Draw a dimension line along a side that another point divides, so that its label clearly means the whole side."""
+    """Draw a dimension line for a side that contains another point, so that its label clearly means the whole side."""
     length = _distance(a, b) or 1
     across = (-(b[1] - a[1]) / length, (b[0] - a[0]) / length)
     outside = -1 if across[0] * (middle[0] - a[0]) + across[1] * (middle[1] - a[1]) > 0 else 1
@@ -191,7 +191,7 @@ def _draw_dimension(canvas: Canvas, a: Point, b: Point, middle: Point) -> tuple[
 
 
 def _between(point: Point, a: Point, b: Point) -> bool:
-    """Return whether a point lies on a line, but not at its ends."""
+    """Return whether a point lies on the line between `a` and `b`, but not at its ends."""
     first, second = _distance(a, point), _distance(point, b)
     return min(first, second) > 1 and first + second - _distance(a, b) < 0.01
 

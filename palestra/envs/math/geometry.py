@@ -1,4 +1,4 @@
-"""Geometry: a picture of a figure, and a question about a length, an angle or an area."""
+"""Geometry: an image of a figure, and a question about a length, an angle or an area."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Geometry(MathTask):
     """Questions about a figure drawn to scale; the observation is text with a PNG image.
 
     `kinds` is a subset of KINDS; `size` bounds most lengths. `measures` selects where the given lengths and angles
-    appear: in the "picture", in the "text", or in "both". There are several hundred thousand different easy items and
-    millions at the other levels, not counting rotations.
+    appear: in the "picture", in the "text", or in "both". There are several hundred thousand different items at the
+    easy level and millions at the other levels, not counting rotations.
     """
 
     levels: ClassVar[Levels] = {

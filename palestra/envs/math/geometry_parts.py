@@ -1,4 +1,4 @@
-"""Building blocks of figures: point names, measures, and numbers with exact results."""
+"""Helpers for figures: point names, measures, and numbers that lead to exact results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palestra.envs.math.canvas import Point
 from palestra.envs.math.exact import Number
 from palestra.envs.math.figures import Measure
 
-LETTERS = "ABCDEFGHKLMNPQRSTUVWXYZ"  # O is reserved for centres; I and J are hard to read
+LETTERS = "ABCDEFGHKLMNPQRSTUVWXYZ"  # without O, which is reserved for centers, and I and J, which are hard to read
 PYTHAGOREAN_TRIPLES = (
     (3, 4, 5),
     (5, 12, 13),
@@ -21,7 +21,7 @@ PYTHAGOREAN_TRIPLES = (
     (9, 40, 41),
     (28, 45, 53),
 )
-_BALANCED = tuple(sides for sides in PYTHAGOREAN_TRIPLES if sides[0] * 4 >= sides[1])  # no extremely flat triangles
+_BALANCED = tuple(sides for sides in PYTHAGOREAN_TRIPLES if sides[0] * 4 >= sides[1])  # without very flat triangles
 
 
 def letters(rng: Random, count: int) -> list[str]:
@@ -49,7 +49,7 @@ def pythagorean_triple(rng: Random, size: int) -> tuple[int, int, int]:
 
 
 def balanced_pair(rng: Random, size: int) -> tuple[int, int]:
-    """Draw two lengths, neither more than three times the other."""
+    """Return two random lengths, neither of which is more than three times the other."""
     first = rng.randint(3, size)
     return first, rng.randint(max(2, first // 3), min(size, 3 * first))
 

@@ -42,7 +42,7 @@ def rectangle(rng: Random, size: int) -> Figure:
 
 
 def corner_shape(rng: Random, size: int) -> Figure:
-    """Draw an L shape (a rectangle without one corner) with four of its six sides given."""
+    """Generate an L shape (a rectangle with a corner cut out) with four of its six sides given."""
     names = a, b, c, d, e, f = tuple(letters(rng, 6))
     wide, high = balanced_pair(rng, max(8, size))
     wide, high = max(wide, 4), max(high, 4)
@@ -88,7 +88,7 @@ def trapezoid(rng: Random, size: int) -> Figure:
 
 
 def frame(rng: Random, size: int) -> Figure:
-    """Draw a shaded rectangle with a rectangular hole."""
+    """Generate a shaded rectangle with a rectangular hole."""
     names = a, b, c, d, e, f, g, h = letters(rng, 8)
     wide, high = (max(8, side) for side in balanced_pair(rng, max(10, size)))
     inner_wide, inner_high = rng.randint(wide * 2 // 5, wide * 2 // 3), rng.randint(high * 2 // 5, high * 2 // 3)
@@ -116,7 +116,7 @@ def frame(rng: Random, size: int) -> Figure:
 
 
 def house(rng: Random, size: int) -> Figure:
-    """Draw a rectangle with a triangle on top; ask for its area, or its perimeter by the Pythagorean theorem."""
+    """Generate a rectangle with a triangle on top, and ask for the area or the perimeter of the whole figure."""
     names = a, b, c, tip, d = tuple(letters(rng, 5))
     half, rise, slope = pythagorean_triple(rng, size)
     high = rng.randint(max(2, half // 2), max(4, 3 * half))
@@ -146,14 +146,14 @@ def house(rng: Random, size: int) -> Figure:
 
 
 def quadrilateral_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
-    """Draw a quadrilateral with three given angles."""
+    """Generate a quadrilateral with three given angles."""
     while True:
         names = a, b, c, d = tuple(letters(rng, 4))
         first, second, third = rng.randint(60, 120), rng.randint(60, 120), rng.randint(60, 130)
         last = 360 - first - second - third
         if not 50 <= last <= 140:
             continue
-        # Two sides have fixed lengths; the last corner is the intersection of the lines with the drawn directions.
+        # Two sides have fixed lengths; the last corner is the intersection of the two other sides.
         ab, ad = 10.0, rng.uniform(6, 11)
         corner = (ad * cos(radians(first)), ad * sin(radians(first)))
         from_b, from_d = radians(180 - second), radians(first + 180 + last)

@@ -153,7 +153,8 @@ def similar(rng: Random, size: int) -> Figure:
     whole = Fraction(rng.randint(bottom // 2 + 1, bottom + side // 2))
     while not abs(bottom - side) * 1.1 < whole < (bottom + side) * 0.95:
         whole = Fraction(rng.randint(1, bottom + side))
-    x = (bottom**2 + side**2 - float(whole) ** 2) / (2 * bottom)  # of a, with b at (0, 0) and c at (bottom, 0)
+    # The x coordinate of a, with b at (0, 0) and c at (bottom, 0).
+    x = (bottom**2 + side**2 - float(whole) ** 2) / (2 * bottom)
     top = (x, sqrt(side**2 - x**2))
     share = float(ratio)
     points: dict[str, Point] = {a: top, b: (0, 0), c: (bottom, 0)}
@@ -165,7 +166,7 @@ def similar(rng: Random, size: int) -> Figure:
     else:
         pair = [length(a, e, ratio * whole), length(e, c, whole - ratio * whole)]
     target, given = pair
-    if given.value.denominator != 1:  # measures in the drawing should be easy to read
+    if given.value.denominator != 1:  # measures in the image should be easy to read
         given, target = length(b, c, bottom), length(d, e, ratio * bottom)
     return Figure(
         kind="similar",
@@ -181,7 +182,7 @@ def similar(rng: Random, size: int) -> Figure:
 
 
 def two_triangles(rng: Random, size: int) -> Figure:
-    """Draw two right triangles with a common side, which the first determines and the second needs."""
+    """Generate two right triangles that share a side, whose length must be computed first."""
     a, b, c, d = letters(rng, 4)  # right angles at b and c; ac is shared
     chains = [
         (first, second)
@@ -198,7 +199,7 @@ def two_triangles(rng: Random, size: int) -> Figure:
     other = next(leg for leg in second[:2] if leg * factor != shared) * factor
     slope = second[2] * factor
     turn = atan2(two, one)
-    # b at the origin, a on the right, c above; d beyond the line ac, with cd perpendicular to it
+    # b is at the origin, a on the right and c above; d lies beyond the line ac, and cd is perpendicular to ac.
     points: dict[str, Point] = {a: (one, 0), b: (0, 0), c: (0, two)}
     points[d] = (other * sin(turn), two + other * cos(turn))
     kind = rng.choice(("second", "first", "area", "perimeter"))

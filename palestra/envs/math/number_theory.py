@@ -15,14 +15,14 @@ from palestra.envs.tasks.generated import Levels, check_int, check_subset
 
 DIGITS = "0123456789ABCDEF"
 QuestionAnswer = tuple[str, str]
-_SIEVE = 100_000  # primes below this are listed
+_SIEVE = 100_000  # limit of the table of primes
 
 
 class NumberTheory(MathTask):
     """Greatest common divisors, modular powers and inverses, the Chinese remainder theorem, divisors, primes, bases.
 
     `kinds` is a subset of KINDS; `digits` is the approximate length of the numbers. There are several hundred thousand
-    different easy items, and millions at the other levels.
+    different items at the easy level and millions at the other levels.
     """
 
     levels: ClassVar[Levels] = {
@@ -88,7 +88,7 @@ def primes() -> tuple[int, ...]:
 
 
 def _factored(rng: Random, digits: int) -> dict[int, int]:
-    """Draw {prime: power} with a product of about `digits` digits: small primes and one of any size that fits."""
+    """Return the factors {prime: exponent} of a random number of about `digits` digits; only one prime may be large."""
     limit = 10**digits
     small = primes()
     powers: dict[int, int] = {}
@@ -212,7 +212,7 @@ def _totient(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def _count_coprime(rng: Random, digits: int) -> QuestionAnswer:
-    """Count by inclusion and exclusion over several primes."""
+    """Generate a question that is solved by inclusion-exclusion over several primes."""
     chosen = sorted(rng.sample(primes()[:12], rng.randint(2, 4)))
     top = _number(rng, max(2, digits - 1))
     count = 0
@@ -232,7 +232,7 @@ def _next_prime(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def is_prime(n: int) -> bool:
-    """Run the Miller-Rabin test with bases that are exact for every n below 3 * 10^24."""
+    """Run the Miller-Rabin test with bases for which it is exact for every n below 3 * 10^24."""
     if n < 2:
         return False
     bases = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
@@ -267,7 +267,7 @@ def _order(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def order_modulo(a: int, p: int) -> int:
-    """Return the multiplicative order of `a` modulo the prime `p`: p - 1 without its unneeded prime factors."""
+    """Return the multiplicative order of `a` modulo the prime `p`, by removing prime factors from p - 1."""
     order = rest = p - 1
     q = 2
     while rest > 1:
@@ -282,7 +282,7 @@ def order_modulo(a: int, p: int) -> int:
 
 
 def _congruence(rng: Random, digits: int) -> QuestionAnswer:
-    """Ask about a x = b (mod m), which has no or gcd(a, m) solutions."""
+    """Generate a question about a x = b (mod m), which has either no solutions or gcd(a, m) solutions."""
     common = rng.randint(2, 12)
     m = common * rng.randint(10, 10 ** max(2, digits - 2))
     a = common * rng.randint(2, 10 ** max(1, digits - 3))
@@ -302,7 +302,7 @@ def _congruence(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def _diophantine(rng: Random, digits: int) -> QuestionAnswer:
-    """Ask for the number of solutions of a x + b y = n in non-negative whole numbers."""
+    """Generate a question about the number of solutions of a x + b y = n in non-negative integers."""
     a, b = rng.randint(3, 40), rng.randint(3, 40)
     n = rng.randint(10, 10 ** max(2, min(digits - 2, 4)))
     count = sum((n - a * x) % b == 0 for x in range(n // a + 1))

@@ -14,10 +14,10 @@ from palestra.parsing import last_boxed
 
 
 class MathProblems(DataTask):
-    r"""Rows with a question and an answer.
+    r"""Math problems from the rows of a data set.
 
-    An answer is a value, a list of accepted values, or a solution that ends with GSM8K's `#### 42` or with
-    `\boxed{42}`.
+    The answer in a row is a value, a list of accepted values, or a solution that ends with `#### 42` (as in GSM8K) or
+    with `\boxed{42}`.
     """
 
     inline = False  # grading an answer that is not a plain number may take a while
@@ -53,7 +53,7 @@ class MathProblems(DataTask):
 
 
 def final_answer(text: str) -> str:
-    r"""Return the answer of a solution: the text after the last `####`, else in the last `\boxed{}`, else all of it."""
+    r"""Return the text after the last `####` of a solution, else the last `\boxed{}` content, else the whole text."""
     _, marker, after = text.rpartition("####")
     if marker:
         return after.strip()

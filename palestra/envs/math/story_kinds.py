@@ -1,4 +1,4 @@
-"""Eight kinds of grade-school word problems, each simulated step by step to obtain its answer."""
+"""Eight kinds of grade-school word problems; the answer is computed by simulating the story step by step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ StoryKind = Callable[[Random, int, int], Story]  # (rng, steps, size) -> story
 
 
 def collection(rng: Random, steps: int, size: int) -> Story:
-    """Friends find, lose and give away items of their collections."""
+    """Generate a story in which friends find, lose and give away items of their collections."""
     friends = people(rng, 2 if steps < 4 else 3)
     thing = rng.choice(SMALL_THINGS)
     owns: dict[str, int] = {}
@@ -95,7 +95,7 @@ def _event(rng: Random, friends: list[Person], owns: dict[str, int], thing: str,
 
 
 def shopping(rng: Random, steps: int, size: int) -> Story:
-    """Buy goods with a discount, a coupon and change."""
+    """Generate a story about shopping with a discount, a coupon and change."""
     buyer = people(rng, 1)[0].name
     goods = rng.sample(GOODS, min(max(1, (steps + 1) // 2), 4))
     prices = [rng.randint(2, max(4, size)) for _ in goods]
@@ -132,7 +132,7 @@ def shopping(rng: Random, steps: int, size: int) -> Story:
 
 
 def travel(rng: Random, steps: int, size: int) -> Story:
-    """Travel in legs of constant speed; ask for the distance, a time or the average speed."""
+    """Generate a story about a trip at several constant speeds, and ask for a distance, a time or an average speed."""
     who = rng.choice(("A train", "A bus", "A lorry", "A coach", "A ferry", "A cyclist"))
     fastest = 15 if who == "A cyclist" else 40 + min(size, 80)
     legs = max(1, (steps + 1) // 2)
@@ -165,7 +165,7 @@ def travel(rng: Random, steps: int, size: int) -> Story:
 
 
 def production(rng: Random, steps: int, size: int) -> Story:
-    """Machines produce things, some of which are faulty; the others are packed into boxes."""
+    """Generate a story about machines whose products are packed into boxes, except for the faulty ones."""
     place, thing = rng.choice(
         (("workshop", "toys"), ("bakery", "rolls"), ("factory", "bolts"), ("pottery", "cups"), ("mill", "sacks"))
     )
@@ -205,7 +205,7 @@ def production(rng: Random, steps: int, size: int) -> Story:
 
 
 def ages(rng: Random, steps: int, size: int) -> Story:
-    """Define each age relative to the previous person's; from three steps on, in random order."""
+    """Generate a story that defines each age relative to the previous one, in random order if there are many steps."""
     family = people(rng, min(max(2, steps), 7))
     age = {family[0].name: rng.randint(3, 12)}
     sentences = [f"{family[0].name} is {age[family[0].name]} years old."]
@@ -240,13 +240,13 @@ def ages(rng: Random, steps: int, size: int) -> Story:
 
 
 def shares(rng: Random, steps: int, size: int) -> Story:
-    """Sell a part of the stock every day; ask for the number at the end, or at the start."""
+    """Generate a story about selling a fraction of the stock every day, and ask for its initial or final size."""
     owner, thing = rng.choice(
         (("farmer", "eggs"), ("gardener", "tulips"), ("baker", "pies"), ("florist", "roses"), ("grocer", "melons"))
     )
     days = DAYS[: min(max(1, steps), 7)]
     backwards = steps > 2 and rng.random() < 0.5
-    left = rng.randint(2, max(4, size))  # at the end; the story is constructed backwards from it
+    left = rng.randint(2, max(4, size))  # size at the end, from which the story is constructed backward
     parts: list[str] = []
     number = Fraction(left)
     for day in reversed(days):
@@ -273,7 +273,7 @@ def shares(rng: Random, steps: int, size: int) -> Story:
 
 
 def savings(rng: Random, steps: int, size: int) -> Story:
-    """Save and spend money every week; ask for the balance or the number of weeks."""
+    """Generate a story about saving and spending every week, and ask for the balance or the number of weeks."""
     saver = people(rng, 1)[0].name
     start, earned = rng.randint(0, size) * 2, rng.randint(5, max(8, size))
     sentences = [f"{saver} has ${start} in a savings box." if start else f"{saver} has an empty savings box."]
@@ -299,7 +299,7 @@ def savings(rng: Random, steps: int, size: int) -> Story:
 
 
 def seats(rng: Random, steps: int, size: int) -> Story:
-    """Sell tickets for the seats of a theatre."""
+    """Generate a story about selling tickets for the seats of a theater."""
     rows, each = rng.randint(4, 12 + size // 5), rng.randint(5, 12 + size // 5)
     all_seats = rows * each
     sentences = [f"A theatre has {rows} rows of {each} seats."]

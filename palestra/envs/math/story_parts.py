@@ -1,4 +1,4 @@
-"""Vocabulary and helpers of the word problems: people, things, counted nouns and distracting sentences."""
+"""Vocabulary and helpers for word problems: people, things, counted nouns and distracting sentences."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def people(rng: Random, count: int) -> list[Person]:
 
 
 def counted(number: int, plural: str, singular: str | None = None) -> str:
-    """Return a number with its noun: `1 marble`, `3 marbles`."""
+    """Return a number with its noun, such as `1 marble` or `3 marbles`."""
     return f"{number} {(singular or plural.removesuffix('s')) if number == 1 else plural}"
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Join words: `a`, `a and b`, `a, b and c`."""
+    """Join words with commas and "and", as in `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def distracting_sentences(rng: Random, count: int, sentences: Sequence[str]) -> list[str]:
-    """Draw sentences with numbers that are irrelevant to a story, about people who are not in it."""
+    """Return random sentences with irrelevant numbers, about people who do not occur in the story."""
     text = " ".join(sentences)
     others = [name for name, _ in PEOPLE if name not in text]
     names = rng.sample(others, count)

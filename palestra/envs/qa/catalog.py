@@ -1,6 +1,6 @@
 """Catalog of the family `qa` (data only): GEM's data sets, and questions about the generated encyclopedia.
 
-`benchmarks/rates.py` measures the rates.
+`benchmarks/rates.py` measures the success rates.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from palestra.parsing import last_boxed, last_tagged
 
 
 class Questions(DataTask):
-    r"""Rows with a question and its accepted answers: text, a list, or TriviaQA's object with aliases.
+    r"""Questions from a data set; the accepted answers in a row are text, a list, or TriviaQA's object with aliases.
 
-    An answer is correct if it matches an accepted one after the usual normalization, or reaches an F1 of `threshold`
-    with one. It is read from `\boxed{}`, or from `<answer></answer>`, the format of many search models.
+    An answer is correct if it matches an accepted answer after the usual normalization, or if its F1 score with one is
+    at least `threshold`. It is parsed from `\boxed{}`, or from `<answer></answer>`, which many search models use.
     """
 
     def __init__(

@@ -25,9 +25,9 @@ class WorldQuestions(TaskEnv):
     """A question about the encyclopedia generated from `world_seed` and `pages`.
 
     `kind` is the kind of question. With `tools=["search"]`, the agent can search the pages; without tools, it can only
-    guess. The kind "unanswerable" mixes unanswerable questions with answerable ones of the same wording, so that always
-    answering "unknown" is right half of the time. `reset(options={"index": i})` selects the i-th question of its kind.
-    The current question, with its proof, is `env.question`.
+    guess. The kind "unanswerable" mixes unanswerable questions with answerable ones of the same wording, so that the
+    answer "unknown" is correct for half of them. `reset(options={"index": i})` selects the i-th question of the kind.
+    `env.question` is the current question with its proof.
     """
 
     shared = TaskEnv.shared | {"world", "question", "corpus"}

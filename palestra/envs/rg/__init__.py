@@ -1,1 +1,1 @@
-"""Environments for every data set of the package reasoning-gym."""
+"""Environments for all data sets of the package reasoning-gym."""

@@ -1,9 +1,9 @@
-"""Environment over reasoning-gym: items are drawn from the seed and scored by the data set's scorer.
+"""Environment for reasoning-gym: items are generated from the seed and scored by the scorer of their data set.
 
-The package runs in a separate process (`worker`), so that it is not imported here, does not touch the global random
-generators, and a scorer that raises or hangs becomes an EnvFailed instead of a reward of 0. A score of 1 is a success;
-`info["score"]` is the unmodified score. puzzle24 is stricter than in the package: exactly 24, from exactly the given
-numbers.
+The package runs in a separate process (`worker`). It is therefore not imported here and does not change the global
+random generators, and a scorer that raises or hangs leads to EnvFailed instead of a reward of 0. A score of 1 is a
+success; `info["score"]` is the unmodified score. puzzle24 is stricter than in the package: the result must be exactly
+24, and the expression must use exactly the given numbers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from palestra.errors import BadValue
 from palestra.grading.base import Grade
 from palestra.parsing import clip
 
-OTHER_ITEMS = 8  # the random player answers with the solution of one of these items
+OTHER_ITEMS = 8  # the random player answers with the solution of one of this many other items
 MIN_CORRECT_SCORE = 1.0 - 1e-9
 
 
 class ReasoningGym(TaskEnv):
     """Items of the data set `name`.
 
-    `level` is a level of its curriculum (None: default settings); `config` overrides further settings. `draw_timeout`
-    and `score_timeout` are in seconds.
+    `level` is a level of its curriculum, or None for the default settings; `config` overrides individual settings.
+    `draw_timeout` and `score_timeout` limit the seconds for generating an item and for scoring an answer.
     """
 
     inline = False
@@ -71,7 +71,7 @@ class ReasoningGym(TaskEnv):
 
     def grade(self, answer: str) -> Grade:
         if self.item.answer == self.item.answer.strip():
-            answer = answer.strip()  # surrounding whitespace is significant only if the correct answer has some
+            answer = answer.strip()  # whitespace around an answer matters only if the correct answer has some
         score = shared_pool().request(
             f"the scorer of {self.name}",
             self.score_timeout,

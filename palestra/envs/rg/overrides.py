@@ -1,8 +1,8 @@
 """Safe replacements for parts of reasoning-gym, installed in the worker process.
 
-Several scorers call `eval`, or sympy's parser, which evaluates code, on the agent's answer. Here, `eval` accepts only
-literals, and the parser only arithmetic and named functions with small exponents. Generators that depend on the current
-date or may not terminate are made deterministic and bounded.
+Several scorers pass the agent's answer to `eval` or to sympy's parser, which also executes code. Here, `eval` is
+restricted to literals, and the parser to arithmetic and named functions with small exponents. Generators that depend on
+the current date or may not terminate are made deterministic and bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_DRAWS = 200_000
 
 
 def install() -> None:
-    """Patch the modules of the package."""
+    """Replace the unsafe parts in the modules of the package."""
     for name in _EVALUATING:
         _module(name).eval = _literal
     products = _module("algebra.polynomial_multiplication")
@@ -38,7 +38,7 @@ def install() -> None:
     for name in ("games.countdown", "games.puzzle24"):
         _module(name).parse_expr = exact_value
     _module("arithmetic.time_intervals").date = _FixedDate
-    _module("arc.arc_1d").Random = _BoundedRandom  # some of its tasks search forever for an item
+    _module("arc.arc_1d").Random = _BoundedRandom  # some of its tasks would search for an item forever
     _module("cognition.rubiks_cube").RubiksCubeDataset.expand_moves = _expand_moves
 
 
@@ -47,11 +47,14 @@ def _module(name: str) -> Any:
 
 
 class TooManyDraws(Exception):
-    """A generator made so many draws that it will not terminate."""
+    """Raised if a generator has used so many random numbers that it probably does not terminate."""
 
 
 class _BoundedRandom(Random):
-    """Raises after more draws than any terminating item needs, independently of the speed of the machine."""
+    """Random generator that raises TooManyDraws after more calls than any item needs.
+
+    Unlike a time limit, this does not depend on the speed of the machine.
+    """
 
     left = MAX_DRAWS
 
@@ -63,7 +66,7 @@ class _BoundedRandom(Random):
 
 
 class _FixedDate(date):
-    """A date whose `today` is constant."""
+    """Date class whose `today` always returns the same date."""
 
     @classmethod
     def today(cls) -> _FixedDate:
@@ -71,7 +74,7 @@ class _FixedDate(date):
 
 
 def _expand_moves(_: Any, text: str) -> str:
-    """Expand repeated turns (R2 to R R), including those of inner layers (2R, 3Uw), which the package drops."""
+    """Expand repeated turns (R2 becomes R R), including those of inner layers (2R, 3Uw), which the package drops."""
     matches = [re.fullmatch(r"(\d?(?:[LRDUBF]w?|[XYZMES])'?)(\d{0,2})", turn) for turn in text.split()]
     if None in matches:
         raise ValueError("not a sequence of turns")
@@ -83,7 +86,7 @@ def _literal(text: str) -> Any:
 
 
 class _SafeSympy:
-    """sympy with a parser that accepts only formulas."""
+    """Proxy for sympy whose parser accepts only formulas."""
 
     def __init__(self, sympy: Any) -> None:
         self._sympy = sympy
@@ -97,7 +100,7 @@ class _SafeSympy:
 
 
 def check_formula(text: str) -> None:
-    """Raise ValueError or SyntaxError unless `text` is a formula of bounded cost."""
+    """Raise ValueError or SyntaxError unless `text` is a formula that can be evaluated at bounded cost."""
     if not _FORMULA.fullmatch(text):
         raise ValueError("not a formula")
     for node in ast.walk(ast.parse(text.strip(), mode="eval")):
@@ -121,7 +124,7 @@ def _powers(node: ast.AST) -> int:
 
 
 def _exponent(node: ast.AST) -> Fraction:
-    """Return the size of an exponent: its value, or the largest number in it if it has variables."""
+    """Return the value of an exponent, or the largest number in it if it contains variables."""
     parts = list(ast.walk(node))
     if not any(isinstance(part, ast.Name) for part in parts):
         return abs(_arithmetic(node))
@@ -130,7 +133,7 @@ def _exponent(node: ast.AST) -> Fraction:
 
 
 def exact_value(text: str) -> Fraction:
-    """Evaluate arithmetic on whole numbers exactly, as needed by countdown and puzzle24."""
+    """Return the exact value of an arithmetic expression over integers, for countdown and puzzle24."""
     if len(text) > 1_000:
         raise ValueError("expression too long")
     return _arithmetic(ast.parse(text.strip(), mode="eval").body)

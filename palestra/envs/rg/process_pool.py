@@ -1,4 +1,4 @@
-"""Pool of processes that run reasoning-gym, shared by all envs of this process; a process that hangs is killed."""
+"""Pool of reasoning-gym processes, shared by all environments of this process; a process that hangs is killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from palestra.errors import BadValue, EnvFailed, MissingExtra
 
-START_TIMEOUT = 120.0  # seconds to import the package, on a busy machine
+START_TIMEOUT = 120.0  # seconds; importing the package is slow on a busy machine
 MAX_WAIT = 0.5  # seconds to wait for an idle process before another one is started
 
 
@@ -46,7 +46,7 @@ class GymProcess:
             raise EnvFailed(f"the reasoning-gym process did not start: {(hello or {}).get('error', 'no reply')}")
 
     def request(self, timeout: float, **request: Any) -> dict[str, Any] | None:
-        """Return the reply, or None if there was none within `timeout` seconds; then the process must be killed."""
+        """Return the reply, or None after `timeout` seconds without one, in which case the process must be killed."""
         body = json.dumps({**request, "timeout": timeout}).encode()
         try:
             self._in.write(struct.pack(">I", len(body)) + body)
@@ -61,7 +61,7 @@ class GymProcess:
         return None if body is None else json.loads(body)
 
     def _read_exactly(self, count: int, timeout: float) -> bytes | None:
-        """Read `count` bytes, or return None if nothing arrives for `timeout` seconds. Replies are written at once."""
+        """Read `count` bytes, or return None if no data arrives for `timeout` seconds."""
         handle = self._out.fileno()
         ready = select.poll()
         ready.register(handle, select.POLLIN | select.POLLHUP)
@@ -79,14 +79,14 @@ class GymProcess:
         self.popen.wait()
 
     def close_pipes(self) -> None:
-        """Close the pipes, upon which the process exits."""
+        """Close the pipes, which makes the process exit."""
         for pipe in (self._in, self._out):
-            with suppress(OSError):  # buffered data can no longer be written
+            with suppress(OSError):  # raised if buffered data can no longer be written
                 pipe.close()
 
 
 class GymProcessPool:
-    """Starts processes on demand: most requests take under a millisecond, so that one process usually suffices."""
+    """Pool that starts processes on demand; usually one is enough because requests take less than a millisecond."""
 
     def __init__(self, max_processes: int | None = None) -> None:
         self.max_processes = max_processes or max(1, min(4, os.cpu_count() or 1))
@@ -96,12 +96,12 @@ class GymProcessPool:
         self._changed = threading.Condition()
 
     def request(self, description: str, timeout: float, **request: Any) -> Any:
-        """Return the result of a request; raise EnvFailed with `description` if it raised, hung or crashed."""
+        """Return the result of a request; raise EnvFailed with `description` if it raises, hangs or crashes."""
         process = self._acquire()
         try:
             reply = process.request(timeout, **request)
         except BaseException:
-            self._discard(process)  # interrupted before the reply, which would be taken for that of the next request
+            self._discard(process)  # its pending reply would be mistaken for that of the next request
             raise
         if reply is None:
             status = process.popen.poll()
@@ -154,12 +154,12 @@ class GymProcessPool:
         for process in idle:
             process.kill()
         for process in busy:
-            process.popen.kill()  # the thread that waits for it discards it
+            process.popen.kill()  # the thread that waits for its reply discards it
 
     def abandon(self) -> None:
-        """Detach from the processes after a fork, as they belong to the parent."""
+        """Detach from the processes in a forked child, because they belong to the parent."""
         for process in self._all:
-            process.popen.returncode = 0  # only the parent can wait for it
+            process.popen.returncode = 0  # only the parent can wait for this process
             process.close_pipes()
 
 
@@ -168,7 +168,7 @@ _lock = threading.Lock()
 
 
 def shared_pool() -> GymProcessPool:
-    """Return the pool of this process."""
+    """Return the process pool that all environments of this process share."""
     global _pool
     with _lock:
         if _pool is None:
@@ -195,7 +195,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_config(config: object) -> dict[str, Any]:
-    """Return the settings of a data set after a JSON round trip; raise BadValue if they are invalid."""
+    """Return the settings after a JSON round trip; raise BadValue if this fails or they contain `seed` or `size`."""
     try:
         value: dict[str, Any] = dict(json.loads(json.dumps(config)))
     except (TypeError, ValueError) as err:

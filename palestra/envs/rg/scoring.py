@@ -17,7 +17,7 @@ from palestra.envs.rg.overrides import check_formula, exact_value
 
 
 def score(name: str, dataset: Any, answer: str, entry: dict[str, Any]) -> float:
-    """Return the score of an answer."""
+    """Return the score of an answer to the item `entry`."""
     is_valid = _VALIDATORS.get(name)
     if is_valid is not None and not is_valid(answer):
         return 0.0
@@ -47,9 +47,8 @@ def _from_json(text: str) -> Any:
 
 # Answers on which these scorers would raise or take unbounded time are rejected beforehand.
 _VALIDATORS: dict[str, Callable[[str], bool]] = {
-    "complex_arithmetic": lambda answer: (
-        "n" not in answer.lower()
-    ),  # nan and inf: every comparison with the distance to nan is false
+    # This rejects nan and inf: comparisons with nan are always false, which the scorer does not expect.
+    "complex_arithmetic": lambda answer: "n" not in answer.lower(),
     "game_of_life": _is_grid,
     "prime_factorization": _matches("\\s*[0-9]{1,40}(?:\\s*\u00d7\\s*[0-9]{1,40}){0,200}\\s*"),
     "rubiks_cube": _matches(r"(?:(?!\d{3}).){0,4000}"),
@@ -58,7 +57,7 @@ _VALIDATORS: dict[str, Callable[[str], bool]] = {
 
 
 def _score_24(answer: str, entry: dict[str, Any]) -> float:
-    """Require exactly 24 from exactly the given numbers; the package accepts any four numbers, and 24.9."""
+    """Require exactly 24 from exactly the given numbers; the package accepts any four numbers, and a result of 24.9."""
     try:
         used = [int(number) for number in re.findall(r"\d+", answer)]
         correct = exact_value(answer) == 24 and sorted(used) == sorted(entry["metadata"]["numbers"])
@@ -95,7 +94,7 @@ _POINTS = [(3, 10), (7, 9), (11, 8), (19, 7), (29, 9), (-3, 11), (-8, 7), (-17, 
 
 
 def _agree(one: Any, other: Any, x: Any, point: Any) -> bool | None:
-    """Return whether two formulas have the same value at a point, or None if the second one is undefined there."""
+    """Return whether two formulas have the same value at a point, or None if the second one is undefined at it."""
     expected = other.subs(x, point).evalf(30)
     if not expected.is_number or not expected.is_finite:
         return None
@@ -106,7 +105,7 @@ def _agree(one: Any, other: Any, x: Any, point: Any) -> bool | None:
 
 
 def _score_halting(answer: str, entry: dict[str, Any]) -> float:
-    """Compare the answer; the package only tests whether it is empty."""
+    """Compare the answer with the correct one; the package only tests whether it is empty."""
     return float(answer.strip().strip(".").lower() == str(entry["answer"]).lower())
 
 

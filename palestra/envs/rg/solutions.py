@@ -10,7 +10,7 @@ from typing import Any
 
 
 def solution(name: str, dataset: Any, entry: dict[str, Any]) -> str | None:
-    """Return an answer to an item, or None if there is none."""
+    """Return a correct answer to an item, or None if no answer is known."""
     if name == "intermediate_integration" and "Integral(" in entry["answer"]:
         return _integrate(entry["metadata"])
     if entry["answer"] is not None:
@@ -51,7 +51,7 @@ def _unscramble(metadata: dict[str, Any]) -> str:
 
 
 def _move_boxes(metadata: dict[str, Any]) -> str:
-    """Move each box separately to a target of its colour, one step per plan."""
+    """Move each box separately to a target of its color, with one step per plan."""
     state: dict[str, list[str]] = metadata["initial_state"]
     places = {place: tuple(float(part) for part in place.split("_")) for place in state}
     free = [(item[7:], where) for place, where in places.items() for item in state[place] if item.startswith("target_")]
@@ -71,7 +71,7 @@ def _move_boxes(metadata: dict[str, Any]) -> str:
 
 
 def _free_red_car(metadata: dict[str, Any]) -> str | None:
-    """Search the positions of the cars on a 6 x 6 board, with the exit at the right end of the third row."""
+    """Search the positions of the cars on a 6 x 6 board, whose exit is at the right end of the third row."""
     board: str = metadata["board_config"]
     cells: dict[str, list[int]] = {}
     for place, label in enumerate(board):
@@ -85,7 +85,7 @@ def _free_red_car(metadata: dict[str, Any]) -> str | None:
     queue = deque([start])
     while queue:
         state = queue.popleft()
-        if state[0] == 16:  # the red car's left end, with its right end at the exit
+        if state[0] == 16:  # left end of the red car when its right end is at the exit
             moves = []
             step = previous[state]
             while step is not None:

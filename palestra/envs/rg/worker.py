@@ -1,8 +1,8 @@
 """Process that runs reasoning-gym: reads requests from standard input and writes replies to standard output.
 
-The package is only imported here, so that its items may use the global random generators, its imports cost nothing
-elsewhere, and a scorer that hangs can be killed. The hash seed and the generators are fixed, so that an item depends
-only on its data set, level, settings and seed. A message is its length in four bytes, followed by JSON.
+The package is imported only in this process. It may therefore use the global random generators, its imports do not slow
+down other processes, and a scorer that hangs can be killed. The hash seed and the random generators are fixed, so that
+an item depends only on its data set, level, settings and seed. A message consists of its length in four bytes and JSON.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from palestra.envs.rg import overrides
 from palestra.envs.rg.scoring import score
 from palestra.envs.rg.solutions import solution
 
-MAX_MEMORY = 4 << 30  # bytes of address space; bounds scorers that blow up on an answer
-MAX_ATTEMPTS = 20  # seeds tried per item
+MAX_MEMORY = 4 << 30  # bytes of address space; stops scorers whose memory use explodes for some answers
+MAX_ATTEMPTS = 20  # maximum number of seeds tried per item
 CACHED_ITEMS = 64
-CACHED_DATASETS = 16  # some are large
-# Their constructors are slow, so one instance is cached and reseeded; tests show that the items are the same.
+CACHED_DATASETS = 16  # kept small because some data sets are large
+# Data sets with slow constructors: one instance is cached and reseeded. Tests verify that the items are the same.
 RESEEDED = frozenset(
     {"arc_agi", "codeio", "figlet_font", "group_anagrams", "n_queens", "rush_hour", "spell_backward", "word_ladder"}
 )
 
 
 class DatasetService:
-    """Draws items and scores replies."""
+    """Generates items and scores answers."""
 
     def __init__(self) -> None:
         self.factory: Any = importlib.import_module("reasoning_gym.factory")
@@ -48,7 +48,7 @@ class DatasetService:
         self._items: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def item(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Return a question, an answer that the scorer should accept, and the entry that it scores against."""
+        """Return a question, an answer that the scorer should accept, and the entry that `score` needs."""
         key = json.dumps([name, level, config, seed])
         item = self._items.get(key)
         if item is None:
@@ -65,7 +65,7 @@ class DatasetService:
         return min(1.0, max(0.0, float(scored)))
 
     def check(self, name: str, level: int | None, config: dict[str, Any]) -> str | None:
-        """Return why the package rejects these settings, or None if it accepts them."""
+        """Return the reason why the package rejects these settings, or None if it accepts them."""
         allowed = {field.name for field in fields(self.factory.DATASETS[name][1])}
         wrong = sorted(set(config) - allowed)
         if wrong:
@@ -81,7 +81,7 @@ class DatasetService:
             try:
                 entry = self._entry(name, level, config, seed + attempt)
                 break
-            except Exception:  # some generators fail or would not terminate for some seeds
+            except Exception:  # with some seeds, a generator fails or would not terminate
                 if attempt == MAX_ATTEMPTS - 1:
                     raise
         answer = solution(name, self._dataset(name, level, config), entry)
@@ -97,10 +97,8 @@ class DatasetService:
             dataset = self._create(name, level, config, seed)
         if name != "codeio":
             return dict(dataset[0])
-        with (
-            TemporaryDirectory() as scratch,
-            contextlib.chdir(scratch),
-        ):  # codeio runs programs, some of which write files
+        # codeio runs programs, some of which write files.
+        with TemporaryDirectory() as scratch, contextlib.chdir(scratch):
             return dict(dataset[0])
 
     def _dataset(self, name: str, level: int | None, config: dict[str, Any]) -> Any:
@@ -127,7 +125,7 @@ class DatasetService:
 
 
 def _reset_global_state(seed: int) -> None:
-    """Reset the global generators and the decimal context, which some data sets modify and others rely on."""
+    """Reset the global random generators and the decimal context, which some data sets modify and others rely on."""
     import numpy as np
 
     random.seed(seed)
@@ -146,7 +144,7 @@ def main() -> None:
     _write(replies, {"value": "ready"})
     while (request := _read(requests)) is not None:
         method, timeout = request.pop("method"), request.pop("timeout")
-        # If the parent has died, the default action of SIGALRM kills this process, even while Python code is blocked.
+        # If the parent has died, SIGALRM kills this process by default, even if Python code is blocked.
         signal.setitimer(signal.ITIMER_REAL, timeout + 5.0)
         try:
             reply: dict[str, Any] = {"value": getattr(service, method)(**request)}
@@ -157,7 +155,10 @@ def main() -> None:
 
 
 def _private_pipes() -> tuple[int, int]:
-    """Return the pipes for messages, and redirect standard streams to /dev/null so that prints do not interfere."""
+    """Return duplicates of standard input and output for messages, and redirect the standard streams to /dev/null.
+
+    Output that a data set prints therefore cannot corrupt the messages.
+    """
     requests, replies = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     for handle in (0, 1, 2):
@@ -171,7 +172,7 @@ def _limit_memory() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     except (ImportError, OSError, ValueError):
-        pass  # not available on every system; the timeout still applies
+        pass  # not every system supports this; the timeout still applies
 
 
 def _read(handle: int) -> dict[str, Any] | None:

@@ -1,1 +1,1 @@
-"""Base classes and data loading of single-question environments."""
+"""Base classes and data loading for environments with a single question."""

@@ -1,9 +1,9 @@
-r"""Base class of single-question environments: draw an item, parse the answer, grade it.
+r"""Base class of environments with a single question: select an item, parse the answer and grade it.
 
-A subclass draws an item (`draw`), extracts the answer from a reply (`read`, by default the last `\boxed{}`), grades it
-(`grade`), and provides two players: the expert replies with the item's answer, the random player with a well-formed
-guess (`random_answer`). Up to `max_attempts` answers are accepted. With tools (`make(..., tools=[...])`), the tool
-wrapper handles tool calls, and only final answers reach this class.
+A subclass selects an item (`draw`), extracts the answer from a reply (`read`, by default the last `\boxed{}`), grades
+it (`grade`), and provides two players: the expert replies with the item's answer, and the random player with a
+well-formed guess (`random_answer`). Up to `max_attempts` answers are accepted. With tools (`make(..., tools=[...])`),
+the tool wrapper handles tool calls and passes only final answers to this class.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_ANSWER_LENGTH = 100_000  # characters; longer answers are treated as unreada
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One question with its answer."""
+    """A question with its answer."""
 
     question: Observation
-    answer: str  # the expert's answer, which is graded correct
+    answer: str  # the expert's answer, which the grader accepts
     gold: Any = None  # reference for the grader, if it is not `answer`
     key: str = ""  # identifies the item in logs: a row, or a kind of question
 
@@ -34,18 +34,18 @@ class Item:
 class TaskOptions(TypedDict, total=False):
     """Keyword arguments accepted by every task."""
 
-    max_attempts: int  # 1
-    success_reward: float  # 1.0
-    fail_reward: float  # 0.0; for a wrong answer
-    format_error_reward: float  # -0.1; for a reply without a readable answer
-    format_reward: float  # 0.0; for the first readable answer; a solved episode still sums to success_reward
+    max_attempts: int  # maximum number of answers per episode (default 1)
+    success_reward: float  # reward for a correct answer (default 1.0)
+    fail_reward: float  # reward for a wrong answer (default 0.0)
+    format_error_reward: float  # reward for a reply without a readable answer (default -0.1)
+    format_reward: float  # for the first readable answer (default 0.0); a solved episode still sums to success_reward
 
 
 class TaskEnv(Env):
-    """Base class of the tasks; the module docstring lists what a subclass defines."""
+    """Base class of the tasks; the module docstring describes what a subclass implements."""
 
     answer_name: ClassVar[str] = "answer"
-    fenced_answers: ClassVar[bool] = False  # True: answers are fenced blocks, which tools must not run as calls
+    fenced_answers: ClassVar[bool] = False  # whether answers are fenced code blocks, which are not tool calls
 
     inline = True  # set to False if the grader waits for a process or a server
     shared = Env.shared | {"item"}
@@ -74,11 +74,11 @@ class TaskEnv(Env):
         rewards = [*final, self.success_reward - self.format_reward, self.fail_reward + self.format_reward]
         self.reward_range = (min(rewards), max(rewards))
 
-    # To be defined by each task.
+    # To be implemented by each task.
 
     @abstractmethod
     def draw(self, options: dict[str, Any]) -> Item:
-        """Return this episode's item, drawn from `self.rng` or selected by `options`; pop the options that are used."""
+        """Return the item of this episode, sampled with `self.rng` or selected by `options`; pop the used options."""
 
     @abstractmethod
     def grade(self, answer: str) -> Grade:
@@ -86,11 +86,11 @@ class TaskEnv(Env):
 
     @abstractmethod
     def random_answer(self) -> str:
-        """Return a well-formed guess drawn from `self.player_rng`."""
+        """Return a random well-formed answer, generated with `self.player_rng`."""
 
     @abstractmethod
     def example_answer(self) -> str:
-        """Return a well-formed answer to show in the prompt; it must not depend on the question."""
+        """Return a well-formed answer as an example for the prompt; it must not depend on the question."""
 
     def read(self, reply: str) -> str | None:
         """Return the answer in a reply, or None if there is none."""
@@ -101,7 +101,7 @@ class TaskEnv(Env):
         return boxed(answer)
 
     def format_note(self) -> str:
-        """Return the answer format, for the prompt and for replies without a readable answer."""
+        """Return instructions on the answer format, for the prompt and for the feedback to an unreadable reply."""
         return (
             f"Write your final {self.answer_name} inside \\boxed{{}}, for example {self.example_action()}. "
             "You may think first; only the last \\boxed{} of your reply counts."
@@ -133,7 +133,7 @@ class TaskEnv(Env):
         if answer is None or len(answer) > MAX_ANSWER_LENGTH:
             self.turn += 1
             return self._result(None)
-        grade = self.grade(answer)  # before the count: if grading fails, the attempt is not used up
+        grade = self.grade(answer)  # `turn` is incremented later, so that a grader failure does not use an attempt
         self.turn += 1
         return self._result(grade)
 

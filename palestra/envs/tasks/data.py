@@ -1,8 +1,8 @@
-"""Base class of tasks over the rows of a data set, in a seeded order that visits every row once per epoch.
+"""Base class of tasks over a data set, which visit every row once per epoch in a shuffled order.
 
 The seed is the position in that order: with n rows, seed s is position s % n of epoch s // n, and each epoch has a
-different order. Seeds 0 to n - 1 therefore cover every row once, in any process, and `reset()` without a seed advances
-to the next position.
+different order. Seeds 0 to n - 1 therefore cover every row exactly once, also across processes, and `reset()` without a
+seed advances to the next position.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ _ABSENT = object()
 class DataOptions(TaskOptions, total=False):
     """Keyword arguments accepted by every task over a data set."""
 
-    dataset: str | None  # an id on the Hugging Face Hub
-    path: str | None  # a local file or folder
+    dataset: str | None  # id of a data set on the Hugging Face Hub
+    path: str | None  # local file or folder
     split: str | None
     config: str | None
     revision: str | None
-    mirror: str | None  # a folder with data sets at owner/name; default: PALESTRA_MIRROR
-    shuffle: bool  # True; False keeps the order of the file
-    shuffle_seed: int  # 0; selects the sequence of orders
-    question: str  # the column with the question
+    mirror: str | None  # folder with data sets at owner/name (default: environment variable PALESTRA_MIRROR)
+    shuffle: bool  # whether to shuffle the rows (default True)
+    shuffle_seed: int  # seed for shuffling (default 0)
+    question: str  # column with the question
 
 
 class DataTask(TaskEnv):
-    """A task over rows. A subclass defines `make_item` and takes its columns as keyword arguments."""
+    """Base class of tasks over a data set.
+
+    A subclass implements `make_item` and accepts the names of its columns as keyword arguments.
+    """
 
     shared = TaskEnv.shared | {"rows"}
 
     rows: Rows
-    index: int  # of the row in the data set
+    index: int  # index of the current row in the data set
     epoch: int
 
     def __init__(
@@ -86,7 +89,7 @@ class DataTask(TaskEnv):
 
     @abstractmethod
     def make_item(self, row: Mapping[str, Any], key: str) -> Item:
-        """Return the item of a row; `key` identifies it."""
+        """Return the item for a row; `key` identifies the row in logs."""
 
     def start_episode(self, seed: int | None) -> int:
         if seed is None:
@@ -94,7 +97,7 @@ class DataTask(TaskEnv):
                 seed = self.seed + 1
             elif self._first_seed is None:
                 seed = super().start_episode(None)
-                seed -= seed % len(self.rows)  # start at the beginning of an epoch
+                seed -= seed % len(self.rows)  # start with the first row of an epoch
         return super().start_episode(seed)
 
     def draw(self, options: dict[str, Any]) -> Item:
@@ -109,7 +112,7 @@ class DataTask(TaskEnv):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "index" in options:
-            seed = self._seed_of(self._check_index(options["index"]))  # so that info["seed"] alone repeats the episode
+            seed = self._seed_of(self._check_index(options["index"]))  # makes info["seed"] reproduce this row
         observation, info = super().reset(seed, options)
         return observation, {**info, "index": self.index, "epoch": self.epoch}
 
@@ -156,7 +159,7 @@ def get_cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """Return a question as text, from a string, a number or a list of chat messages."""
+    """Return the text of a question, which may be a string, a number or a list of chat messages."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence) and value and all(isinstance(m, Mapping) and "content" in m for m in value):
@@ -167,7 +170,7 @@ def cell_text(value: Any) -> str:
 
 
 def cell_texts(value: Any) -> list[str]:
-    """Return all accepted answers in a cell: text, a number, a list of them, or TriviaQA's object with aliases."""
+    """Return the accepted answers in a cell, which may be text, a number, a list, or TriviaQA's object with aliases."""
     if isinstance(value, Mapping):
         candidates = [value.get(key) for key in ("value", "text", "aliases", "answer", "answers")]
         return list(

@@ -1,8 +1,8 @@
 """Read tables from files and folders: JSONL, JSON, CSV, TSV, Parquet and Arrow.
 
-JSONL, JSON and CSV, also with `.gz`, need only the standard library. A folder was written by `Dataset.save_to_disk`, or
-contains one file or several shards per split (`train.jsonl`, `data/test-00000-of-00002.parquet`,
-`validation/0001.parquet`).
+JSONL, JSON and CSV files, optionally compressed (`.gz`), need only the standard library. A folder is either one that
+`Dataset.save_to_disk` wrote, or it contains one file or several shards per split (`train.jsonl`,
+`data/test-00000-of-00002.parquet`, `validation/0001.parquet`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from palestra.optional import require
 
 FORMATS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _SHARD = re.compile(r"(?P<split>.+?)[-_.](?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?(?:-[0-9a-f]{8,})?")  # train-00000-of-00002
-_NUMBER = re.compile(r"(?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?")  # 0001: the split is the name of the folder
+_NUMBER = re.compile(r"(?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?")  # 0001, in a folder that has the name of the split
 _ALIASES = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train", "testing": "test"}
-_NEUTRAL = frozenset({"data", "default"})  # names that are not a split
+_NEUTRAL = frozenset({"data", "default"})  # folder and file names that do not name a split
 
 
 def read_path(path: Path, *, split: str | None = None, config: str | None = None) -> Table:
@@ -39,7 +39,7 @@ def read_path(path: Path, *, split: str | None = None, config: str | None = None
 
 
 class DictTable:
-    """Rows that are dictionaries in memory."""
+    """Table of dictionaries in memory."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = rows
@@ -53,7 +53,7 @@ class DictTable:
 
 
 class JsonLinesTable:
-    """JSON lines, parsed on access, so that a large file needs only its own size in memory."""
+    """Table of JSON lines that are parsed on access, so that only the bytes of the file are kept in memory."""
 
     def __init__(self, text: bytes, name: str) -> None:
         self.text = text
@@ -76,7 +76,7 @@ class JsonLinesTable:
 
 
 def _line_bounds(text: bytes) -> list[int]:
-    """Return start and end of every line that is not blank."""
+    """Return the start and end positions of all lines that are not blank."""
     bounds: list[int] = []
     start = 3 if text.startswith(b"\xef\xbb\xbf") else 0
     while start < len(text):
@@ -89,7 +89,7 @@ def _line_bounds(text: bytes) -> list[int]:
 
 
 class ArrowTable:
-    """An Arrow table or a `datasets.Dataset`; images stay encoded."""
+    """Adapter for an Arrow table or a `datasets.Dataset`; images are not decoded."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -106,7 +106,7 @@ class ArrowTable:
 
 
 class ConcatenatedTable:
-    """Several tables in sequence."""
+    """Concatenation of several tables."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
@@ -124,7 +124,7 @@ class ConcatenatedTable:
 
 
 def without_decoding(dataset: Any) -> ArrowTable:
-    """Wrap a `datasets.Dataset` so that images are returned encoded, as stored."""
+    """Wrap a `datasets.Dataset` so that images are returned as encoded bytes."""
     datasets = require("datasets", extra="data")
     return ArrowTable(dataset.cast(datasets.Features(_undecoded_feature(dataset.features, datasets))).with_format(None))
 
@@ -142,7 +142,7 @@ def _undecoded_feature(feature: Any, datasets: Any) -> Any:
 
 
 def _load_from_disk(path: Path, split: str | None) -> Table:
-    """Load a folder written by `save_to_disk`, memory-mapped."""
+    """Memory-map a folder that `save_to_disk` wrote."""
     datasets = require("datasets", extra="data")
     dataset = datasets.load_from_disk(str(path))
     if isinstance(dataset, datasets.DatasetDict):
@@ -151,7 +151,7 @@ def _load_from_disk(path: Path, split: str | None) -> Table:
 
 
 def choose_split(names: Sequence[str], split: str | None, source: str) -> str:
-    """Return the requested split; without a request the only split, or "train"."""
+    """Return the requested split or, if `split` is None, the only split or "train"."""
     if split is not None:
         matches = [name for name in names if name == split or _ALIASES.get(name) == _ALIASES.get(split, split)]
         if matches:
@@ -188,7 +188,7 @@ def _read_folder(folder: Path, split: str | None, config: str | None) -> Table:
 
 
 def _split_of(path: Path, root: Path) -> str:
-    """Return the split of a file: `train` for `train-00000-of-00002.parquet`, `train.jsonl`, `train/0001.parquet`."""
+    """Return the split of a file: `train` for `train-00000-of-00002.parquet`, `train.jsonl` or `train/0001.parquet`."""
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     if not _NUMBER.fullmatch(stem):
         shard = _SHARD.fullmatch(stem)
@@ -251,7 +251,7 @@ def _read_csv(text: bytes, path: Path, delimiter: str) -> Table:
 
 
 def _read_json(text: bytes, path: Path, split: str | None) -> Table:
-    """Read a list of objects, or an object with one such list per split."""
+    """Read a list of objects, or an object that maps each split to such a list."""
     try:
         value = json.loads(text.decode("utf-8-sig"))
     except (UnicodeDecodeError, ValueError, RecursionError) as err:

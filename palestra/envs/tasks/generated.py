@@ -1,8 +1,8 @@
 """Base class of tasks that are generated from a seed and a difficulty level.
 
-A subclass defines `levels` (settings by level name), `check` (validates settings) and `generate` (draws an item from a
-random generator and the settings). Constructor arguments override the settings of the level:
-`Arithmetic(level="hard", digits=6)`. At the level "random", every episode draws one of the other levels.
+A subclass defines `levels` (settings by level name), `check` (validates settings) and `generate` (generates an item
+from a random generator and the settings). Constructor arguments override the settings of the level, as in
+`Arithmetic(level="hard", digits=6)`. With the level "random", every episode uses one of the other levels at random.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Levels = Mapping[str, Mapping[str, Any]]
 
 
 class GeneratedTask(TaskEnv):
-    """Base class of the generators; the module docstring lists what a subclass defines."""
+    """Base class of generated tasks; the module docstring describes what a subclass defines."""
 
     levels: ClassVar[Levels]  # from the easiest to the hardest
     shared = TaskEnv.shared | {"_overrides"}
 
     def __init__(self, level: str, overrides: Mapping[str, Any], /, **options: Unpack[TaskOptions]) -> None:
-        """Combine the settings of `level` with `overrides`, in which None means the value of the level."""
+        """Combine the settings of `level` with `overrides`, in which None keeps the setting of the level."""
         super().__init__(**options)
         if level not in (*self.levels, RANDOM):
             raise BadValue(f"level must be one of {', '.join(self.levels)}, {RANDOM}; got {level!r}")
@@ -44,7 +44,7 @@ class GeneratedTask(TaskEnv):
     @classmethod
     @abstractmethod
     def generate(cls, rng: Random, *args: Any, **settings: Any) -> Item:
-        """Return an item drawn from `rng`; its key names the kind of question."""
+        """Return an item generated with `rng`; its key names the kind of question."""
 
     def settings(self, level: str) -> dict[str, Any]:
         """Return all settings at a level, with the overrides applied."""

@@ -1,7 +1,7 @@
 """Load a data set from the Hugging Face Hub, or from the cache of the package `datasets`.
 
-Without a network, `datasets` retries for half a minute, or for several minutes behind a firewall that drops packets. So
-this module first tests, within seconds, whether the Hub is reachable, and uses only the cache if it is not.
+Without a network, `datasets` retries for half a minute, or for several minutes behind a firewall that drops packets.
+This module therefore first checks, within seconds, whether the Hub is reachable, and uses only the cache if it is not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONNECT_TIMEOUT = 6.0  # seconds to connect to the Hub, including name resolutio
 
 
 def load_from_hub(source: Source, *, mirror: Path | None = None) -> Table:
-    """Load `source.dataset`; DataMissing lists the searched locations and the alternatives."""
+    """Load `source.dataset`; raise DataMissing with the searched locations and possible alternatives if this fails."""
     datasets = require("datasets", extra="data")
     check_dataset_id(str(source.dataset))
     offline = bool(datasets.config.HF_HUB_OFFLINE)
@@ -43,7 +43,7 @@ def load_from_hub(source: Source, *, mirror: Path | None = None) -> Table:
 
 
 def unreachable_reason(endpoint: str, timeout: float | None = None) -> str | None:
-    """Return why `endpoint` or its proxy is not reachable, or None if it is."""
+    """Return the reason why `endpoint` or its proxy is not reachable, or None if it is reachable."""
     timeout = CONNECT_TIMEOUT if timeout is None else timeout
     url = urlsplit(endpoint)
     host = url.hostname or ""
@@ -61,7 +61,7 @@ def unreachable_reason(endpoint: str, timeout: float | None = None) -> str | Non
         except (OSError, UnicodeError) as err:
             failure[:] = [str(err)]
 
-    # In a thread, because name resolution without a network has no timeout.
+    # Connect in a thread, because name resolution without a network has no timeout.
     thread = threading.Thread(target=connect, name="palestra hub", daemon=True)
     thread.start()
     thread.join(timeout)
@@ -70,7 +70,7 @@ def unreachable_reason(endpoint: str, timeout: float | None = None) -> str | Non
 
 @contextmanager
 def _offline(datasets: Any, enabled: bool) -> Iterator[None]:
-    """Restrict `datasets` to its cache, like HF_HUB_OFFLINE, which it reads only when it is imported."""
+    """Restrict `datasets` to its cache; setting HF_HUB_OFFLINE would have no effect after it was imported."""
     previous = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = enabled or previous
     try:

@@ -1,4 +1,4 @@
-"""Shared fields of the specs of tasks over data sets."""
+"""Create the specs of tasks over data sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from palestra.spec import EnvSpec
 
 
 def data_spec(entry_point: str, env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
-    """Return the spec of a task over a data set; families bind their class and columns with `functools.partial`."""
+    """Return the spec of a task over a data set; catalogs pass the class and its columns with `functools.partial`."""
     return EnvSpec(
         id=env_id,
         entry_point=entry_point,

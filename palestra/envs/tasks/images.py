@@ -1,4 +1,4 @@
-"""Load the images of a data set's row and insert them into its question."""
+"""Load the images of a data set row and insert them into the question."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PLACEHOLDER = "<image>"  # marks the position of an image in a question, as in m
 
 
 def load_images(value: Any, folder: Path | None) -> list[bytes]:
-    """Return encoded images from a cell: None, one image or a list of images.
+    """Return the encoded images in a cell, which contains None, one image or a list of images.
 
-    An image is bytes, a path, a Pillow image, or `{"bytes": ..., "path": ...}` as stored by `datasets`.
+    An image is bytes, a path, a Pillow image, or a dictionary `{"bytes": ..., "path": ...}` as stored by `datasets`.
     """
     if value is None:
         return []
@@ -56,7 +56,7 @@ def insert_images(text: str, images: Sequence[bytes]) -> Observation:
             if placed:
                 parts.append(ImagePart(type="image", image=placed.pop(0)))
             else:
-                piece = PLACEHOLDER + piece  # more placeholders than images: leave the text unchanged
+                piece = PLACEHOLDER + piece  # keep placeholders for which there is no image
         if piece:
             parts.append(TextPart(type="text", text=piece))
     return parts

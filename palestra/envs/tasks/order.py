@@ -1,7 +1,7 @@
 """Shuffle the rows of a data set with a keyed permutation that needs constant time and memory.
 
-A Feistel network permutes the smallest even power of two that covers all rows. A value outside the rows is permuted
-again until it lies inside (cycle walking), which takes fewer than four passes on average.
+A Feistel network permutes the numbers below the smallest power of four that is at least the number of rows. A result
+that is not a valid row is permuted again until it is one (cycle walking), which takes at most four passes on average.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-_ROUNDS = 6  # four rounds are enough for many rows; few rows need more
+_ROUNDS = 6  # four rounds would be enough for large data sets, but small ones need more
 
 
 @lru_cache(maxsize=64)

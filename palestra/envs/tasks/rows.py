@@ -1,7 +1,7 @@
 """Load the rows of a data set once per process and share them between environments and forks.
 
-A `Source` names a data set of the Hugging Face Hub, a file or a folder. A local mirror, a folder with data sets at
-`owner/name`, is searched before the Hub if `mirror=` or the environment variable PALESTRA_MIRROR is set.
+A `Source` names a data set on the Hugging Face Hub, a file or a folder. If `mirror=` or the environment variable
+PALESTRA_MIRROR is set to a folder with data sets at `owner/name`, that folder is searched before the Hub.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from palestra.errors import BadValue, DataMissing
 
 
 class Rows:
-    """The rows of a source. Copies share them, and a pickle contains only the source."""
+    """The rows of a source. Copies share the rows, and a pickle contains only the source."""
 
     __slots__ = ("folder", "source", "table")
 
     def __init__(self, source: Source, table: Table, folder: Path | None) -> None:
         self.source = source
         self.table = table
-        self.folder = folder  # base of relative image paths
+        self.folder = folder  # relative image paths start from this folder
 
     def __len__(self) -> int:
         return len(self.table)
@@ -55,7 +55,7 @@ class Rows:
 
 
 _cache: dict[Any, Rows] = {}
-_lock = threading.Lock()  # one reader at a time, so that no source is read twice
+_lock = threading.Lock()  # ensures that no source is read twice at the same time
 
 
 def open_rows(source: Source) -> Rows:
@@ -72,7 +72,7 @@ def open_rows(source: Source) -> Rows:
 
 
 def clear_cache() -> None:
-    """Clear the cache of rows."""
+    """Drop all cached rows."""
     with _lock:
         _cache.clear()
 
@@ -114,7 +114,7 @@ def _mirror(source: Source) -> Path | None:
 
 
 def _fingerprint(path: Path | None) -> tuple[int, int] | None:
-    """Return a value that changes when the file is modified, so that it is read again."""
+    """Return a value that changes when the file is modified, so that a modified file is read again."""
     if path is None or not path.is_file():
         return None
     state = path.stat()

@@ -20,17 +20,17 @@ class Table(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The location of rows. `path`, a file or folder, takes precedence over `dataset`, an id on the Hub."""
+    """Location of the rows: `path` (a file or folder) takes precedence over `dataset` (an id on the Hub)."""
 
     dataset: str | None = None
     path: str | None = None
-    split: str | None = None  # None: the only split, or "train"
+    split: str | None = None  # None selects the only split, or "train"
     config: str | None = None  # configuration (subset) of the data set
-    revision: str | None = None  # of the repository on the Hub
+    revision: str | None = None  # revision of the repository on the Hub
     mirror: str | None = None
 
     @property
     def name(self) -> str:
-        """The source as shown in messages."""
+        """Name of the source in messages."""
         location = self.path or self.dataset or "?"
         return f"{location} ({self.split})" if self.split else location
