@@ -6,8 +6,8 @@ grade_qa("The Eiffel Tower!", ["Eiffel tower"]).correct                # True
 grade_code("print(int(input()) * 2)", {"inputs": ["4"], "outputs": ["8"]}).correct
 ```
 
-A grader accepts any string and returns whether it is correct, with a score and a reason. Failures that are not due to
-the answer (a broken sandbox, workers that cannot start) raise an InfrastructureError.
+A grader accepts any string and returns whether the answer is correct, with a score and a reason. Failures that the
+answer did not cause (a broken sandbox, workers that cannot start) raise an InfrastructureError.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 r"""Parse the structure of a mathematical answer: lists, sets, intervals, matrices, relations and leaves.
 
-`normalize` removes formatting without meaning (dollar signs, \left, \boxed, thin spaces, bold); `parse_answer` finds
-the structure. Both accept any text; leaves remain text, for `expression_parser` or the symbolic pool.
+`normalize` removes formatting that does not change the meaning (dollar signs, \left, \boxed, thin spaces, bold);
+`parse_answer` finds the structure. Both accept any text. Leaves stay unparsed text, which `expression_parser` or the
+symbolic pool parses later.
 """
 
 from __future__ import annotations
@@ -56,14 +57,17 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\langle": "\\rangle"}
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A single expression, or words."""
+    """A single expression, or text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Parts in brackets "(", "[", "{" or none; "|" is a ratio. `closed`: which ends of an interval are closed."""
+    """Several parts, in brackets "(", "[" or "{", without brackets, or as a ratio ("|").
+
+    `closed` tells which ends of an interval are closed.
+    """
 
     bracket: Literal["(", "[", "{", "", "|"]
     items: tuple[Node, ...]
@@ -86,7 +90,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A chain of sides with a relation operator between each two."""
+    """A chain of equations or inequalities, such as 0 < x <= 1: its sides, and the operators between them."""
 
     sides: tuple[str, ...]
     operators: tuple[str, ...]
@@ -96,7 +100,7 @@ Node = Leaf | Group | Union | Matrix | Relation
 
 
 def normalize(text: str) -> str:
-    """Remove formatting without meaning and unify symbols."""
+    """Remove formatting that does not change the meaning, and replace symbols by their canonical forms."""
     text = _CONTROL.sub(" ", text.translate(CHARACTERS))
     text = _unwrap(text)
     text = _FORMATTING.sub("", text)
@@ -109,7 +113,7 @@ def normalize(text: str) -> str:
 
 
 def _unwrap(text: str) -> str:
-    """Remove surrounding dollar signs, boxes, asterisks, final periods and "the answer is"."""
+    """Remove enclosing dollar signs, boxes and asterisks, final periods and "the answer is"."""
     for _ in range(8):
         before = text
         text = text.strip()
@@ -125,7 +129,7 @@ def _unwrap(text: str) -> str:
                 text = inner
         for opening in ("\\boxed{", "\\fbox{", "\\text{", "\\mathrm{", "{"):
             if text.startswith(opening) and text.endswith("}") and closes_at(text, len(opening) - 1) == len(text) - 1:
-                if opening != "{" or "," not in text:  # may be a set with plain braces
+                if opening != "{" or "," not in text:  # otherwise the braces may denote a set
                     text = text[len(opening) : -1]
                 break
         if text == before:
@@ -183,7 +187,7 @@ def parse_answer(text: str, depth: int = 0) -> Node:
 
 
 def ungrouped(text: str) -> str:
-    """Remove commas that group digits."""
+    """Remove the commas between groups of digits, as in 1,000."""
     return _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
 
 
@@ -204,7 +208,7 @@ def split_commas(text: str) -> list[str]:
 
 
 def _expand_plus_minus(text: str, depth: int) -> list[Node]:
-    r"""Return the parsed text, or both alternatives of a \pm."""
+    r"""Return the parsed text, or both of its alternatives if it contains \pm."""
     if "\\pm" not in text and "\\mp" not in text:
         return [parse_answer(text, depth + 1)]
     upper = re.sub(r"\\pm(?![A-Za-z])", "+", re.sub(r"\\mp(?![A-Za-z])", "-", text))
@@ -217,7 +221,7 @@ _OPENS = frozenset(["(", "[", "{", "\\{", "\\begin{", "\\langle"])
 
 
 def _top_level_spans(text: str) -> list[tuple[int, int]]:
-    """Return the spans (start, end) of the text outside all brackets; any opening matches any closing bracket."""
+    """Return the spans (start, end) of text outside all brackets; any closing bracket closes any opening one."""
     depth, at, spans = 0, 0, []
     for bracket in _BRACKETS.finditer(text):
         if bracket[0] in _OPENS:
@@ -273,7 +277,7 @@ def _split_relation(text: str) -> Relation:
 
 
 def _group(text: str, depth: int) -> Node | None:
-    """Parse the text as one bracketed list, if it is one."""
+    """Parse the text if it is a single list in brackets, else return None."""
     match = re.match(r"\\\{|\\langle(?![A-Za-z])|[(\[{]", text)
     if match is None:
         return None

@@ -1,8 +1,8 @@
-"""Split an `assert` into values that the submission computes and a check of them that does not need the submission.
+"""Split an `assert` into values that the submission computes, and a check that runs without the submission.
 
-`assert max(f(2)) == 3` becomes the value of `f(2)`, computed next to the submission, and `max(V[0]) == 3`, evaluated
-elsewhere. So the submission can neither read the expected value from a caller's frame nor return an object that claims
-to equal everything.
+`assert max(f(2)) == 3` becomes the value `f(2)`, which is computed in the process of the submission, and the check
+`max(V[0]) == 3`, which is evaluated in another process. The submission can therefore neither read the expected value
+from the caller's stack frame nor return an object that compares equal to everything.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _MISSING = object()
 class SplitAssert:
     """An assertion split into values and a check."""
 
-    values: tuple[str, ...]  # expressions with the submission's names
-    check: str  # expression with VALUES, built-in names and the imports of the setup
-    expected: Any = _MISSING  # if the check is `V[0] == expected`: the data
-    setup: str  # imports of the setup
-    compares_values: bool  # both sides of a comparison come from the submission, possibly objects of its own classes
+    values: tuple[str, ...]  # expressions that use names of the submission
+    check: str  # expression that uses only VALUES, built-in names and the imports of `setup`
+    expected: Any = _MISSING  # the expected value, if the check has the form `V[0] == expected`
+    setup: str  # the imports among the setup statements
+    compares_values: bool  # the submission computes both sides of a comparison
 
     @property
     def is_data(self) -> bool:
@@ -34,7 +34,7 @@ class SplitAssert:
 
 
 def split_assert(source: str, setup: str) -> SplitAssert | None:
-    """Return None if it cannot be split: several statements, or names of the submission in the check."""
+    """Split an assertion; return None if it has several statements or its check needs names of the submission."""
     tree = ast.parse(source)
     setup_tree = ast.parse(setup)
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
@@ -62,7 +62,7 @@ def split_assert(source: str, setup: str) -> SplitAssert | None:
 
 
 class _CallReplacer(ast.NodeTransformer):
-    """Replaces the outermost calls of unknown names by VALUES[i]."""
+    """Replace the outermost calls of names that are not available to the check with VALUES[i]."""
 
     def __init__(self, available: frozenset[str] | set[str]) -> None:
         self._available = available
@@ -92,7 +92,7 @@ class _CallReplacer(ast.NodeTransformer):
 
 
 def _root(node: ast.expr) -> ast.expr:
-    """Return the start of a chain of calls, attributes and subscripts, skipping list(...), str(...) and similar."""
+    """Return the first expression in a chain of calls, attributes and subscripts, skipping list(...), str(...) etc."""
     while True:
         match node:
             case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in _CONVERSIONS:

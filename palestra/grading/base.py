@@ -1,4 +1,4 @@
-"""Grades, and the interface of graders."""
+"""Grade, the result of grading an answer, and the interface of graders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """Verdict on an answer. Every answer gets one; if grading itself fails, InfrastructureError is raised."""
+    """Result of grading an answer. Every answer gets a grade; InfrastructureError is raised if grading itself fails."""
 
     correct: bool
     score: float  # 0 to 1; 1 if correct

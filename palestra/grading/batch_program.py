@@ -1,9 +1,9 @@
 """Program inside the sandbox that runs a submission against many tests, each in its own fork.
 
-The job is JSON on standard input with the inputs or calls of each test, never the expected results; one line of JSON is
-written per test. Each fork starts from the same interpreter in an empty folder with its own limits, and everything it
-leaves behind is removed before the next. The submission's output goes to a file. If functions are called, its output is
-discarded and the return values are written as JSON, with tags for types that JSON lacks.
+Standard input contains the job as JSON, with the inputs or function calls of each test but never the expected results.
+One line of JSON is written per test. Each fork starts from the same interpreter in an empty folder with its own limits;
+its files and child processes are removed before the next test. The submission's output is written to a file. If a test
+calls functions, the output is discarded and the return values are written as JSON, with tags for types that JSON lacks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from time import monotonic
 from types import CodeType, ModuleType
 from typing import Any
 
-RESULT = 200  # descriptor for results; above those a program opens
-IN, OUT, ERR = 201, 202, 203  # standard streams of a test's process; emptied for the next
-MAX_STDERR = 2_000  # bytes of standard error to return
+RESULT = 200  # descriptor for results; higher than those that programs open
+IN, OUT, ERR = 201, 202, 203  # files for a test's standard streams; emptied before each test
+MAX_STDERR = 2_000  # number of final bytes of standard error to return
 _STREAMS = (("r", "surrogateescape"), ("w", "surrogateescape"), ("w", "backslashreplace"))
 
 
@@ -76,7 +76,7 @@ def _run_test(
     limit, status, cpu = _wait(pid, start + job["wall"])
     _clean_up()
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    if not limit and killed and cpu >= job["cpu"] / 2:  # RLIMIT_CPU counts ticks, which differ from measured time
+    if not limit and killed and cpu >= job["cpu"] / 2:  # RLIMIT_CPU is imprecise: it counts ticks
         limit = "cpu"
     out, truncated = _read(OUT, job["output"])
     if truncated and not limit:
@@ -87,7 +87,7 @@ def _run_test(
 
 
 def _wait(pid: int, deadline: float) -> tuple[str, int, float]:
-    """Return the limit it was killed for, its exit status and its CPU time."""
+    """Wait for the process; return the limit for which it was killed (or ""), its exit status and its CPU time."""
     limit = ""
     while True:
         ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -102,11 +102,11 @@ def _wait(pid: int, deadline: float) -> tuple[str, int, float]:
         signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
-_initial_files: set[str] = set()  # such as the path to an interpreter below this folder
+_initial_files: set[str] = set()  # files to keep, such as an interpreter that is installed in this folder
 
 
 def _clean_up() -> None:
-    """End the processes a test started and remove its files."""
+    """Kill the processes that a test started and remove its files."""
     if os.getpid() == 1:  # in a pid namespace: all other processes were started by the test
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
@@ -130,7 +130,7 @@ def _read(handle: int, limit: int) -> tuple[str, bool]:
 
 
 def _run_child(code: CodeType, source: str, names: dict[str, list[str]], test: dict[str, Any], job: Any) -> None:
-    """In the fork: run the program, or call its functions. Does not return."""
+    """In the forked process: run the program, or call its functions. Does not return."""
     exit_code = 1
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -164,7 +164,7 @@ def _run_child(code: CodeType, source: str, names: dict[str, list[str]], test: d
 
 
 def _reset_interpreter() -> None:
-    """Set up streams, random generators and arguments as in a new interpreter."""
+    """Reset streams, random generators and arguments to the state of a new interpreter."""
     streams = [
         open(handle, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
         for handle, (mode, errors) in enumerate(_STREAMS)
@@ -215,7 +215,7 @@ def _report(err: BaseException) -> None:
 
 
 def _provide(space: dict[str, Any], source: str, names: dict[str, list[str]]) -> None:
-    """Import the names that solutions use without importing them, as judges usually do."""
+    """Import the names that solutions use without importing them, like most online judges."""
     for module, wanted in names.items():
         if any(name in source for name in wanted):
             loaded = __import__(module)
@@ -241,7 +241,7 @@ def _call(space: dict[str, Any], test: dict[str, Any]) -> Any:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Convert a value to JSON with tags for other types."""
+    """Convert a value to JSON data, with tags for types that JSON lacks."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value

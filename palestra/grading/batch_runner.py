@@ -31,10 +31,10 @@ _NAMES = {  # names that solutions to call-based problems use without importing 
 class TestOutput:
     """Outcome of one test's process."""
 
-    __test__ = False  # for pytest
+    __test__ = False  # tells pytest that this is not a test class
 
-    exit_code: int  # minus the signal, if one ended it
-    limit: str  # the limit it exceeded, or ""
+    exit_code: int  # negative signal number if a signal killed the process
+    limit: str  # the limit that the process exceeded, or ""
     out: str
     err: str
 
@@ -46,9 +46,9 @@ class TestOutput:
 def run_batch(
     sandbox: Sandbox, source: str, tests: Sequence[dict[str, Any]], *, limits: Limits, stop: bool = False
 ) -> list[TestOutput]:
-    """Run each test in its own process within one sandbox: all tests, or with `stop` up to the first that fails.
+    """Run each test in its own process within one sandbox; with `stop`, stop after the first test that fails.
 
-    If a test breaks the sandbox program (for example its memory limit), it is the last of the list.
+    If a test terminates the whole sandbox program (for example by exceeding the memory limit), the list ends with it.
     """
     work = {"tests": list(tests), "stop": stop, "cpu": limits.cpu, "wall": limits.wall, "output": int(limits.output)}
     count = len(tests)
@@ -56,7 +56,7 @@ def run_batch(
         limits,
         wall=count * limits.wall + 5.0,
         cpu=count * limits.cpu + 5.0,
-        output=count * (6 * int(limits.output) + 20_000),  # when encoded as JSON
+        output=count * (6 * int(limits.output) + 20_000),  # size of the output when encoded as JSON
     )
     result = sandbox.run(f"{_batch_program()}main({source!r}, {_NAMES!r})\n", stdin=json.dumps(work), limits=total)
     outputs = []
@@ -67,7 +67,7 @@ def run_batch(
                 TestOutput(exit_code=output["exit"], limit=output["limit"], out=output["out"], err=output["err"])
             )
         except (ValueError, KeyError, TypeError, RecursionError):
-            break  # written by the submission; the remaining tests count as failed
+            break  # the submission wrote this line; the remaining tests count as failed
     if len(outputs) < count and not (stop and outputs and not outputs[-1].ok):
         outputs.append(
             TestOutput(exit_code=1, limit=result.limit or "", out="", err=result.stderr or "the sandbox ended early")
@@ -77,7 +77,7 @@ def run_batch(
 
 @functools.cache
 def _batch_program() -> str:
-    """Return source that executes `batch_program`, already compiled, as the sandbox has the same interpreter."""
+    """Return source code that contains `batch_program` as bytecode; the sandbox uses the same interpreter."""
     source = Path(__file__).with_name("batch_program.py").read_text("utf-8")
     code = compile(source, "batch_program.py", "exec", dont_inherit=True)
     return f"import marshal\nexec(marshal.loads({marshal.dumps(code)!r}))\n"

@@ -1,8 +1,8 @@
-"""Grade a program with hidden tests, each of which runs in its own process in a sandbox.
+"""Grade a program with hidden tests, each of which runs in a separate process in a sandbox.
 
-Expected results never enter a sandbox in which the submission runs: outputs and return values are returned and compared
-here, and the check of an `assert` is evaluated in a sandbox without the submission. The exception is a test that is
-itself a program (classes, several statements), which has to run together with the submission.
+Expected results are never passed to a sandbox in which the submission runs: outputs and return values are compared in
+this process, and the check of an `assert` is evaluated in a sandbox without the submission. The only exception is a
+test that is itself a program (with classes or several statements), which has to run together with the submission.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_PROGRAM = 1_000_000  # characters
 BATCH = 32  # tests per sandbox program
-STOP_EARLY_BATCH = 4  # the same with `stop_early`
+STOP_EARLY_BATCH = 4  # tests per sandbox program with `stop_early`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +52,10 @@ def grade_code(
     """Grade a program: correct if every hidden test passes; the score is the share of tests that passed.
 
     `tests`: see `palestra.grading.hidden_tests`. `function`: name of the function to call, if the tests do not contain
-    it. `limits`: of each test. `stop_early`: start no more tests after a failure. `tolerance`: relative or absolute
-    difference up to which numbers count as equal. `max_tests`: run only this many of the longest tests. `parallel`:
-    number of concurrent tests. `sandbox`: replaces the shared sandbox. Raises SandboxDied, an InfrastructureError, if
-    the sandbox fails.
+    it. `limits`: resource limits per test. `stop_early`: start no more tests after a failure. `tolerance`: relative or
+    absolute difference up to which numbers count as equal. `max_tests`: run only this many tests, the longest ones.
+    `parallel`: number of concurrent tests. `sandbox`: used instead of the shared sandbox. Raises SandboxDied, an
+    InfrastructureError, if the sandbox fails.
     """
     from palestra.tools.sandbox import Limits, shared_sandbox
 
@@ -95,7 +95,7 @@ def _size(test: HiddenTest) -> int:
 
 
 def _run_all(submission: _Submission, tests: list[HiddenTest], *, parallel: int) -> dict[int, _Outcome]:
-    """Return the outcomes by index of the test; with `stop_early`, of the tests that were started."""
+    """Return the outcomes by index of the test; with `stop_early`, only those of the tests that were started."""
     numbered = list(enumerate(tests))
     outcomes: dict[int, _Outcome] = {}
     if submission.stop_early:  # most wrong programs fail the first test
@@ -136,7 +136,7 @@ def _run_all(submission: _Submission, tests: list[HiddenTest], *, parallel: int)
 def _batches(
     numbered: list[tuple[int, HiddenTest]], *, parallel: int, limit: int
 ) -> Iterator[list[tuple[int, HiddenTest]]]:
-    """Split into batches of similar size, enough for all threads."""
+    """Split the tests into batches of similar size, at least one per thread if possible."""
     size = max(1, min(limit, -(-len(numbered) // parallel)))
     for at in range(0, len(numbered), size):
         yield numbered[at : at + size]
@@ -155,7 +155,7 @@ class _Submission:
         self.stop_early = stop_early
 
     def run_tests(self, batch: Sequence[tuple[int, HiddenTest]]) -> dict[int, _Outcome]:
-        """Return outcomes by number; with `stop_early`, of the tests that were executed."""
+        """Return the outcomes by index of the test; with `stop_early`, only those of the tests that were run."""
         outcomes: dict[int, _Outcome] = {}
         remaining = list(batch)
         while remaining:
@@ -221,7 +221,7 @@ _ENDED_EARLY = _Outcome(
 
 
 class _TestTask:
-    """A test in the format of `batch_program`, with a secret key that marks a complete result."""
+    """A test in the format of `batch_program`, with a secret key that proves that a result is genuine."""
 
     def __init__(self, test: HiddenTest, *, whole: bool = False) -> None:
         self.test = test
@@ -240,7 +240,7 @@ class _TestTask:
                 self.job = {"key": self._key, "setup": test.setup, "run": run, "values": list(values)}
 
     def result(self, out: str) -> Any:
-        """Return the result, or _MISSING if the program ended early."""
+        """Return the result, or _MISSING if the program exited before it wrote one."""
         try:
             result = decode_output(out)
         except (ValueError, TypeError, RecursionError):

@@ -2,9 +2,9 @@
 
 Values are quotients of polynomials with rational coefficients, whose monomials may contain the square root of an
 integer, the imaginary unit, pi, e and variables. Square roots of distinct squarefree integers are linearly independent
-over the rationals, so a polynomial has a unique form, and two values are equal if their cross products agree term by
-term: without rounding or search, in bounded time. Other expressions (logarithms, cube roots, roots of variables) are
-not represented.
+over the rationals, so that a polynomial has a unique form, and two values are equal if their cross products agree term
+by term. Comparisons therefore need no rounding and no search, and take bounded time. Other expressions (logarithms,
+cube roots, roots of variables) cannot be represented.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Monomial = tuple[int, int, tuple[tuple[str, int], ...]]  # squarefree radicand, 
 Poly = dict[Monomial, Fraction]
 
 ONE: Monomial = (1, 0, ())
-MAX_BITS = 16_000  # of a numerator or a denominator
+MAX_BITS = 16_000  # maximum size of a numerator or denominator
 MAX_TERMS = 120
 MAX_RADICAND = 10**12
 PI, E = "\\pi", "e"
@@ -63,7 +63,7 @@ class Value:
         return num / den
 
     def variables(self) -> set[str]:
-        """Return the names of variables, without pi and e."""
+        """Return the names of the variables; pi and e do not count as variables."""
         names = {name for poly in (self.num, self.den) for (_, _, powers) in poly for name, _ in powers}
         return names - {PI, E}
 
@@ -92,7 +92,7 @@ class Value:
         return _multiply(self.num, other.den) == _multiply(other.num, self.den)
 
     def ratio(self, other: Value) -> Value | None:
-        """Return self / other if it has no variables, else None. Equations with equal zero sets have such a ratio."""
+        """Return self / other if the quotient has no variables, else None; used to recognize equivalent equations."""
         left, right = _multiply(self.num, other.den), _multiply(other.num, self.den)
         if not left or not right:
             return None
@@ -133,7 +133,7 @@ class Value:
         return Value({(inside, int(number < 0), ()): Fraction(outside, number.denominator)})
 
     def decimal(self) -> Decimal | None:
-        """Return the value to about fifty digits, or None if it has variables or is not real."""
+        """Return the value with about fifty digits, or None if it has variables or is not real."""
         num, den = _approximate(self.num), _approximate(self.den)
         if num is None or not den:
             return None
@@ -200,7 +200,7 @@ def _bounded(number: Fraction) -> Fraction:
 
 
 def _bits(value: Value) -> int:
-    """Return roughly how many bits a power gains with each increment of the exponent."""
+    """Return roughly how many bits a power of the value grows by when the exponent is incremented."""
     polys = (value.num, value.den)
     digits = max((f.numerator.bit_length() + f.denominator.bit_length() for p in polys for f in p.values()), default=0)
     terms = max(len(poly) for poly in polys)
@@ -210,7 +210,7 @@ def _bits(value: Value) -> int:
 
 
 def _leading(poly: Poly) -> Poly:
-    """Return the coefficient, including roots, pi and e, of the largest monomial in the variables."""
+    """Return the leading coefficient with respect to the variables; it may contain roots, pi and e."""
 
     def variables(monomial: Monomial) -> tuple[tuple[str, int], ...]:
         return tuple(power for power in monomial[2] if power[0] not in (PI, E))
@@ -240,7 +240,7 @@ def _squarefree(number: int) -> tuple[int, int]:
             number //= factor
             inside *= factor
         factor += 1 if factor == 2 else 2
-    whole = math.isqrt(number)  # the rest has at most two prime factors
+    whole = math.isqrt(number)  # what remains has at most two prime factors
     if whole * whole == number:
         return outside * whole, inside
     return outside, inside * number

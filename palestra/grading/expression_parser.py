@@ -1,6 +1,7 @@
-"""Parse an expression to an exact Value (see `exact`).
+"""Parse an expression into an exact Value (see `exact`).
 
-The text must be normalized by `answer_parser`: fractions are \\frac, products are * or juxtaposition, brackets plain.
+The text must have been normalized by `answer_parser`: fractions are written as \\frac, products as * or by
+juxtaposition, and brackets without \\left or \\right.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class _Parser:
 
     def _product(self) -> Value:
         negative = False
-        while self._token in ("+", "-"):  # sign of the first factor
+        while self._token in ("+", "-"):  # a sign belongs to the first factor
             negative ^= self._token == "-"
             self._next()
         product = self._factor()
@@ -168,7 +169,7 @@ class _Parser:
             negative ^= self._token == "-"
             self._next()
         if self._kind == "number" and "." not in self._token and "e" not in self._token.lower():
-            digits = self._token  # x^23 is read as x^{23}, as in plain text
+            digits = self._token  # x^23 means x^{23} in plain text
             self._next()
             value = Value.of(_integer(digits))
             if self._token == "^":
@@ -252,7 +253,7 @@ class _Parser:
         return Fraction(int(match[1]), (10 ** len(match[1]) - 1) * 10**places)
 
     def _mixed(self) -> Fraction:
-        """Parse the fraction of a mixed number; 0 if there is none."""
+        """Parse the fraction of a mixed number; return 0 if there is none."""
         match = _PROPER.match(self._text, self._start)
         if match is None or (match[3] is not None and not self._text[self._start - 1].isspace()):
             return Fraction(0)
@@ -306,7 +307,7 @@ class _Parser:
         raise _Unsupported
 
     def _argument(self) -> Value:
-        """Parse the argument of a command: a group or a single token, as in \\frac12."""
+        """Parse the argument of a LaTeX command: a group in braces, or a single token as in \\frac12."""
         if self._token == "{":
             self._next()
             value = self._sum()

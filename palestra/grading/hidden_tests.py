@@ -1,9 +1,10 @@
-"""Read hidden tests in the formats of common data sets.
+"""Read hidden tests in the formats of common data sets. Supported formats:
 
-Supported are GEM's columns (`{"inputs": [...], "outputs": [...]}`, with `fn_name` for calls of a function, as in TACO,
-APPS and CodeContests), lists of cases (`[{"input": ..., "output": ...}]`, as in PrimeIntellect and LiveCodeBench; calls
-with `fn_name` or `testtype` "functional"), assertions (MBPP's list of `assert` lines or source in one string, including
-HumanEval's `check(candidate)`), and JSON of any of these.
+- GEM's columns `{"inputs": [...], "outputs": [...]}`, with `fn_name` for function calls (TACO, APPS, CodeContests);
+- lists of cases `[{"input": ..., "output": ...}]`, with `fn_name` or `testtype` "functional" for function calls
+  (PrimeIntellect, LiveCodeBench);
+- assertions: a list of `assert` lines (MBPP), or source code in one string, including HumanEval's `check(candidate)`;
+- a JSON string that contains any of these.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FORMATS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdinTest:
-    """Runs the program with `stdin` and compares its output with `expected`."""
+    """Run the program with `stdin` as its input and compare its output with `expected`."""
 
     stdin: str
     expected: str
@@ -34,7 +35,7 @@ class StdinTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTest:
-    """Calls a function of the program; its return value must equal one of `expected`."""
+    """Call a function of the program; its return value must equal one of `expected`."""
 
     function: str
     args: tuple[Any, ...]
@@ -53,7 +54,7 @@ HiddenTest = StdinTest | CallTest | AssertTest
 
 
 def read_tests(tests: Any, *, function: str | None = None) -> list[HiddenTest]:
-    """Return the tests in `tests`; raise BadValue for unknown formats. `function`: name of the function to call."""
+    """Parse `tests`; raise BadValue if the format is unknown. `function` is the name of the function to call."""
     if isinstance(tests, str):
         try:
             tests = json.loads(tests)
@@ -121,7 +122,7 @@ def _from_case(case: Mapping[str, Any], function: str | None) -> list[HiddenTest
 
 
 def _call(function: str, arguments: Any, output: Any, *, wrapped: bool) -> CallTest:
-    """Create a call; arguments are a list, or text with one JSON value per line, and the result may be JSON text."""
+    """Create a CallTest. Arguments are a list, or text with one JSON value per line; `output` may be JSON text."""
     if not isinstance(function, str) or not function.isidentifier():
         raise BadValue(f"`fn_name` must be the name of a function, got {function!r}")
     if isinstance(arguments, str):
@@ -136,7 +137,7 @@ def _call(function: str, arguments: Any, output: Any, *, wrapped: bool) -> CallT
 
 
 def _asserts(sources: Sequence[str], setup: str, function: str | None) -> list[HiddenTest]:
-    """Create a test for each top-level assertion; the statements before it are its setup."""
+    """Create a test for each top-level assertion; the statements before the assertion are its setup."""
     hidden_tests: list[HiddenTest] = []
     for source in sources:
         try:

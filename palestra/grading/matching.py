@@ -1,4 +1,4 @@
-"""Compare two parsed answers; leaves that exact arithmetic cannot decide are compared symbolically."""
+"""Compare two parsed answers; leaves that exact arithmetic cannot compare are compared symbolically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra.grading.expression_parser import parse_value
 from palestra.grading.texts import are_words, is_mathematical, is_wordy, normalize_words, rounds_to
 from palestra.grading.units import Quantity, conversion_factor, parse_quantity
 
-SymbolicEquality = Callable[[str, str], bool]  # of two LaTeX expressions, gold and answer
+SymbolicEquality = Callable[[str, str], bool]  # called with two LaTeX expressions, gold and answer
 
 _IGNORED_SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 _VARIABLE = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_(?:\{\w+\}|\w))?'*")
@@ -35,7 +35,7 @@ _INFINITE = {
 
 
 class Matcher:
-    """Compares an answer with gold answers, with a limited number of symbolic comparisons."""
+    """Compare an answer with gold answers, with a limited number of symbolic comparisons."""
 
     def __init__(self, equal: SymbolicEquality, *, tolerance: float | None = None, max_comparisons: int = 40) -> None:
         self._symbolically_equal = equal
@@ -74,15 +74,15 @@ class Matcher:
         if "{" in kinds or ("|" in kinds and len(kinds) > 1):
             return False
         if len(one) == 2 and "" not in kinds and gold.closed != answer.closed:
-            return False  # an open interval is not a closed one
+            return False  # open and closed intervals differ
         return all(self.same(g, a) for g, a in zip(one, two, strict=True))
 
     def _covers(self, ones: tuple[Node, ...], others: tuple[Node, ...], *, swapped: bool = False) -> bool:
-        """Return whether every item of the first is among the second."""
+        """Return whether each item of `ones` equals an item of `others`."""
         return all(any(self.same(b, a) if swapped else self.same(a, b) for b in others) for a in ones)
 
     def _matched(self, golds: tuple[Node, ...], answers: tuple[Node, ...]) -> bool:
-        """Match items in any order, each used once; as equality is transitive, a greedy match suffices."""
+        """Return whether the items are equal in some order; greedy matching suffices because equality is transitive."""
         remaining = list(answers)
         for gold in golds:
             for index, answer in enumerate(remaining):
@@ -94,7 +94,7 @@ class Matcher:
         return not remaining
 
     def _group_equals_leaf(self, group: Group, leaf: Leaf, *, swapped: bool) -> bool:
-        """Compare a group with a leaf: the only member of a set, a ratio with a fraction, "no solution"."""
+        """Compare a group with a leaf: {x} with x, a ratio with a fraction, or the empty set with "no solution"."""
         if not group.items:
             return normalize_words(leaf.text) in _EMPTY_SET_WORDS
         if group.bracket == "{" and len(group.items) == 1:
@@ -118,7 +118,7 @@ class Matcher:
         if one is None or two is None:
             return False
         if len(one) != len(two) and isinstance(gold, Matrix) != isinstance(answer, Matrix):
-            one, two = _flat(one), _flat(two)  # a column and a tuple
+            one, two = _flat(one), _flat(two)  # compare a column vector with a tuple
         return [len(row) for row in one] == [len(row) for row in two] and all(
             self.same(g, a) for row, other in zip(one, two, strict=True) for g, a in zip(row, other, strict=True)
         )
@@ -141,13 +141,13 @@ class Matcher:
         )
 
     def _defines_value(self, relation: Relation) -> bool:
-        """Return whether the relation states the value of something, so that its right side is the answer."""
+        """Return whether the relation has the form `name = value`, so that its right side is the answer."""
         if not set(relation.operators) <= {"=", "\\approx"}:
             return False
         return _names_something(relation.sides[0]) or self._is_true_equation(relation)
 
     def _is_true_equation(self, relation: Relation) -> bool:
-        """Return whether it is an equation of numbers such as 2+3=5."""
+        """Return whether the relation is a true equation between numbers, such as 2+3=5."""
         values = [parse_value(side) for side in relation.sides]
         first = values[0]
         return first is not None and not first.variables() and all(v is not None and v.same(first) for v in values)
@@ -238,7 +238,7 @@ class Matcher:
         return rounds_to(gold, a, answer, b)
 
     def compare_symbolically(self, gold: str, answer: str) -> bool:
-        """Compare symbolically, if both could be mathematical expressions."""
+        """Compare two expressions symbolically if both could be mathematical; otherwise return False."""
         gold, answer = _in_radians(gold), _in_radians(answer)
         if not is_mathematical(gold) or not is_mathematical(answer):
             return False
@@ -316,7 +316,7 @@ def _bounds(low: str, high: str, closed_low: bool, closed_high: bool) -> Group:
 
 
 def _is_multiple(gold: Relation, answer: Relation) -> bool:
-    """Return whether one inequality is a multiple of the other, as 2x < 6 of x < 3."""
+    """Return whether one inequality is a multiple of the other; for example, 2x < 6 is a multiple of x < 3."""
     if len(gold.operators) != 1 or len(answer.operators) != 1:
         return False
     a, b, c, d = (parse_value(side) for side in (*gold.sides, *answer.sides))
@@ -337,14 +337,14 @@ def _to_latex(relation: Relation) -> str:
 
 
 def _in_radians(text: str) -> str:
-    """Convert degrees within an expression, as in cos 60°, to radians."""
+    """Convert the degrees in an expression such as cos 60° to radians."""
     if "\u00b0" not in text:
         return text
     return re.sub(r"(\d+(?:\.\d+)?)\s*\u00b0", r"(\\frac{\1\\pi}{180})", text)
 
 
 def _names_something(side: str) -> bool:
-    """Return whether the left side names the right one (x, f(2), x+y, Area) rather than being a term such as 2x."""
+    """Return whether the left side of an equation is a name (x, f(2), x+y, Area) and not a term such as 2x."""
     bare = re.sub(r"_(?:\{[^{}]*\}|\w)", "", side)
     bare = re.sub(r"(?<=[A-Za-z}])\s*\([^()]*\)", "", bare)
     bare = re.sub(r"\\text\s*\{[^{}]*\}", "x", bare)
@@ -352,7 +352,7 @@ def _names_something(side: str) -> bool:
 
 
 def _bounded_value(text: str) -> tuple[Value | None, bool]:
-    """Return the value, and whether it is too large; if only one of two is too large, they are unequal."""
+    """Return the value, or None if it cannot be represented, and whether it exceeds the supported size."""
     try:
         return parse_value(text), False
     except TooLarge:

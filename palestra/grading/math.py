@@ -2,9 +2,9 @@ r"""Grade a mathematical answer.
 
 Most answers are numbers, fractions, roots, polynomials, or lists and intervals of them: these are compared by exact
 arithmetic in microseconds (`answer_parser`, `matching`, `exact`). Other answers are compared by math-verify in worker
-processes with limits (`symbolic_pool`), so that `\ln 10^{10^{10}}` does not block others. Values are compared, not
-forms: `\frac{1}{2}`, `0.5`, `50\%` and `x = 1/2` are equal. A decimal with six or more decimals equals every value of
-which it is the correct rounding.
+processes with resource limits (`symbolic_pool`), so that `\ln 10^{10^{10}}` does not block other answers. Values are
+compared, not their notation: `\frac{1}{2}`, `0.5`, `50\%` and `x = 1/2` are equal. A number with six or more decimals
+equals every value that rounds to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WALL_FACTOR = 5.0  # wall-clock limit as a multiple of `seconds`, for busy machi
 
 _SETS = re.compile(
     r"\\(?:setminus|cap|mathbb|begin\{[vV]matrix|det|bigcup|bigcap|subset)"
-)  # structures that answer_parser does not know
+)  # structures that answer_parser does not support
 _FAILURES = {
     "time": "the comparison took longer than {seconds:g} s",
     "memory": "the comparison needed too much memory",
@@ -50,10 +50,10 @@ def grade_math(
     seconds: float = 2.0,
     pool: SymbolicPool | None = None,
 ) -> Grade:
-    """Grade a mathematical answer: correct if it equals the gold answer, or one of several.
+    """Grade a mathematical answer: it is correct if it equals the gold answer, or one of several gold answers.
 
-    `tolerance`: relative difference up to which numbers count as equal. `seconds`: CPU time for a comparison with the
-    algebra system; an answer that needs more is not correct. Raises EnvFailed if the workers cannot run.
+    `tolerance`: relative difference up to which numbers count as equal. `seconds`: CPU time limit for symbolic
+    comparisons; an answer that needs more time counts as incorrect. Raises EnvFailed if the workers cannot run.
     """
     golds = [gold] if isinstance(gold, str | int | float) else list(gold) if isinstance(gold, Sequence) else []
     if not golds or not all(isinstance(value, str | int | float) for value in golds):
@@ -101,7 +101,7 @@ def _as_list(text: str) -> Node:
 
 
 class _SymbolicComparer:
-    """Compares expressions in the symbolic pool, with one time limit for all comparisons of a grade."""
+    """Compare expressions in the symbolic pool, with one time limit for all comparisons of an answer."""
 
     def __init__(self, seconds: float, pool: SymbolicPool | None) -> None:
         self._seconds = seconds

@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-MAX_DIGITS = 4_000  # Python itself parses at most 4,300
+MAX_DIGITS = 4_000  # longer integers are not parsed; Python's own limit is 4,300
 
 
 def same_text(actual: str, expected: str, *, tolerance: float | None = None) -> bool:
-    """Compare ignoring whitespace; with `tolerance` (relative or absolute) numbers may differ."""
+    """Compare two texts, ignoring whitespace; numbers may differ by `tolerance` (relative or absolute)."""
     if actual == expected:
         return True
     actual_tokens, expected_tokens = actual.split(), expected.split()
@@ -37,7 +37,7 @@ def _near(actual: float, expected: float, tolerance: float) -> bool:
 
 
 def same_value(actual: Any, expected: Any, *, tolerance: float | None = None, strict: bool = False) -> bool:
-    """Compare as data; unless `strict`, tuples equal lists, as in JSON."""
+    """Compare two values as data; unless `strict`, a tuple equals a list with the same items, as in JSON."""
     if isinstance(actual, OpaqueValue) or isinstance(expected, OpaqueValue):
         return False
     if isinstance(actual, bool) or isinstance(expected, bool):
@@ -68,7 +68,7 @@ def same_value(actual: Any, expected: Any, *, tolerance: float | None = None, st
 
 
 class OpaqueValue:
-    """A value that is not plain data and equals nothing."""
+    """A value that is not plain data; it does not equal any value."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -1,8 +1,8 @@
-"""Grade a short answer by exact match and token F1, with the normalization of SQuAD.
+"""Grade a short answer by exact match and token F1, with SQuAD's normalization.
 
-Case, articles, punctuation and whitespace are ignored. Unicode is folded (NFKC, then casefold), so that "Café" equals
-"CAFÉ" in either encoding of the accent, and punctuation includes that of Unicode. An answer of nothing but punctuation
-is compared unchanged: "+" is not "-".
+Case, articles, punctuation (including Unicode punctuation) and whitespace are ignored. Unicode is normalized (NFKC) and
+case-folded, so that "Café" equals "CAFÉ" in either encoding of the accent. An answer that consists only of punctuation
+is not normalized, so that "+" differs from "-".
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def grade_qa(answer: str, golds: str | Sequence[str], *, threshold: float | None = None) -> Grade:
-    """Grade a short answer: correct if it matches a gold answer exactly; the score is the best F1 of all golds.
+    """Grade a short answer: it is correct if it equals a gold answer; the score is its highest F1 with any gold answer.
 
-    `threshold`: minimum F1 that also counts as correct.
+    `threshold`: an answer with at least this F1 is correct too.
     """
     gold_list = [golds] if isinstance(golds, str) else list(golds) if isinstance(golds, Sequence) else []
     if not gold_list or not all(isinstance(gold, str) for gold in gold_list):
@@ -52,7 +52,7 @@ def grade_qa(answer: str, golds: str | Sequence[str], *, threshold: float | None
 
 
 def exact_match(answer: str, golds: str | Sequence[str]) -> bool:
-    """Return whether the normalized answer is one of the golds."""
+    """Return whether the answer equals one of the gold answers after normalization."""
     normalized = normalize(answer)
     return any(normalized == normalize(gold) for gold in ([golds] if isinstance(golds, str) else golds))
 
@@ -83,7 +83,7 @@ def _f1(answer: str, gold: str) -> float:
 
 
 def _tokens(text: str) -> list[str]:
-    """Return words, or characters in scripts without spaces between words."""
+    """Split a text into words, or into characters if its script has no spaces between words."""
     tokens = []
     for word in text.split():
         if word.isascii():

@@ -1,4 +1,4 @@
-"""Look up graders by name: built in, or registered in Python."""
+"""Look up built-in and registered graders by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _registered: dict[str, Grader] = {}
 
 
 def register_grader(name: str, grader: Grader, *, overwrite: bool = False) -> None:
-    """Make a grader available by name: a function `grader(answer, gold, **options)` that returns a Grade."""
+    """Register a grader under `name`: a function `grader(answer, gold, **options)` that returns a Grade."""
     if not callable(grader):
         raise BadValue(f"the grader {name!r} must be callable, got {type(grader).__name__}")
     if not overwrite and (name in _BUILT_IN or _registered.get(name, grader) is not grader):
@@ -46,7 +46,7 @@ def grader_names() -> list[str]:
 
 
 def grade(grader: str | Grader, answer: str, gold: Any, **options: Any) -> Grade:
-    """Grade an answer with a grader given by name or as a function, and check that it returns a Grade."""
+    """Grade an answer with a grader, passed by name or as a function, and check that it returns a Grade."""
     function = get_grader(grader) if isinstance(grader, str) else grader
     result = function(answer, gold, **options)
     if not isinstance(result, Grade):

@@ -1,4 +1,7 @@
-"""Compare two LaTeX expressions with math-verify. Time and memory are unbounded, so only workers may import this."""
+"""Compare two LaTeX expressions with math-verify.
+
+Comparisons may take unbounded time and memory, so only worker processes with resource limits may import this module.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ warnings.simplefilter("ignore")
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
-_CONVERSION = ConversionConfig(lowercase_symbols=False)  # X differs from x
+_CONVERSION = ConversionConfig(lowercase_symbols=False)  # X and x are different variables
 
 
 @functools.lru_cache(maxsize=256)
 def parse(text: str) -> Any:
-    """Parse an expression to a sympy object. Cached, as a gold answer is compared many times."""
+    """Parse an expression into a sympy object. Cached, because a gold answer is compared many times."""
     latex = normalize_latex(text, _NORMALIZATION)
     real = not should_treat_as_complex(latex)
     return latex2sympy(
@@ -44,9 +47,9 @@ def equal(gold: str, answer: str) -> bool:
 
 
 def _differ(gold: Any, answer: Any) -> bool:
-    """Return whether two expressions differ at a test point, or two numbers in any of 60 digits.
+    """Return whether two expressions differ at a test point, or two numbers differ in their first 60 digits.
 
-    Simplifying the difference of unequal expressions takes long, and math-verify compares only 15 digits of numbers.
+    Simplifying the difference of unequal expressions takes a long time, and math-verify compares only 15 digits.
     """
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return False
@@ -66,8 +69,8 @@ def _differ(gold: Any, answer: Any) -> bool:
         return False
 
 
-_POINT = ((17, 23), (29, 13), (7, 31), (41, 37))  # at which different expressions are unlikely to agree
-_WARM_UP = (  # few, as they delay the start of the template
+_POINT = ((17, 23), (29, 13), (7, 31), (41, 37))  # test point at which different expressions are unlikely to agree
+_WARM_UP = (  # only a few examples, because they delay the start of the template
     (r"\frac{\ln x}{2}", r"\ln(x)/2"),
     (r"e^{x+2}", r"e^{x} \cdot e^{2}"),
     (r"2\sin x\cos x", r"\sin(2x)"),
@@ -76,6 +79,6 @@ _WARM_UP = (  # few, as they delay the start of the template
 
 
 def warm_up() -> None:
-    """Load the modules and parser tables that comparisons need, once for all forks."""
+    """Load the modules and parser tables that comparisons need, so that forks inherit them."""
     for gold, answer in _WARM_UP:
         equal(gold, answer)

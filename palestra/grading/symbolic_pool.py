@@ -1,9 +1,9 @@
 """Pool of worker processes that compare expressions with a computer algebra system under resource limits.
 
 A template process (`template_process`) imports the library once and forks workers. Each comparison runs in one worker,
-with limits on CPU time (enforced by the kernel), memory and wall-clock time (enforced here). A worker that exceeds one
-is killed and replaced by another fork, which takes milliseconds. All processes depend on one socket: when this process
-ends in any way, the template notices and ends all workers.
+with limits on CPU time and memory (enforced by the kernel) and on wall-clock time (enforced by this module). A worker
+that exceeds a limit is killed and replaced by a new fork, which takes milliseconds. When this process exits or is
+killed, its socket to the template closes, and the template then kills all workers and exits.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Failure = Literal["time", "memory", "nesting", "crash"]
 
 START_TIMEOUT = 120.0  # seconds; the template imports sympy, possibly on a busy machine
 MEMORY = 512 << 20  # bytes per worker in addition to the template's own memory
-MAX_COMPARISONS = 2_000  # per worker before it is replaced, as the caches of the library grow
-SLOW = 0.25  # seconds after which a comparison no longer counts towards the limit of concurrent ones
+MAX_COMPARISONS = 2_000  # a worker is replaced after this many, because the library's caches grow
+SLOW = 0.25  # seconds after which a comparison no longer counts toward `workers`
 _BOOT = (
     "import json, sys; path, *args = json.loads(sys.argv[1]); sys.path[:] = path; "
     "from palestra.grading.template_process import main; main(*args)"
@@ -72,7 +72,7 @@ class _Template:
             ) from err
 
     def fork(self, connection: socket.socket) -> int:
-        """Fork a worker that serves `connection`; return its process id."""
+        """Fork a worker that serves `connection`, and return its process id."""
         with self._lock:
             socket.send_fds(self._control, [MESSAGE.pack(b"F", 0)], [connection.fileno()])
             pid = self._received()[1]
@@ -81,7 +81,7 @@ class _Template:
         return pid
 
     def end(self, pid: int) -> int:
-        """End a worker; return its exit code, or minus the signal that ended it."""
+        """Kill a worker; return its exit code, or the negative number of the signal that killed it."""
         with self._lock:
             self._control.sendall(MESSAGE.pack(b"E", pid))
             return self._received()[1]
@@ -103,7 +103,7 @@ class _Template:
         return ""
 
     def close(self) -> None:
-        """End the template and all its workers."""
+        """Stop the template and all its workers."""
         self._control.close()
         process = getattr(self, "_process", None)
         if process is not None:
@@ -115,12 +115,12 @@ class _Template:
         self._stderr.close()
 
     def forget(self) -> None:
-        """Release the parent's resources in a fork of it."""
+        """In a fork of this process, release the parent's resources without stopping its template."""
         self._control.close()
         self._stderr.close()
         process = getattr(self, "_process", None)
         if process is not None:
-            process.returncode = 0  # it is a child of the parent
+            process.returncode = 0  # it is not a child of this process, so it cannot be waited for
 
 
 class _SymbolicWorker:
@@ -138,7 +138,7 @@ class _SymbolicWorker:
             raise
 
     def compare(self, job: bytes, wall: float) -> dict[str, Any]:
-        """Return its reply; raise TimeoutError if it takes longer, _ProcessLost if it ends without a reply."""
+        """Return the worker's reply; raise TimeoutError after `wall` seconds, _ProcessLost if the worker exits."""
         self.comparisons += 1
         end = monotonic() + wall
         try:
@@ -171,10 +171,14 @@ class _SymbolicWorker:
 
 
 class SymbolicPool:
-    """Pool of symbolic workers, started on first use; safe to use from any thread and in forks."""
+    """Pool of symbolic workers, started on first use; can be used from any thread and in forked processes."""
 
     def __init__(self, *, workers: int | None = None, memory: int = MEMORY) -> None:
-        """`workers`: concurrent comparisons, not counting slow ones; at most four times as many in total."""
+        """Create a pool without starting processes.
+
+        `workers` is the number of concurrent comparisons. Slow comparisons do not count, but there are never more than
+        four times as many comparisons in total.
+        """
         self.workers = workers or max(2, os.cpu_count() or 1)
         self._memory = memory
         self._reset()
@@ -189,7 +193,7 @@ class SymbolicPool:
         self._running: dict[object, float] = {}
 
     def compare(self, gold: str, answer: str, *, cpu: float, wall: float) -> bool | Failure:
-        """Return whether they are equal, or which limit was exceeded; raise EnvFailed if no worker can run."""
+        """Return whether both are equal, or which limit was exceeded; raise EnvFailed if no worker can be started."""
         job = json.dumps({"gold": gold, "answer": answer, "cpu": cpu}).encode()
         ticket = object()
         self._enter(ticket)
@@ -206,7 +210,7 @@ class SymbolicPool:
                     status = self._drop(worker)
                     if status == -signal.SIGPROF:
                         return "time"
-                    # A worker that was killed, or could not set itself up, does not count as a crash.
+                    # A worker that was killed, or whose setup failed, does not count as a crash.
                     if worker.comparisons == 1 and status not in (None, -signal.SIGKILL, NOT_SET_UP):
                         crashes += 1
                     if crashes == 2:
@@ -227,7 +231,7 @@ class SymbolicPool:
                 self._changed.notify()
 
     def _enter(self, ticket: object) -> None:
-        """Wait until another comparison may start; slow ones do not block others."""
+        """Wait until another comparison may start; slow comparisons do not block others."""
         with self._changed:
             while True:
                 now = monotonic()
@@ -268,7 +272,7 @@ class SymbolicPool:
         self._drop(worker)
 
     def _drop(self, worker: _SymbolicWorker) -> int | None:
-        """End a worker; return its exit status, or None if its template has ended as well."""
+        """Kill a worker; return its exit status, or None if its template has exited too."""
         with self._changed:
             self._busy.discard(worker)
         try:
@@ -286,7 +290,7 @@ class SymbolicPool:
             return self._template
 
     def _discard(self, template: _Template) -> None:
-        """Stop using a template that ended."""
+        """Stop using a template that has exited."""
         with self._start_lock:
             if self._template is template:
                 self._template = None
@@ -297,7 +301,7 @@ class SymbolicPool:
                 template.close()
 
     def close(self) -> None:
-        """End all processes; the next comparison starts new ones. Idempotent."""
+        """Stop all processes; the next comparison starts new ones. Idempotent."""
         template = self._template
         if template is not None:
             self._discard(template)
@@ -307,7 +311,7 @@ class SymbolicPool:
             self.close()
 
     def _forget(self) -> None:
-        """Start without processes in a fork, where they belong to the parent."""
+        """In a forked process, start without workers, because the existing ones belong to the parent."""
         for worker in [*self._idle, *self._busy]:
             worker.connection.close()
         if self._template is not None:
@@ -320,7 +324,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool() -> SymbolicPool:
-    """Return the pool shared by everything in this process; it ends with the process."""
+    """Return the pool that all graders of this process share; it is closed when the process exits."""
     global _shared
     with _shared_lock:
         if _shared is None:

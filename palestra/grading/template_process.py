@@ -1,8 +1,8 @@
-"""Template process of the symbolic workers: imports the algebra system once and forks workers.
+"""Template process of the symbolic workers: import the computer algebra system once and fork workers.
 
-Messages on the control socket have five bytes, an operation and a number. "F", with a file descriptor: fork a worker
-that serves this connection, and reply with its process id. "E": end that worker, and reply with its exit status. When
-the control socket closes, the template and all workers end.
+A message on the control socket has five bytes: an operation and a number. "F", sent with the file descriptor of a
+connection, forks a worker that serves the connection; the reply is its process id. "E" kills the worker with that
+process id; the reply is its exit status. When the control socket closes, the template and all workers exit.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def main(control_fd: int, memory: int) -> None:
 
 
 def _end(pid: int) -> int:
-    """Kill a worker unless it has ended; return its exit code, or minus the signal that ended it."""
-    os.kill(pid, signal.SIGKILL)  # not waited for yet, so the process id is not reused
+    """Kill a worker if it is still running; return its exit code, or the negative number of a signal."""
+    os.kill(pid, signal.SIGKILL)  # its process id cannot have been reused, as it was not waited for
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -80,7 +80,7 @@ def _fork(control: socket.socket, handle: int, memory: int) -> int:
     code = NOT_SET_UP
     try:
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: end with the template
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: killed when the template exits
             if os.getppid() != parent:
                 os._exit(1)
         control.close()
@@ -106,7 +106,7 @@ def _serve(connection: socket.socket) -> None:
         job = json.loads(_receive(connection, LENGTH.unpack(header)[0]))
         reply: dict[str, Any]
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel ends this process, whatever it does
+        signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel kills this process when the time is used up
         try:
             reply = {"equal": equal(job["gold"], job["answer"])}
         except MemoryError:

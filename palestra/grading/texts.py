@@ -1,11 +1,11 @@
-"""Properties of an answer's text: whether it is words or a formula, and how a decimal is rounded."""
+"""Classify the text of an answer as words or a formula, and compare rounded decimals."""
 
 from __future__ import annotations
 
 import re
 from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Context, Decimal
 
-MIN_DIGITS = 6  # decimals and significant digits from which a decimal equals every value that rounds to it
+MIN_DIGITS = 6  # a number with this many decimals and significant digits equals every value that rounds to it
 
 _DECIMAL = re.compile(r"-?\d*\.\d+")
 _LETTERS = re.compile(r"[A-Za-z]{2,}")
@@ -13,7 +13,7 @@ _CONTEXT = Context(prec=80)
 
 
 def are_words(gold: str, answer: str) -> bool:
-    """Return whether both are letters only and at least one is a word, so that "cat" is not a product of variables."""
+    """Return whether both texts are letters only and one is a word, so that "cat" is not a product of variables."""
     runs = [run for text in (gold, answer) for run in _LETTERS.findall(re.sub(r"\\[A-Za-z]+", "", text))]
     plain = all(re.fullmatch(r"[A-Za-z\s]+", text) for text in (gold, answer))
     return plain and any(len(run) > 2 or set(run.lower()) & set("oieul") for run in runs)
@@ -26,13 +26,13 @@ def normalize_words(text: str) -> str:
 
 
 def is_wordy(text: str) -> bool:
-    """Return whether it contains a word and no formula; case matters for variables but not for words."""
+    """Return whether the text contains a word and no formula, so that case can be ignored."""
     bare = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
     return "\\" not in bare and _LETTERS.search(bare) is not None
 
 
 def is_mathematical(text: str) -> bool:
-    """Return whether a computer algebra system could parse it."""
+    """Return whether a computer algebra system could parse the text."""
     bare = re.sub(r"\\(?:text|operatorname)\s*\{[^{}]*\}", "", text)
     if re.search(r"(?<![A-Za-z\\])[A-Za-z]{4,}", re.sub(r"\\[A-Za-z]+|arc(?:sin|cos|tan)|sqrt", " ", bare)):
         return False
@@ -40,9 +40,9 @@ def is_mathematical(text: str) -> bool:
 
 
 def rounds_to(gold: str, gold_value: Decimal, answer: str, answer_value: Decimal) -> bool:
-    """Return whether one of them is a decimal with enough digits and the correct rounding of the other.
+    """Return whether gold or answer is a decimal number with enough digits to which the other one rounds.
 
-    Of two decimals only the gold may have more digits; an answer with more digits has to be exact.
+    If both are decimal numbers, the answer may be a rounded gold answer, but not the other way around.
     """
     gold_places, answer_places = _places(gold), _places(answer)
     if gold_places is not None and answer_places is not None and answer_places >= gold_places:
@@ -53,7 +53,7 @@ def rounds_to(gold: str, gold_value: Decimal, answer: str, answer_value: Decimal
 
 
 def _places(text: str) -> int | None:
-    """Return the number of decimals of a plain decimal, or None."""
+    """Return the number of digits after the decimal point, or None if the text is not a plain decimal number."""
     return len(text.partition(".")[2]) if _DECIMAL.fullmatch(text.strip()) else None
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-# in terms of the base unit of each kind
+# Factors relative to the base unit of each kind.
 _LENGTH = {"m": "1", "km": "1000", "cm": "1/100", "mm": "1/1000", "dm": "1/10"}
 _LENGTH |= {"in": "127/5000", "ft": "381/1250", "yd": "1143/1250", "mi": "201168/125"}
 _KINDS: dict[str, dict[str, str]] = {
@@ -91,7 +91,7 @@ _SPELLED = {word: str(number) for number, word in enumerate(_NUMBERS.split())}
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Text of a number with its unit."""
+    """The text of a number, and its unit."""
 
     body: str
     unit: str = ""
@@ -100,7 +100,7 @@ class Quantity:
 
 @functools.lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Quantity:
-    """Split `text` into number and unit; without a unit all of it is the number."""
+    """Split `text` into a number and a unit; if there is no unit, the whole text is the number."""
     spelled = _SPELLED.get(text.casefold().strip())
     if spelled is not None:
         return Quantity(spelled)
@@ -139,22 +139,22 @@ def _quantity_with_words(text: str, match: re.Match[str], unit: str) -> Quantity
         return Quantity(body, unit)
     name = canonical(words, power)
     if attached and name not in _TABLE:
-        return Quantity(text, unit)  # 2ab is a product
+        return Quantity(text, unit)  # such as 2ab, a product
     is_word = match.re is _WORD_UNIT
     if is_word and len(words) < 2 and name not in _TABLE:
-        return Quantity(text, unit)  # 2 x
+        return Quantity(text, unit)  # such as 2 x
     if _NOT_UNIT.fullmatch(first) or (is_word and not _is_number(body)):
-        return Quantity(text, unit)  # 2 sin t
+        return Quantity(text, unit)  # such as 2 sin t
     return Quantity(body, unit or name)
 
 
 def _is_number(body: str) -> bool:
-    """Return whether it has no letters except in commands for numbers."""
+    """Return whether the text has no letters except in LaTeX commands that numbers may contain."""
     return re.search("[A-Za-z]", re.sub(r"\\(?:frac|sqrt|pi)", "", body)) is None
 
 
 def canonical(words: str, power: str = "") -> str:
-    """Return the canonical name of a unit; other words in lower case without plural s."""
+    """Return the canonical name of a known unit; other words are lower-cased and lose their plural s."""
     words = re.sub(r"\s+", " ", words.replace(".", "")).strip()
     for prefix, exponent in (("square ", "^2"), ("sq ", "^2"), ("cubic ", "^3"), ("cu ", "^3")):
         if words.casefold().startswith(prefix):
@@ -172,8 +172,8 @@ def canonical(words: str, power: str = "") -> str:
 
 
 def conversion_factor(gold: str, answer: str) -> Fraction | None:
-    """Return the factor from the answer's unit to the gold's: 1 if one has no unit, None if they are incompatible."""
-    if not gold or not answer or gold == answer or "unit" in (gold, answer):  # "units" is unspecific
+    """Return the factor that converts the answer's unit to the gold's; 1 if a unit is missing, None if incompatible."""
+    if not gold or not answer or gold == answer or "unit" in (gold, answer):  # the word "units" fits any unit
         return Fraction(1)
     left, right = _TABLE.get(gold), _TABLE.get(answer)
     if left is not None and right is not None:

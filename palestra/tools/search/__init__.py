@@ -1,4 +1,4 @@
-"""Search with BM25 over a local memory-mapped index, optionally with vectors; a search server and its client.
+"""BM25 search over a local memory-mapped index, optionally with dense vectors, and a search server with its client.
 
 from palestra.tools.search import Index, SearchTool, read
 
@@ -9,7 +9,7 @@ env = palestra.make(id, tools=[SearchTool("corpus.index"), ...])           # or:
 
 from palestra.optional import require
 
-require("numpy", extra="search")  # before the modules below fail with a less helpful message
+require("numpy", extra="search")  # raises an error with the pip command before the imports below fail
 
 from palestra.tools.search.build import build  # noqa: E402
 from palestra.tools.search.client import Retriever  # noqa: E402

@@ -1,4 +1,4 @@
-"""Split text into terms: lower case, without accents, without English stop words, reduced to English stems."""
+"""Split text into terms: convert it to lower case, remove accents and English stop words, and stem the words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from palestra.errors import BadValue
 from palestra.optional import require
 
-# Chinese, Japanese and Korean are written without spaces, so each character counts as a word.
+# Chinese, Japanese and Korean are written without spaces, so each character is treated as a word.
 _WORD = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
     "|[^\\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
@@ -24,7 +24,7 @@ STOP_WORDS = frozenset({
     "we", "were", "what", "when", "where", "which", "who", "will", "with", "would", "you", "your", "did", "do",
     "does", "how",
 })  # fmt: skip
-DROPPED = -1  # number of words that are not indexed
+DROPPED = -1  # term number of words that are not indexed
 _stemmers = threading.local()  # a Stemmer must not be used by several threads at once
 
 Analyse = Callable[[str], str | None]
@@ -38,7 +38,10 @@ def raw_words(text: str) -> list[str]:
 
 
 def analyser(name: str) -> Analyse:
-    """Return a function from word to term or None: "english" drops stop words and stems, "plain" keeps every word."""
+    """Return a function that maps a word to its term, or to None if the word is not indexed.
+
+    "english" drops stop words and stems the others; "plain" keeps every word.
+    """
     if name not in _ANALYSERS:
         raise BadValue(f"`analyser` must be one of {', '.join(_ANALYSERS)}; got {name!r}")
     return _ANALYSERS[name]
@@ -54,7 +57,7 @@ def _english(word: str) -> str | None:
 
 
 def stem(word: str) -> str:
-    """Return the Porter stem of a lower-case word; words with fewer than three letters or others than a-z stay."""
+    """Return the Porter stem of a lower-case word; words shorter than three letters or not in a-z are unchanged."""
     if len(word) < 3 or not word.isascii() or not word.isalpha():
         return word
     stemmer: Any = getattr(_stemmers, "porter", None)
@@ -64,7 +67,7 @@ def stem(word: str) -> str:
 
 
 def _folded(word: str) -> str:
-    """Remove accents if the result is ASCII."""
+    """Return the word without accents if that is ASCII, else unchanged."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
     return plain if plain and plain.isascii() else word
 

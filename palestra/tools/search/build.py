@@ -1,7 +1,7 @@
-"""Build an index folder from passages, with memory that does not grow with their number.
+"""Build an index folder from passages, with a memory use that does not depend on their number.
 
-Words are counted in batches, each of which is sorted by term and written as a run. The runs are then merged one range
-of terms at a time, and every posting gets its complete BM25 weight, so that a query only adds numbers.
+Words are counted in batches; each batch is sorted by term and written to disk as a run. The runs are then merged one
+range of terms at a time. Every posting stores its complete BM25 weight, so that a query only has to add weights.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from palestra.tools.search.dense import Encoder
 from palestra.tools.search.layout import Numbers, Positions, Weights
 from palestra.tools.search.passages import Passage
 
-BATCH = 4_000_000  # words counted at a time (0.2 GB)
-MERGE_SIZE = 8_000_000  # postings merged at a time (0.5 GB)
-CACHED_WORDS = 2_000_000  # words whose term is cached
-ENCODER_BATCH = 1024  # passages per call of an encoder
+BATCH = 4_000_000  # words per batch (uses 0.2 GB of memory)
+MERGE_SIZE = 8_000_000  # postings merged at a time (uses 0.5 GB of memory)
+CACHED_WORDS = 2_000_000  # maximum number of words whose term is cached
+ENCODER_BATCH = 1024  # passages per call to an encoder
 
-Progress = Callable[[str, int], None]  # phase, number of passages or postings done
+Progress = Callable[[str, int], None]  # arguments: phase, number of processed passages or postings
 
 
 def build(
@@ -45,9 +45,10 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Write the index of `passages` to the folder `out`, which appears when it is complete.
+    """Write the index of `passages` to the folder `out`, which is created only when the index is complete.
 
-    `k1` and `b` are the parameters of BM25, by default the usual ones for passage retrieval. `encoder` adds vectors.
+    `k1` and `b` are the parameters of BM25; the defaults are common for passage retrieval. With an `encoder`, the index
+    also stores dense vectors.
     """
     if k1 < 0 or not 0 <= b <= 1:
         raise BadValue(f"`k1` must be at least 0 and `b` between 0 and 1, got k1={k1} and b={b}")
@@ -113,7 +114,7 @@ def _store(passages: Iterable[Passage], folder: Path) -> Iterator[Passage]:
 
 
 class _Vocabulary(dict[str, int]):
-    """Numbers of terms by word; new words are analysed on first access."""
+    """Map words to the numbers of their terms; new words are analyzed on first access."""
 
     def __init__(self, analyse: str) -> None:
         super().__init__()
@@ -122,14 +123,14 @@ class _Vocabulary(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         if len(self) > CACHED_WORDS:
-            self.clear()  # mostly names and numbers that occur once
+            self.clear()  # most of these words are names and numbers that occur only once
         term = self._analyse(word)
         number = DROPPED if term is None else self.terms.setdefault(term, len(self.terms))
         self[word] = number
         return number
 
     def write(self, folder: Path) -> None:
-        """Write the terms sorted by their bytes, for binary search."""
+        """Write the terms sorted by their UTF-8 bytes, for binary search."""
         ordered = sorted((term.encode(), number) for term, number in self.terms.items())
         with (folder / layout.TERMS).open("wb") as file:
             file.writelines(term for term, _ in ordered)
@@ -144,7 +145,7 @@ class _PostingRuns:
 
     folder: Path
     sizes: list[int] = field(default_factory=list)  # postings per run
-    parts: list[NDArray[np.int64]] = field(default_factory=list)  # lengths of the passages of each run
+    parts: list[NDArray[np.int64]] = field(default_factory=list)  # lengths of the passages in each run
 
     def lengths(self) -> NDArray[np.int64]:
         return np.concatenate(self.parts) if self.parts else np.zeros(0, np.int64)
@@ -183,7 +184,7 @@ def _add_run(runs: _PostingRuns, words: array[int], sizes: array[int], first: in
     runs.parts.append(np.bincount(docs, minlength=len(sizes)))
     keys = (terms[indexed].astype(np.int64) << 32) | docs
     keys.sort()
-    first_of = np.flatnonzero(np.diff(keys, prepend=-1))  # first occurrence of each pair of term and passage
+    first_of = np.flatnonzero(np.diff(keys, prepend=-1))  # first occurrence of each (term, passage) pair
     pairs = keys[first_of]
     run = len(runs.sizes)
     counts = np.diff(first_of, append=len(keys))
@@ -196,8 +197,8 @@ def _add_run(runs: _PostingRuns, words: array[int], sizes: array[int], first: in
 def _merge(
     runs: _PostingRuns, folder: Path, norms: NDArray[np.float64], k1: float, terms: int, progress: Progress
 ) -> int:
-    """Write the postings sorted by term and passage; return their number."""
-    frequencies = np.zeros(terms, np.int64)  # number of passages with each term
+    """Write the postings sorted by term and passage, and return the number of postings."""
+    frequencies = np.zeros(terms, np.int64)  # number of passages that contain each term
     for run in range(len(runs.sizes)):
         frequencies += np.bincount(runs.column(run, "terms"), minlength=terms)
     starts = np.concatenate([[0], np.cumsum(frequencies)]).astype(np.int64)
@@ -216,7 +217,7 @@ def _merge(
 
 
 def _ranges(starts: Positions) -> Iterator[tuple[int, int]]:
-    """Split the terms into ranges of about MERGE_SIZE postings; every term has at least one posting."""
+    """Split the terms into ranges that have about MERGE_SIZE postings each; every term has at least one posting."""
     low, last = 0, len(starts) - 1
     while low < last:
         high = max(low + 1, int(np.searchsorted(starts, starts[low] + MERGE_SIZE, side="right")) - 1)
@@ -233,7 +234,7 @@ def _merge_range(
         for name, piece in pieces.items():
             piece.append(runs.column(run, name)[start:end])
     terms = np.concatenate(pieces["terms"])
-    order = np.argsort(terms, kind="stable")  # runs are in the order of passages, which a stable sort keeps
+    order = np.argsort(terms, kind="stable")  # a stable sort keeps the order of the passages
     terms, docs = terms[order], np.concatenate(pieces["docs"])[order]
     counts = np.concatenate(pieces["counts"])[order].astype(np.float64)
     weights = idf[terms] * counts * (k1 + 1) / (counts + norms[docs])
@@ -282,5 +283,5 @@ class _VectorWriter:
 
 
 def build_temporary(passages: Iterable[Passage], **options: Any) -> Path:
-    """Build an index in a temporary folder, which may be deleted once the index is open."""
+    """Build an index in a temporary folder; the folder may be deleted once the index has been opened."""
     return build(passages, Path(tempfile.mkdtemp(prefix="palestra-search-")) / f"index-{os.getpid()}", **options)

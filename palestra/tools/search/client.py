@@ -1,4 +1,4 @@
-"""Client of a search server with Search-R1's protocol."""
+"""Client for search servers that use Search-R1's protocol."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _RETRY_DELAYS = (0.2, 0.5, 1.0)  # seconds
 _RETRY_STATUS = frozenset({429, 500, 502, 503, 504})
-_sessions: dict[tuple[int, int], aiohttp.ClientSession] = {}  # by process and event loop, to reuse connections
+_sessions: dict[tuple[int, int], aiohttp.ClientSession] = {}  # by process and event loop; reuses connections
 
 
 class Retriever:
-    """Searches through a server at `http://HOST:PORT` (or its full address with /retrieve)."""
+    """Send queries to a search server at `http://HOST:PORT`; the full URL with /retrieve is accepted too."""
 
     def __init__(self, url: str, *, timeout: float = 30.0) -> None:
         parts = urlsplit(url)
@@ -34,7 +34,7 @@ class Retriever:
         self.timeout = timeout
 
     def search(self, query: str, topk: int = 3) -> list[Hit]:
-        """Return up to `topk` hits, for synchronous callers."""
+        """Return up to `topk` hits; the synchronous version of `asearch`."""
         return on_tool_loop(self.asearch(query, topk)).result()
 
     async def asearch(self, query: str, topk: int = 3) -> list[Hit]:
@@ -42,7 +42,7 @@ class Retriever:
         reply = await self._post({"queries": [query], "topk": topk, "return_scores": True})
         try:
             items = reply["result"]
-            if items and isinstance(items[0], list):  # one list per query; some servers omit the outer list
+            if items and isinstance(items[0], list):  # a list of hits per query; some servers return the hits alone
                 items = items[0]
             return [_hit(item, number) for number, item in enumerate(items)]
         except (KeyError, TypeError, IndexError, ValueError) as err:
@@ -72,7 +72,7 @@ class Retriever:
 
 
 def _hit(item: Any, number: int) -> Hit:
-    """Convert a document with or without a score; a document is a row or, on some servers, its text alone."""
+    """Convert a document with or without a score to a Hit. Some servers return only the text of a document."""
     scored = isinstance(item, dict) and "document" in item
     row = item["document"] if scored else item
     if isinstance(row, str):
@@ -95,7 +95,7 @@ def _session() -> aiohttp.ClientSession:
 
 
 def _close() -> None:
-    """Close all sessions, so that aiohttp does not warn about them at exit."""
+    """Close all sessions at exit, so that aiohttp does not warn about unclosed sessions."""
     for (pid, _), session in list(_sessions.items()):
         if pid == os.getpid():
             try:

@@ -13,23 +13,23 @@ from palestra.tools.search.passages import Passage
 
 @runtime_checkable
 class Corpus(Protocol):
-    """Texts to search. `key` identifies the content: corpora with equal keys share an index."""
+    """A collection of texts to search. `key` identifies its content: corpora with equal keys share an index."""
 
     @property
     def key(self) -> str: ...
 
     def passages(self) -> Iterable[tuple[str, str, str]]:
-        """Iterate over (id, title, text)."""
+        """Iterate over the passages as (id, title, text)."""
 
 
 def cached_index(corpus: Corpus) -> Index:
-    """Return the index of a corpus from the cache folder, or a temporary one if the folder is not writable."""
+    """Return the index of a corpus from the cache folder, or a temporary index if the folder is not writable."""
     folder = cache_folder() / "search" / f"{corpus.key}-f{layout.FORMAT}"
     if not (folder / layout.META).is_file():
         try:
             return Index.build(_passages(corpus), folder)
         except (OSError, ValueError):
-            if not (folder / layout.META).is_file():  # otherwise another process has built it meanwhile
+            if not (folder / layout.META).is_file():  # otherwise another process has just built it
                 return Index.build(_passages(corpus))
     return Index(folder)
 

@@ -1,4 +1,4 @@
-"""Dense retrieval: encoders of texts to unit vectors, nearest-neighbour search, and fusion of rankings."""
+"""Dense retrieval: encode texts as unit vectors, search for nearest neighbors, and fuse rankings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Vectors = NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """Encodes texts as rows of unit length. An index stores `name` to find its encoder with `get_encoder`."""
+    """Encode texts as vectors of unit length. An index stores `name`, from which `get_encoder` creates its encoder."""
 
     name: str
 
@@ -47,7 +47,10 @@ def _unit(rows: NDArray[Any]) -> Vectors:
 
 
 class NgramEncoder:
-    """Hashed character n-grams of length 3 and 4. Needs no model, and finds misspelt names that BM25 does not."""
+    """Encode texts by hashed character n-grams of length 3 and 4.
+
+    This needs no model, and finds misspelled names that BM25 does not find.
+    """
 
     name = "ngrams"
     dimensions = 1024
@@ -69,12 +72,12 @@ class NgramEncoder:
         row = np.zeros(self.dimensions)
         if hashes:
             values = np.array(hashes, np.int64)
-            np.add.at(row, values % self.dimensions, np.where(values >> 31, 1.0, -1.0))  # signs let collisions cancel
-        return np.asarray(np.sign(row) * np.sqrt(np.abs(row)))  # dampens repeated words
+            np.add.at(row, values % self.dimensions, np.where(values >> 31, 1.0, -1.0))  # signs cancel collisions
+        return np.asarray(np.sign(row) * np.sqrt(np.abs(row)))  # reduces the weight of repeated words
 
 
 class TransformerEncoder:
-    """A Hugging Face encoder (E5, BGE, ...) with mean pooling of its last layer."""
+    """Encode texts with a Hugging Face model (E5, BGE, ...) by mean pooling over its last hidden layer."""
 
     def __init__(self, model: str, *, batch: int = 32) -> None:
         transformers = require("transformers", extra="hf")
@@ -109,7 +112,7 @@ class TransformerEncoder:
 
 
 class EmbeddingsEndpoint:
-    """A server with OpenAI's `/v1/embeddings` API (vLLM, SGLang, text-embeddings-inference, ...)."""
+    """Encode texts on a server with OpenAI's `/v1/embeddings` API (vLLM, SGLang, text-embeddings-inference, ...)."""
 
     def __init__(self, address: str, *, timeout: float = 60.0, batch: int = 64) -> None:
         self.name = address
@@ -147,7 +150,7 @@ class EmbeddingsEndpoint:
 
 
 def nearest(vectors: Vectors, query: Vectors, topk: int, *, block: int = 65_536) -> list[tuple[int, float]]:
-    """Return the `topk` rows with the largest inner product, exactly; ties in the order of rows."""
+    """Return (row, score) of the `topk` rows with the largest inner product, by exact search; ties in row order."""
     best = np.zeros(0, np.float32)
     rows = np.zeros(0, np.int64)
     for start in range(0, len(vectors), block):
@@ -168,7 +171,7 @@ def _largest(scores: NDArray[Any], rows: NDArray[Any], topk: int) -> NDArray[np.
 
 
 def fuse_rankings(rankings: Sequence[Sequence[int]], topk: int, *, damping: int = 60) -> list[tuple[int, float]]:
-    """Merge rankings by reciprocal rank fusion, which ignores the scale of their scores."""
+    """Merge rankings by reciprocal rank fusion, which uses only ranks and no scores."""
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, number in enumerate(ranking, 1):

@@ -1,8 +1,8 @@
 """Generate a small fictional encyclopedia, so that search works without a download.
 
-All facts are invented, so a model cannot know them in advance, and they are connected: a person was born in a town, the
-town lies on a river, the river rises in a mountain range. Multi-hop questions have one answer. The text is the same on
-every machine.
+All facts are invented, so that a model cannot know them in advance. They are connected: a person was born in a town,
+the town lies on a river, the river rises in a mountain range. Each multi-hop question about them has exactly one
+answer. The text is the same on every machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LANDS, RANGES, RIVERS, TOWNS, PEOPLE = 12, 16, 40, 240, 480
 
 
 class _Facts:
-    """Facts of the encyclopedia, drawn with a fixed seed."""
+    """Facts of the encyclopedia, generated with a fixed seed."""
 
     def __init__(self) -> None:
         self.rng = rng = Random(1729)
@@ -64,7 +64,7 @@ class _Facts:
 
 
 def encyclopedia_passages() -> Iterator[Passage]:
-    """Generate the passages; their ids count from 0."""
+    """Generate the passages; their ids are 0, 1, 2, ..."""
     pages = _pages(_Facts())
     return (Passage(id=str(number), title=title, text=text) for number, (title, text) in enumerate(pages))
 

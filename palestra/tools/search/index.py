@@ -1,8 +1,8 @@
-"""Search an index for the passages with the exact highest BM25 scores, from memory-mapped files.
+"""Find the passages with the highest BM25 scores in a memory-mapped index, by exact search.
 
-Postings store complete term weights, so a score is a sum. Terms are processed by decreasing maximum weight. Once the
-remaining terms together cannot lift a new passage above the k-th best, their long posting lists are no longer added up
-but only looked up for the remaining candidates.
+Postings store complete term weights, so that a score is a sum of weights. Terms are processed in order of decreasing
+maximum weight. Once the remaining terms cannot raise a new passage above the k-th best score, their long posting lists
+are no longer traversed; the weights of the remaining candidates are looked up in them instead.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from palestra.tools.search.layout import Numbers, Weights
 from palestra.tools.search.passages import Hit, Passage
 
 MODES = ("bm25", "dense", "hybrid")
-MAX_TERMS = 256  # of a query; further terms are ignored, which bounds the time for very long queries
-PAGE_REACH = 500  # maximum number of passages before and after a hit that belong to its page
-HYBRID_DEPTH = 100  # hits of each ranking that a hybrid ranking is made of
-_SHORT = 4096  # posting lists up to this length are always added up
-_SLACK = 1e-5  # relative margin for rounding errors in sums of floats
+MAX_TERMS = 256  # maximum number of terms in a query; further terms are ignored, to bound the search time
+PAGE_REACH = 500  # maximum number of passages before a hit, and after it, that `page` returns
+HYBRID_DEPTH = 100  # number of hits from each ranking that a hybrid search combines
+_SHORT = 4096  # posting lists up to this length are always traversed
+_SLACK = 1e-5  # relative margin for floating-point rounding errors
 
 Scored = list[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QueryTerm:
-    count: int  # in the query
+    count: int  # occurrences in the query
     bound: float  # maximum weight in any passage
     docs: Numbers
     weights: Weights
@@ -71,12 +71,12 @@ class Index:
 
     @classmethod
     def build(cls, passages: Iterable[Passage], out: str | Path | None = None, **options: Any) -> Index:
-        """Build and open an index; without `out` it is temporary. `options` are those of `build`."""
+        """Build an index and open it; without `out`, it is temporary. `options` are passed to `build`."""
         if out is not None:
             return cls(build(passages, out, **options), encoder=options.get("encoder"))
         folder = build_temporary(passages, **options)
         index = cls(folder, encoder=options.get("encoder"))
-        shutil.rmtree(folder.parent)  # mapped files stay readable
+        shutil.rmtree(folder.parent)  # the files stay readable while they are mapped
         index._temporary = True
         return index
 
@@ -89,7 +89,7 @@ class Index:
         return (Index, (self.folder,))
 
     def search(self, query: str, topk: int = 3, *, mode: str = "bm25") -> list[Hit]:
-        """Return up to `topk` passages that share a term with the query, best first; ties in the order of the index."""
+        """Return up to `topk` passages that share a term with the query, best first; ties are in index order."""
         ranked = self.rank(query, topk, mode=mode)
         return [Hit(passage=self.passage(number), score=score, number=number) for number, score in ranked]
 
@@ -99,7 +99,7 @@ class Index:
         return Passage(id=row["id"], title=row["title"], text=row["text"])
 
     def page(self, number: int) -> list[Passage]:
-        """Return the passage and its neighbours with the same title, in order, up to `PAGE_REACH` in each direction."""
+        """Return the passage and its neighbors with the same title, in order, up to `PAGE_REACH` in each direction."""
         middle = self.passage(number)
         before: list[Passage] = []
         after: list[Passage] = []
@@ -113,7 +113,7 @@ class Index:
         return [*before[::-1], middle, *after]
 
     def rank(self, query: str, topk: int = 3, *, mode: str = "bm25") -> Scored:
-        """Return (number, score) of the passages that `search` returns."""
+        """Return (number, score) for the passages that `search` would return."""
         if topk < 1:
             raise BadValue(f"`topk` must be at least 1, got {topk}")
         if mode not in MODES:
@@ -183,7 +183,7 @@ class Index:
         return scores
 
     def _query_terms(self, query: str) -> list[_QueryTerm]:
-        """Return the terms of the query that are in the index, by decreasing maximum weight."""
+        """Return the query terms that occur in the index, in order of decreasing maximum weight."""
         counts: dict[str, int] = {}
         for word in raw_words(query):
             term = self._analyse(word)
@@ -221,7 +221,7 @@ def _suffix_sums(values: list[float]) -> list[float]:
 
 
 def _candidates(scores: Weights, read: list[Numbers], floor: float) -> Numbers:
-    """Return the passages whose score so far is at least `floor`, in order, in the cheaper of two ways."""
+    """Return the passages whose partial score is at least `floor`, in order, by the cheaper of two methods."""
     if floor > 0 and sum(map(len, read)) * 2 > len(scores):
         return np.flatnonzero(scores >= np.float32(floor)).astype(np.int32)
     pieces = [docs[scores[docs] >= np.float32(floor)] for docs in read]

@@ -1,4 +1,4 @@
-"""Files of an index: little-endian arrays that are memory-mapped, so that opening an index reads almost nothing."""
+"""File layout of an index: little-endian arrays that are memory-mapped, so that an index opens almost instantly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from palestra.errors import BadValue
 
 FORMAT = 2
 META = "palestra-search.json"
-PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # one passage per line; offset of each and of the end
-TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted, with the number of each term
+PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # one passage per line; line offsets and the end
+TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted terms, offsets, term numbers
 STARTS, DOCS, WEIGHTS, BOUNDS = "postings.starts", "postings.docs", "postings.weights", "postings.bounds"
 VECTORS = "vectors"
 
@@ -38,7 +38,7 @@ class IndexMeta:
     k1: float
     b: float
     analyser: str
-    encoder: str | None = None  # name of the encoder of the vectors
+    encoder: str | None = None  # name of the encoder that computed the vectors
     dimensions: int = 0
     format: int = FORMAT
 
@@ -65,7 +65,7 @@ def read_meta(folder: Path) -> IndexMeta:
 
 
 def map_array(folder: Path, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Map an array of the index; pages are read on access."""
+    """Memory-map an array of the index; its pages are read from disk on first access."""
     path = folder / name
     size = path.stat().st_size if path.is_file() else -1
     if size != count * dtype.itemsize:

@@ -1,4 +1,4 @@
-"""Passages, search hits, and the reader of passages from JSONL and text files, in a fixed order."""
+"""Passages and search hits, and a reader that yields the passages of JSONL and text files in a fixed order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.errors import BadValue
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 JSONL_SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
-MAX_CHARS = 4_000  # of one passage in the text for a model
+MAX_CHARS = 4_000  # maximum number of characters per passage in the text for a model
 _IDS = ("id", "_id", "docid", "doc_id")
 _TEXTS = ("text", "content", "body", "passage", "abstract")
 
@@ -28,11 +28,11 @@ class Passage:
 
     @property
     def contents(self) -> str:
-        """Title and text in one string, in the format of Search-R1's corpora."""
+        """Title and text as one string, in the format of Search-R1's corpora."""
         return f'"{self.title}"\n{self.text}'
 
     @classmethod
-    def from_contents(cls, id: str, contents: str) -> Passage:  # noqa: A002  # the field's name
+    def from_contents(cls, id: str, contents: str) -> Passage:  # noqa: A002  # `id` is the name of the field
         """Split `contents` into a title (its first line, with or without quotes) and a text."""
         title, newline, text = contents.partition("\n")
         if not newline:
@@ -51,7 +51,7 @@ class Hit:
 
 
 def format_hits(hits: Sequence[Hit]) -> str:
-    """Format hits as text for a model, as Search-R1 does."""
+    """Format hits as text for a model, in the format of Search-R1."""
     if not hits:
         return "No passage matches the query. Try other words."
     return "\n".join(
@@ -64,7 +64,7 @@ def _clipped(text: str) -> str:
 
 
 def read(sources: Iterable[str | Path], *, words: int = 100) -> Iterator[Passage]:
-    """Read passages from files and folders: one per JSONL row; other texts are split into `words` words each."""
+    """Read passages from files and folders: one per JSONL row; other files are split into passages of `words` words."""
     if words < 1:
         raise BadValue(f"`words` must be at least 1, got {words}")
     for source in sources:
@@ -80,7 +80,7 @@ def read(sources: Iterable[str | Path], *, words: int = 100) -> Iterator[Passage
 
 
 def passage_from_row(row: Mapping[str, Any], *, number: int, where: str) -> Passage:
-    """Convert a JSONL row with `contents` (title, newline, text), or with `text` and optionally `title`."""
+    """Convert a JSONL row with `contents` (title, newline, text), or `text` and optionally `title`, to a Passage."""
     passage_id = str(next((row[name] for name in _IDS if row.get(name) is not None), number))
     if isinstance(row.get("contents"), str):
         return Passage.from_contents(passage_id, row["contents"])
@@ -147,7 +147,7 @@ def _open_text(path: Path) -> IO[str]:
 
 
 def _text(path: Path, name: str, words: int) -> Iterator[Passage]:
-    """Split a text into whole paragraphs where they fit, and between words otherwise."""
+    """Split a text file into passages: at paragraph breaks if the paragraphs are short enough, else between words."""
     number = 0
     with path.open(encoding="utf-8", errors="replace") as file:
         for piece in _pieces(_paragraphs(file), words):

@@ -1,8 +1,8 @@
 """Search server with Search-R1's protocol: `POST /retrieve {queries | query, topk, return_scores}`.
 
-The reply to `queries` is a list of hits per query, the reply to `query` a single list. A hit is {"document": {"id",
-"contents"}, "score"}, or the document alone without `return_scores`. Bodies are JSON, or MessagePack as sent by GEM's
-client, in which case the reply is MessagePack too.
+The reply to `queries` contains one list of hits per query; the reply to `query` is a single list of hits. A hit is
+{"document": {"id", "contents"}, "score"}, or only the document if `return_scores` is false. Requests are JSON, or
+MessagePack as sent by GEM's client; replies use the format of the request.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def app(index: Index, *, topk: int = 3, mode: str = "bm25") -> web.Application:
         try:
             searches = [functools.partial(index.search, query, limit, mode=mode) for query in queries]
             results = await asyncio.gather(*(loop.run_in_executor(pool, search) for search in searches))
-        except InfrastructureError as err:  # from the server of an encoder
+        except InfrastructureError as err:  # raised by an encoder that runs on a server
             return _response(aio, {"detail": str(err)}, packed, status=503)
         documents = [[_document(hit, scores) for hit in hits] for hits in results]
         return _response(aio, {"result": documents if is_batch else documents[0]}, packed)
@@ -74,8 +74,8 @@ def serve(
 ) -> None:
     """Serve until interrupted.
 
-    `reuse_port` lets several processes serve the same port, among which the system distributes connections. With
-    `parent`, stop when that process ends.
+    With `reuse_port`, several processes can serve the same port, and the operating system distributes connections among
+    them. With `parent`, the server stops when the process with that id ends.
     """
     application = app(index, topk=topk, mode=mode)
     if parent is not None:
@@ -89,7 +89,7 @@ async def _stop_with(parent: int) -> None:
     loop = asyncio.get_running_loop()
 
     def check() -> None:
-        if os.getppid() != parent:  # the parent was killed and could not stop us
+        if os.getppid() != parent:  # the parent was killed before it could stop this process
             os.kill(os.getpid(), signal.SIGTERM)
         loop.call_later(1.0, check)
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from palestra.tools.search.corpus import Corpus
     from palestra.tools.search.index import Index
 
-PAGE_HITS = 50  # hits requested from a server to assemble a page
-_indexes: dict[str, Index] = {}  # by folder or corpus, shared by all environments; "" is the built-in encyclopedia
+PAGE_HITS = 50  # number of hits requested from a server to assemble a page
+_indexes: dict[str, Index] = {}  # by folder or corpus key; "" is the built-in encyclopedia
 _lock = threading.Lock()
 
 
@@ -40,9 +40,11 @@ class SearchTool(Tool):
         mode: str = "bm25",
         timeout: float = 30.0,
     ) -> None:
-        """`source`: folder of an index, Index, address of a search server, Corpus, or "" for the built-in encyclopedia.
+        """Create a tool that searches `source`.
 
-        A Corpus, as some environments have one, is indexed at the first search and cached on disk.
+        `source` is the folder of an index, an Index, the URL of a search server, a Corpus (the attribute `corpus` of
+        some environments), or "" for the built-in encyclopedia. A Corpus is indexed at the first search, and its index
+        is cached on disk.
         """
         if topk < 1:
             raise BadValue(f"`topk` must be at least 1, got {topk}")
@@ -69,7 +71,7 @@ class SearchTool(Tool):
             self._check()
 
     def _check(self) -> None:
-        """Check the settings now rather than at the first call, in the middle of an episode."""
+        """Validate the settings now, so that errors do not occur at the first call in the middle of an episode."""
         from palestra.tools.search.index import MODES
         from palestra.tools.search.layout import read_meta
 
@@ -96,28 +98,28 @@ class SearchTool(Tool):
         return self._result(await remote.asearch(_checked(query), self.topk))
 
     def hits(self, query: str) -> list[Hit]:
-        """Return the hits of a query with their scores."""
+        """Return the hits for a query, with their scores."""
         if self._remote is not None:
             return self._remote.search(query, self.topk)
         return self._local(query)
 
     async def ahits(self, query: str) -> list[Hit]:
-        """Return `hits` without blocking the event loop."""
+        """Do the same as `hits` without blocking the event loop."""
         if self._remote is not None:
             return await wrap_future(on_tool_loop(self._remote.asearch(query, self.topk)))
         return await in_thread(self._local, query)
 
     def page(self, hit: Hit) -> list[Passage]:
-        """Return the page of a hit: all passages with its title, in order.
+        """Return the page that a hit belongs to: all passages with the same title, in order.
 
-        On a server, the page consists of the hits of a search for the title.
+        If the tool uses a search server, the page consists of the hits for a search for the title.
         """
         if self._remote is not None:
             return on_tool_loop(_remote_page(self._remote, hit)).result()
         return self._page(hit)
 
     async def apage(self, hit: Hit) -> list[Passage]:
-        """Return `page` without blocking the event loop."""
+        """Do the same as `page` without blocking the event loop."""
         if self._remote is not None:
             return await wrap_future(on_tool_loop(_remote_page(self._remote, hit)))
         return await in_thread(self._page, hit)
@@ -153,7 +155,7 @@ def _checked(query: str) -> str:
 
 
 def open_index(folder: str, corpus: Corpus | None = None) -> Index:
-    """Return an index that is opened once per process; forked children share its mapped files."""
+    """Return the index at `folder`, opened once per process; forked children share its memory-mapped files."""
     from palestra.tools.search.corpus import cached_index
     from palestra.tools.search.encyclopedia import encyclopedia_passages
     from palestra.tools.search.index import Index
