@@ -135,7 +135,7 @@ def find_matching_objs(self: Any, env: Any, use_location: bool = True) -> tuple[
 
 
 def _with_walls(grid: Any) -> list[Placed]:
-    """Return all objects including walls, column by column: "a grey object" matches walls too."""
+    """Return all objects column by column, including walls, which "a grey object" also matches."""
     width = grid.width
     columns = (enumerate(grid.grid[x::width]) for x in range(width))
     return [(x, y, cell) for x, column in enumerate(columns) for y, cell in column if cell is not None]

@@ -22,7 +22,7 @@ LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = range(6)  # minigrid's action numbe
 
 
 class Level:
-    """One minigrid level and its running episode."""
+    """A minigrid level and its current episode."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -125,7 +125,7 @@ def _nearness(thing: tuple[int, int, int, Any, tuple[int, int]]) -> tuple[int, i
 
 @cache
 def _spread(lit: int, dark: int) -> tuple[int, int]:
-    """Return the lit cells of a row after light has spread along it both ways, and the lit cells of the row behind."""
+    """Return the lit cells of a row after light has spread in both directions, and those of the row behind it."""
     behind = 0
     for side in range(SIZE - 1):
         bit = 1 << side

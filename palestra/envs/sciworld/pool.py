@@ -174,7 +174,7 @@ class SimulatorPool:
         self.started = 0  # number of Java processes started so far
 
     def simulator(self) -> JavaSimulator:
-        """Return the process with the fewest instances, after starting missing ones and replacing dead ones."""
+        """Return the process with the fewest instances, after starting missing processes and replacing dead ones."""
         with self._starting:
             for simulator in self.simulators:
                 if not simulator.alive:
@@ -253,7 +253,7 @@ class SimulatorPool:
             with suppress(InfrastructureError, InstanceGone, JavaError):
                 simulation.build()
                 simulation.intro()
-            del simulation  # do not keep it alive while waiting
+            del simulation  # release the simulation while waiting for the next one
 
     def close(self) -> None:
         """End the Java processes; the next episode starts a new one."""

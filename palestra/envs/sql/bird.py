@@ -4,7 +4,7 @@
     databases    dev_databases or train_databases: one folder DB_ID per database, containing DB_ID.sqlite
 
 BIRD compares results on the original database only, so it accepts queries with hard-coded results. Here the query must
-also be right on two copies: one with at most half of the rows of every table, and one without rows.
+also be correct on two copies: one with at most half of the rows of every table, and one without rows.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from palestra.envs.sql.guard import Database, File, Image, Limits
 from palestra.envs.tasks.order import position_of, row_at
 from palestra.errors import BadValue, DataMissing
 
-LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # a few seconds on real tables
+LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # enough for a few seconds of work on real tables
 COPY_ROWS = 5_000  # maximum rows per table of the smaller copy
 _DIFFICULTIES = ("simple", "moderate", "challenging")
 
 
 class Bird(SqlEnv):
-    """Questions of BIRD.
+    """Answer questions of the BIRD benchmark.
 
-    `questions` is BIRD's JSON file, `databases` the folder of its databases; `difficulty` selects one difficulty.
-    `evidence` shows BIRD's hints. Results are compared as sets of rows, as BIRD does. A seed is a position in a
-    shuffled order of the questions, and `reset(options={"index": 7})` selects one. The expert submits BIRD's query.
+    `questions` is BIRD's JSON file, `databases` is the folder with its databases, and `difficulty` restricts the
+    questions to one difficulty. `evidence` adds BIRD's hints to the prompt. Results are compared by BIRD's rule, as
+    sets of rows. A seed is a position in the shuffled list of questions, and `reset(options={"index": 7})` selects
+    question 7. The expert submits BIRD's query.
     """
 
     inline = False  # a query may take seconds
@@ -123,12 +124,12 @@ def _read(questions: str) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=16)
-def _copies(path: str, stamp: int) -> tuple[Database, ...]:  # noqa: ARG001  # `stamp` makes a changed file a new key
+def _copies(path: str, stamp: int) -> tuple[Database, ...]:  # noqa: ARG001  # `stamp` is part of the cache key
     return smaller_copy(File(path), COPY_ROWS), smaller_copy(File(path), 0)
 
 
 def smaller_copy(database: Database, most: int) -> Image:
-    """Copy the tables and views with every other row, at most the first `most` rows per table."""
+    """Copy the tables and views with every other row, up to `most` rows per table."""
     source = database.connect()
     source.text_factory = lambda raw: raw.decode("utf-8", "replace")  # real tables contain invalid UTF-8
     copy = sqlite3.connect(":memory:")

@@ -1,11 +1,12 @@
-"""Generate small databases of a domain from a seed, copies of them with other data, and questions with their queries.
+"""Generate small databases of a domain from a seed, copies with different data, and questions with gold queries.
 
-A domain is data and two functions: the names used in its rows (`names`), and the rows (`fill`). A copy has the same
-names, and everything else, including keys, is drawn again: the entities of a question exist in every copy, but their
-data differs. A query that answers the question is right on all copies; one that fits one database by chance is not.
+A domain consists of data and two functions: `names` generates the names used in its rows, and `fill` generates the
+rows. A copy has the same names, but everything else, including keys, is generated anew: the entities of a question
+exist in every copy, but their data differs. A query that answers the question is correct on all copies; a query that is
+correct on one database by chance is not.
 
-A template's question and queries are filled with the same values. `alternative` is an equivalent query; the tests run
-both on many databases.
+The question and the queries of a template are filled with the same values. `alternative` is a query equivalent to the
+gold query; the tests run both on many databases.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ LEVELS = (EASY, MEDIUM, HARD)
 @dataclass(frozen=True, slots=True)
 class Template:
     level: str
-    text: str  # ends with what to return
+    text: str  # the question, which ends by naming the columns to return
     gold: str
     alternative: str
-    ordered: bool = False  # the order of the rows counts
+    ordered: bool = False  # whether the order of the rows matters
 
     def fill(self, rng: Random, slots: Mapping[str, Sequence[Any]]) -> Question:
-        """Fill the template, drawing a value for every slot."""
+        """Fill the template with a random value for every slot."""
         used = sorted({name for name in slots if f"{{{name}}}" in self.text})
         values = {name: rng.choice(slots[name]) for name in used}
         quoted = {name: _quoted(value) for name, value in values.items()}
@@ -63,7 +64,7 @@ class Domain:
     name: str
     about: str  # description for the prompt
     ddl: tuple[str, ...]
-    slots: Mapping[str, Sequence[Any]]  # possible values by slot, besides the names
+    slots: Mapping[str, Sequence[Any]]  # possible values of the slots that are not names
     names: Callable[[Random], Names]
     fill: Callable[[Random, Names], Tables]
     templates: tuple[Template, ...]
@@ -72,7 +73,7 @@ class Domain:
         return self.names(Random(child_seed(seed, self.name, "names")))
 
     def build(self, seed: int, copy: int = 0) -> Image:
-        """Build the database of `seed`, or a copy of it with other data."""
+        """Build the database of `seed`, or a copy with different data if `copy` is not 0."""
         rows = self.fill(Random(child_seed(seed, self.name, "facts", copy)), self.draw_names(seed))
         connection = sqlite3.connect(":memory:")
         try:
@@ -81,7 +82,8 @@ class Domain:
             for table, values in rows.items():
                 if values:
                     marks = ", ".join("?" * len(values[0]))
-                    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608  # own table names
+                    # The table names are constants of this package, so SQL injection is not possible.
+                    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608
             connection.commit()
             return Image(connection.serialize())
         finally:
@@ -103,7 +105,7 @@ def _one_line(sql: str) -> str:
 
 
 def keys(rng: Random, count: int) -> list[int]:
-    """Draw distinct integers in random order."""
+    """Return distinct random integers in random order."""
     return rng.sample(range(101, 101 + 4 * count), count)
 
 
@@ -113,5 +115,5 @@ def day(rng: Random, first: str = "2021-01-01", last: str = "2024-12-31") -> str
 
 
 def later(rng: Random, start: str, least: int, most: int) -> str:
-    """Draw a day from `least` to `most` days after `start`."""
+    """Return a random date from `least` to `most` days after `start`."""
     return (date.fromisoformat(start) + timedelta(days=rng.randint(least, most))).isoformat()

@@ -16,8 +16,8 @@ from palestra.errors import BadValue, EnvFailed
 from palestra.seeding import child_seed
 
 MAX_REPLY_CHARS = 40_000  # an action is parsed from this many characters at the end of a reply
-MAX_CELL_CHARS = 400  # longer cells are cut
-MAX_DRAWS = 200  # questions tried until the answer differs between the copies
+MAX_CELL_CHARS = 400  # longer cells are truncated
+MAX_DRAWS = 200  # maximum number of questions generated until the answer differs between the copies
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
 
 _TAGS = ("sql", "answer")
@@ -28,17 +28,18 @@ _FENCE = re.compile(r"\A```[a-z]*[ \t]*\n(.*?)\n?```\Z", re.S | re.I)
 class SqlEnv(MultiTurnEnv):
     """A question about an SQLite database.
 
-    A subclass sets `question`, `databases`, `compare` and `about` in `setup`. Queries are read-only and limited
-    (`palestra/envs/sql/guard.py`); results show `show_rows` rows. With `show_schema` the prompt contains the table
-    definitions, otherwise only their names. The answer is a query, graded by running it and the gold query on the
-    database and on copies with other data, so that a hard-coded result fails. The reward is 1
-    for a right answer, else 0, and an episode ends with its first answer.
+    A subclass sets `question`, `databases`, `compare` and `about` in `setup`. Queries are read-only and have resource
+    limits (`palestra/envs/sql/guard.py`); observations contain at most `show_rows` rows of a result. With
+    `show_schema`, the prompt contains the table definitions, otherwise only the table names. The answer is a query. It
+    is graded by running it and the gold query on the database and on copies with different data, so that a query with a
+    hard-coded result fails. The reward is 1 for a correct answer and 0 otherwise, and the first answer ends the
+    episode.
     """
 
     shared = MultiTurnEnv.shared | {"question", "databases", "limits", "_schema"}
 
     question: Question
-    databases: tuple[Database, ...]  # the visible one, then the copies
+    databases: tuple[Database, ...]  # the database that the agent queries, then its copies
     compare: Compare
     about: str
 
@@ -142,10 +143,10 @@ class SqlEnv(MultiTurnEnv):
 class GeneratedSql(SqlEnv):
     """Questions about generated databases.
 
-    `domain` is "shop", "library", "school", "flights" or "hospital", or None for any. `level` is "easy" (one table),
-    "medium" (joins and aggregates) or "hard" (several joins, dates, subqueries), or None for any. The answer is also
-    graded on `copies` of the database with the same names and other data, including other keys; the right result
-    differs on at least one of them. The expert reads the schema and submits the gold query.
+    `domain` is "shop", "library", "school", "flights" or "hospital", or None for all of them. `level` is "easy" (one
+    table), "medium" (joins and aggregates) or "hard" (several joins, dates, subqueries), or None for all levels. The
+    answer is also graded on `copies` copies of the database with the same names but different data, including different
+    keys; the correct result differs on at least one of them. The expert reads the schema and submits the gold query.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class GeneratedSql(SqlEnv):
             raise BadValue(f"`copies` must be an integer from 1 to 20, got {copies!r}")
         self.domain, self.level, self.copies = domain, level, copies
 
-    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # has no options
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
         domain = self.domain or self.rng.choice(sorted(DOMAINS))
         self.about = DOMAINS[domain].about
         self.databases, self.question = _generate(domain, self.level, self.copies, self.seed)
@@ -177,9 +178,9 @@ class GeneratedSql(SqlEnv):
         self.read_schema()
 
 
-@lru_cache(maxsize=128)  # the rollouts of a group share a seed
+@lru_cache(maxsize=128)  # the episodes of a group have the same seed
 def _generate(domain: str, level: str | None, copies: int, seed: int) -> tuple[tuple[Database, ...], Question]:
-    """Build a database, its copies, and a question whose answer is not empty and differs between them."""
+    """Build a database, its copies, and a question whose answer is not empty and not the same on all of them."""
     generator = DOMAINS[domain]
     rng = Random(child_seed(seed, domain, "question"))
     limits = Limits()
@@ -199,13 +200,13 @@ def _generate(domain: str, level: str | None, copies: int, seed: int) -> tuple[t
 
 
 def read_action(reply: str) -> tuple[str, str] | None:
-    """Return tag and query of the last `<sql>` or `<answer>` of a reply; the last tag need not be closed.
+    """Return the tag and the query of the last `<sql>` or `<answer>` in a reply, whose closing tag may be missing.
 
-    Without tags, the last ```sql block is a query to run.
+    If there are no tags, the last ```sql block is returned as a query to run.
     """
     text = reply[-MAX_REPLY_CHARS:]
     lower = text.lower()
-    if len(lower) != len(text):  # lower-casing lengthens a few letters
+    if len(lower) != len(text):  # the lowercase form of a few letters is longer, which would shift positions
         lower = text
     ends = [(end, tag) for tag in _TAGS if (end := lower.rfind(f"</{tag}>")) >= 0]
     for end, tag in sorted(ends, reverse=True):
@@ -227,7 +228,7 @@ def _bare(query: str) -> str:
 
 
 def as_table(result: Result) -> str:
-    """Format rows as text, one per line, with cells separated by bars."""
+    """Format a result as text, one row per line, with cells separated by vertical bars."""
     lines = [" | ".join(_cell(name) for name in result.columns)]
     lines += [" | ".join(_cell(cell) for cell in row) for row in result.rows]
     count = len(result.rows)

@@ -1,4 +1,4 @@
-"""Grade a query by comparing its results with the gold query's on the database and on copies of it."""
+"""Grade a query by comparing its results with those of the gold query on the database and on its copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from palestra.envs.sql.guard import Database, Limits, Result, Row, run
 from palestra.errors import EnvFailed
 
-TOLERANCE = 1e-6  # relative; sums depend on the order of the numbers
+TOLERANCE = 1e-6  # relative tolerance, because a floating-point sum depends on the order of its terms
 
 Compare = Literal["bag", "list", "set"]  # rows with repetitions, rows in order, or distinct rows (BIRD's rule)
 
@@ -20,14 +20,14 @@ class Verdict(NamedTuple):
 
 
 def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare, limits: Limits) -> Verdict:
-    """Run both queries on every database; all results must agree.
+    """Run both queries on every database and return whether all results agree, with the reason if they do not.
 
     Raises EnvFailed if the gold query cannot be run on the first database.
     """
     for number, database in enumerate(databases):
         expected = run(database, gold, limits)
         if expected.error and number > 0:
-            continue  # a reduced copy may lack what the query needs
+            continue  # the gold query may fail on a reduced copy
         if expected.error:
             raise EnvFailed(f"the gold query fails: {expected.error}; query: {gold}")
         result = run(database, query, limits)
@@ -65,7 +65,10 @@ def _same_cell(one: Any, other: Any) -> bool:
 
 
 def _sort_key(row: Row) -> list[tuple[int, Any]]:
-    """Order rows by cell type and value, numbers by six digits, so that equal rows get equal positions."""
+    """Return a key that sorts rows by cell type and value.
+
+    Numbers are rounded to six significant digits, so that rows within the tolerance are sorted to the same position.
+    """
     return [
         (0, "") if cell is None
         else (1, float(f"{cell:.6g}")) if isinstance(cell, int | float)

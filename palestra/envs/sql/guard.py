@@ -1,10 +1,10 @@
-"""Run untrusted queries read-only, within limits, and with the same result on every machine and day.
+"""Run untrusted queries read-only and within limits, with the same result on every machine and at any time.
 
 - The connection is closed after one query. It is a copy in memory or opened read-only, and an authorizer permits only
   reading, pragmas that describe tables, and an allowlist of functions.
 - Work is limited in steps of SQLite's virtual machine, not in seconds, so a query is stopped at the same point
   everywhere. The length of strings and rows is limited; sorting and temporary tables use disk, not memory.
-- Neither randomness nor the clock is available: `random()` is not on the allowlist, and 'now' is NOW.
+- Queries can use neither random numbers nor the clock: `random()` is not on the allowlist, and 'now' means NOW.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Row = tuple[Any, ...]
 class Limits:
     """Resource limits of one query."""
 
-    steps: int = 2_000_000  # of SQLite's virtual machine; about 0.1 to 0.2 seconds
+    steps: int = 2_000_000  # steps of SQLite's virtual machine; 2,000,000 take 0.1 to 0.2 seconds
     length: int = 4_000  # bytes per string, blob or row
     rows: int = 10_000
-    text: int = 20_000  # characters of the query
+    text: int = 20_000  # maximum number of characters of the query
 
 
 class Database(Protocol):
@@ -42,7 +42,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A whole database as bytes."""
+    """A database held in memory as bytes."""
 
     data: bytes
 
@@ -54,7 +54,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A database file that does not change."""
+    """A database file, which must not change while it is in use."""
 
     path: str
 
@@ -72,7 +72,7 @@ class Result:
 
     columns: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
-    more: bool = False  # there were more rows than the limit
+    more: bool = False  # whether the query had more rows than the limit
     error: str = ""
 
 
@@ -136,7 +136,7 @@ def _prepare(connection: sqlite3.Connection, limits: Limits) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, limits.text * 4)
     connection.setlimit(
         sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200
-    )  # the cost of matching is pattern length times text length
+    )  # matching takes time proportional to pattern length times text length
     connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
     connection.setlimit(sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 60)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -154,7 +154,7 @@ def _counter(steps: int) -> Callable[[], int]:
     def tick() -> int:
         nonlocal left
         left -= 1
-        return left < 0  # true stops the query
+        return left < 0  # True stops the query
 
     return tick
 
@@ -166,8 +166,8 @@ def _allowed(action: int, one: str | None, two: str | None, *_: Any) -> int:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_PRAGMA and one is not None and one.lower() in _PRAGMAS:
         return sqlite3.SQLITE_OK
-    # Table-valued functions such as pragma_table_info() request this while they are set up; SQLite itself
-    # rejects real writes to the schema.
+    # SQLite requests this action when it sets up table-valued functions such as pragma_table_info(). Actual writes to
+    # the schema are rejected by SQLite itself.
     if action == sqlite3.SQLITE_UPDATE and one == "sqlite_master":
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
@@ -187,7 +187,7 @@ def _why(err: sqlite3.Error, limits: Limits) -> str:
 # Clock
 
 _ZONES = ("localtime", "utc")  # depend on the machine's time zone
-_helper = sqlite3.connect(":memory:", check_same_thread=False)  # used only to evaluate functions of constants
+_helper = sqlite3.connect(":memory:", check_same_thread=False)  # used only to call SQLite's date functions on constants
 _helper_lock = threading.Lock()
 
 
@@ -195,11 +195,12 @@ _helper_lock = threading.Lock()
 def _evaluate(name: str, *values: Any) -> Any:
     marks = ", ".join("?" * len(values))
     with _helper_lock:
-        return _helper.execute(f"SELECT {name}({marks})", values).fetchone()[0]  # own function names
+        # The function names are constants of this module.
+        return _helper.execute(f"SELECT {name}({marks})", values).fetchone()[0]
 
 
 def _with_fixed_clock(name: str, first: int) -> Callable[..., Any]:
-    """Wrap one of SQLite's date functions so that 'now' is NOW; the time is argument number `first`."""
+    """Wrap one of SQLite's date functions so that 'now' means NOW. `first` is the index of its time argument."""
 
     def function(*values: Any) -> Any:
         head, arguments = values[:first], list(values[first:])

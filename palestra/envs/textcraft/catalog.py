@@ -1,4 +1,4 @@
-"""Specs of the TextCraft environments, one per depth."""
+"""Specs of the TextCraft environments, one per crafting depth."""
 
 from __future__ import annotations
 

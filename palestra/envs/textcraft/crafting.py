@@ -1,4 +1,4 @@
-"""Plan how to craft a goal from recipes, and match given ingredients with a recipe."""
+"""Plan how to craft a goal item, and check whether given ingredients fit a recipe."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from random import Random
 
 from palestra.envs.textcraft.recipes import Ingredient, Recipe, RecipeBook, display_name
 
-Route = dict[str, tuple[Recipe, tuple[str, ...]]]  # by item: its recipe and the option used for each ingredient
+# Maps an item to its recipe and the option chosen for each ingredient.
+Route = dict[str, tuple[Recipe, tuple[str, ...]]]
 
 
 def route_to(goal: str, book: RecipeBook, rng: Random) -> Route:
-    """Draw one of all plans that craft `goal` within its depth."""
+    """Return a randomly chosen plan that crafts `goal` within its depth."""
     route: Route = {}
     _choose(goal, book.depth[goal], book, rng, route)
     return route
@@ -30,7 +31,8 @@ def _choose(item: str, allowed: int, book: RecipeBook, rng: Random, route: Route
     options = []
     for ingredient in recipe.ingredients:
         usable = [option for option in ingredient.options if book.depth.get(option, allowed) < allowed]
-        chosen = next((option for option in usable if option in route), None)  # use one kind of planks throughout
+        # Reuse an option, such as one kind of planks, throughout the plan.
+        chosen = next((option for option in usable if option in route), None)
         options.append(chosen if chosen is not None else usable[0] if len(usable) == 1 else rng.choice(usable))
     route[item] = (recipe, tuple(options))
     for option in options:
@@ -42,7 +44,7 @@ def _within(ingredient: Ingredient, depth: int, book: RecipeBook) -> bool:
 
 
 def distractors(route: Route, count: int, book: RecipeBook, rng: Random) -> list[Recipe]:
-    """Draw useless recipes that share ingredients with the useful ones."""
+    """Return up to `count` random recipes that the plan does not need but that share ingredients with it."""
     recipes = book.ordered
     related: set[int] = set()
     for _, options in route.values():
@@ -53,7 +55,7 @@ def distractors(route: Route, count: int, book: RecipeBook, rng: Random) -> list
 
 
 def steps_to(goal: str, route: Route, inventory: Mapping[str, int]) -> list[str]:
-    """Return the actions that lead from the inventory to one more `goal`, in an order in which each is possible."""
+    """Return, in executable order, the actions that produce one more `goal` from the inventory."""
     stock = Counter(inventory)
     steps: list[str] = []
     _provide(goal, 1 + stock[goal], route, stock, steps)
@@ -73,14 +75,14 @@ def _provide(item: str, count: int, route: Route, stock: Counter[str], steps: li
     parts = []
     for ingredient, option in zip(recipe.ingredients, options, strict=True):
         _provide(option, ingredient.count * times, route, stock, steps)
-        stock[option] -= ingredient.count * times  # reserve it for this recipe
+        stock[option] -= ingredient.count * times  # reserve the items for this recipe
         parts.append(f"{ingredient.count * times} {display_name(option)}")
     steps.append(f"craft {recipe.count * times} {display_name(item)} using {', '.join(parts)}")
     stock[item] += recipe.count * times
 
 
 def repetitions(recipe: Recipe, items: Mapping[str, int]) -> int:
-    """Return how many times the recipe must be followed to use up exactly `items`; 0 if they do not fit it."""
+    """Return how many times the recipe must be applied to use up exactly `items`, or 0 if they do not fit it."""
     required = sum(ingredient.count for ingredient in recipe.ingredients)
     available = sum(items.values())
     times, remainder = divmod(available, required)
@@ -92,7 +94,10 @@ def repetitions(recipe: Recipe, items: Mapping[str, int]) -> int:
 
 
 def _fits(demands: list[tuple[tuple[str, ...], int]], index: int, left: dict[str, int]) -> bool:
-    """Return whether the items left can be distributed over the demands from `index` on, fewest options first."""
+    """Return whether the remaining items exactly meet the demands from `index` on.
+
+    The demands are sorted by their number of options.
+    """
     if index == len(demands):
         return not any(left.values())
     options, need = demands[index]

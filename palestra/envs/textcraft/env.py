@@ -12,7 +12,7 @@ from palestra.envs.textcraft.recipes import TAGS, Recipe, RecipeBook, display_na
 from palestra.errors import BadValue
 from palestra.parsing import clip
 
-MAX_COUNT = 10_000  # of one item per action
+MAX_COUNT = 10_000  # maximum number of one item per action
 _GET = re.compile(r"get (?:([0-9]+) )?(.+)")
 _CRAFT = re.compile(r"craft (?:([0-9]+) )?(.+?) using (.+)")
 _PART = re.compile(r"(?:([0-9]+) )?(.+)")
@@ -20,15 +20,15 @@ _PARENTHESES = re.compile(r" ?\([^()]*\)")
 
 
 class TextCraft(MultiTurnEnv):
-    """Craft a Minecraft item; the required recipes are shown among others.
+    """Craft a Minecraft item. The prompt lists the required recipes among others.
 
-    `depth` is the number of crafting levels from items that can be found to the goal, 1 to 4. The seed draws the goal
-    from all items of that depth in alphabetical order, one of the plans within that depth, and the recipes shown: the
-    required ones and up to `distractors` others that share ingredients. Any recipe of the game may be followed, once or
-    several times in one action. `folder` is another folder of Minecraft recipes.
+    `depth` is the number of crafting levels between items that can be collected and the goal, from 1 to 4. The seed
+    selects the goal among all items of that depth in alphabetical order, a plan within that depth, and the listed
+    recipes: the required ones and up to `distractors` others that share ingredients. The agent may use any recipe of
+    the game, once or several times per action. `folder` replaces the default folder of Minecraft recipes.
 
     Differences from AgentGym: goals do not depend on the order of files, a tag ("planks") matches any of its items, and
-    getting an item does not count as crafting it.
+    collecting an item does not count as crafting it.
     """
 
     shared = MultiTurnEnv.shared | {"book", "shown", "_route"}
@@ -119,7 +119,7 @@ class TextCraft(MultiTurnEnv):
         return Outcome(f"Got {count} {display_name(item)}.")
 
     def _item(self, name: str) -> str | None:
-        """Return the item of that name, or for a tag one of its items, preferably one that can be collected."""
+        """Return the item with this name. For a tag, return one of its items, preferably one that can be collected."""
         item = name.replace(" ", "_")
         if item in self.book.items:
             return item
@@ -151,7 +151,7 @@ class TextCraft(MultiTurnEnv):
         return _impossible(self._why_not(recipes, item, count, used))
 
     def _use(self, name: str, number: int, used: Counter[str]) -> str | None:
-        """Reserve `number` items of that name from the inventory; return the reason if that is not possible."""
+        """Reserve `number` items with this name from the inventory, or return the reason why that is not possible."""
         item = name.replace(" ", "_")
         if item in self.book.items:
             have = self.inventory.get(item, 0)
@@ -192,7 +192,7 @@ class TextCraft(MultiTurnEnv):
         from difflib import get_close_matches
 
         words = set(name.split())
-        # Compare only names that share a word or the first letters; comparing with all would dominate the step time.
+        # Compare only names that share a word or the first letters; comparing all names would dominate the step time.
         candidates = sorted(
             item for item in self.book.items if item[:3] == name[:3] or not words.isdisjoint(item.split("_"))
         )
@@ -220,7 +220,7 @@ class TextCraft(MultiTurnEnv):
         return steps_to(self.goal, self._route, self.inventory)[0]
 
     def render(self, mode: str = "text") -> str | bytes | None:
-        """Return the goal and the inventory as text, None for other modes."""
+        """Return the goal and the inventory as text, or None for other modes."""
         if mode != "text" or self.ending == "reset":
             return None
         return f"Goal: craft {display_name(self.goal)}.\n{self._stock()}"

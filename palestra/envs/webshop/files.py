@@ -5,7 +5,7 @@
     items_human_ins.json    instructions written by people, by asin
     reviews.json            ratings and reviews         (optional; not part of WebShop's download)
 
-The original draws prices within a range and price limits in instructions at random in every process; here they are
+WebShop samples prices from price ranges, and price limits for instructions, anew in every process; here both are
 derived from the product's asin.
 """
 
@@ -28,11 +28,11 @@ ITEMS = ("items_shuffle.json", "items_shuffle_1000.json")
 ATTRIBUTES = ("items_ins_v2.json", "items_ins_v2_1000.json")
 HUMAN = ("items_human_ins.json",)
 REVIEWS = ("reviews.json",)
-_NO_PRICE = 100.0  # WebShop's price of products without one
+_NO_PRICE = 100.0  # WebShop's default for products without a price
 
 
 def read_products(folder: Path, count: int | None) -> list[Product]:
-    """Read the first `count` products of a folder with WebShop's files, or all for None."""
+    """Read the first `count` products from a folder with WebShop's files, or all products if `count` is None."""
     items = _read(folder, ITEMS, list)
     attributes = _read(folder, ATTRIBUTES, dict)
     reviews = {row["asin"]: row for row in _read(folder, REVIEWS, list, required=False) or []}

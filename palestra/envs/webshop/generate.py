@@ -1,7 +1,7 @@
-"""Generate a catalogue of products from a seed, and goals for it.
+"""Generate a catalog of products and goals from a seed.
 
-Each product depends only on the seed and its own number, so a smaller catalogue is a prefix of a larger one. Every
-attribute of a product occurs in a text the agent can read: the title, the features or the description.
+Each product depends only on the seed and its own number, so a smaller catalog is a prefix of a larger one. Every
+attribute of a product occurs in a text that the agent can read: the title, the features or the description.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from palestra.envs.webshop.goods import BRAND_ENDS, BRAND_STARTS, KINDS, Kind
 from palestra.envs.webshop.product import NO_LIMIT, Goal, Product, Review
 from palestra.seeding import child_seed
 
-GOALS_PER_PRODUCT = 3  # duplicates of an instruction are dropped
+GOALS_PER_PRODUCT = 3  # upper bound, because duplicate instructions are dropped
 _CENTS = (0, 49, 75, 95, 99, 99)
 _ASINS = 36**8
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -56,7 +56,7 @@ PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))  # possible price lim
 
 
 def products(seed: int, count: int) -> list[Product]:
-    """Generate the first `count` products of the catalogue."""
+    """Generate the first `count` products of the catalog."""
     return [_product(seed, number) for number in range(count)]
 
 
@@ -109,7 +109,7 @@ def _features(rng: Random, attributes: Sequence[str], use: str) -> tuple[str, ..
 
 
 def _options(rng: Random, kind: Kind) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Draw some of the kind's options, each with some of its values, in the kind's order."""
+    """Return a random subset of a kind's options, each with a random subset of its values, in the original order."""
     chosen = []
     for name, values in kind.options:
         if rng.random() < 0.85:
@@ -147,7 +147,7 @@ def goals(seed: int, catalogue: Sequence[Product]) -> list[Goal]:
     for product in catalogue:
         rng = Random(child_seed(seed, "goals", product.asin))
         for goal in _goals(rng, product):
-            if goal.instruction not in seen:  # otherwise two goals with the same text could want different products
+            if goal.instruction not in seen:  # two goals with the same text could require different products
                 seen.add(goal.instruction)
                 unique.append(goal)
     return unique
@@ -171,7 +171,10 @@ def _goals(rng: Random, product: Product) -> Iterator[Goal]:
 
 
 def price_limit(rng: Random, price: float) -> float:
-    """Draw a price limit by WebShop's rule: the larger of two of the next four multiples of ten above the price."""
+    """Return a random price limit by WebShop's rule.
+
+    The limit is the larger of two values sampled from the next four multiples of ten above the price.
+    """
     above = [step for step in PRICE_STEPS if step > price][:4]
     return max(rng.sample(above, 2)) if len(above) >= 2 else NO_LIMIT
 

@@ -17,7 +17,7 @@ Mode = Literal["text", "text_rich", "html"]
 MODES: tuple[Mode, ...] = ("text", "text_rich", "html")
 
 SEARCH, BACK, NEXT, PREV, BUY = "Search", "Back to Search", "Next >", "< Prev", "Buy Now"
-SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")  # the last one only with `show_attributes`
+SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")  # "Attributes" is used only with `show_attributes`
 PAGE_SIZE = 10
 
 Kind = Literal["text", "heading", "search", "button", "link", "option"]
@@ -49,7 +49,7 @@ def search_page(instruction: str) -> list[Element]:
 def results_page(
     instruction: str, products: Sequence[Product], page: int, total: int, seen: Iterable[str]
 ) -> list[Element]:
-    """Build one page of search results: its `products` of `total`, with the asins in `seen` marked as clicked."""
+    """Build one page of search results: `products` out of `total`, with the asins in `seen` marked as clicked."""
     opened = set(seen)
     elements = [*_head(instruction), Element("button", BACK)]
     elements.append(Element("text", f"Page {page} (Total results: {total})"))
@@ -104,7 +104,7 @@ def _head(instruction: str) -> list[Element]:
 
 
 def format_page(elements: Sequence[Element], mode: Mode) -> str:
-    """Format a page as the agent reads it."""
+    """Format a page as text for the agent."""
     if mode == "text":
         return " [SEP] ".join(element.text for element in elements)
     return "\n".join(map(_rich, elements)) if mode == "text_rich" else _html(elements)

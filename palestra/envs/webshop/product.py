@@ -1,11 +1,11 @@
-"""Products, reviews and goals (the requirements of a customer)."""
+"""Data classes for products, reviews and goals (the requirements of a customer)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 STEP = "\u203a"  # separates the steps of a category path
-NO_LIMIT = 1_000_000.0  # dollars; the goal has no price limit
+NO_LIMIT = 1_000_000.0  # price limit, in dollars, of a goal without a limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,19 +17,19 @@ class Review:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A product of the catalogue, with the fields of WebShop's files under plainer names."""
+    """A product of the catalog, with the fields of WebShop's files under simpler names."""
 
     asin: str  # ten letters and digits; clicking it opens the product
     name: str  # the title
     category: str  # beauty, electronics, fashion, garden or grocery
     query: str  # search term for this kind of product
-    product_category: str  # Home & Kitchen, Furniture, Chairs, separated by STEP
+    product_category: str  # a path such as Home & Kitchen, Furniture, Chairs, separated by STEP
     description: str
     bullet_points: tuple[str, ...]
     price: float
-    price_tag: str  # as shown; files may hold a range
-    options: tuple[tuple[str, tuple[str, ...]], ...]  # ("color", ("red", "navy"))
-    attributes: tuple[str, ...]  # "machine washable"; shown only with `show_attributes`
+    price_tag: str  # the displayed price, which may be a range in WebShop's files
+    options: tuple[tuple[str, tuple[str, ...]], ...]  # for example ("color", ("red", "navy"))
+    attributes: tuple[str, ...]  # for example "machine washable"; shown only with `show_attributes`
     rating: str = "N.A."
     reviews: tuple[Review, ...] = ()
     image: str = ""

@@ -4,16 +4,16 @@
 
 - Attributes: a goal attribute matches if a product attribute is similar (token set ratio above 85), or if it occurs in
   the title, the features or the description.
-- Options: a goal option matches if a chosen one is similar (above 85), after both are reduced to the first colour word
+- Options: a goal option matches if a chosen one is similar (above 85), after both are reduced to the first color word
   they contain, if any.
 - r_type is 1 if the goal's search term equals the product's, or two steps of the category path are shared, or more than
-  a fifth of the nouns of the wanted title occur in the bought one; else 0.5. Below a tenth of the nouns it is 0.1, and
-  without any of them 0.
+  a fifth of the nouns in the goal's title occur in the title of the purchased product; otherwise it is 0.5. It is 0.1
+  if less than a tenth of the nouns occur, and 0 if none of them occurs.
 
-Only the nouns differ: the original uses a spaCy model to find common and proper nouns. That model takes nearly every
-word of a title for a noun, so here every word counts that consists of letters, is not a function word, and does not end
-like a participle. On the four pairs of titles in WebShop's tests this gives the same fractions. The environment's
-argument `nouns` replaces this function, for example by one that calls spaCy.
+Only the detection of nouns differs: WebShop uses a spaCy model to find common and proper nouns. That model tags nearly
+every word of a title as a noun, so here a word counts as a noun if it consists of letters, is not a function word, and
+does not end like a participle. On the four pairs of titles in WebShop's tests, both methods return the same fractions.
+The environment's argument `nouns` replaces this function, for example by one that calls spaCy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Nouns = Callable[[str], list[str]]
 
 SIMILAR = 85  # texts with a higher token set ratio match
 MAX_COMPARED_CHARS = 2_000
-# In this order: an option is reduced to the first one that occurs anywhere in it.
+# The order matters: an option is reduced to the first of these colors that occurs anywhere in it.
 _COLOR_TEXT = (
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "
     "camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry "
@@ -70,7 +70,7 @@ class Score:
 
 @lru_cache(maxsize=65_536)
 def token_set_ratio(text: str, other: str) -> int:
-    """Compare two texts as sets of words, from 0 to 100, as the package thefuzz does for WebShop."""
+    """Return the similarity of two texts as sets of words, from 0 to 100, equal to that of the package thefuzz."""
     fuzz: Any = require("rapidfuzz.fuzz", extra="webshop")
     utils: Any = require("rapidfuzz.utils", extra="webshop")
     ascii_texts = (one[:MAX_COMPARED_CHARS].encode("ascii", "ignore").decode() for one in (text, other))
@@ -103,7 +103,7 @@ def score(product: Product, goal: Goal, chosen: Collection[str], nouns: Nouns | 
 def _type(product: Product, goal: Goal, nouns: Nouns) -> tuple[float, bool, bool, float]:
     query = product.query == goal.query
     category = len(_steps(product.product_category) & _steps(goal.product_category)) >= 2
-    wanted = nouns(goal.name)  # with repetitions, which lower the fraction, as in the original
+    wanted = nouns(goal.name)  # repeated words are kept and lower the fraction, like in WebShop
     title = len(set(nouns(product.name)) & set(wanted)) / len(wanted) if wanted else 0.2
     if title == 0:
         return 0.0, query, category, title
@@ -126,7 +126,7 @@ def _has(product: Product, attribute: str) -> bool:
 
 
 def color_of(option: str) -> str:
-    """Return the first colour word in an option's value, or the value itself."""
+    """Return the first color word in an option's value, or the value itself."""
     return next((color for color in COLORS if color in option), option)
 
 

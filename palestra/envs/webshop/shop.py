@@ -1,6 +1,6 @@
-"""The shop: products, goals in their splits, and a search.
+"""The shop: its products, its goals by split, and its search.
 
-A shop is built once per process and shared by all envs with the same source; only its source is pickled.
+A shop is built once per process and shared by all envs with the same source. A pickle contains only the source.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from palestra.errors import BadValue
 from palestra.optional import require
 
 SPLITS = ("train", "dev", "test", "all")
-MAX_RESULTS = 50  # per search
+MAX_RESULTS = 50  # maximum number of results per search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Origin of a shop's products and goals."""
 
-    folder: str | None = None  # folder with WebShop's files; None for a generated catalogue
+    folder: str | None = None  # folder with WebShop's files; None for a generated catalog
     products: int | None = 1000  # number of products; None for all products of a folder
-    seed: int = 0  # seed of a generated catalogue
-    human: bool = True  # goals of a folder: written by people or generated
+    seed: int = 0  # seed of a generated catalog
+    human: bool = True  # use the goals written by people instead of the generated ones (only with a folder)
 
 
 class Shop:
@@ -59,7 +59,7 @@ class Shop:
         return self
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the text to index of each product: title, description, first feature and options, as in WebShop."""
+        """Yield the indexed text of each product: title, description, first feature and options, like in WebShop."""
         for product in self.products:
             options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
             yield product.asin, product.name, " ".join((product.description, *product.bullet_points[:1], options))
@@ -69,7 +69,7 @@ class Shop:
         return tuple(number for number, _ in self._index.rank(keywords.lower(), MAX_RESULTS))
 
     def split(self, name: str) -> range:
-        """Return the numbers of a split's goals. WebShop's 12,087 goals: 500 test, 1,000 dev, the rest train."""
+        """Return the goal numbers of a split. Of WebShop's 12,087 goals, 500 are test, 1,000 dev and the rest train."""
         if name not in SPLITS:
             raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
         total = len(self.goals)
@@ -91,11 +91,11 @@ def _key(products: list[Product]) -> str:
 
 
 _shops: dict[tuple[Source, Any], Shop] = {}
-_lock = threading.Lock()  # one builder at a time; a second request finds the finished shop
+_lock = threading.Lock()  # only one thread builds a shop; the others wait and use the result
 
 
 def shop_of(source: Source) -> Shop:
-    """Return the shop of `source`, built now or earlier in this process."""
+    """Return the shop of `source`, building it if this process has not built it yet."""
     if source.folder is None and (not isinstance(source.products, int) or source.products < 1):
         raise BadValue(f"a generated shop needs at least one product, got products={source.products!r}")
     if source.products is not None and source.products < 1:

@@ -1,4 +1,4 @@
-"""Generate the article of a page: sentences that state its facts, with links to the pages they name."""
+"""Generate the article of a page: sentences that state its facts, with links to the pages that they mention."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LINK = re.compile(r"\[\[(.*?)\]\]")
 _SLOT = re.compile(r"\{(\w+)\}")
 _HE = {"he": "he", "He": "He", "his": "his", "His": "His", "him": "him"}
 _SHE = {"he": "she", "He": "She", "his": "her", "His": "Her", "him": "her"}
-# Slots every page can fill; whether a tier applies depends on its other slots.
+# Slots that every page can fill; the other slots of a tier decide whether the tier can be used.
 _ALWAYS = frozenset({"name", "surname", *_HE})
-YEARS = frozenset({"founded_year", "year", "first_climbed"})  # numbers formatted without thousands separators
+YEARS = frozenset({"founded_year", "year", "first_climbed"})  # these numbers are formatted without thousands separators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Article:
 
     @property
     def links(self) -> tuple[str, ...]:
-        """Titles of the linked pages, each once, in order."""
+        """Titles of the linked pages without duplicates, in order of their first link."""
         return tuple(dict.fromkeys(_LINK.findall(self.markup)))
 
 
@@ -57,7 +57,7 @@ def article_of(world: World, page: int) -> Article:
     if drawn[61] & 1:
         other = _fill(FILLERS[kind][(drawn[60] + 1 + drawn[62] % 2) % len(FILLERS[kind])], slots)
         rest.append(other)
-    if len(rest) > 1:  # the order is random, too
+    if len(rest) > 1:  # the order of the other sentences is random, too
         shift = drawn[63] % len(rest)
         rest = rest[shift:] + rest[:shift]
         if drawn[59] & 1:
@@ -78,7 +78,7 @@ def _fill(sentence: str, slots: Mapping[str, str]) -> str:
 
 
 def _tier(group: Group, slots: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the first tier whose slots can be filled."""
+    """Return the first tier whose slots can all be filled, or None."""
     for tier in group:
         if _needs(tier[0]) <= slots.keys():
             return tier

@@ -1,4 +1,4 @@
-"""Write a world as JSONL, or yield its pages as passages for the search tool; the same bytes in every process."""
+"""Write a world as JSONL, or yield its pages as passages for the search tool. The text is the same in every process."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _WORDING_MODULES = (
     "prose",
     "fillers",
     "articles",
-)  # the modules that determine the text of pages
+)  # the modules that determine the text of the pages
 
 
 def articles(world: World) -> Iterator[Article]:
-    """Generate every article, in order."""
+    """Generate the articles of all pages, in order of page number."""
     return (article_of(world, page) for page in range(world.pages))
 
 
@@ -48,15 +48,15 @@ def row(article: Article) -> dict[str, Any]:
 
 
 def write_jsonl(world: World, path: str | Path, *, progress: Callable[[int], None] | None = None) -> int:
-    """Write all pages to a JSONL file, which appears when it is complete, and return its size in bytes.
+    """Write all pages to a JSONL file and return its size in bytes. The file is created only when it is complete.
 
-    `progress` is called with the number of pages written, every thousand pages.
+    `progress` is called with the number of pages written after every thousand pages.
     """
     return _write_rows((row(article) for article in articles(world)), Path(path), progress)
 
 
 def write_questions(world: World, path: str | Path, *, each: int, seed: int = 0) -> int:
-    """Write `each` questions of every kind with answers and proofs to a JSONL file and return its size in bytes."""
+    """Write `each` questions of every kind, with answers and proofs, to a JSONL file and return its size in bytes."""
     rows = (
         question_row(draw_question(world, Random(child_seed(seed, "questions", kind, number)), kind))
         for kind in QUESTIONS
@@ -101,24 +101,24 @@ def _write_rows(rows: Iterable[dict[str, Any]], target: Path, progress: Callable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldCorpus:
-    """The pages of a world as a corpus to search: the `corpus` of an environment."""
+    """The pages of a world as a searchable corpus, for the argument `corpus` of an environment."""
 
     seed: int
     pages: int
 
     @property
     def key(self) -> str:
-        """Unique name of the corpus, under which its index is cached."""
+        """Unique name of the corpus, which is the cache key of its index."""
         return f"world-{self.pages}-{self.seed}-{_wording()}"
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
-        """Yield id, title and text of every page."""
+        """Yield the id, the title and the text of every page."""
         for article in articles(World(self.seed, self.pages)):
             yield str(article.page), article.title, article.text
 
 
 @cache
 def _wording() -> str:
-    """Return a digest of the code that generates the text, so that indexes of older texts are not reused."""
+    """Return a digest of the modules that generate the text, so that an index of an older text is not reused."""
     sources = [get_data(__package__, f"{name}.py") or b"" for name in _WORDING_MODULES]
     return blake2b(b"".join(sources), digest_size=5).hexdigest()

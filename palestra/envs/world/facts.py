@@ -1,6 +1,6 @@
-"""Compute the facts of a page: values by relation name, shared by articles, questions and the reader.
+"""Compute the facts of a page as a mapping from relation names to values, for articles, questions and the reader.
 
-A value that is a page is a `Ref`; dates are `Date`; lists are tuples. Unknown facts are omitted.
+Pages are represented as `Ref`, dates as `Date` and lists as tuples. Unknown facts are omitted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Facts = Mapping[str, Any]
 
 
 class Ref(NamedTuple):
-    """A page as a value."""
+    """Reference to a page, used as the value of a fact."""
 
     page: int
 
 
 class Dated(NamedTuple):
-    """A page with its year, as in lists of works."""
+    """Reference to a page with its year, used in lists of works."""
 
     page: int
     year: int
@@ -40,13 +40,13 @@ GOODS = (
 
 
 def facts_of(world: World, page: int) -> Facts:
-    """Return the facts that the article of a page states."""
+    """Return the facts stated in the article of a page."""
     kind, number = world.place(page)
     return _KINDS[kind](world, number)
 
 
 def _number(drawn: bytes, at: int, count: int) -> int:
-    """Turn four of the random bytes into a number below `count`."""
+    """Convert four of the random bytes to a number below `count`."""
     return int.from_bytes(drawn[at : at + 4], "big") % count
 
 
@@ -65,7 +65,7 @@ def _country(world: World, country: int) -> Facts:
         "area": sum(province_area(world, province) for province in provinces),
         "provinces": tuple(Ref(world.page("province", province)) for province in provinces),
     }
-    if count > 2:  # countries form a ring
+    if count > 2:  # the countries form a ring, in which each borders the next
         adjacent = ((country - 1) % count, (country + 1) % count)
         facts["neighbours"] = tuple(Ref(world.page("country", other)) for other in adjacent)
     if rivers:
@@ -204,7 +204,7 @@ def _work(world: World, work: int) -> Facts:
 
 
 def _teacher(world: World, person: int) -> int | None:
-    """Return an adult of the previous generation, or None."""
+    """Return the person's teacher, an adult of the previous generation, or None."""
     drawn = world.random_bytes("teacher", person)
     if drawn[0] < 90:
         return None

@@ -1,4 +1,4 @@
-"""Sentences without facts, by kind of page, that make articles longer and more varied."""
+"""Sentences that state no facts but make articles longer and more varied, by kind of page."""
 
 from __future__ import annotations
 

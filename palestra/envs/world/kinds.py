@@ -1,9 +1,9 @@
-"""Kinds of pages, organisations and events, and the professions."""
+"""Kinds of pages, organizations, events and professions."""
 
 from __future__ import annotations
 
 KINDS = ("country", "province", "city", "river", "mountain", "organisation", "event", "work", "person")
-ORGANISATIONS = (  # title and type; a city has at most one of each
+ORGANISATIONS = (  # title template and type; a city has at most one organization of each type
     ("University of {}", "university"),
     ("{} Academy of Sciences", "learned society"),
     ("{} Museum of Art", "museum"),

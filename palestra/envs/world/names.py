@@ -1,7 +1,7 @@
 """Map numbers to unique names: invented places and families, given names, titles of works.
 
-A stem has a fixed number of syllables, each of consonants followed by vowels, and every ending starts with a consonant.
-So a name determines its stem, and names with different numbers differ whatever their endings are.
+A stem has a fixed number of syllables, each made of consonants followed by vowels, and every ending starts with a
+consonant. A name therefore determines its stem, and names with different numbers differ regardless of their endings.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ LONG_TITLES = _PAIRS * len(_FIGURES)  # "The Keeper of the Silent Orchard"
 
 
 def syllables_for(stems: int) -> int:
-    """Return the number of syllables needed for that many stems and as many unused ones."""
+    """Return the number of syllables that a stem needs so that there are at least twice as many stems as requested."""
     count = 2
     while len(_SYLLABLES) ** count < 2 * stems:
         count += 1
@@ -96,12 +96,12 @@ def syllables_for(stems: int) -> int:
 
 
 def stems(syllables: int) -> int:
-    """Return the number of stems with that many syllables."""
+    """Return how many different stems with this number of syllables exist."""
     return int(len(_SYLLABLES) ** syllables)
 
 
 def stem(number: int, syllables: int) -> str:
-    """Return the stem of a number, capitalized."""
+    """Return the capitalized stem for a number."""
     parts = []
     for _ in range(syllables):
         number, index = divmod(number, len(_SYLLABLES))
@@ -121,6 +121,6 @@ def long_title(number: int) -> str:
 
 
 def _pair(number: int, side: int) -> str:
-    """Return a pair of adjective and noun; `side` 0 and 1 use disjoint pairs, like the colours of a chessboard."""
+    """Return a pair of adjective and noun. The pairs of side 0 and 1 are disjoint, like the colors of a chessboard."""
     thing, half = divmod(number, len(_ADJECTIVES) // 2)
     return f"{_ADJECTIVES[2 * half + (thing + side) % 2]} {_THINGS[thing]}"

@@ -1,6 +1,6 @@
-"""Wordings of questions: relations as questions and noun phrases, comparisons, counts.
+"""Wordings of questions: questions and noun phrases for each relation, comparisons and counts.
 
-`questions` fills them in, `solver` parses them. `{x}` is a title or a noun phrase.
+The module `questions` fills in these templates and `solver` parses them. `{x}` is a title or a noun phrase.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """Wordings for a relation stated on pages of these `kinds`."""
+    """Wordings for a relation that pages of the given `kinds` state."""
 
     kinds: tuple[str, ...]
     questions: tuple[str, ...]
-    nouns: tuple[str, ...] = ()  # for relations whose value is a page
+    nouns: tuple[str, ...] = ()  # noun phrases; only for relations whose value is a page
     unit: str = ""
 
 
@@ -80,7 +80,7 @@ RELATIONS: Mapping[str, Relation] = {
     ),
     "year": Relation(kinds=("work",), questions=("In which year was {x} completed?", "When was {x} completed?")),
     "type": Relation(kinds=("work",), questions=("What type of work is {x}?",)),
-    # organisations
+    # organizations
     "founder": Relation(
         kinds=("organisation",), questions=("Who founded {x}?", "By whom was {x} founded?"),
         nouns=("the founder of {x}", "the person who founded {x}"),
@@ -171,7 +171,7 @@ RELATIONS: Mapping[str, Relation] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Wordings for comparing a relation of two pages of a kind."""
+    """Wordings for comparing two pages of the same kind by a relation."""
 
     kind: str
     relation: str
@@ -230,13 +230,13 @@ COMPARISONS: tuple[Comparison, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Wording for counting the items of a list, or those that pass a test."""
+    """Wording for counting the items of a list, or only the items that pass a test."""
 
     kind: str
-    items: str  # name of the list
+    items: str  # name of the relation that lists the items
     question: str
-    relation: str = ""  # relation of each item that is tested
-    test: str = ""  # "is", "before" or "over": compares the relation with {y} of the question
+    relation: str = ""  # relation of an item whose value is tested
+    test: str = ""  # "is", "before" or "over": how the value is compared with {y} in the question
 
 
 COUNTS: tuple[Count, ...] = (
@@ -289,7 +289,7 @@ COUNTS: tuple[Count, ...] = (
     ),
 )
 
-# No page states any of this.
+# Questions that no page answers.
 NEVER_STATED: Mapping[str, tuple[str, ...]] = {
     "person": (
         "What was the favourite dish of {x}?",
@@ -305,4 +305,4 @@ NEVER_STATED: Mapping[str, tuple[str, ...]] = {
 NEVER_STATED_WORDS = ("dish", "eyes", "shoes", "saint", "bridges", "anthem", "readers", "motto", "treasurer", "deep")
 
 UNKNOWN = "unknown"
-WITH_THE = ("organisation", "event", "river")  # kinds whose titles take an article
+WITH_THE = ("organisation", "event", "river")  # kinds whose titles are preceded by "the"

@@ -1,7 +1,7 @@
-"""Draw questions about a world, with their answers and proofs: the facts they depend on, page by page.
+"""Generate random questions about a world, with answers and proofs: the facts that the answer depends on.
 
-Every relation has one value, so answers are unique. Unanswerable questions depend on a fact that the world does not
-have, so no page can state it.
+Every relation has one value, so answers are unique. Unanswerable questions depend on a fact that does not exist in the
+world, so no page can state it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from palestra.errors import BadValue
 
 QUESTIONS = ("1hop", "2hop", "3hop", "4hop", "compare", "count", "unanswerable")
 MAX_HOPS = 4
-_TRIES = 10_000  # draws before giving up
+_TRIES = 10_000  # maximum number of attempts to generate a question
 _UNKNOWNS = ("not known", "not stated", "not told", "no answer", "unanswerable", "none", "nobody", "nothing", "no one")
 _SHORT_UNITS = {"kilometres": ("km",), "metres": ("m",), "square kilometres": ("km2", "km²", "sq km")}
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -38,7 +38,7 @@ _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One fact: the page `title` states `value` for `relation`; an empty value means that it states none."""
+    """One fact: the page `title` states `value` for `relation`. An empty value means that the page states no value."""
 
     page: int  # -1 if there is no such page
     title: str
@@ -55,7 +55,7 @@ class Question:
     kind: str  # one of QUESTIONS
     proof: tuple[Proof, ...]
     aliases: tuple[str, ...] = ()  # other accepted spellings of the answer
-    options: tuple[str, ...] = ()  # the choices that the question names
+    options: tuple[str, ...] = ()  # the choices mentioned in the question
 
     @property
     def answerable(self) -> bool:
@@ -68,7 +68,7 @@ class Question:
 
 
 def draw_question(world: World, rng: Random, kind: str) -> Question:
-    """Draw a question of a kind, one of QUESTIONS."""
+    """Return a random question of a kind in QUESTIONS."""
     if kind not in _GENERATORS:
         raise BadValue(f"`kind` must be one of {', '.join(QUESTIONS)}; got {kind!r}")
     for _ in range(_TRIES):
@@ -78,7 +78,7 @@ def draw_question(world: World, rng: Random, kind: str) -> Question:
     raise AssertionError(f"{world} has no question of the kind {kind}")
 
 
-# Noun phrases: a page reached through relations from a page that is named
+# Noun phrases, which describe a page by relations that lead to it from a named page
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _anywhere(world: World, rng: Random) -> _Reached:
 
 
 def _stated(kind: str, facts: Facts) -> list[str]:
-    """Return the relations that a page states, in a fixed order."""
+    """Return the names of the relations that a page states, in a fixed order."""
     return [name for name in _BY_KIND[kind] if name in facts]
 
 
@@ -116,7 +116,7 @@ _BY_KIND: Mapping[str, tuple[str, ...]] = {
 
 
 def _further(world: World, rng: Random, at: _Reached) -> _Reached | None:
-    """Follow one relation to a page not visited before."""
+    """Follow a random relation to a page that was not visited before, or return None if there is none."""
     kind, facts = world.kind(at.page), facts_of(world, at.page)
     relations = [
         name
@@ -160,7 +160,7 @@ def _hops(count: int) -> Callable[[World, Random], Question | None]:
         text = rng.choice(RELATIONS[name].questions).format(x=at.phrase)
         answer, *aliases = spellings(world, name, value)
         if answer in text:
-            return None  # "In which city is the University of Brakaton?"
+            return None  # the question would contain its answer: "In which city is the University of Brakaton?"
         proof = (*at.proof, _proof(world, at.page, name, value))
         return Question(text=text, answer=answer, aliases=tuple(aliases), kind=f"{count}hop", proof=proof)
 
@@ -190,7 +190,7 @@ def _compare(world: World, rng: Random) -> Question | None:
 
 
 def _subject(world: World, rng: Random, comparison: Comparison) -> _Reached | None:
-    """Draw a page to compare: named directly, or described through a page that links to it."""
+    """Return a random page to compare, which is named directly or described by a relation of another page."""
     if rng.random() < 0.5:
         return _named(world, _of_kind(world, rng, comparison.kind))
     at = _further(world, rng, _anywhere(world, rng))
@@ -229,7 +229,7 @@ def _value(world: World, item: Ref | Dated, count: Count) -> Any:
 
 
 def _limit(rng: Random, count: Count, values: Sequence[Any]) -> Any:
-    """Draw the value the items are compared with: one that an item has, or a value close to it."""
+    """Return a random value to compare the items with: the value of one of the items or a value close to it."""
     value = rng.choice(values)
     if count.test == "is":
         return value
@@ -252,7 +252,7 @@ def _unanswerable(world: World, rng: Random) -> Question | None:
 
 
 def _missing_fact(world: World, rng: Random) -> Question | None:
-    """Ask for a fact that the page does not state."""
+    """Return a question about a fact that the page does not state."""
     at: _Reached | None = _anywhere(world, rng)
     for _ in range(rng.randrange(3)):
         at = None if at is None else _further(world, rng, at)
@@ -268,7 +268,7 @@ def _missing_fact(world: World, rng: Random) -> Question | None:
 
 
 def _missing_page(world: World, rng: Random) -> Question | None:
-    """Ask about an entity that has no page, with a name generated like the others."""
+    """Return a question about an entity that has no page but a name generated like those of other entities."""
     kind = rng.choice(("country", "province", "city", "river", "mountain", "person", "organisation", "event"))
     word = {"person": "family", "organisation": "city", "event": "city"}.get(kind, kind)
     name = world.unused_name(word, rng.randrange(world.stems_used))
@@ -281,7 +281,7 @@ def _missing_page(world: World, rng: Random) -> Question | None:
 
 
 def _never_stated(world: World, rng: Random) -> Question | None:
-    """Ask for something that the encyclopedia never states."""
+    """Return a question about a property that no page of the encyclopedia states."""
     at: _Reached | None = _anywhere(world, rng)
     if rng.random() < 0.5:
         at = None if at is None else _further(world, rng, at)
@@ -304,7 +304,7 @@ _GENERATORS: Mapping[str, Callable[[World, Random], Question | None]] = {
 
 
 def spellings(world: World, name: str, value: Any) -> list[str]:
-    """Return the answer and its other spellings; the grader already ignores case, articles and punctuation."""
+    """Return the answer and its alternative spellings. The grader already ignores case, articles and punctuation."""
     shown = format_value(world, name, value)
     if isinstance(value, Ref):
         bare = shown.removeprefix("River ").removeprefix("Mount ")

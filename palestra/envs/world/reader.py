@@ -1,4 +1,4 @@
-"""Parse an article's text into facts, as strings, using only the sentence templates."""
+"""Parse the text of an article into facts, represented as strings, using only the sentence templates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATTERNS: Mapping[str, str] = {
     **dict.fromkeys(("birth_date", "death_date", "date"), _DATE),
     **dict.fromkeys(("type", "occupation", "government", "language", "currency", "product", "trade"), _WORDS),
 }
-_PLAIN: Mapping[str, str] = {  # slots without a fact
+_PLAIN: Mapping[str, str] = {  # patterns of slots that are not facts
     "he": "s?he", "He": "S?he|He", "his": "his|her", "His": "His|Her", "him": "him|her", "surname": "[A-Z][a-z]+",
 }  # fmt: skip
 _LISTS = frozenset({"cities", "children", "natives", "organisations", "provinces", "neighbours"})
@@ -34,11 +34,11 @@ class Reading:
     kind: str
     facts: Mapping[str, str] = field(default_factory=dict)  # single values as strings
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    years: Mapping[str, str] = field(default_factory=dict)  # years of the works in a list
+    years: Mapping[str, str] = field(default_factory=dict)  # year by title, for lists of works
 
 
 def read(title: str, text: str) -> Reading | None:
-    """Parse an article; None if its first sentence matches no template."""
+    """Parse an article. Return None if its first sentence matches no template."""
     first, *rest = _SENTENCE_END.split(text)
     for kind in LEADS:
         for pattern in _patterns(kind)[0]:

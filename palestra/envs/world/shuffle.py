@@ -1,7 +1,7 @@
-"""Invertible pseudo-random maps of numbers, which allow a page to be generated without the pages before it.
+"""Invertible pseudo-random functions on numbers, with which a page is generated without generating other pages.
 
 `Permutation` reorders a range, and `Split` distributes children among parents. Both can be evaluated in both directions
-and store nothing, so a world of a million pages takes as much memory as one of a hundred.
+and store nothing, so a world of a million pages takes no more memory than a world of a hundred pages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Permutation:
         self._shift = (bits + 1) // 2  # at least half the bits, so that the shifted xor is its own inverse
         drawn = blake2b(b"permutation", key=key, digest_size=48).digest()
         numbers = [int.from_bytes(drawn[at : at + 8], "big") for at in range(0, 48, 8)]
-        # Three rounds with an odd factor and a summand, each with the inverse factor.
+        # Each of the three rounds has an odd factor, its inverse and a summand.
         self._keys = [
             ((factor | 1) & self._mask, add & self._mask, pow(factor | 1, -1, self._mask + 1))
             for factor, add in zip(numbers[:3], numbers[3:], strict=True)
@@ -35,7 +35,7 @@ class Permutation:
             for factor, add, _ in self._keys:
                 number = (number * factor + add) & mask
                 number ^= number >> shift
-            if number < self.size:  # otherwise repeat: the cycle returns into the range
+            if number < self.size:  # otherwise apply the permutation again, until the result is in the range
                 return number
 
     def inverse(self, number: int) -> int:
@@ -49,9 +49,10 @@ class Permutation:
 
 
 class Split:
-    """Distribute `children` among `parents` unevenly, at least `least` each if there are enough.
+    """Distribute `children` unevenly among `parents`, each of which gets at least `least` if there are enough.
 
-    Parents form groups with equal numbers of children, which each group distributes by random weights.
+    Parents are divided into groups with equal numbers of children. Random weights distribute the children of a group
+    among its parents.
     """
 
     def __init__(self, children: int, parents: int, key: bytes, *, least: int = 0, group: int = 8) -> None:
@@ -73,7 +74,7 @@ class Split:
         return group * self.parents // self._groups + bisect_right(bounds, child) - 1
 
     def _group_bounds(self, group: int) -> tuple[int, ...]:
-        """Return the first child of each parent of a group, and the end of the last one's children."""
+        """Return the first child of each parent in a group, followed by the end of the last parent's children."""
         count = (group + 1) * self.parents // self._groups - group * self.parents // self._groups
         low, high = group * self.children // self._groups, (group + 1) * self.children // self._groups
         least = min(self.least, (high - low) // count)

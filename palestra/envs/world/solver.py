@@ -1,8 +1,9 @@
-"""Answer questions by searching and reading only: a reference that shows that every question can be answered.
+"""Reference solver, which shows that every question can be answered by searching and reading alone.
 
-The solver knows the wordings of questions and articles, but nothing about the world: `search` returns the search tool's
-text for a query, `Doc 1(Title: ...) ...`. It parses the question from the outside in, looks up the innermost page,
-and follows the facts on the pages. Without a fact the answer is "unknown".
+The solver knows the wordings of questions and articles, but nothing about the world. Its argument `search` is a
+function that returns the search tool's text for a query, `Doc 1(Title: ...) ...`. The solver parses nested noun phrases
+from the outermost to the innermost, looks up the page that is named there, and follows the facts on the pages. If a
+fact is missing, the answer is "unknown".
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DOC = re.compile(r"^Doc [0-9]+\(Title: (.*?)\) ", re.M)
 
 
 class Solver:
-    """Answer questions through a search function, remembering the pages read."""
+    """Answer questions with a search function, and cache the pages read."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -62,14 +63,14 @@ class Solver:
         return self.lookup(title) if title[:1].isupper() else None
 
     def _fact(self, phrase: str, names: tuple[str, ...]) -> str | None:
-        """Return the first of the relations `names` that the page of `phrase` states."""
+        """Return the value of the first relation in `names` that the page of `phrase` states, or None."""
         page = self.page(phrase)
         if page is None:
             return None
         return next((page.facts[name] for name in names if name in page.facts), None)
 
     def lookup(self, title: str) -> Reading | None:
-        """Return the article of that title, trying several queries."""
+        """Return the parsed article with this title, or None if several queries do not find it."""
         if title not in self._read and title not in self._absent:
             for query in queries(title):
                 self.searches += 1
@@ -81,7 +82,7 @@ class Solver:
         return self._read.get(title)
 
     def _parse_results(self, results: str) -> None:
-        """Parse every article in the search results, also those not searched for."""
+        """Parse and cache every article in the search results, including those that were not requested."""
         headings = list(_DOC.finditer(results))
         for index, heading in enumerate(headings):
             end = headings[index + 1].start() - 1 if index + 1 < len(headings) else len(results)
@@ -134,7 +135,7 @@ def _key(value: str) -> tuple[int, ...]:
     return (int(words[0]),)
 
 
-# Words that all articles of a kind share: together with a title they find its article among those that only name it.
+# Words that all articles of a kind contain. Added to a title, they rank its article above those that only mention it.
 _COMMON = (
     "capital provinces square kilometres mountain river",
     "city province inhabitants people metres above sea",
@@ -149,7 +150,7 @@ _COMMON = (
 
 
 def queries(title: str) -> list[str]:
-    """Return queries for a page: its title, the title with words of each kind of article, its longest word."""
+    """Return queries for a page: its title, the title with words of each kind of article, and its longest word."""
     return [title, f"{title} {title}", *(f"{title} {title} {words}" for words in _COMMON), max(title.split(), key=len)]
 
 
@@ -168,7 +169,7 @@ def _noun_patterns() -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
 
 
 def _patterns(wordings: dict[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
-    """Return each wording with the relations it may express, the longest and most specific first."""
+    """Return the pattern of each wording with the relations it may express, longest and most specific first."""
     by_words: dict[str, list[str]] = {}
     for name, sentences in wordings.items():
         for sentence in sentences:

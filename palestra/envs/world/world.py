@@ -1,8 +1,9 @@
 """Generate a world from a seed and a size: its entities, their names and their relations.
 
-Nothing is stored. The facts of a page are computed from its number with random bytes derived from it
-(`World.random_bytes`) and with invertible permutations and splits. A page costs the same in a world of a hundred pages
-and of a million, and is the same in any order and any process.
+Nothing is stored. The facts of a page are computed from its number with invertible permutations and splits and with
+random bytes derived from the number (`World.random_bytes`). Generating a page takes the same time in a world of a
+hundred pages as in a world of a million, and its content depends neither on the process nor on the pages generated
+before.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from palestra.seeding import check_seed
 
 MIN_PAGES, MAX_PAGES = 100, 1_000_000
 NOW = 2000  # the year in which the encyclopedia was written
-FIRST_BIRTH, SPAN = 1500, 380  # first year and range of the births of the eldest of every family
+FIRST_BIRTH, SPAN = 1500, 380  # the oldest member of each family is born in one of the SPAN years from FIRST_BIRTH on
 FAMILY = 8  # people per family
-YOUNGEST_DEATH = 50  # years; all deeds of a person are earlier
+YOUNGEST_DEATH = 50  # minimum age at death in years; all actions of a person happen at a younger age
 
 
 class Date(NamedTuple):
@@ -32,7 +33,7 @@ class Date(NamedTuple):
 
 
 class World:
-    """A fictional encyclopedia; pages are numbered from 0, with the pages of each kind next to each other."""
+    """A fictional encyclopedia. Pages are numbered from 0, and the pages of each kind have consecutive numbers."""
 
     def __init__(self, seed: int = 0, pages: int = 1000) -> None:
         if isinstance(pages, bool) or not isinstance(pages, int) or not MIN_PAGES <= pages <= MAX_PAGES:
@@ -83,7 +84,7 @@ class World:
         self._stem_order = Permutation(names.stems(self._syllables), self._sub("stems"))
         self._plain_order = Permutation(names.PLAIN_TITLES, self._sub("plain titles"))
         self._long_order = Permutation(names.LONG_TITLES, self._sub("long titles"))
-        # Caches for values that a page and the pages naming it need repeatedly.
+        # Caches for values that a page and the pages that mention it need repeatedly.
         self.title = lru_cache(maxsize=200_000)(self._title)
         self.random_bytes = lru_cache(maxsize=30_000)(self._random_bytes)
         self.born = lru_cache(maxsize=50_000)(self._born)
@@ -95,7 +96,7 @@ class World:
         return blake2b(name.encode(), key=self._key, digest_size=32).digest()
 
     def _random_bytes(self, purpose: str, number: int) -> bytes:
-        """Return 64 pseudo-random bytes for a purpose and a number."""
+        """Return 64 pseudo-random bytes that depend on the seed, a purpose and a number."""
         digest = self._hash.copy()
         digest.update(f"{purpose} {number}".encode())
         return digest.digest()
@@ -139,7 +140,7 @@ class World:
         return self._word(kind, self._stem_at[kind] + number)
 
     def unused_name(self, kind: str, number: int) -> str:
-        """Return a name that nothing in the world has; `number` must be below `stems_used`."""
+        """Return a name that no entity in the world has; `number` must be below `stems_used`."""
         return self._word(kind, self.stems_used + number)
 
     def _word(self, kind: str, number: int) -> str:
@@ -161,7 +162,7 @@ class World:
         return self.province_capital(provinces[self.random_bytes("country", country)[0] % len(provinces)])
 
     def river_of(self, city: int) -> int | None:
-        """Return the river a city lies on, one of its country's, or None."""
+        """Return the river of the city's country on which the city lies, or None."""
         rivers = self.rivers_of.of(self.country_of_city(city))
         drawn = self.random_bytes("city river", city)
         return rivers[drawn[0] % len(rivers)] if rivers and drawn[1] >= 40 else None
@@ -189,24 +190,25 @@ class World:
         family, role = divmod(person, FAMILY)
         drawn = self.random_bytes("family", family)
         candidates = names.WOMEN if self.woman(person) else names.MEN
-        return candidates[(drawn[0] + 13 * role) % len(candidates)]  # 13 steps apart: unique within a family
+        # The members of a family are 13 names apart, so their given names differ.
+        return candidates[(drawn[0] + 13 * role) % len(candidates)]
 
     @staticmethod
     def _wed(drawn: bytes) -> int:
-        """Return the role of the member of the second generation who married."""
+        """Return the role of the second-generation family member who married."""
         return 2 if drawn[1] & 1 else 4
 
     @staticmethod
     def _youngest(drawn: bytes) -> int:
-        """Return the generation of the last member: 2, 3, or 0 for a relative with unknown parents."""
+        """Return the generation of the last family member: 2, 3, or 0 for a relative with unknown parents."""
         return (2, 3, 3, 0)[drawn[2] & 3]
 
     def _existing(self, person: int) -> int | None:
-        """Return the person, or None if the last family is incomplete and does not have this member."""
+        """Return the person, or None if this member is missing because the last family is incomplete."""
         return person if person < self.counts["person"] else None
 
     def _parents(self, person: int) -> tuple[int, int] | None:
-        """Return father and mother, or None."""
+        """Return the father and the mother, or None if they are unknown."""
         family, role = divmod(person, FAMILY)
         drawn = self.random_bytes("family", family)
         generation = {2: 2, 4: 2, 5: 3, 6: 3, 7: self._youngest(drawn)}.get(role, 0)
@@ -252,7 +254,7 @@ class World:
         return FIRST_BIRTH + self._age_order(family) * SPAN // self.families
 
     def died(self, person: int) -> Date | None:
-        """Return the date of death, or None for a person alive when the encyclopedia was written."""
+        """Return the date of death, or None if the person was alive when the encyclopedia was written."""
         drawn = self.random_bytes("person", person)
         year = self.born(person).year + YOUNGEST_DEATH + 1 + drawn[3] % 42
         return Date(year, 1 + drawn[4] % 12, 1 + drawn[5] % 28) if year < NOW else None
@@ -307,14 +309,14 @@ class World:
             else CREATORS[chance % len(CREATORS)][0]
         )
 
-    # Works, organisations, events
+    # Works, organizations, events
 
     def work_type(self, work: int) -> str:
         chance = self.random_bytes("person", self.creator(work))[11]
         return CREATORS[chance % len(CREATORS)][1][self.random_bytes("work", work)[0] % 3]
 
     def work_year(self, work: int) -> int:
-        """Return a year in the creator's life, later for later works."""
+        """Return the year of a work, which falls in its creator's life; later works have later years."""
         creator = self.creator(work)
         works = self.works_by(creator)
         step = max(1, 26 // len(works))
@@ -328,14 +330,14 @@ class World:
         city = self.seat(organisation)
         position = organisation - self.seats_of.of(city)[0]
         drawn = self.random_bytes("seats", city)
-        start = drawn[0] if drawn[1] >= 110 else 0  # favours universities, which questions about people need
+        start = drawn[0] if drawn[1] >= 110 else 0  # favors universities, which questions about people require
         return (start + position) % len(ORGANISATIONS)
 
     def founder(self, organisation: int) -> int:
         return self._founder_order.inverse(organisation)
 
     def founded_by(self, person: int) -> int | None:
-        """Return the organisation a person founded, at most one, or None."""
+        """Return the organization that a person founded (at most one), or None."""
         rank = self._founder_order(person)
         return rank if rank < self.counts["organisation"] else None
 
@@ -353,12 +355,12 @@ class World:
         return self.random_bytes("event", event)[0] % len(EVENTS)
 
     def climber(self, mountain: int) -> int:
-        """Return the person who first climbed a mountain."""
+        """Return the first person who climbed a mountain."""
         return self._climber_order.inverse(mountain)
 
 
 def _counts(pages: int) -> dict[str, int]:
-    """Return the number of pages of each kind; the rest are people."""
+    """Return the number of pages of each kind. All pages that remain are people."""
     countries = max(2, min(pages // 50, isqrt(pages) // 2))
     provinces = max(2 * countries, pages * 2 // 100)
     cities = max(2 * provinces + 2, pages * 9 // 100)

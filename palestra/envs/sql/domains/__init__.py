@@ -1,4 +1,4 @@
-"""Generated domains by name."""
+"""The generated domains, by name."""
 
 from __future__ import annotations
 

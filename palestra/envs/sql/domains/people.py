@@ -7,7 +7,7 @@ from random import Random
 from palestra.envs.world.names import ENDINGS, MEN, WOMEN, plain_title, stem, stems
 
 CITIES = ("Lisbon", "Porto", "Ghent", "Turin", "Graz", "Lund", "Bergen", "Leiden", "Cork", "Bilbao", "Brno", "Tartu")
-TITLES = 10_000  # number of titles to draw from
+TITLES = 10_000  # number of possible book titles
 
 
 def people(rng: Random, count: int) -> list[str]:
