@@ -17,7 +17,7 @@ class AgentSession(ABC):
         """Return the next action, given the latest observation and info."""
 
     def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
-        """Return the prompt ids that would follow `observation`, or an empty list if there are none.
+        """Return the prompt ids for a turn after `observation`, or an empty list if the agent has no token ids.
 
         Called once for a truncated episode, so that a critic can estimate the value of its last state.
         """
@@ -33,7 +33,7 @@ class Agent(ABC):
 
     @abstractmethod
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
-        """Start a session for an episode of `env` that was just reset; `seed` makes random choices reproducible."""
+        """Start a session for a new episode of `env`, which has just been reset. `seed` makes it reproducible."""
 
     async def aclose(self) -> None:
         """Release all resources. Idempotent."""

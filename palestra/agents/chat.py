@@ -21,19 +21,19 @@ from palestra.parsing import after_thinking, as_tool_call, tool_calls, written_c
 from palestra.seeding import child_seed
 from palestra.types import Action, Call, Message, Observation, text_of
 
-_MIN_REPLY = 16  # tokens; with less room no reply is requested
+_MIN_REPLY = 16  # tokens; if less room is left in the context, no reply is requested
 
 
 class ChatAgent(Agent):
     """Acts with a chat model.
 
-    Prompts use the model's own chat template and are exact: each consists of the previous prompt, the sampled ids and
-    the ids of the new message. If that is impossible, `Call.split` holds the cause and a new token sample starts.
+    Prompts use the model's chat template and are exact: each consists of the previous prompt, the sampled ids and the
+    ids of the new message. If that is impossible, `Call.split` holds the cause and a new token sample starts.
 
     `style`: "plain", "react" or "tools". `context`: policy for long conversations (see `palestra.agents.context`).
-    `reflect`: when to reflect before acting. `tools`: JSON schemas for style "tools"; by default those in the first
-    `info["tools"]`. `template_options`: template variables such as `enable_thinking`. `max_context`: a context length
-    below the engine's.
+    `reflect`: when to reflect before acting. `tools`: JSON schemas for style "tools"; by default those in
+    `info["tools"]` of the first observation. `template_options`: template variables such as `enable_thinking`.
+    `max_context`: limit on the context length, if smaller than the engine's.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ChatAgent(Agent):
         self._options = dict(template_options or {})
         self._renderers: dict[str, Renderer] = {}
         self._ready = False
-        if engine.tokenizer is not None:  # invalid options are reported here, not in the first episode
+        if engine.tokenizer is not None:  # report invalid options now, not in the first episode
             self._resolve()
 
     async def ready(self) -> None:
@@ -132,8 +132,8 @@ class _ChatSession(AgentSession):
         self._seed = seed
         self._sampled = 0
         self._actions = 0
-        self._task: list[Message] = []  # stays under every context policy
-        self._summary: Message | None = None  # the task's last message followed by the summary, if there is one
+        self._task: list[Message] = []  # kept by every context policy
+        self._summary: Message | None = None  # the last message of the task with the summary appended, if there is one
         self._turns: list[_Turn] = []
         self._sampling = chat.sampling
         self._schemas: list[dict[str, Any]] = []
@@ -234,7 +234,7 @@ class _ChatSession(AgentSession):
             await self._summarize(conversation, policy, message, calls)
             turns = turns[-keep:]
             prompt = conversation.open(self._visible_messages(turns), split="context")
-        while keep < len(turns):  # repeated if re-tokenised text is longer than the sampled ids
+        while keep < len(turns):  # try again if the re-tokenized text is longer than the sampled ids
             turns = turns[-keep:]
             prompt = conversation.open(self._visible_messages(turns), split="context")
             keep = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
@@ -252,10 +252,10 @@ class _ChatSession(AgentSession):
         prompt = conversation.next(_with_text(message, policy.instruction))
         added, turns, window = prompt.messages, self._turns, self._chat.window
         while window is not None and len(prompt.ids) + policy.max_tokens > window and turns:
-            turns = turns[1:]  # summarise only what fits
+            turns = turns[1:]  # summarize only the turns that fit
             prompt = conversation.open([*self._visible_messages(turns), *added], split="context")
         if window is not None and len(prompt.ids) + _MIN_REPLY > window:
-            return  # the task and the last turn fill the context
+            return  # the task and the last turn leave no room for a summary
         summary = await self._sample(conversation, prompt, "summary", calls, policy.max_tokens)
         note = conversation.message("user", f"Summary of what has happened so far:\n{after_thinking(summary.action)}")
         self._summary = _with_text(self._task[-1], str(note["content"]))
@@ -264,7 +264,7 @@ class _ChatSession(AgentSession):
         window = self._chat.window
         return window is None or conversation.tokens + 2 * self._sampling.max_tokens + reflect.max_tokens < window
 
-    # The engine
+    # Sampling
 
     async def _sample(
         self, conversation: Conversation, prompt: Prompt, kind: str, calls: list[Call], max_tokens: int | None = None
@@ -299,7 +299,7 @@ class _ChatSession(AgentSession):
     def _parse(self, conversation: Conversation, completion: Completion) -> ParsedReply:
         style, text = self._chat.style, completion.text
         if style.takes_tools and isinstance(conversation, TokenConversation) and not completion.tool_calls:
-            # Mistral writes its calls after a special token, which the engine may have omitted from the text.
+            # Mistral models write tool calls after a special token, which the engine may have omitted from the text.
             special = conversation.codec.special_ids
             ids = completion.ids[:-1] if completion.ids and completion.ids[-1] in special else completion.ids
             if not special.isdisjoint(ids):
@@ -310,7 +310,7 @@ class _ChatSession(AgentSession):
         calls = [{"name": call["name"], "arguments": call["arguments"]} for call in parsed.tool_calls]
         malformed = [call for call in completion.tool_calls if as_tool_call(dict(call)) is None]
         if malformed or (calls and tool_calls(parsed.action) != calls):
-            # The environment reads text, so calls that the server removed from the text are written back into it.
+            # The environment reads text, so add the tool calls that the server removed from it.
             written = written_calls([*calls, *(dict(call.get("function") or call) for call in malformed)])
             parsed = replace(parsed, action=f"{parsed.action}\n{written}".lstrip("\n"))
         return parsed

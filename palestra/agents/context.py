@@ -1,7 +1,8 @@
 """Context policies: choose which turns of a long conversation stay in the prompt.
 
-A conversation consists of its task (system text and first observation), which always stays, and turns (a reply and the
-observation that followed). A policy returns how many of the latest turns stay. Every cut starts a new token sample.
+A conversation consists of its task (system text and first observation), which is always kept, and turns (a reply and
+the observation that followed). A policy returns how many of the latest turns to keep. Dropping turns starts a new token
+sample.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class FullHistory:
     """Keep all turns; the episode is truncated (ContextFull) when they fill the context."""
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
-        """Return how many of the latest turns stay; `sizes`: tokens per turn, `used`: tokens of the whole prompt."""
+        """Return how many of the latest turns to keep; `sizes`: tokens per turn, `used`: tokens of the whole prompt."""
         del used
         return len(sizes)
 
@@ -44,10 +45,10 @@ class LastTurns:
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """Keep the latest turns that fit in a prompt of `tokens`; None uses the context length minus the reply.
+    """Keep the latest turns that fit in a prompt of `tokens`; None uses the context length minus the reply length.
 
-    A cut frees the fraction `slack` of the budget, so that cuts are rare: each starts a new sample and discards the
-    engine's cache. The latest turn stays even if it exceeds the budget.
+    Truncation frees the fraction `slack` of the budget, so that it happens rarely: every truncation starts a new token
+    sample and invalidates the engine's cache. The latest turn is kept even if it exceeds the budget.
     """
 
     tokens: int | None = None
@@ -72,10 +73,10 @@ class TokenBudget:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Let the model summarise the conversation when the prompt exceeds `tokens` or `turns`.
+    """Let the model summarize the conversation when the prompt exceeds `tokens` or `turns`.
 
-    The conversation continues from the task, the summary and the latest `recent` turns. Without a limit, the context
-    length sets one.
+    The conversation continues from the task, the summary and the latest `recent` turns. If neither limit is set, the
+    token limit is derived from the context length.
     """
 
     tokens: int | None = None
@@ -105,7 +106,7 @@ Context = FullHistory | LastTurns | TokenBudget | Summary
 def resolve_context(
     context: Context | str | None, *, window: int | None, reply: int, count: Callable[[str], int] | None
 ) -> Context:
-    """Fill in missing limits of `context` from the context length `window`; `count` counts tokens, if possible."""
+    """Fill in missing limits of `context` from the context length `window`; `count` returns the tokens of a text."""
     if context is None or isinstance(context, str):
         return FullHistory()
     if isinstance(context, TokenBudget | Summary) and context.tokens is not None and count is None:
@@ -122,9 +123,8 @@ def resolve_context(
                 "Summary needs tokens=, turns= or max_context=, because the context length of the engine is unknown"
             )
         return Summary(
-            tokens=max(
-                1, window - reply - context.max_tokens - count(context.instruction)
-            ),  # leaves room for the instruction
+            # Leave room for the summary and its instruction.
+            tokens=max(1, window - reply - context.max_tokens - count(context.instruction)),
             recent=context.recent,
             max_tokens=context.max_tokens,
             instruction=context.instruction,

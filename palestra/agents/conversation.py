@@ -1,7 +1,7 @@
-"""Build the prompts of a conversation: each extends the previous prompt and the sampled ids by the new message's ids.
+"""Build the prompts of a conversation: each consists of the previous prompt, the sampled ids and the new message's ids.
 
 A prompt is rendered from scratch only if the template rewrites earlier messages (for example, strips thinking), if the
-sampled ids are unknown, or if the context policy cut the conversation. `Prompt.split` then holds the cause: "template",
+sampled ids are unknown, or if the context policy dropped messages. `Prompt.split` then holds the cause: "template",
 "tokens" or "context".
 """
 
@@ -24,16 +24,16 @@ _PLACEHOLDER = "Zreply7q"
 class Prompt:
     """The next prompt, and the messages it adds to the conversation."""
 
-    ids: list[int]  # empty for engines that take chat messages
+    ids: list[int]  # empty if the engine takes chat messages
     split: str | None
-    messages: list[Message]  # all messages after a restart, otherwise the added ones
+    messages: list[Message]  # the added messages; after a restart, all messages
     text: str | None = None  # the rendered text, if it was rendered
-    plain: bool = True  # contains no string that the template tests for
-    restart: bool = False  # whether it replaces the conversation so far
+    plain: bool = True  # whether it contains none of the strings that the template tests for
+    restart: bool = False  # whether this prompt replaces the conversation so far
 
 
 class TokenConversation:
-    """A conversation in tokens: `open` or `next` builds a prompt, `send` commits to it, `record` adds the reply."""
+    """A conversation in tokens: `open` and `next` build a prompt, `send` makes it current, `record` adds the reply."""
 
     def __init__(self, renderer: Renderer) -> None:
         self.takes_system = renderer.takes_system
@@ -113,14 +113,14 @@ class TokenConversation:
         self.prompt_ids = prompt.ids
 
     def record(self, completion: Completion, calls: Sequence[dict[str, Any]] = ()) -> str | None:
-        """Add the reply. Return why its prompt does not extend the previous one, or None if it does."""
+        """Add the reply. Return None if its prompt extends the previous one, otherwise the reason why it does not."""
         self._reply = completion.text
         self._ids = completion.ids
         self._calls = calls
         read = completion.prompt_ids
         if not read or read == self.prompt_ids:
             return self._split
-        self.prompt_ids = read  # differs from what was sent, but the reply was sampled from it
+        self.prompt_ids = read  # not the prompt that was sent, but the one that the reply was sampled from
         prompt, ids = self._last
         return self._split or "tokens" if prompt and not _extends(read, prompt, ids) else None
 
@@ -156,11 +156,11 @@ class TokenConversation:
         return text, list(self._encoded.ids)
 
     def _tail(self, before: str, after: str, added: list[Message]) -> str | None:
-        """Return the text `after` adds after the reply; None if it changes the reply or the text `before` it."""
+        """Return the part of `after` that follows the reply; None if `after` changes the reply or what precedes it."""
         if not after.startswith(before):
             return None
         reply, message = added
-        if len(reply) > 2:  # a structured tool call, which the template formats itself
+        if len(reply) > 2:  # a structured tool call, formatted by the template
             end = self._renderer.end
             shown, end_token, rest = after[len(before) :].partition(end) if end else ("", "", "")
             same = end_token and tool_calls(unguarded(shown)) == [_name_and_arguments(call) for call in self._calls]
@@ -177,7 +177,7 @@ class TokenConversation:
         return self._renderer.trim(tail)
 
     def _extended(self, tail: str) -> list[int]:
-        """Return the last prompt, the sampled ids and `tail`, whose first tokens may have been sampled already."""
+        """Return the ids of the last prompt, its reply and `tail`, without the tokens of `tail` that end the reply."""
         codec = self._renderer.codec
         new = codec.encode(tail, inside=True)
         sampled = self._ids
@@ -193,7 +193,7 @@ class TokenConversation:
 
 
 class MessageConversation:
-    """A conversation for engines that take chat messages, whose tokens are unknown."""
+    """A conversation for engines that take chat messages and do not report token ids."""
 
     tokens = 0
     takes_system = True
@@ -210,7 +210,7 @@ class MessageConversation:
         return {"role": role, "content": content}  # type: ignore[typeddict-item]
 
     def tool_result(self, content: Observation) -> Message:
-        """Return a tool message; servers accept it only after a tool call."""
+        """Return a tool message if the last reply was a tool call, as servers require; otherwise a user message."""
         return tool_message(content, self._calls[0]) if self._calls else self.message("user", content)
 
     def open(self, messages: Sequence[Message], *, split: str | None = None) -> Prompt:
@@ -218,7 +218,8 @@ class MessageConversation:
 
     def next(self, message: Message) -> Prompt:
         added = [self._reply, message]
-        if message["role"] == "tool":  # every call needs a result; the environment returned one for all of them
+        if message["role"] == "tool":
+            # Servers require a result for every call, but the environment returned a single one.
             added += [tool_message("(answered above)", call_id) for call_id in self._calls[1:]]
         return Prompt(ids=[], split=None, messages=added)
 

@@ -16,7 +16,7 @@ from palestra.types import Action, Observation, text_of
 
 
 class ExpertAgent(Agent):
-    """Takes the actions of the environment's reference solver."""
+    """Takes the actions of the environment's expert (its reference solver)."""
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del seed  # experts are deterministic
@@ -28,7 +28,8 @@ class RandomAgent(Agent):
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         if seed is not None:
-            env.player_rng.seed(child_seed(seed, "random"))  # members of a group share the task but act differently
+            # Episodes of a group share the task but take different actions.
+            env.player_rng.seed(child_seed(seed, "random"))
         return _EnvPolicySession(env, env.sample_random_action)
 
 
@@ -87,7 +88,7 @@ class _FunctionSession(AgentSession):
 
 
 class HumanAgent(Agent):
-    """A human at the terminal. `ask` shows a text and returns the typed line; episodes take turns."""
+    """A human at the terminal. `ask` prints a text and returns the typed line. Only one episode asks at a time."""
 
     def __init__(self, ask: Callable[[str], str] | None = None) -> None:
         self._ask = ask or _ask

@@ -22,11 +22,11 @@ def went_badly(info: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reflection:
-    """Reflect before the next action whenever `when(info)` holds for the last step, and after every `every` turns.
+    """Reflect before the next action if `when(info)` is true for the last step, and also after every `every` turns.
 
     The instruction is appended to the observation. The reflection is a separate reply (a call of kind "reflect") that
-    stays in the conversation; `resume` then requests the action. No reflection happens before the first action or
-    without room in the context.
+    stays in the conversation; the `resume` message then requests the action. There is no reflection before the first
+    action or if the context has no room for it.
     """
 
     when: Callable[[Mapping[str, Any]], bool] | None = went_badly

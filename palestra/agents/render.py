@@ -1,4 +1,4 @@
-"""Render messages with a model's chat template, and determine the text it writes between two replies."""
+"""Render messages with a model's chat template, and determine the text that the template writes between two replies."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _REPLY, _OBSERVATION, _TASK, _RULE = (
     "Zrule7q",
 )  # placeholders that no template contains
 _UNUSUAL = "Za \"b\" 'c' \\d <e> &f; {{g}} %h \u00e9\u4f60\U0001f600\n\n\tI|j~ #k_*l Zz"
-_MAX_PROMPTS = 512  # cached first prompts: members of a group share theirs
-_CALL_ID = "Z0000000q"  # of a tool call; Mistral's template requires nine letters or digits
+_MAX_PROMPTS = 512  # maximum number of cached first prompts; episodes of a group share the first prompt
+_CALL_ID = "Z0000000q"  # id of a tool call; Mistral's template requires nine letters or digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSeparator:
-    """The text a template writes between the end of a reply and the start of the next, around one message."""
+    """The text that a template writes before and after the message between two replies."""
 
     left: str  # end of the reply and header of the message
     right: str  # end of the message and header of the next reply
-    edges: str  # whitespace around the message text: "keep", "strip", or "render" to use the template
+    edges: str  # whitespace around the message text: "keep", "strip", or "render" (call the template)
 
 
 class Renderer:
-    """A chat template with its tools and options fixed."""
+    """Renders messages with a chat template and a fixed set of tools and options."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Renderer:
         options: Mapping[str, Any] | None = None,
         shortcuts: bool = True,
     ) -> None:
-        """Prepare the template with its variables (`options`). `shortcuts=False` renders every prompt in full."""
+        """Analyze the template with its variables (`options`). `shortcuts=False` always renders whole conversations."""
         self._tokenizer = tokenizer
         self._options = dict(options or {})
         fixed = sorted({"tokenize", "add_generation_prompt", "tools", "return_dict"} & self._options.keys())
@@ -91,7 +91,7 @@ class Renderer:
         return self._rendered(messages)
 
     def plain(self, text: str) -> bool:
-        """Return whether the template treats this text like any other text."""
+        """Return whether `text` contains none of the strings that the template tests for."""
         return (
             self._within is not None
             and self.tests is not None
@@ -101,7 +101,7 @@ class Renderer:
         )
 
     def separator(self, *, system: bool, role: str) -> TurnSeparator | None:
-        """Return the text around a message of `role` that follows a reply; None if it depends on the conversation."""
+        """Return the text around a message of `role` after a reply; None if that text depends on the conversation."""
         key = system, role
         if key not in self._separators:
             self._separators[key] = self._find_separator(system, role)
@@ -146,7 +146,7 @@ class Renderer:
         return template_tests(template, variables=variables)
 
     def _find_tool_turns(self) -> str:
-        """Return how tool results are shown: after a "written" or "structured" call, or as a "user" message."""
+        """Return how to send tool results: after a "written" or "structured" call, or as a "user" message."""
         start = [_message("user", _TASK)]
         after = [_message("assistant", _REPLY), _message("user", "Znext7q")]
         written = [*start, _message("assistant", "Zcall7q"), _message("tool", _OBSERVATION), *after]
@@ -181,7 +181,7 @@ class Renderer:
             self._try_render([*head, _message("assistant", _REPLY), _message(role, _OBSERVATION)]),
         )
         if not before or not after.startswith(before):
-            return None  # the template does not extend its own prompt
+            return None  # a longer conversation does not start with the prompt of a shorter one
         gap, reply, rest = after[len(before) :].partition(_REPLY)
         left, observation, right = rest.partition(_OBSERVATION)
         if gap.strip() or not (reply and observation):
@@ -216,7 +216,7 @@ class Renderer:
         return True
 
     def trim(self, tail: str) -> str:
-        """Strip whitespace before the end-of-turn token: it belongs to the reply."""
+        """Strip whitespace before the end-of-turn token, because it belongs to the reply."""
         bare = tail.lstrip()
         return bare if self.codec.first_special(bare) else tail
 
@@ -226,7 +226,7 @@ def _message(role: str, content: str) -> Message:
 
 
 def call_message(text: str, calls: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> Message:
-    """Return an assistant message with tool calls in the format of templates and servers."""
+    """Return an assistant message with tool calls in the format that templates and servers expect."""
     functions = [
         {"id": call_id, "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
         for call, call_id in zip(calls, ids, strict=True)

@@ -26,7 +26,7 @@ TOOLS = (
 class ParsedReply:
     """The action and the tool calls in a reply."""
 
-    action: str  # for the environment
+    action: str  # text passed to the environment
     tool_calls: tuple[dict[str, Any], ...] = ()  # {"name", "arguments"}, and "id" if the server assigned one
 
 
@@ -45,7 +45,7 @@ class PlainStyle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReActStyle:
-    """Thought followed by an action; the action is the whole reply if none can be parsed."""
+    """A thought followed by an action; if no action can be parsed, the whole reply is the action."""
 
     takes_tools: ClassVar[bool] = False
     instruction: str = REACT
@@ -58,7 +58,7 @@ class ReActStyle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStyle:
-    """Native tool calls in the format of the model's template or server; the action is the unchanged reply."""
+    """Native tool calls in the format of the model's chat template or server; the action is the unchanged reply."""
 
     takes_tools: ClassVar[bool] = True
     instruction: str = ""
@@ -81,7 +81,7 @@ def as_style(style: str | Style) -> Style:
 
 
 def as_schemas(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return tool schemas in OpenAI format; a bare {"name", "description", "parameters"} is wrapped."""
+    """Return tool schemas in OpenAI format; wrap a bare {"name", "description", "parameters"}."""
     schemas = []
     for tool in tools:
         function = tool.get("function", tool)
@@ -92,11 +92,11 @@ def as_schemas(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the tools in the prompt, for templates without tool support."""
+    """Return a description of the tools for the prompt, for templates without tool support."""
     return TOOLS.format(tools="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
 
 
 def _from_server(call: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Convert a tool call of an OpenAI server, whose arguments are a JSON string."""
+    """Convert a tool call from an OpenAI-compatible server, whose arguments are a JSON string."""
     parsed = as_tool_call(dict(call))
     return {**parsed, "id": str(call["id"])} if parsed and call.get("id") else parsed

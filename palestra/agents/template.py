@@ -1,8 +1,8 @@
 """Static analysis of chat templates: find the strings in a message that change how the template renders it.
 
-A template that does not inspect message texts writes the same text around every message, which is then determined once.
-Most templates test for a few fixed strings (`</think>`), which `template_tests` collects. It returns None if a decision
-may depend on a text in another way; then every prompt is rendered in full.
+A template that does not inspect message texts writes the same text around every message, so that text is determined
+only once. Most templates test for a few fixed strings (such as `</think>`), which `template_tests` collects. It returns
+None if the output may depend on a message text in another way; then every prompt is rendered in full.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _TESTS_OF_UNDEFINED = {**dict.fromkeys(_TESTS_OF_STRING, False), "undefined": Tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateTests:
-    """Non-blank texts that contain no string of `within` and equal none of `whole` are all rendered alike."""
+    """Strings that change how a template renders a message whose text contains (`within`) or equals (`whole`) them."""
 
     within: frozenset[str]
     whole: frozenset[str]
 
 
 class _Undecidable(Exception):
-    """A decision of the template depends on a text in another way than a search for a fixed string."""
+    """A decision of the template depends on a message text in another way than a search for a fixed string."""
 
 
 def template_tests(template: str, *, variables: Mapping[str, Any]) -> TemplateTests | None:
-    """Return the strings for which `template` tests message texts; `variables` are passed to it besides `messages`."""
+    """Return the strings that `template` searches for in message texts. `variables` are its other variables."""
     if "messages" not in template:
-        return None  # the tokenizer renders in another way
+        return None  # not a Jinja chat template
     try:
         from jinja2 import TemplateSyntaxError
     except ModuleNotFoundError:
@@ -78,17 +78,17 @@ def _environment() -> Any:
             next(parser.stream)
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
-    # Used only to parse; nothing is rendered with it.
+    # Used only for parsing; nothing is rendered with this environment.
     return Environment(  # noqa: S701
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
 
 
 class _TemplateReader:
-    """Tracks messages through the variables of a template, independently of the order of execution.
+    """Tracks how messages flow through the variables of a template, independently of the order of execution.
 
-    The value of an expression may be a "list" of messages, a "message", the "text" of one, or "parts" of a split text.
-    Nothing else can depend on a text, except through the tests collected here.
+    An expression may evaluate to a "list" of messages, a "message", the "text" of a message, or "parts" of a split
+    text. Other values can depend on a text only through the tests collected here.
     """
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ class _TemplateReader:
 
     def read(self, body: list[Any]) -> None:
         before: Any = None
-        while before != self._kinds:  # until the kinds of all variables are stable
+        while before != self._kinds:  # repeat until the kinds of all variables no longer change
             before = dict(self._kinds)
             self._statements(body)
 
@@ -162,7 +162,7 @@ class _TemplateReader:
         self._statements(node.body)
 
     def _do_break(self, node: Any) -> None:
-        """Do nothing: the condition of the break has been analysed."""
+        """Do nothing: the condition of the break is analyzed by its `if` statement."""
 
     _do_continue = _do_break
 
@@ -219,7 +219,7 @@ class _TemplateReader:
 
     def _member(self, owner: Any, key: str) -> frozenset[str]:
         if type(owner).__name__ == "Name":
-            if owner.name == "loop":  # its neighbours are messages; its other attributes are numbers
+            if owner.name == "loop":  # previtem and nextitem are messages; the other attributes are numbers
                 return frozenset({"message"}) if key in ("previtem", "nextitem") else _NONE
             if f"{owner.name}.{key}" in self._kinds:
                 return self._kinds[f"{owner.name}.{key}"]
@@ -241,7 +241,7 @@ class _TemplateReader:
                 *((t, p.value) for p in node.kwargs for t in macro.args if t.name == p.key),
             ]:
                 self._assign(target, self._kind(value))
-            return frozenset({"text"})  # the text it writes
+            return frozenset({"text"})  # the output of the macro
         if argument_kinds and name != "raise_exception":
             raise _Undecidable(f"{name}()")
         return _NONE
@@ -260,7 +260,8 @@ class _TemplateReader:
         if name in _STRIPS and all(isinstance(chars, str) and not chars.strip() for chars in consts):
             return kinds
         if name in _SEARCHES | _SPLITTERS and consts and isinstance(consts[0], str) and consts[0].strip():
-            self.within.add(consts[0].strip())  # also matches texts whose surrounding whitespace was stripped
+            # Stripped, so that it also matches texts that the template stripped before the test.
+            self.within.add(consts[0].strip())
             return kinds if name == "replace" else frozenset({"parts"}) if name in _SPLITTERS else _NONE
         raise _Undecidable(f".{name}()")
 
@@ -281,7 +282,7 @@ class _TemplateReader:
             return _NONE
         if node.name in ("first", "last") and kinds == {"list"}:
             return frozenset({"message"})
-        if node.name == "tojson":  # written, not tested; `Renderer` verifies the output
+        if node.name == "tojson":  # the result is written but not tested; `Renderer` verifies the output
             return frozenset({"text"})
         raise _Undecidable(node.name)
 
@@ -309,7 +310,7 @@ class _TemplateReader:
         strings = [node.value for node in (left, right) if type(node).__name__ == "Const"]
         if op in ("in", "notin"):
             if kinds[1] <= {"message"} and not kinds[0]:
-                return  # a test for a key
+                return  # a test whether a message has a key
             if kinds[1] == {"text"} and len(strings) == 1 and isinstance(strings[0], str) and strings[0].strip():
                 self.within.add(strings[0].strip())
                 return
@@ -349,7 +350,7 @@ class _TemplateReader:
     def _of_dict(self, node: Any) -> frozenset[str]:
         return self._all(pair.value for pair in node.items)
 
-    # Truth values of expressions, where known for non-blank texts
+    # Truth values of expressions, if known for non-blank texts
 
     def _truth(self, node: Any) -> bool | None:
         name = type(node).__name__
@@ -392,7 +393,7 @@ class _TemplateReader:
         return _TESTS_OF_UNDEFINED.get(node.name) if self._absent(inner) else None
 
     def _absent(self, node: Any) -> bool:
-        """Return whether a key is missing: one that plain messages lack (`tool_calls`), or a key of a text."""
+        """Return whether `node` reads a missing key: one that plain messages lack (`tool_calls`) or a key of a text."""
         key = _key(node)
         if key is None:
             return False

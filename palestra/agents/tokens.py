@@ -1,7 +1,7 @@
-"""Tokenization that recognises special tokens only where the chat template wrote them.
+"""Tokenization that recognizes special tokens only if the chat template wrote them.
 
-A text from outside (an observation, a reply) may contain the spelling of a special token. `guard` inserts a break into
-each such spelling, and `encode` encodes the pieces separately, so that they stay ordinary text. Breaks pass through a
+An untrusted text (an observation, a reply) may contain the spelling of a special token. `guard` inserts a break into
+each such spelling, and `encode` encodes the pieces separately, so that they remain ordinary text. Breaks pass through a
 chat template as ordinary characters.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from palestra.engines.base import Tokenizer
 
-_MARK = "\ufdd0"  # a Unicode noncharacter, which does not occur in exchanged text
+_MARK = "\ufdd0"  # a Unicode noncharacter, which ordinary text does not contain
 _BREAK = _MARK + "\ufdd1"
-_ESCAPED_MARK = _MARK + "\ufdd2"  # the escaped mark, for texts that contain it
+_ESCAPED_MARK = _MARK + "\ufdd2"  # replaces marks that a text already contains
 _PROBES = ("", "a", " a b\n\n", "\tZ\u00e9\u4f60\U0001f600 1234, it's", "<a>\n x </a>  ")
 
 
@@ -25,8 +25,8 @@ class Encoded(NamedTuple):
 
     text: str
     ids: list[int]
-    spans: list[tuple[int, int]]  # in the text
-    places: list[int]  # in the ids
+    spans: list[tuple[int, int]]  # (start, end) of each special token in `text`
+    places: list[int]  # index of each special token in `ids`
 
 
 class Codec:
@@ -41,7 +41,8 @@ class Codec:
         self._encode = _encoder(tokenizer)
         self._tokenizer = tokenizer
         self._newline = self._encode("\n")
-        self._adds_prefix_space = self._inner("a") != self._encode("a")  # the tokenizer adds a space before a text
+        # Whether the tokenizer adds a space before a text.
+        self._adds_prefix_space = self._inner("a") != self._encode("a")
 
     def guard(self, text: str, keep: Collection[str] = ()) -> str:
         """Insert a break into every special token that `text` contains, except those in `keep`."""
@@ -51,7 +52,7 @@ class Codec:
         pieces: list[str] = []
         done = 0
         while match is not None:
-            cut = match.start() + 1  # continue inside the token: another one may start there
+            cut = match.start() + 1  # continue the search inside this token, because another token may start within it
             if match[0] not in keep:
                 pieces.append(text[done:cut].replace(_MARK, _ESCAPED_MARK))
                 done = cut
@@ -60,7 +61,7 @@ class Codec:
         return _BREAK.join(pieces)
 
     def guard_sampled(self, text: str, ids: list[int]) -> str:
-        """Guard a text that was sampled as `ids`, keeping tokens that were sampled as special tokens."""
+        """Guard a text that was sampled as `ids`, except for tokens that were sampled as special tokens."""
         pieces: list[str] = []
         start = 0
         for end, token in enumerate([*ids, None]):
@@ -71,11 +72,11 @@ class Codec:
         guarded = "".join(pieces)
         if unguarded(guarded) == text:
             return guarded
-        # Decoding the pieces separately gave another text (a decoder may drop edge spaces): keep tokens by spelling.
+        # The separately decoded pieces differ from the text (a decoder may strip spaces), so keep tokens by spelling.
         return self.guard(text, {self._spelling[token] for token in ids if token in self._spelling})
 
     def encode(self, text: str, *, inside: bool = False) -> list[int]:
-        """Return the ids of a rendered text. `inside`: it follows other text, so no prefix space is added."""
+        """Return the ids of a rendered text. With `inside`, it follows other text, so no prefix space is added."""
         if _MARK not in text:
             return self._inner(text) if inside and self._adds_prefix_space else self._encode(text)
         ids: list[int] = []
@@ -85,7 +86,7 @@ class Codec:
         return ids
 
     def encoded(self, text: str, like: Encoded | None = None) -> Encoded:
-        """Encode a text, reusing the ids of the common prefix with `like` up to its last special token."""
+        """Encode a text, reusing the ids of the prefix that it shares with `like` up to the last special token."""
         start, ids = 0, []
         if like is not None:
             shared = _common_prefix(text, like.text)
@@ -95,7 +96,7 @@ class Codec:
         ids = ids + self.encode(text[start:], inside=start > 0)
         spans = [match.span() for match in self._pattern.finditer(text)]
         places = [place for place, token in enumerate(ids) if token in self.special_ids]
-        if len(spans) != len(places):  # a special token with another spelling
+        if len(spans) != len(places):  # a special token has more than one spelling
             spans, places = [], []
         return Encoded(text, ids, spans, places)
 
@@ -139,7 +140,7 @@ def _common_prefix(one: str, other: str) -> int:
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Return control tokens by spelling. Added tokens that are not special (<think>, <tool_call>) are ordinary text."""
+    """Map the spelling of each special token to its id. Other added tokens (<think>, <tool_call>) are ordinary text."""
     added = getattr(tokenizer, "added_tokens_decoder", None)
     if added is not None:
         tokens = {str(token.content): int(token_id) for token_id, token in added.items() if token.special}
@@ -153,12 +154,12 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
 
 
 def _encoder(tokenizer: Any) -> Callable[[str], list[int]]:
-    """Return the fastest function that encodes like `tokenizer.encode`."""
+    """Return the fastest function that returns the same ids as `tokenizer.encode`."""
 
     def encode_slow(text: str) -> list[int]:
         try:
             return list(tokenizer.encode(text, add_special_tokens=False))
-        except (TypeError, UnicodeEncodeError):  # an unpaired surrogate, which has no UTF-8 form
+        except (TypeError, UnicodeEncodeError):  # the text contains an unpaired surrogate, which UTF-8 cannot encode
             return list(tokenizer.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False))
 
     backend = getattr(tokenizer, "backend_tokenizer", None)

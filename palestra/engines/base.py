@@ -13,7 +13,7 @@ from palestra.types import Message
 
 Finish = Literal["stop", "length"]  # "stop": a stop token or stop string; "length": max_tokens or the context window
 
-# Named tensors, as `model.named_parameters()` or `model.state_dict()` give them.
+# Named tensors, such as those returned by `model.named_parameters()` or `model.state_dict()`.
 Weights = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
@@ -39,7 +39,7 @@ class Sampling:
     min_p: float = 0.0
     stop: tuple[str, ...] = ()  # the reply text ends before the first of these strings
     stop_ids: tuple[int, ...] = ()  # in addition to the model's own stop tokens
-    seed: int | None = None  # the same seed and prompt give the same reply, whatever else is in the batch
+    seed: int | None = None  # equal seeds and prompts yield equal replies, independent of the batch
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -66,7 +66,7 @@ class Completion:
     finish: Finish
     version: int  # version of the weights that sampled the first token
     prompt_ids: list[int]  # as the model read them
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)  # parsed by the server, where it does that
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)  # if the server parses them
     usage: tuple[int, int] | None = None  # (prompt tokens, completion tokens) from servers that return no ids
 
 
@@ -74,7 +74,8 @@ class Engine(ABC):
     """Runs a model for many conversations at once. Thousands of `generate` calls may be awaited concurrently.
 
     An engine with a `tokenizer` maps token ids to token ids (`generate`). An engine without one (a server that returns
-    only text) maps messages to text (`chat`); its completions carry no ids: good for evaluation, not for training.
+    only text) maps messages to text (`chat`); its completions carry no ids, so they can be used for evaluation but not
+    for training.
     """
 
     tokenizer: Tokenizer | None = None
@@ -115,7 +116,7 @@ class Engine(ABC):
 
 
 class PolicyEngine(Engine):
-    """An engine whose weights a trainer replaces while conversations continue.
+    """An engine whose weights a trainer can update while conversations are in progress.
 
     An engine that shares its tensors with the trainer is updated in place:
 
@@ -132,7 +133,7 @@ class PolicyEngine(Engine):
 
     @abstractmethod
     async def publish(self, weights: Weights | None, version: int) -> None:
-        """Use new weights from the next step on; completions that start later carry `version`.
+        """Use new weights from the next step on; completions that start after that carry `version`.
 
         `weights` holds the tensors to replace by name, or is None if the trainer has already written them in place
         (`shares_weights`, between `pause` and `resume`). `version` must exceed the current version. Nothing cached
@@ -141,7 +142,7 @@ class PolicyEngine(Engine):
 
     @abstractmethod
     async def pause(self) -> None:
-        """Return once no step is running. No step starts until `resume` has been called as often as `pause`."""
+        """Wait until no step is running. No step starts until `resume` has been called as many times as `pause`."""
 
     @abstractmethod
     async def resume(self) -> None:
@@ -149,7 +150,7 @@ class PolicyEngine(Engine):
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Run no step inside the block. Requests wait and continue afterwards."""
+        """Pause the engine inside the `async with` block. Requests wait and continue afterwards."""
         await self.pause()
         try:
             yield

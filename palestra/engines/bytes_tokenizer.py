@@ -14,7 +14,7 @@ _SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")  # ids 256, 257, 258
 _SPECIAL_ID = {token: 256 + i for i, token in enumerate(_SPECIAL)}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 
-# Equivalent to `apply_chat_template`, for code that renders with Jinja itself (a test compares the two).
+# Jinja equivalent of `apply_chat_template`, for code that renders templates itself. A test compares the two.
 _TEMPLATE = """\
 {%- if tools %}
 {{- '<|im_start|>system\\n' }}
@@ -58,7 +58,7 @@ class ByteTokenizer:
         return 256 + len(_SPECIAL)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids. Special tokens in the text are recognised, as by Hugging Face tokenizers; none are added."""
+        """Return the token ids of `text`. Special tokens in the text are recognized; none are added."""
         del add_special_tokens
         ids: list[int] = []
         for part in _SPLIT.split(text):
@@ -70,7 +70,7 @@ class ByteTokenizer:
         return ids
 
     def decode(self, token_ids: int | Iterable[int], *, skip_special_tokens: bool = False) -> str:
-        """Return the text; bytes that form no character become U+FFFD."""
+        """Return the text of the token ids; invalid UTF-8 bytes become U+FFFD."""
         text: list[str] = []
         pending = bytearray()
         for token in [token_ids] if isinstance(token_ids, int) else token_ids:

@@ -1,7 +1,7 @@
-"""Create the default model: a small, untrained Qwen3 model with its own tokenizer, initialised from a seed.
+"""Create the default model: a small, untrained Qwen3 model with its own tokenizer, initialized from a seed.
 
 `palestra train` trains it without a download. All sizes share one tokenizer (byte-level BPE, so any text round-trips;
-numbers up to 99 and `\\boxed{` are single tokens) and one ChatML template, and is saved in Hugging Face format.
+numbers up to 99 and `\\boxed{` are single tokens) and one ChatML template, and are saved in Hugging Face format.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def default_tokenizer() -> Any:
 
 
 def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
-    """Return (model, tokenizer) of a named size; the same seed gives the same weights."""
+    """Return (model, tokenizer) of the given size; the same seed always yields the same weights."""
     if size not in SIZES:
         raise BadValue(f"size must be one of {', '.join(SIZES)}; got {size!r}")
     torch = require("torch", extra="hf")
@@ -84,7 +84,7 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
         bos_token_id=None,
         dtype="float32",
     )
-    with torch.random.fork_rng(devices=[]):  # the constructor draws weights; the caller's generator stays unchanged
+    with torch.random.fork_rng(devices=[]):  # the constructor uses torch's global generator
         model = transformers.Qwen3ForCausalLM(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -92,7 +92,8 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
             if parameter.dim() == 1:
                 parameter.fill_(1.0)  # norms
             else:
-                # Also for embeddings: with 0.02 the first layer's output would dominate the token's vector.
+                # This also applies to embeddings: with the usual standard deviation of 0.02, the output of the first
+                # layer would be much larger than the token embedding.
                 spread = parameter.shape[1] ** -0.5
                 if name.endswith(("o_proj.weight", "down_proj.weight")):
                     spread /= (2 * shape.layers) ** 0.5  # keeps the scale of the residual stream

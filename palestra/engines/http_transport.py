@@ -24,7 +24,7 @@ _MAX_BACKOFF = 30.0  # seconds between two attempts, unless the server requests 
 
 
 class HttpResponse(NamedTuple):
-    """A response of the server: its data, or the error message of a status of 300 and above."""
+    """A response of the server: its data, or the error message if the status is 300 or higher."""
 
     status: int
     data: Any
@@ -40,13 +40,13 @@ class _LoopState:
     """Connection pool of one event loop."""
 
     session: aiohttp.ClientSession
-    slots: asyncio.Semaphore  # acquired before the time limit of a request starts
+    slots: asyncio.Semaphore  # limits concurrency; the timeout of a request starts after it is acquired
     lifetime: AsyncGenerator[aiohttp.ClientSession, None]
-    shared: asyncio.Task[None] | None = None  # the job of `run_once` in progress
+    shared: asyncio.Task[None] | None = None  # the running job of `run_once`
 
 
 class HttpTransport:
-    """Sends requests to one server from any event loop. Each loop has its own pool, which is closed with the loop."""
+    """Sends requests to one server from any event loop. Each loop has its own connection pool, closed when it ends."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class HttpTransport:
         self._backoff = backoff
         self._rng = random.Random()
         self._states: dict[asyncio.AbstractEventLoop, _LoopState] = {}
-        self.retried = 0  # number of requests that were sent again
+        self.retried = 0  # number of retried requests
 
     async def send(self, path: str, body: Mapping[str, Any] | None = None) -> HttpResponse:
-        """POST `body` as JSON, or GET without a body. Transient errors are retried; a refusal is returned.
+        """POST `body` as JSON, or GET if it is None. Retry transient errors; return other error responses.
 
         Raises EngineFailed if every attempt failed and ParsingFailed if the response is not JSON.
         """
@@ -113,7 +113,7 @@ class HttpTransport:
         raise EngineFailed(f"{method} {url} failed {attempts}: {error}") from cause
 
     async def run_once(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `job` once for all concurrent callers, which share its outcome: a dead server is waited for only once."""
+        """Run `job` once for all concurrent callers and wait until it ends. All callers raise its exception, if any."""
         state = await self._state()
         if state.shared is None:
             task = state.shared = asyncio.create_task(job())
@@ -121,7 +121,7 @@ class HttpTransport:
             def finished(_: object) -> None:
                 state.shared = None
                 if not task.cancelled():
-                    task.exception()  # mark as retrieved: all callers may have been cancelled
+                    task.exception()  # mark the exception as retrieved, because all callers may have been cancelled
 
             task.add_done_callback(finished)
         await asyncio.shield(state.shared)
@@ -146,27 +146,25 @@ class HttpTransport:
     def _session(self) -> aiohttp.ClientSession:
         http = self._aiohttp
         session: aiohttp.ClientSession = http.ClientSession(
-            connector=http.TCPConnector(
-                limit=self._concurrency, keepalive_timeout=4
-            ),  # servers close idle connections after 5
+            # Servers usually close idle connections after 5 seconds.
+            connector=http.TCPConnector(limit=self._concurrency, keepalive_timeout=4),
             headers=self._headers,
             timeout=http.ClientTimeout(total=self._timeout),
             cookie_jar=http.DummyCookieJar(),
-            trust_env=bool(
-                getproxies().keys() - {"no"}
-            ),  # evaluated for every request, so enabled only if a proxy is set
+            # aiohttp would look up proxies for every request, so enable this only if one is set.
+            trust_env=bool(getproxies().keys() - {"no"}),
         )
         return session
 
     def _delay(self, attempt: int, requested: float | None) -> float:
-        """Return exponential backoff with jitter, or the delay requested by the server if longer, up to the timeout."""
+        """Return the seconds until the next attempt: exponential backoff with jitter, or `requested` if longer."""
         own: float = min(_MAX_BACKOFF, self._backoff * 2.0**attempt) * self._rng.uniform(0.5, 1.0)
         return own if requested is None else max(own, min(requested, self._timeout))
 
     def _dumps(self, body: Mapping[str, Any]) -> bytes:
         try:
             return bytes(self._json.dumps(body))
-        except TypeError:  # an unpaired surrogate, which an agent or environment may have produced
+        except TypeError:  # the text contains an unpaired surrogate from an agent or environment
             return bytes(self._json.dumps(_replace_surrogates(body)))
 
     def _loads(self, raw: bytes, url: str) -> Any:

@@ -10,7 +10,7 @@ _SMALL = 4 << 20  # bytes; files up to this size are hashed completely
 
 
 def model_folder(name: str) -> str:
-    """Return the best checkpoint of a run folder, or its last one; any other name unchanged.
+    """Return the best or else the last checkpoint of a run folder; return any other name unchanged.
 
     An interrupted save may have left a checkpoint under its temporary name (.best.old, .last.old).
     """
@@ -23,7 +23,7 @@ def model_folder(name: str) -> str:
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Return a hash of file names, sizes and parts of their content that identifies a checkpoint in milliseconds."""
+    """Return a hash of the file names, sizes and parts of the file contents, computed in milliseconds."""
     digest = blake2b(digest_size=16)
     for path in sorted(Path(folder).iterdir()):
         if not path.is_file() or path.name.startswith("."):

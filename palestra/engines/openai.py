@@ -49,20 +49,20 @@ class _UnsupportedFormat(Exception):
 class OpenAIEngine(Engine):
     """Engine for any OpenAI-compatible server; exchanges token ids if the server supports that, otherwise messages.
 
-    With a `tokenizer` (the server's own: a folder, a hub id, or a loaded one) the engine sends ids and receives sampled
-    ids with their log-probabilities: vLLM over `/v1/completions`, SGLang over `/generate`. `ready()` or the first
-    request detects the capabilities of the server with three tiny requests. If it returns no ids, `ready()` drops the
-    tokenizer and the engine uses chat messages; with `exact` that is an error instead. Without a tokenizer the engine
-    sends messages to `/v1/chat/completions`, and completions carry only text and tool calls.
+    With a `tokenizer` (that of the server's model, as a folder, a hub id, or an object) the engine sends ids and
+    receives sampled ids with their log-probabilities: vLLM over `/v1/completions`, SGLang over `/generate`. `ready()`
+    or the first request detects the capabilities of the server with three tiny requests. If the server returns no ids,
+    `ready()` drops the tokenizer and the engine uses chat messages; with `exact` it raises an error instead. Without a
+    tokenizer the engine sends messages to `/v1/chat/completions`, and completions carry only text and tool calls.
 
-    Log-probabilities are those of the model at temperature 1. vLLM returns them by default; SGLang divides by the
-    temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. A server that does so may be sampled at
-    temperature 1 or 0 without filters, where both are equal; other settings are rejected.
+    Log-probabilities are those of the model at temperature 1. vLLM returns them by default; SGLang scales them by the
+    temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. From a server that scales them, the engine samples
+    only at temperature 1 or 0 without filters; other settings are rejected.
 
     `model=None` uses the only model of the server. The API key comes from `api_key` (a string, or the Path of a file)
-    or from OPENAI_API_KEY; it is sent only to this server and appears in no message. `extra` is merged into the body of
-    every request. Connection errors, timeouts, 408, 409, 429 and 5xx are retried `retries` times with exponential
-    backoff from `backoff` seconds, honouring Retry-After; `timeout` applies to one attempt.
+    or from OPENAI_API_KEY; it is sent only to this server and never appears in error messages. `extra` is merged into
+    the body of every request. Connection errors, timeouts, 408, 409, 429 and 5xx are retried `retries` times with
+    exponential backoff starting at `backoff` seconds, honoring Retry-After; `timeout` applies to one attempt.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class OpenAIEngine(Engine):
 
     @property
     def retried(self) -> int:
-        """Number of requests that were sent again."""
+        """Number of retried requests."""
         return self._transport.retried
 
     def set_version(self, version: int) -> None:
-        """Record that the server now runs weights of `version`; completions that start later carry it."""
+        """Set the version of the server's weights; completions that start later carry it."""
         if version < self.version:
             raise BadValue(f"version must not decrease: got {version}, the current version is {self.version}")
         self.version = version
@@ -235,12 +235,12 @@ class OpenAIEngine(Engine):
     def _read(
         self, read: Callable[[Any], ServerReply], response: HttpResponse, sent_body: Mapping[str, Any]
     ) -> ServerReply:
-        """Parse a response; raise an error that names the fix if the server refused the request."""
+        """Parse a response; if the server rejected the request, raise an error that explains how to fix it."""
         if not response.ok:
             raise self._error(response, sent_body)
         try:
             return read(response.data)
-        except (ParsingFailed, EngineFailed) as err:  # the message may quote the server, and the server the API key
+        except (ParsingFailed, EngineFailed) as err:  # the server's message may contain the API key
             raise type(err)(f"{self.base_url}: {self._transport.clean(str(err))}") from None
 
     def _error(self, response: HttpResponse, sent_body: Mapping[str, Any]) -> PalestraError:
@@ -289,7 +289,7 @@ class OpenAIEngine(Engine):
             self.model = own[0]
         card = next((card for card in cards if card["id"] == self.model), {})
         length = card.get("max_model_len")
-        if isinstance(length, int):  # reported by vLLM and SGLang, which accept the same sampling fields
+        if isinstance(length, int):  # only vLLM and SGLang report it, and both accept the same sampling fields
             self._complete = True
             self.max_context = length if self.max_context is None else min(length, self.max_context)
 
@@ -304,8 +304,8 @@ class OpenAIEngine(Engine):
             except (_UnsupportedFormat, ParsingFailed) as err:
                 reasons.append(f"{self._path(token_format)}: {err}")
                 continue
-            # At temperature 1 no token is likelier than the greedy one; divided by 0.01, log-probabilities approach 0.
-            self._scaled = cold_reply.logprobs[0] > greedy_reply.logprobs[0] + 0.05  # above half-precision noise
+            # If the server divides logits by the low temperature, the greedy token's log-probability is close to 0.
+            self._scaled = cold_reply.logprobs[0] > greedy_reply.logprobs[0] + 0.05  # more than half-precision noise
             if isinstance(token_format, CompletionsFormat):
                 await self._check_tokenizer(token_format, prompt, greedy)
             self._format = token_format
@@ -328,13 +328,13 @@ class OpenAIEngine(Engine):
         raise _UnsupportedFormat(f"{response.status} {response.error}")
 
     async def _check_tokenizer(self, token_format: CompletionsFormat, prompt: list[int], sampling: Sampling) -> None:
-        """Raise BadValue if the server tokenizes a text differently: every prompt would then be wrong."""
+        """Raise BadValue if the server tokenizes a text differently, because then every prompt would be wrong."""
         body = self._extra | token_format.request(self.model or "", _PROBE, sampling, 1)
         response = await self._transport.send(token_format.path, body)
         try:
             read = response.data["choices"][0]["prompt_token_ids"]
         except (KeyError, IndexError, TypeError):
-            return  # the server does not report them
+            return  # the server does not report prompt ids
         if read is not None and read != prompt:
             raise BadValue(
                 f"the tokenizer does not match {self.model!r} at {self.base_url}: it encodes {_PROBE!r} as "
@@ -343,7 +343,7 @@ class OpenAIEngine(Engine):
 
 
 def _text(tokenizer: Tokenizer, reply: ServerReply) -> str:
-    """Decode the ids as every engine does; a server may drop an incomplete character at the end."""
+    """Decode the ids, because the server's text may lack an incomplete character at the end."""
     by_token = reply.finish == "stop" and reply.stopped_by is None
     text = str(tokenizer.decode(reply.ids[:-1] if by_token else reply.ids, skip_special_tokens=False))
     if reply.stopped_by is None:

@@ -24,7 +24,7 @@ _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReply:
-    """A parsed reply of a server."""
+    """A parsed reply from a server."""
 
     text: str
     finish: Finish
@@ -46,7 +46,7 @@ class TokenFormat(ABC):
 
     @abstractmethod
     def read(self, response: Any, prompt: list[int] | None) -> ServerReply:
-        """Parse a response. Raise EngineFailed if the server read another prompt than `prompt` (None: do not check)."""
+        """Parse a response. Raise EngineFailed if the server's prompt ids differ from `prompt` (None: do not check)."""
 
 
 class CompletionsFormat(TokenFormat):
@@ -65,7 +65,7 @@ class CompletionsFormat(TokenFormat):
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
             "repetition_penalty": 1.0,
-            "logprobs": 0,  # only of the sampled token
+            "logprobs": 0,  # only for the sampled token
             "return_token_ids": True,
             "skip_special_tokens": False,  # some models use them for tool calls and thinking
             "spaces_between_special_tokens": False,
@@ -101,7 +101,7 @@ class GenerateFormat(TokenFormat):
     path = "//generate"
 
     def request(self, model: str, prompt: Any, sampling: Sampling, max_tokens: int) -> dict[str, Any]:
-        del model  # the server has only one
+        del model  # the server serves a single model
         params: dict[str, Any] = {
             "max_new_tokens": max_tokens,
             "temperature": sampling.temperature,
@@ -147,8 +147,8 @@ def chat_request(
 ) -> dict[str, Any]:
     """Return the body for `/v1/chat/completions`.
 
-    Strict servers reject unknown fields, so parameters at their default are left out, unless the server is known to
-    accept all of them and to have defaults that differ (`complete`).
+    Strict servers reject unknown fields, so parameters with default values are omitted, unless the server is known to
+    accept all of them and to use other defaults (`complete`).
     """
     body: dict[str, Any] = {
         "model": model,
@@ -217,7 +217,7 @@ def _finish(reason: Any) -> Finish:
 
 
 def _token_reply(ids: Any, logprobs: Any, text: Any, reason: Any, stop: Any) -> ServerReply:
-    """Validate the fields of a reply. Raise ParsingFailed for incomplete ones: they must not be trained on."""
+    """Validate the fields of a reply. Raise ParsingFailed if one is missing: such a reply cannot be trained on."""
     finish = _finish(reason)
     if not isinstance(ids, list) or not ids or not all(type(token) is int for token in ids):
         raise ParsingFailed(f"the token ids of the reply must be a list of integers: {str(ids)[:100]}")
@@ -241,7 +241,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _content(content: Observation | None) -> Any:
-    """Return text unchanged and images as data URLs."""
+    """Return the content of a message: text unchanged, images as data URLs."""
     if content is None or isinstance(content, str):
         return content
     return [

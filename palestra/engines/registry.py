@@ -33,7 +33,7 @@ def register_engine(name: str, factory: EngineFactory, *, overwrite: bool = Fals
 
 
 def get_engine(name: str) -> EngineFactory:
-    """Return the factory registered as `name`; registrations in Python come before built-ins and entry points."""
+    """Return the factory registered as `name`; registrations in Python override built-ins and entry points."""
     if name in _registered:
         return _registered[name]
     if name in _BUILT_IN:

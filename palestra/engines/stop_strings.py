@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-SLACK = 8  # tokens that may decode to nothing (parts of a character, word-start markers)
+SLACK = 8  # maximum number of tokens that decode to an empty string (partial characters, word-start markers)
 
 
 class StopStrings:
-    """Checks one reply. Each check decodes only the last tokens; a match is confirmed on the whole reply."""
+    """Checks one reply. Each check decodes only the last tokens; a match is then verified on the whole reply."""
 
     def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
         self._tokenizer = tokenizer
@@ -31,5 +31,5 @@ def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 
 def text_of(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Decode ids, including special tokens, which parsers of tool calls may need."""
+    """Decode ids, including special tokens, which tool-call parsers may need."""
     return str(tokenizer.decode(ids, skip_special_tokens=False))

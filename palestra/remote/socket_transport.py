@@ -149,7 +149,7 @@ class SocketThread:
                 for pending in batch:
                     self._pending[pending.request.id] = pending
                 await socket.send(_encode([pending.request for pending in batch]))
-        except Exception:  # noqa: BLE001  # the reader sees the end of the socket too, and reopens it
+        except Exception:  # noqa: BLE001  # the reader also notices the broken socket and reopens it
             return
         finally:
             self._sending = False
@@ -199,7 +199,7 @@ class SocketThread:
                 responses = _decode(message)
                 for response in responses if isinstance(responses, list) else (responses,):
                     self._receive(response)
-        except Exception:  # noqa: BLE001, S110  # whatever broke the socket, it is reopened
+        except Exception:  # noqa: BLE001, S110  # the socket is reopened after any error
             pass
         if socket is self._socket:
             self._socket = None

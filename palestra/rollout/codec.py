@@ -1,6 +1,6 @@
 """Convert trajectories to JSON data and back.
 
-A prompt that extends the tokens of the previous call is stored as the number of shared tokens and the new ones.
+A prompt that extends the tokens of the previous call is stored as the number of shared tokens and the list of new ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 def to_json(trajectory: Trajectory) -> dict[str, Any]:
-    """Return a trajectory as dicts, lists, strings and numbers."""
+    """Return the trajectory as JSON data: dicts, lists, strings and numbers."""
     previous: list[int] = []  # prompt and reply of the previous call
     turns = []
     for turn in trajectory.turns:
@@ -109,7 +109,7 @@ def from_json(data: Mapping[str, Any]) -> Trajectory:
 def _call_to_json(call: Call, previous: list[int]) -> dict[str, Any]:
     shared = len(previous) if previous and call.prompt_ids[: len(previous)] == previous else 0
     stored: dict[str, Any] = {
-        "prefix_tokens": shared,  # leading tokens of the prompt, equal to those of the previous call
+        "prefix_tokens": shared,  # number of leading tokens that equal those of the previous call
         "prompt_ids": call.prompt_ids[shared:],
         "ids": call.ids,
         "logprobs": call.logprobs,

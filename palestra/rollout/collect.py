@@ -19,7 +19,7 @@ class RolloutResult:
     """Outcome of `collect`: each episode is in `trajectories`, in `failures`, or counted in `unstarted`."""
 
     trajectories: list[Trajectory] = field(default_factory=list, repr=False)  # finished, sorted by group and member
-    # Episodes that broke, with their `failure`; excluded from every statistic.
+    # Episodes that ended with a `failure`; excluded from all statistics.
     failures: list[Trajectory] = field(default_factory=list, repr=False)
     unstarted: int = 0
     stopped: str | None = None  # why some episodes were not started: a budget, or too many consecutive failures
@@ -40,9 +40,9 @@ async def collect(
     env up to `retries` times; after `give_up_after` consecutive failures no more episodes start. `on_trajectory` is
     called with every episode as soon as it ends, including failed ones; pass `Writer.write` to store them.
 
-    `env_backend="process"` runs the envs in `env_workers` worker processes: an env that computes does not block this
-    process, and one that hangs (see `step_timeout`) or crashes is a failure of its episode, which is retried. The same
-    seeds give the same episodes on every backend. See `RolloutOptions` for all options.
+    `env_backend="process"` runs the envs in `env_workers` worker processes: CPU-bound envs do not block this process,
+    and if an env crashes or hangs (see `step_timeout`), only its episode fails and is retried. The same seeds yield the
+    same episodes on every backend. See `RolloutOptions` for all options.
     """
     result = RolloutResult()
     started = perf_counter()

@@ -25,13 +25,13 @@ from palestra.workers.wire import dump_factories
 EnvBackend: TypeAlias = Literal["inline", "thread", "process", "ray"]
 ENV_BACKENDS: Final = ("inline", "thread", "process", "ray")
 CLOSE_TIMEOUT = 10.0  # seconds
-MAX_CACHED_ENVS = 4  # per sub-environment: envs of different tasks that stay open for reuse
+MAX_CACHED_ENVS = 4  # maximum number of open environments of different tasks per sub-environment
 
 
 class EnvProvider(ABC):
     """Source of environments for concurrent episodes.
 
-    `step_timeout` and `reset_timeout` are enforced by `run_episode`; they are None where the workers enforce them.
+    `step_timeout` and `reset_timeout` are enforced by `run_episode`; they are None if the workers enforce timeouts.
     """
 
     step_timeout: float | None = None
@@ -39,23 +39,23 @@ class EnvProvider(ABC):
 
     @abstractmethod
     async def acquire(self, factory: EnvFactory) -> Env:
-        """Return an environment that no other episode uses; wait for one if necessary."""
+        """Wait until an environment is available and return it for exclusive use."""
 
     @abstractmethod
     async def release(self, env: Env, *, reusable: bool) -> None:
-        """Take an environment back. If it is not `reusable`, no later episode runs in it."""
+        """Return an environment to the provider. If it is not `reusable`, no later episode runs in it."""
 
     @abstractmethod
     async def aclose(self) -> None:
         """Close every environment and end every worker. May be called twice."""
 
-    def idle_env(self, factory: EnvFactory) -> Env | None:  # noqa: ARG002  # overriders need it
-        """Return an idle environment of this process, to prepare a later episode."""
+    def idle_env(self, factory: EnvFactory) -> Env | None:  # noqa: ARG002  # used by subclasses
+        """Return an idle environment of this process that can prepare a later episode, or None."""
         return None
 
 
 class InlineProvider(EnvProvider):
-    """Environments in this process; those whose last episode did not fail are reused."""
+    """Runs environments in this process, and reuses those whose last episode did not fail."""
 
     def __init__(self, *, step_timeout: float | None = None, reset_timeout: float | None = None) -> None:
         self.step_timeout = step_timeout
@@ -90,10 +90,10 @@ class InlineProvider(EnvProvider):
 
 
 class VectorProvider(EnvProvider):
-    """Environments in the sub envs of a vector, each of which can run the tasks of any factory.
+    """Runs environments in the sub-environments of a vector, each of which can run any task.
 
-    A call that runs past its timeout, exhausts memory or kills its worker is an EnvFailed of its episode alone. The
-    vector is created by the first `acquire`, and again after it has failed as a whole.
+    If a call exceeds its timeout, exhausts memory or kills its worker, only its own episode raises EnvFailed. The first
+    `acquire` creates the vector; if the whole vector fails, a later `acquire` creates a new one.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class VectorProvider(EnvProvider):
         self._workers = workers or (os.cpu_count() or 1)
         self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
         self._vector: VectorEnv | None = None
-        self._pickled: dict[str, bytes] = {}  # factories by key
-        self._stale: set[int] = set()  # sub envs that must build a new environment
+        self._pickled: dict[str, bytes] = {}  # factory key -> pickled factory
+        self._stale: set[int] = set()  # sub-environments that must build a new environment
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
 
@@ -145,7 +145,7 @@ class VectorProvider(EnvProvider):
                 num_envs=self.capacity,
                 backend=self.backend,  # type: ignore[arg-type]  # not "inline"
                 autoreset="disabled",
-                max_failures_in_a_row=1_000_000,  # the rollout counts failures itself
+                max_failures_in_a_row=1_000_000,  # effectively unlimited, because the rollout counts failures
                 **self._limits,  # type: ignore[arg-type]
                 **threads,  # type: ignore[arg-type]
             )
@@ -174,7 +174,7 @@ class VectorProvider(EnvProvider):
 
 
 class _TaskEnv(Wrapper):
-    """A sub env for one episode; `reset` names the factory of its environment."""
+    """A sub-environment during one episode; `reset` sends the environment's factory to the worker."""
 
     def __init__(self, env: SubEnv, factory: EnvFactory, key: str, pickled: bytes, rebuild: bool) -> None:
         super().__init__(env)
@@ -192,19 +192,19 @@ class _TaskEnv(Wrapper):
     def _checked(self, result: Reset) -> Reset:
         error = result[1].get("usage_error")
         if isinstance(error, UsageError):
-            self.usage_error = error  # the caller's mistake: raised by the provider, not recorded as a failure
+            self.usage_error = error  # a usage error of the caller: `release` raises it instead of recording a failure
             raise error
         return result
 
 
 class _TaskHost(Env):
-    """Environment in a worker that runs the tasks of any factory, which the options of `reset` contain.
+    """Environment in a worker that can run any task; the options of `reset` contain the pickled factory.
 
-    Since a worker is restored by repeating the reset of each episode, a replacement finds the factory there as well.
+    When a worker is replaced, its episodes are replayed starting with `reset`, so the new worker receives the factory.
     """
 
     def __init__(self) -> None:
-        self._envs: OrderedDict[str, Env] = OrderedDict()  # the last one is in use
+        self._envs: OrderedDict[str, Env] = OrderedDict()  # the last one runs the current episode
         self._env: Env | None = None
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -213,7 +213,7 @@ class _TaskHost(Env):
         if request["rebuild"]:
             self.close()
         if key not in self._envs:
-            [factory] = pickle.loads(request["factory"])  # noqa: S301  # from the parent of this worker
+            [factory] = pickle.loads(request["factory"])  # noqa: S301  # sent by the parent process
             try:
                 self._envs[key] = factory()
             except UsageError as err:
@@ -265,17 +265,18 @@ def create_env_provider(
     step_timeout: float | None = None,
     reset_timeout: float | None = None,
 ) -> EnvProvider:
-    """Return a provider of up to `capacity` environments at a time.
+    """Return an environment provider that runs up to `capacity` environments at a time.
 
     Args:
-        backend: `inline` runs environments in this process; `thread` in threads of it, for environments that wait;
-            `process` in worker processes, for environments that compute or may hang or crash; `ray` in actors of a
-            running Ray cluster.
+        backend: `inline` runs environments in this process; `thread` in threads of this process, for environments that
+            wait for I/O; `process` in worker processes, for environments that are CPU-bound or may hang or crash;
+            `ray` in actors of a running Ray cluster.
         capacity: Maximum number of environments in use at a time (all backends but `inline`).
         workers: Number of worker processes or actors (default: the number of CPUs).
-        step_timeout: Seconds per step; a longer one is an infrastructure failure of its episode. Backend `process` also
-            ends the worker, so that a hung environment holds no resources.
-        reset_timeout: Seconds per reset, including the construction of the environment (default: `step_timeout`).
+        step_timeout: Maximum seconds per step; if a step takes longer, its episode fails with an infrastructure error.
+            The `process` backend also kills the worker, which frees the resources of a hung environment.
+        reset_timeout: Maximum seconds per reset, including the construction of the environment (default:
+            `step_timeout`).
     """
     if backend not in ENV_BACKENDS:
         raise BadValue(f"env_backend must be one of {', '.join(ENV_BACKENDS)}; got {backend!r}")
@@ -292,7 +293,7 @@ def create_env_provider(
 
 
 class TaskFactories:
-    """Factories of the environments of tasks, one per combination of name and keywords."""
+    """Environment factories for tasks, one per combination of environment name and keyword arguments."""
 
     def __init__(self, source: Callable[..., Env] | None, wrappers: Sequence[Any]) -> None:
         self._source = source
@@ -300,7 +301,7 @@ class TaskFactories:
         self._factories: dict[str, EnvFactory] = {}
 
     def of(self, task: Task) -> EnvFactory:
-        """Return the factory of a task's environment; the same one for tasks that can share an environment."""
+        """Return the environment factory of a task. Tasks that can share an environment have the same factory."""
         key = f"{task.env_id} {sorted(task.kwargs.items(), key=repr)!r}"
         factory = self._factories.get(key)
         if factory is None:
@@ -311,6 +312,6 @@ class TaskFactories:
 
 
 async def _close(env: Env) -> None:
-    """Close an environment, ignoring errors: it has failed already or is no longer needed."""
+    """Close an environment and ignore errors, because it has already failed or is no longer needed."""
     with suppress(Exception):
         await asyncio.wait_for(env.aclose(), timeout=CLOSE_TIMEOUT)

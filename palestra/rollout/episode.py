@@ -31,10 +31,10 @@ async def run_episode(
 ) -> Trajectory:
     """Run `task` in `env` until the episode ends.
 
-    An exception of env, tool or engine, or a call that takes longer than `call_timeout` (of the env: `step_timeout` and
-    `reset_timeout`, if given), ends the trajectory with a `failure` and keeps the turns so far; it never becomes a
-    reward. Cancellation propagates, unless `cancel_reason`
-    returns a reason, which is then recorded as the failure. `on_reset` is called after the first observation.
+    If the env, a tool or the engine raises an exception, or if a call takes longer than `call_timeout`, the trajectory
+    ends with a `failure` and keeps the turns so far; a failure is never scored as a reward. If set, `step_timeout` and
+    `reset_timeout` replace `call_timeout` for env calls. Cancellation propagates, unless `cancel_reason` returns a
+    reason, which is then recorded as the failure. `on_reset` is called after the first observation.
     """
     trajectory = Trajectory.of(task, attempt=attempt, started=time())
     turns: list[Turn] = []
@@ -42,7 +42,7 @@ async def run_episode(
     session = None
     observation: Any = ""
     final_prompt: list[int] = []
-    boundary = "env"  # attributed to exceptions that do not carry a boundary
+    boundary = "env"  # the component to which exceptions without a boundary are attributed
     try:
         async with _limit(call_timeout if reset_timeout is None else reset_timeout):
             observation, info = await env.areset(seed=task.seed, options=dict(task.options) or None)
@@ -79,7 +79,7 @@ async def run_episode(
                 )
             )
             observation, clock = step.observation, stepped
-            info = {**step.info, "reward": step.reward}  # read by agents that reflect
+            info = {**step.info, "reward": step.reward}  # `Reflection` uses the reward
             if step.terminated or step.truncated:
                 success = bool(info.get("success", step.terminated and step.reward > 0))
                 if not step.terminated:
@@ -111,7 +111,7 @@ def _limit(seconds: float | None) -> AbstractAsyncContextManager[Any]:
 
 
 def _truncate(last: Turn, detail: str) -> Turn:
-    """Mark the episode as truncated because the conversation fills the context window."""
+    """Return the last turn marked as truncated, because the conversation fills the context window."""
     info = {**last.info, "success": False, "ending": "context", "detail": detail}
     return replace(last, truncated=True, info=info)
 

@@ -1,4 +1,4 @@
-"""Report progress: one live line in a terminal, or one line every ten seconds in a log."""
+"""Report progress: a live status line in a terminal, or one line every ten seconds in a log file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIVE_EVERY, LOG_EVERY = 0.1, 10.0  # seconds
 
 
 class Progress:
-    """Writes episodes, success rate, tokens per second and failures to `stream` (default: standard error)."""
+    """Writes the numbers of episodes and failures, success rate and tokens per second to `stream` (default: stderr)."""
 
     def __init__(self, total: int, stream: TextIO | None = None, label: str = "") -> None:
         self.total = total
@@ -38,7 +38,7 @@ class Progress:
             self._write(last=False)
 
     def close(self) -> None:
-        """Write the final state, followed by a newline."""
+        """Write the final status line, followed by a newline."""
         self._write(last=True)
 
     def text(self) -> str:

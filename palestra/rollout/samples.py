@@ -12,24 +12,24 @@ from palestra.types import Call
 
 @dataclass(slots=True, kw_only=True)
 class TrainingSample:
-    """Tokens in the order the model read and sampled them, with one number per token in each column.
+    """Tokens in the order in which the model read and sampled them, and lists with one number per token.
 
-    The first columns come from the trajectory. `training/precompute.py` and `training/step.py` fill the others before
+    The first lists come from the trajectory. `training/precompute.py` and `training/step.py` fill in the others before
     the first update of a step.
     """
 
     ids: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)  # 1 where the model sampled the token, 0 where it read it
-    logprobs: list[float] = field(default_factory=list)  # as reported by the engine; 0 where the mask is 0
-    turn_index: list[int] = field(default_factory=list)  # turn that sampled the token; -1 where the mask is 0
+    mask: list[int] = field(default_factory=list)  # 1 if the model sampled the token, 0 if it is part of a prompt
+    logprobs: list[float] = field(default_factory=list)  # as reported by the engine; 0 if the mask is 0
+    turn_index: list[int] = field(default_factory=list)  # index of the turn that sampled the token; -1 if the mask is 0
     episode: int = 0  # index of the trajectory in its batch
-    offset: int = 0  # number of tokens the trajectory sampled in earlier samples
-    old_logprobs: list[float] | None = None  # under the policy that sampled, at its temperature
+    offset: int = 0  # number of sampled tokens in earlier samples of the trajectory
+    old_logprobs: list[float] | None = None  # under the policy that sampled the tokens, at its temperature
     proximal_logprobs: list[float] | None = None  # under the policy at the start of the step, if samples are stale
     ref_logprobs: list[float] | None = None  # under the reference model
-    values: list[float] | None = None  # of the critic
+    values: list[float] | None = None  # predicted by the critic
     advantages: list[float] | None = None
-    returns: list[float] | None = None  # targets of the critic
+    returns: list[float] | None = None  # training targets of the critic
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,15 +41,15 @@ class TrainingSample:
 
     @classmethod
     def of_prompt(cls, ids: Sequence[int], episode: int = 0) -> TrainingSample:
-        """Return a prompt without a reply. A placeholder token after it marks where the critic evaluates it."""
+        """Return a sample with a prompt only. The critic evaluates it at a placeholder token after the prompt."""
         size = len(ids) + 1
         return cls(ids=[*ids, 0], mask=[0] * size, logprobs=[0.0] * size, turn_index=[-1] * size, episode=episode)
 
 
 def to_samples(trajectory: Trajectory, episode: int = 0) -> list[TrainingSample]:
-    """Return the samples of a trajectory: one as long as every prompt extends the tokens before it.
+    """Return the samples of a trajectory: a single one if every prompt extends the tokens before it.
 
-    Where a prompt does not extend them (the chat template or the context policy rewrote it), the next sample starts.
+    If a prompt does not extend them (the chat template or the context policy rewrote it), it starts a new sample.
     Raises BadValue for a failed trajectory and for one without token ids.
     """
     if trajectory.failure is not None:

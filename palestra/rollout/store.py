@@ -1,7 +1,7 @@
 """Append trajectories to a JSON-lines file and read them back.
 
-A name that ends in `.gz` selects gzip. Each line is written as soon as its episode ends, so a killed process loses at
-most the episode it was writing. Readers skip an incomplete last line; the next writer removes it.
+Files whose names end in `.gz` are compressed. Each line is written as soon as its episode ends, so a killed process
+loses at most the episode it was writing. Readers skip an incomplete last line; the next writer removes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK = 1 << 20  # bytes per read
 
 
 class Writer:
-    """Appends trajectories to a file (`.jsonl` or `.jsonl.gz`). The file is locked: it has one writer at a time."""
+    """Appends trajectories to a file (`.jsonl` or `.jsonl.gz`) and locks it, so that there is one writer at a time."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -36,10 +36,10 @@ class Writer:
             raise BadValue(f"{self.path} is open in another writer; close that one or choose another file") from err
         end = _end_of_complete_lines(self.path)
         if end < os.fstat(self._handle).st_size:
-            os.ftruncate(self._handle, end)  # the incomplete line of a crashed writer
+            os.ftruncate(self._handle, end)  # remove the incomplete last line of a crashed writer
 
     def write(self, trajectory: Trajectory) -> None:
-        """Append one line. If writing fails, the file stays as it was."""
+        """Append one line. If writing fails, the file is left unchanged."""
         if self._handle < 0:
             raise BadValue(f"the writer of {self.path} is closed")
         data = _dumps(to_json(trajectory)) + b"\n"
@@ -55,7 +55,7 @@ class Writer:
             raise StoreFailed(f"cannot write to {self.path}: {err}") from err
 
     def close(self) -> None:
-        """Flush to disk and release the file. Idempotent."""
+        """Flush the file to disk, then unlock and close it. Idempotent."""
         if self._handle >= 0:
             os.fsync(self._handle)
             os.close(self._handle)
@@ -69,7 +69,7 @@ class Writer:
 
 
 def read(path: str | Path) -> Iterator[Trajectory]:
-    """Yield the trajectories of a file, except an incomplete last one."""
+    """Yield the trajectories of a file; skip an incomplete last line."""
     for data in read_json(path):
         yield from_json(data)
 
@@ -133,7 +133,7 @@ def _end_of_complete_lines(path: Path) -> int:
     """Return the offset after the last complete line."""
     if path.suffix == ".gz":
         end = 0
-        for end, _ in _members(path):  # noqa: B007  # only the last end counts
+        for end, _ in _members(path):  # noqa: B007  # only the last value is used
             pass
         return end
     size = path.stat().st_size
@@ -153,5 +153,5 @@ def _dumps(data: Any) -> bytes:
         import orjson
 
         return orjson.dumps(data)
-    except (ImportError, TypeError):  # TypeError: an unpaired surrogate or a huge integer, which only json accepts
+    except (ImportError, TypeError):  # TypeError: unpaired surrogates and huge integers are accepted only by `json`
         return json.dumps(data).encode()

@@ -37,18 +37,20 @@ class RolloutOptions(TypedDict, total=False):
     episodes: int  # number of episodes; omit it with a list of tasks
     group_size: int  # episodes per group, which share a seed (default 1)
     concurrency: int  # maximum number of episodes at a time (default 64)
-    seed: int | None  # root of all seeds; None draws one at random
+    seed: int | None  # seed from which all others derive; None selects a random one
     kwargs: Mapping[str, Any]  # keyword arguments of the env
     wrappers: Sequence[Any]  # callables or names, as in `make`; the first one is the innermost
     budget: Budget
-    retries: int  # further attempts at a failed episode, each in a new env (default 2)
-    give_up_after: int  # start no more episodes after this many consecutive failures (default 64)
-    call_timeout: float | None  # seconds for one reset, step or reply; None disables the limit
+    retries: int  # additional attempts for a failed episode, each in a new env (default 2)
+    give_up_after: int  # stop starting episodes after this many consecutive failures (default 64)
+    call_timeout: float | None  # maximum seconds per reset, step or reply; None disables the limit
     env_backend: EnvBackend  # where envs run: "inline" (this process, default), "thread", "process" or "ray"
     env_workers: int | None  # number of worker processes or Ray actors (default: number of CPUs)
-    step_timeout: float | None  # seconds per env step (default: call_timeout); "process" kills an env that hangs
-    reset_timeout: float | None  # seconds per env reset, including its construction (default: step_timeout)
-    env_provider: EnvProvider  # shared by several rollouts instead of the four options above; not closed here
+    step_timeout: float | None  # maximum seconds per env step (default: call_timeout); "process" kills hung envs
+    reset_timeout: float | None  # maximum seconds per env reset, including its construction (default: step_timeout)
+    env_provider: (
+        EnvProvider  # replaces the four options above; can be shared by several rollouts, the caller closes it
+    )
 
 
 class Stream:
@@ -71,9 +73,9 @@ class Stream:
         self.retries = options.get("retries", 2)
         self.give_up_after = options.get("give_up_after", 64)
         self.call_timeout = options.get("call_timeout")
-        self.stopped: str | None = None  # the reason why some tasks were not started
+        self.stopped: str | None = None  # why some tasks were not started
         self._factories = TaskFactories(env if callable(env) else None, options.get("wrappers", ()))
-        self._source_lock = asyncio.Lock()  # an asynchronous iterator supports one `anext` at a time
+        self._source_lock = asyncio.Lock()  # asynchronous iterators support only one `anext` at a time
         self._pending: Iterator[Task] = iter(self.tasks)
         self._next_prepared = min(self.concurrency, len(self.tasks))  # index of the next task to prepare an env for
         provider = options.get("env_provider")
@@ -124,7 +126,7 @@ class Stream:
         return self.concurrency if self._task_source is not None else min(self.concurrency, len(self.tasks))
 
     async def _work(self, done: asyncio.Queue[Trajectory | BaseException | None]) -> None:
-        """Run tasks until none is left; the last item put into `done` is None or the exception that was raised."""
+        """Run tasks and put their trajectories into `done`, then None, or the exception that ended the loop."""
         try:
             while (task := await self._next_task()) is not None:
                 done.put_nowait(await self._run_task(task))
@@ -151,7 +153,7 @@ class Stream:
         return task
 
     async def _run_task(self, task: Task) -> Trajectory:
-        """Return the trajectory of `task`, retrying failures in a new env."""
+        """Run `task` and return its trajectory; retry a failed episode in a new env."""
         attempt = 1
         while True:
             trajectory = await self._attempt(task, attempt)
@@ -234,7 +236,7 @@ def _tasks(env: EnvSource, options: RolloutOptions) -> list[Task]:
     seed = options.get("seed")
     root = fresh_seed() if seed is None else seed
     if isinstance(env, str):
-        get_spec(env)  # raises here for an unknown name, instead of failing every episode
+        get_spec(env)  # raise an error for an unknown name now, instead of failing every episode
         name = env
     elif isinstance(env, EnvFactory):
         name = env.name
@@ -251,7 +253,7 @@ def _create_provider(options: RolloutOptions, capacity: int) -> EnvProvider:
     backend = options.get("env_backend", "inline")
     step_timeout = options.get("step_timeout")
     if step_timeout is None and backend != "inline":
-        step_timeout = options.get("call_timeout")  # so that the worker of a hung env is replaced as well
+        step_timeout = options.get("call_timeout")  # so that workers enforce it and are replaced if an env hangs
     return create_env_provider(
         backend,
         capacity=max(1, capacity),

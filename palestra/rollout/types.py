@@ -24,7 +24,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An infrastructure error that ended an episode. It never counts as a reward."""
+    """An infrastructure error that ended an episode. It is never scored as a reward."""
 
     boundary: str  # "env", "tool", "engine", "parsing", "agent", "budget" or "infrastructure"
     kind: str  # name of the exception class
@@ -34,7 +34,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One action and the step it led to."""
+    """One action and the result of its step."""
 
     observation: Observation  # shown to the agent before the action
     action: Action
@@ -55,7 +55,7 @@ class Trajectory:
     seed: int  # reproduces the task
     group: int  # episodes of a group share the seed
     member: int  # index within the group
-    turns: tuple[Turn, ...] = field(repr=False)  # hidden because asyncio debug output prints results
+    turns: tuple[Turn, ...] = field(repr=False)  # omitted from repr, because asyncio's debug output prints results
     final_observation: Observation  # after the last action, or the first observation if there was no action
     success: bool | None  # None if the episode did not end
     # Prompt of the next turn of a truncated episode, from which a critic bootstraps.
@@ -68,7 +68,7 @@ class Trajectory:
 
     @classmethod
     def of(cls, task: Task, *, attempt: int = 1, started: float = 0.0, failure: Failure | None = None) -> Trajectory:
-        """Return the trajectory of `task` before its first turn."""
+        """Return a trajectory of `task` without turns."""
         return cls(
             env_id=task.env_id,
             kwargs=task.kwargs,
@@ -102,7 +102,7 @@ class Trajectory:
 
     @property
     def splits(self) -> dict[str, int]:
-        """Count prompts that do not extend the previous prompt, by cause."""
+        """Number of prompts that do not extend the previous prompt, by cause."""
         counts: dict[str, int] = {}
         for turn in self.turns:
             for call in turn.action.calls:

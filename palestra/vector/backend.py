@@ -110,7 +110,7 @@ class SyncBackend(Backend):
             self._steps[index] = self._step_of(runner)
             self._done.append(reply)
 
-    def collect(self, timeout: float | None) -> list[Reply]:  # noqa: ARG002  # no command is ever in flight
+    def collect(self, timeout: float | None) -> list[Reply]:  # noqa: ARG002  # replies are always ready
         replies, self._done = self._done, []
         return replies
 

@@ -49,7 +49,7 @@ class VectorEnv(AsyncBridge):
         backend = self._backend
         plain = type(actions) is list and len(actions) == self.num_envs and set(map(type, actions)) == {str}
         if plain and isinstance(backend, SyncBackend) and not (self._in_flight or self._idle):
-            return self._step_all(backend, actions)  # type: ignore[arg-type]  # a list, as `plain` says
+            return self._step_all(backend, actions)  # type: ignore[arg-type]  # `plain` implies a list
         return _step_columns(self._exchange(self._steps(actions)))
 
     def _step_all(self, backend: SyncBackend, actions: Sequence[str]) -> VectorStep:

@@ -43,7 +43,7 @@ class EnvActor:
         import pickle
 
         try:
-            unpickled: list[Factory] = pickle.loads(factories)  # noqa: S301  # from the driver
+            unpickled: list[Factory] = pickle.loads(factories)  # noqa: S301  # sent by the driver
             self._backend = await asyncio.to_thread(
                 ProcessBackend, unpickled, roots, autoreset, limits, workers=1, threads=threads
             )

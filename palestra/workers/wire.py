@@ -38,7 +38,7 @@ class FrameDecoder:
                 end = start + HEADER + int.from_bytes(view[start : start + HEADER], "little")
                 if end > len(buffer):
                     break
-                messages.append(pickle.loads(view[start + HEADER : end]))  # noqa: S301  # from our own worker
+                messages.append(pickle.loads(view[start + HEADER : end]))  # noqa: S301  # sent by the parent or its worker
                 start = end
         if start:
             del buffer[:start]
@@ -55,7 +55,7 @@ class ActivityTable:
         self.lanes = lanes
         size = 8 * (1 + 2 * lanes)
         if fd is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # unnamed: freed with its last handle
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `close`
             self._file.truncate(size)
             fd = self._file.fileno()
         self._map = mmap.mmap(fd, size)

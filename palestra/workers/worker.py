@@ -43,7 +43,7 @@ class EnvWorker(CommandLoop):
         self._limits = config.limits
         self._timed = config.limits.step_timeout is not None or config.limits.reset_timeout is not None
         self._local = threading.local()
-        factories: list[Factory] = pickle.loads(config.factories)  # noqa: S301  # from our own parent
+        factories: list[Factory] = pickle.loads(config.factories)  # noqa: S301  # sent by the parent process
         self._runners: dict[int, EnvRunner] = {}
         for index, root, factory in zip(config.indices, config.roots, factories, strict=True):
             self._runners[index] = EnvRunner(
@@ -96,7 +96,7 @@ class EnvWorker(CommandLoop):
     def encode(self, replies: list[Reply]) -> bytes:
         try:
             return encode_frame(replies)
-        except Exception:  # noqa: BLE001  # a value cannot be pickled: find out whose
+        except Exception:  # noqa: BLE001  # a reply cannot be pickled: check them one by one
             return encode_frame([self._picklable(reply) for reply in replies])
 
     def _picklable(self, reply: Reply) -> Reply:

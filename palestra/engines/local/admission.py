@@ -1,7 +1,7 @@
-"""Delay a step briefly while further requests are imminent, so that one step serves all of them.
+"""Delay a step briefly while further requests are expected, so that one step serves all of them.
 
 On a GPU a step costs about as much for one sequence as for a thousand, so fewer, larger steps are faster. Python also
-runs one thread at a time: a worker that launches many small kernels while the event loop is busy slows down both.
+runs one thread at a time: if the worker launches many small kernels while the event loop is busy, both slow down.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable, Hashable
 from time import monotonic, sleep
 
 QUIET_ROUNDS = 4  # event-loop iterations without a new request after which all tasks are assumed to be waiting
-LOOP_TIMEOUT = 0.02  # seconds; an event loop that sends no request for longer is busy with something else
+LOOP_TIMEOUT = 0.02  # maximum seconds to wait for an event loop, which may be busy with other work
 POLL_INTERVAL = 0.0005  # seconds between checks for late requests
 MAX_IDLE_POLLS = 4  # consecutive checks without a new request before giving up
-RETURN_WINDOW = 1.0  # seconds after its reply in which a conversation is expected to send the next request
-MIN_LATE_FRACTION = 0.125  # of the running batch; fewer late conversations are not waited for
+RETURN_WINDOW = 1.0  # seconds after a reply within which the conversation is expected to send its next request
+MIN_LATE_FRACTION = 0.125  # wait only if at least this fraction of the running batch is late
 
 
 class AdmissionGate:
-    """Tracks which conversations may send a request before the next step.
+    """Tracks which conversations are expected to send a request before the next step.
 
     Every method may be called from any thread; `wait` is called by the worker thread.
     """
@@ -48,7 +48,7 @@ class AdmissionGate:
             self._expected.pop(key, None)
 
     def wait(self, running: Callable[[], int], cancelled: Callable[[], bool]) -> None:
-        """Return when no further request is expected soon, or as soon as `cancelled` is true.
+        """Wait until no further request is expected soon, or until `cancelled()` returns True.
 
         Returns at once if there was no activity since the last call. `running` returns the size of the next batch.
         """
@@ -65,7 +65,7 @@ class AdmissionGate:
             idle_polls = idle_polls + 1 if self._submitted == before else 0
 
     def _wait_for_loop(self, loop: asyncio.AbstractEventLoop, cancelled: Callable[[], bool]) -> None:
-        """Wait until every task of the event loop is waiting for something."""
+        """Wait until all tasks of the event loop are blocked."""
         probe = _LoopProbe(loop, lambda: self._submitted)
         try:
             loop.call_soon_threadsafe(probe.check)
@@ -77,7 +77,7 @@ class AdmissionGate:
         probe.quiet.set()
 
     def _late(self) -> int:
-        """Return the number of conversations that may send a request any moment."""
+        """Return the number of conversations that are expected to send a request soon."""
         cutoff = monotonic() - RETURN_WINDOW
         with self._lock:
             while self._expected:

@@ -1,4 +1,4 @@
-"""Attention over the KV cache for sequences of different length.
+"""Attention over the KV cache for sequences of different lengths.
 
 The tokens of a step form one flat sequence: first the sequences that decode one token each, ordered by block, then the
 sequences that prefill several tokens. A plan is computed once per step and used in every layer.
@@ -21,8 +21,8 @@ from palestra.engines.local.segments import Segment, segments
 Ints = NDArray[np.int64]
 Windows = Sequence[int | None]
 
-MASK_ALIGNMENT = 16  # a GPU kernel copies masks whose rows are not a multiple of this, in every layer
-MAX_MASK_CELLS = 1 << 26  # size of the mask of one padded prefill call
+MASK_ALIGNMENT = 16  # GPU kernels copy the mask in every layer unless its row length is a multiple of this
+MAX_MASK_CELLS = 1 << 26  # maximum number of mask elements in one padded prefill call
 
 
 class Heads(NamedTuple):
@@ -36,14 +36,14 @@ class DecodePart(NamedTuple):
     """Sequences that decode one token each, covered by one attention call."""
 
     queries: tuple[int, int, int, int]  # blocks, kv heads, query heads per kv head, dim
-    shape: tuple[int, int, int, int]  # of the keys: blocks, kv heads, tokens, dim
+    shape: tuple[int, int, int, int]  # shape of the keys: blocks, kv heads, tokens, dim
     strides: tuple[int, int, int, int]
-    start: int  # index of the first element among a layer's keys
-    first: int  # range of the flat token sequence
+    start: int  # index of the first element in a layer's flattened keys
+    first: int  # start of the range in the flat token sequence
     end: int
-    spread: Tensor | None  # for each block its sequence, if some blocks are unused
-    gather: Tensor | None  # for each sequence its block
-    masks: dict[int | None, Tensor | None]  # by window
+    spread: Tensor | None  # sequence index of each block; None if every block is used
+    gather: Tensor | None  # block index of each sequence; None if every block is used
+    masks: dict[int | None, Tensor | None]  # attention window -> mask
 
 
 class PrefillPart(NamedTuple):
@@ -52,8 +52,8 @@ class PrefillPart(NamedTuple):
     offset: int
     first: int
     end: int
-    length: int  # of the sequence including cached tokens
-    masks: dict[int | None, Tensor | None]  # by window; None: causal attention without an explicit mask
+    length: int  # length of the sequence, including cached tokens
+    masks: dict[int | None, Tensor | None]  # attention window -> mask; None: causal attention without an explicit mask
 
 
 class PaddedPrefillPart(NamedTuple):
@@ -63,15 +63,15 @@ class PaddedPrefillPart(NamedTuple):
     width: int  # new tokens per sequence
     tokens: Tensor  # (rows * width): index into the flat token sequence
     keys: Tensor  # (rows * length): address in the KV cache
-    back: Tensor  # for each flat token its index in rows * width
-    masks: dict[int | None, Tensor]  # by window
+    back: Tensor  # index of each flat token in rows * width
+    masks: dict[int | None, Tensor]  # attention window -> mask
 
 
 AttentionPart = DecodePart | PrefillPart | PaddedPrefillPart
 
 
 class AttentionPlanner:
-    """Computes attention plans for one model on one device. `call_cost`: cost of one call, in tokens of one layer."""
+    """Plans attention for one model on one device. `call_cost` is the cost of one attention call, in tokens read."""
 
     def __init__(
         self, heads: Heads, windows: Windows, device: torch.device, dtype: torch.dtype, *, call_cost: float, pad: bool
@@ -85,18 +85,18 @@ class AttentionPlanner:
         self._minus_infinity = torch.full((), float("-inf"), dtype=dtype, device=device)
 
     def order(self, start: Ints, stop: Ints, offset: Ints, size: Ints) -> tuple[Ints, int]:
-        """Return the order of the sequences in the flat token sequence, and how many of them decode one token."""
+        """Return the order of the sequences in the flat token sequence, and how many of them decode a single token."""
         count = stop - start
         if count.max() == 1:
             return np.lexsort((offset, size)), len(count)
         decode, prefill = np.flatnonzero(count == 1), np.flatnonzero(count > 1)
         decode = decode[np.lexsort((offset[decode], size[decode]))]
         if self._pad:
-            prefill = prefill[np.lexsort((stop[prefill], count[prefill]))]  # similar lengths together: less padding
+            prefill = prefill[np.lexsort((stop[prefill], count[prefill]))]  # group similar lengths to reduce padding
         return np.concatenate((decode, prefill)), len(decode)
 
     def plan(self, start: Ints, stop: Ints, offset: Ints, size: Ints, decoding: int) -> list[AttentionPart]:
-        """Plan the attention of ordered sequences, of which the first `decoding` read one token."""
+        """Plan the attention of sequences sorted by `order`; the first `decoding` of them decode a single token."""
         parts: list[AttentionPart] = []
         if decoding:
             parts += self._decode_parts(stop[:decoding], offset[:decoding], size[:decoding])
@@ -119,7 +119,7 @@ class AttentionPlanner:
         first = longest = tokens = 0
         for row, (count, length) in enumerate(zip((stop - start).tolist(), stop.tolist(), strict=True)):
             rows, longest, tokens = row + 1 - first, max(longest, length), tokens + count
-            # Sequences are ordered by count, so this one's count is the padded width.
+            # Sequences are sorted by count, so the count of this one is the padded width.
             if rows > 1 and (rows * count * longest > MAX_MASK_CELLS or rows * count > 2 * tokens + 1024):
                 groups.append(slice(first, row))
                 first, longest, tokens = row, length, count
@@ -169,7 +169,7 @@ class AttentionPlanner:
         self, cut: Segment, first: int, spread: Tensor | None, gather: Tensor | None, masks: dict[int | None, Tensor]
     ) -> DecodePart:
         kv, group, dim, _ = self._heads
-        single = cut.blocks == 1 and not self._pad  # then every token read is visible
+        single = cut.blocks == 1 and not self._pad  # with a single block, no mask is needed
         return DecodePart(
             queries=(cut.blocks, kv, group, dim),
             shape=(cut.blocks, kv, cut.length, dim),
@@ -203,11 +203,11 @@ class AttentionPlanner:
         count = stop - start
         rows, width = len(count), int(count.max())
         length = -(-int(stop.max()) // MASK_ALIGNMENT) * MASK_ALIGNMENT
-        before = count.cumsum() - count  # tokens of the previous sequences
+        before = count.cumsum() - count  # number of tokens in the preceding sequences
         back = np.arange(int(count.sum())) + np.repeat(np.arange(rows) * width - before, count)
         columns, device_back = to_device(self._device, np.stack((start, stop, offset, before + first)), back)
         starts, ends, blocks, firsts = columns[:, :, None]
-        # Padding repeats the last token and key of each sequence: finite values, and the results are not used.
+        # Padding repeats the last token and key of each sequence, so all values are finite. Its results are discarded.
         query_positions = torch.minimum(starts + torch.arange(width, device=self._device), ends - 1)
         positions = torch.arange(length, device=self._device)
         masks = {}
@@ -228,21 +228,21 @@ class AttentionPlanner:
         )
 
     def _mask(self, visible: Tensor) -> Tensor:
-        """Return an additive mask: attention would convert a boolean one to this form again in every layer."""
+        """Return `visible` as an additive mask, because attention would convert a boolean mask in every layer."""
         return torch.where(visible, self._zero, self._minus_infinity)
 
 
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, window: int | None, parts: Sequence[AttentionPart], heads: Heads
 ) -> Tensor:
-    """Compute one layer's attention: queries (token, head, dim) to outputs (token, head * dim)."""
+    """Compute the attention of one layer for queries of shape (token, head, dim); return shape (token, head * dim)."""
     kv, group, dim, scale = heads
     outputs = []
     for part in parts:
         if isinstance(part, DecodePart):
             queries, shape, strides, start, first, end, spread, gather, masks = part
             q = query[first:end] if spread is None else query[first:end].index_select(0, spread)
-            # Query heads that share keys act as the queries of one head, so keys need not be repeated.
+            # Treat query heads that share keys as additional queries of one head, so that keys need not be repeated.
             x = F.scaled_dot_product_attention(
                 q.view(queries),
                 keys.as_strided(shape, strides, start),

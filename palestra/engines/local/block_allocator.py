@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-MIN_BLOCK = 64  # tokens; smaller blocks would split the attention over too many calls
+MIN_BLOCK = 64  # tokens; smaller blocks would require too many attention calls
 
 
 def block_size_for(tokens: int) -> int:
@@ -15,8 +15,8 @@ def block_size_for(tokens: int) -> int:
 class BlockAllocator:
     """Tracks the free blocks of an address range of tokens.
 
-    A block of size s starts at a multiple of s. All blocks of one size therefore lie on one grid, and adjacent blocks
-    form a table with one block per row, which lets one attention call cover many of them.
+    A block of size s starts at a multiple of s. Adjacent blocks of the same size therefore form a table with one block
+    per row, so that one attention call can cover many of them.
     """
 
     def __init__(self) -> None:
@@ -47,14 +47,14 @@ class BlockAllocator:
         return start
 
     def free(self, start: int, size: int) -> None:
-        """Return a block to the allocator and merge it with free neighbours."""
+        """Free a block and merge it with free adjacent blocks."""
         while self._remove(start ^ size, size):
             start = min(start, start ^ size)
             size *= 2
         insort(self._free.setdefault(size, []), start)
 
     def grow_in_place(self, start: int, size: int) -> bool:
-        """Double a block where it lies, if its right neighbour is free."""
+        """Double the size of a block without moving it; return False if the block to its right is not free."""
         return start % (2 * size) == 0 and self._remove(start + size, size)
 
     @property

@@ -1,8 +1,9 @@
 """Native decoder for the Llama family (Llama, Mistral, Qwen2, Qwen3) on the parameters of a transformers model.
 
 All tokens of a step, from any number of conversations, form one flat sequence without padding; only attention
-distinguishes sequences. This avoids most of the overhead of a transformers forward pass for small models, and copies of
-keys and values for grouped heads for all of them. `select_runner` compares its results with the model's own before use.
+distinguishes sequences. For small models this avoids most of the overhead of a transformers forward pass, and for
+models with grouped-query attention it avoids copying keys and values. Before using this runner, `select_runner`
+compares its results with those of the model.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.runner import StepBatch, to_device
 
 SUPPORTED_MODELS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
-SUPPORTED_ROPE = {"default", "linear", "llama3", "yarn"}  # rotations that do not depend on the length of the text
-MAX_FUSED_PARAMETERS = 500_000_000  # larger models do not hold a second, fused copy of their projections
+SUPPORTED_ROPE = {"default", "linear", "llama3", "yarn"}  # types whose rotation does not depend on the sequence length
+MAX_FUSED_PARAMETERS = 500_000_000  # larger models do not store fused copies of their projections
 LINEAR_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 
 
@@ -30,7 +31,7 @@ Linear = tuple[Tensor, Tensor | None]  # weight, bias
 
 
 class Layer(NamedTuple):
-    """Parameters of one decoder layer. Projections of the same input are fused into one where that pays."""
+    """Parameters of one decoder layer. In small models, projections of the same input are fused into one."""
 
     window: int | None
     attention_norm: Tensor
@@ -108,7 +109,8 @@ class NativeRunner:
         self._head = _linear(self._model.lm_head)
         self._activation = body.layers[0].mlp.act_fn
         self._cos = self._sin = self._embedding.new_empty((0, 1, self._heads.dim))
-        # Cost of an attention call in numbers read, from timings: low on a CPU, where memory is slow; high on a GPU.
+        # Measured cost of an attention call, in numbers read from memory: low on a CPU, where reading is slow; high on
+        # a GPU.
         launch_bound = runner.launch_bound(self._device)
         self._planner = AttentionPlanner(
             self._heads,
@@ -143,7 +145,7 @@ class NativeRunner:
         )
 
     def _fused(self, modules: list[Any]) -> list[Linear]:
-        """Return projections of the same input, concatenated if the model is small enough to hold them twice."""
+        """Return the projections, fused into one if the model is small enough to store them twice."""
         linears = [_linear(module) for module in modules]
         biases = [bias for _, bias in linears if bias is not None]
         if not self._fuse or 0 < len(biases) < len(linears):
@@ -198,7 +200,7 @@ class NativeRunner:
         return hidden
 
     def _rotation(self, max_position: int) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine of every position; the sine carries the sign of the rotated half."""
+        """Return the cosine and sine of every position; the sign of the rotated half is included in the sine."""
         if max_position >= len(self._cos):
             length = max(1024, 1 << max_position.bit_length())
             positions = torch.arange(length, device=self._device)[None]

@@ -20,8 +20,8 @@ from palestra.optional import require
 if TYPE_CHECKING:
     from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 
-SMALL_MODEL = 20_000_000  # parameters; below, torch threads spend more time synchronising than computing
-LARGE_MODEL = 500_000_000  # parameters; from here on few tokens suffice to keep a GPU busy
+SMALL_MODEL = 20_000_000  # parameters; in smaller models, torch threads spend more time synchronizing than computing
+LARGE_MODEL = 500_000_000  # parameters; in larger models, a few tokens keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
@@ -30,21 +30,22 @@ class LocalEngine(PolicyEngine):
     """Runs `model`: a folder, a hub id, or a loaded transformers model with its `tokenizer`.
 
     Up to `max_running` requests form one batch. Each step samples one token for each of them; finished requests leave
-    and waiting ones join at once. The engine caches the keys and values of each conversation (requests with the same
-    `conversation`) in `cache_gb` of memory and evicts the least recently used; the next request of a conversation
-    computes only its new tokens. Prompts with a common prefix share its computation. A step reads at most
-    `prefill_tokens` prompt tokens.
+    the batch and waiting ones join it between steps. The engine caches the keys and values of each conversation
+    (requests with the same `conversation`) in up to `cache_gb` of memory and evicts the least recently used. The next
+    request of a conversation computes only its new tokens, and prompts with a common prefix share its computation. A
+    step reads at most `prefill_tokens` prompt tokens.
 
     Steps run in a separate thread, so the event loop stays responsive; several event loops may use the engine one after
     the other. In that thread torch uses `threads` threads: by default one for a small model on a CPU, otherwise torch's
     own setting.
 
-    `runner` selects the implementation, by default the fastest that computes what the model does: "native" (a decoder
-    for Llama, Mistral, Qwen2 and Qwen3), "transformers" (the model's forward pass with a KV cache), or "recompute" (no
-    cache, for models with other state).
+    `runner` selects the implementation: "native" (a decoder for Llama, Mistral, Qwen2 and Qwen3), "transformers" (the
+    model's forward pass with a KV cache), or "recompute" (no cache, for models with other kinds of state). The default
+    is the fastest runner whose log-probabilities match those of the model.
 
-    With `lockstep` the event loop waits during each step, and a step starts once no task can proceed. Batches then do
-    not depend on thread timing: with seeded requests and environments that reply immediately, runs are bit-identical.
+    With `lockstep` the event loop waits during each step, and a step starts only when all tasks are blocked. Batches
+    then do not depend on thread timing, so runs with seeded requests and environments that reply immediately are
+    bit-identical.
 
     `model` may be trained in the same process: hold `paused()` while its weights change, then `publish(None, version)`.
     """
@@ -88,7 +89,7 @@ class LocalEngine(PolicyEngine):
         )
         self._stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
         self._vocabulary = loading.vocabulary_size(self.model)
-        kv_cache = KVCache(max_tokens=128)  # enough to select a runner, which determines the bytes per token
+        kv_cache = KVCache(max_tokens=128)  # just large enough to select a runner, which determines the bytes per token
         self._select_runner = partial(select_runner, self.model, kv_cache, self._device, runner)
         selected = self._select_runner()
         kv_cache.set_capacity(_cache_tokens(cache_gb, self._device, kv_cache.bytes_per_token))
@@ -103,7 +104,7 @@ class LocalEngine(PolicyEngine):
         if prefill_tokens is None:
             prefill_tokens = 2048 if on_cpu else 65_536 if size < LARGE_MODEL else 8192
         self._scheduler = Scheduler(selected, kv_cache, max_running=max_running, prefill_budget=prefill_tokens)
-        self._worker_tokenizer: Any = None  # fast tokenizers refuse to be used by two threads at once
+        self._worker_tokenizer: Any = None  # a copy, because fast tokenizers cannot be used by two threads at once
         self.version = 0
 
         self._lock = threading.Lock()  # guards the attributes below; never held during a step
@@ -112,8 +113,8 @@ class LocalEngine(PolicyEngine):
         self._working = False  # the worker is in its loop, or about to enter it
         self._pauses = 0
         self._closed = False
-        self._stop_waiters: list[Waiter] = []  # waiting for the worker to leave its loop
-        self._computed_version = 0  # of the weights that the cache was computed with
+        self._stop_waiters: list[Waiter] = []  # tasks that wait for the worker to leave its loop
+        self._computed_version = 0  # version of the weights that the cache was computed with
         self._lockstep = lockstep
         self._submitted = 0
         self._driver: asyncio.Task[None] | None = None
@@ -129,13 +130,13 @@ class LocalEngine(PolicyEngine):
 
     @property
     def stats(self) -> EngineStats:
-        """Counters since the start of the engine."""
+        """Counters of steps, tokens and cache entries since the engine was created."""
         return replace(self._scheduler.stats)
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
     ) -> Completion:
-        """Sample a reply. If the weights change meanwhile, it carries the version that sampled its first token.
+        """Sample a reply. Its `version` is that of the weights that sampled its first token.
 
         Raises BadValue if the prompt is empty, too long or contains unknown ids, and EngineFailed if the model raises.
         """
@@ -158,10 +159,10 @@ class LocalEngine(PolicyEngine):
             self._admission.conversation_closed(conversation)
 
     async def publish(self, weights: Weights | None, version: int) -> None:
-        """Use new weights from the next step on, and compute nothing from the cache of the old ones.
+        """Use new weights from the next step on, and discard everything cached from the old ones.
 
-        Without `weights` the trainer has already changed the tensors of `model`, while the engine was paused. With
-        `weights` the named tensors are copied into `model` here.
+        If `weights` is None, the trainer must have changed the tensors of `model` in place while the engine was paused.
+        Otherwise the named tensors are copied into `model`.
         """
         if version <= self.version:
             raise BadValue(f"version must exceed the current version {self.version}, got {version}")
@@ -177,7 +178,7 @@ class LocalEngine(PolicyEngine):
                 self.version = version
 
     async def pause(self) -> None:
-        """Return once no step is running. No step starts until `resume` has been called as often as `pause`."""
+        """Wait until no step is running. No step starts until `resume` has been called as many times as `pause`."""
         with self._lock:
             self._pauses += 1
         try:
@@ -199,14 +200,14 @@ class LocalEngine(PolicyEngine):
         with self._lock:
             self._closed = True
         await self._wait_until_stopped()
-        self._worker.shutdown(wait=True)  # it is idle, so this takes no time
+        self._worker.shutdown(wait=True)  # the worker is idle, so this returns immediately
         with self._lock:
             self._scheduler.add(self._inbox)
             self._inbox.clear()
         self._deliver(self._scheduler.abort("the engine was closed"))
         self._scheduler.kv_cache.release()
 
-    # Event loop side
+    # Methods that run in the event loop
 
     def _make_request(
         self, ids: list[int], sampling: Sampling, key: Hashable | None, waiter: Waiter
@@ -291,10 +292,10 @@ class LocalEngine(PolicyEngine):
             self._stop_waiters.append((loop, future))
         await future
 
-    # Worker side
+    # Methods that run in the worker thread, except `_run_lockstep`
 
     def _run(self) -> None:
-        """Step until there is no work, or the engine is paused or closed."""
+        """Run steps until no requests remain, or until the engine is paused or closed."""
         admission = self._admission
         if admission is None:
             while self._step():
@@ -306,7 +307,7 @@ class LocalEngine(PolicyEngine):
                 return
 
     async def _run_lockstep(self) -> None:
-        """Like `_run`, from the event loop: before each step, wait until no task sends further requests."""
+        """Run steps from the event loop; before each step, wait until no task sends further requests."""
         try:
             active = True
             while active:
@@ -318,11 +319,11 @@ class LocalEngine(PolicyEngine):
                 active = self._worker.submit(self._step).result()  # blocks the event loop on purpose
         except asyncio.CancelledError:
             with self._lock:
-                self._mark_stopped()  # this event loop ends; another one may follow
+                self._mark_stopped()  # the event loop is ending; another one may use the engine later
             raise
 
     def _step(self) -> bool:
-        """Run one step of the batch. Return False if there was none to run."""
+        """Run one step. Return False if there was nothing to run."""
         scheduler = self._scheduler
         with self._lock:
             scheduler.add(self._inbox)
@@ -348,7 +349,7 @@ class LocalEngine(PolicyEngine):
         return True
 
     def _mark_stopped(self) -> None:
-        """Record that no step is running and wake the tasks that wait for it. The caller holds the lock."""
+        """Record that no step is running and wake the tasks that wait for this. The caller holds the lock."""
         self._working = False
         waiters, self._stop_waiters = self._stop_waiters, []
         for loop, future in waiters:
@@ -386,16 +387,16 @@ def _set_threads(threads: int | None) -> None:
 
         default = torch.get_num_threads()
         torch.set_num_threads(threads)
-        # New threads inherit the most recent setting, so another thread restores it.
+        # New threads inherit the most recent setting, so restore the default from a temporary thread.
         other = threading.Thread(target=torch.set_num_threads, args=(default,))
         other.start()
         other.join()
 
 
 def _cache_tokens(cache_gb: float | None, device: Any, bytes_per_token: int) -> int:
-    """Return the cache capacity in tokens; by default 60% of a GPU's free memory, or 25% of the machine's memory."""
+    """Return the cache capacity in tokens. By default it uses 60% of the free GPU memory or 25% of the main memory."""
     if bytes_per_token == 0:
-        return 1 << 40  # nothing is stored
+        return 1 << 40  # this runner caches nothing
     if cache_gb is not None:
         memory = cache_gb * 2**30
     elif device.type == "cuda":

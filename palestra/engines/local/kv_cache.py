@@ -9,15 +9,15 @@ from torch import Tensor
 from palestra.engines.local.block_allocator import MIN_BLOCK, BlockAllocator, block_size_for
 
 INITIAL_TOKENS = 4096  # capacity after the first allocation
-MAX_COPY_TOKENS = 1 << 18  # tokens per batched copy, which needs as much temporary memory again in one layer
+MAX_COPY_TOKENS = 1 << 18  # tokens per batched copy, which needs temporary memory of the same size in one layer
 
 
 class KVCache:
-    """Keys and values of a range of token addresses, of which each conversation owns one block.
+    """Keys and values for a range of token addresses, in which each conversation owns one block.
 
     `keys[layer]` and `values[layer]` have shape (token, head, head_dim). They grow on demand up to `max_tokens`. Each
     tensor has one extra token at the end, the scratch address: padding is written there and never read. Memory is
-    zeroed before use, because attention over a masked NaN would still return NaN.
+    zeroed before use, because attention returns NaN if a masked value is NaN.
     """
 
     def __init__(self, *, max_tokens: int) -> None:
@@ -59,7 +59,7 @@ class KVCache:
         while start is None and self.allocator.length < self.max_tokens:
             try:
                 self._grow(min(max(2 * self.allocator.length, INITIAL_TOKENS), self.max_tokens))
-            except RuntimeError:  # out of memory: other users of the device hold more of it than estimated
+            except RuntimeError:  # out of memory: other users of the device use more memory than estimated
                 if self.allocator.length == 0:
                     raise
                 self.set_capacity(self.allocator.length)
@@ -67,9 +67,10 @@ class KVCache:
         return start
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """Copy the first `tokens` of one block to another in every layer, deferred until `flush_copies`.
+        """Schedule a copy of the first `tokens` of one block to another in every layer; `flush_copies` performs it.
 
-        Blocks may be freed and reallocated in between: the data copied is that at the time of the first deferred copy.
+        The source block may be freed and reallocated in between: the data is that at the time of the first scheduled
+        copy.
         """
         cells = range(target // MIN_BLOCK, (target + tokens - 1) // MIN_BLOCK + 1)
         pending = self._copies.get(source)
@@ -84,7 +85,7 @@ class KVCache:
                 self.flush_copies()
 
     def flush_copies(self) -> None:
-        """Perform all deferred copies, with one operation per tensor."""
+        """Perform all scheduled copies, with one operation per tensor."""
         copies = [(source, target, tokens) for target, (source, tokens) in self._copies.items()]
         self._drop_copies()
         if not copies or not self.keys:
@@ -103,7 +104,7 @@ class KVCache:
             tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     def zero_block(self, start: int, size: int) -> None:
-        """Overwrite a block with zeros after the model produced non-finite values: a mask does not hide a NaN."""
+        """Zero a block after the model produced non-finite values, because a mask does not hide a NaN."""
         for tensor in (*self.keys, *self.values):
             tensor[start : start + size] = 0
             tensor[self.scratch] = 0
@@ -132,7 +133,7 @@ class KVCache:
     def _grow(self, length: int) -> None:
         old_length = self.allocator.length
         for tensors in (self.keys, self.values):
-            for index, old in enumerate(tensors):  # one at a time, so that only one old tensor is held beside the new
+            for index, old in enumerate(tensors):  # one at a time, so that at most one old tensor is alive
                 new = old.new_zeros((length + 1, *old.shape[1:]))
                 new[:old_length] = old[:old_length]
                 tensors[index] = new

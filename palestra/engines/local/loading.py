@@ -24,7 +24,7 @@ LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, ImportError)  # r
 def load(
     model: Any, *, tokenizer: Any, device: str, dtype: str | None, options: Mapping[str, Any]
 ) -> tuple[Any, Any, torch.device]:
-    """Return (model on its device, tokenizer, device). The tokenizer is None for a loaded model given without one."""
+    """Return (model on its device, tokenizer, device). The tokenizer may be None if `model` is already loaded."""
     if isinstance(model, torch.nn.Module):
         target = next(model.parameters()).device
         if device != "auto" and _device(device) != target:
@@ -58,10 +58,10 @@ def load(
 
 
 def choose_low_precision_kernels(dtype: torch.dtype) -> None:
-    """Let torch select its CPU matmul for `dtype` now, without the warning of CPUs that lack such instructions.
+    """Make torch select its CPU matmul for `dtype` now, without a warning if the CPU does not support `dtype`.
 
-    On those CPUs the first large matmul fails inside oneDNN; torch then warns and uses BLAS, also for float32, from
-    there on. Triggering this before the first forward pass keeps results independent of when it would have happened.
+    On such CPUs the first large matmul fails inside oneDNN; torch then warns and uses BLAS from there on, also for
+    float32. Triggering this before the first forward pass makes all results come from the same kernels.
     """
     warnings.filterwarnings("ignore", message="mkldnn_matmul", category=UserWarning)
     probe = torch.zeros(64, 64, dtype=dtype)
@@ -78,11 +78,11 @@ def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def context_length(model: Any, requested: int | None) -> int | None:
-    """Return the maximum number of tokens the model can read, or `requested` if smaller; None if unknown."""
+    """Return the model's context length in tokens, or `requested` if that is smaller; None if unknown."""
     config = _text_config(model)
     limit: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     if _rope_type(config) == "longrope":
-        # Past this length the rotation of every key changes, so cached keys would be wrong.
+        # Beyond this length the rotation of every key changes, so cached keys would be wrong.
         short = _rope(config).get("original_max_position_embeddings")
         limit = short or getattr(config, "original_max_position_embeddings", None) or limit
     if requested is None:
@@ -99,7 +99,7 @@ def rope_type(model: Any) -> str:
 
 
 def layer_windows(model: Any) -> dict[str, int | None] | None:
-    """Map each layer type to its attention window (None: unlimited). None if some layer is not plain attention."""
+    """Map each layer type to its attention window (None: unlimited). Return None if a layer is not plain attention."""
     config = _text_config(model)
     window = getattr(config, "sliding_window", None)
     layer_types = getattr(config, "layer_types", None)
@@ -116,7 +116,7 @@ def vocabulary_size(model: Any) -> int:
 
 
 def private_copy(tokenizer: Any) -> Any:
-    """Copy a tokenizer for use in another thread: fast tokenizers refuse concurrent use."""
+    """Copy a tokenizer for use in another thread, because fast tokenizers do not allow concurrent use."""
     return copy.deepcopy(tokenizer)
 
 
@@ -148,7 +148,7 @@ def _rope(config: Any) -> Mapping[str, Any]:
 
 
 def _name(model: Any) -> str:
-    """Return a folder that contains a model, or a hub id."""
+    """Return the folder or hub id to load the model from."""
     if not isinstance(model, (str, os.PathLike)):
         raise BadValue(f"model must be a folder, a hub id or a loaded model, got {type(model).__name__}")
     name = os.fspath(model)
@@ -179,7 +179,7 @@ def _from_pretrained(auto_class: Any, name: str, options: Mapping[str, Any]) -> 
 def _tokenizer(name: str) -> Any:
     folder = Path(name).expanduser()
     if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
-        # transformers would create an empty one
+        # transformers would create an empty tokenizer
         raise BadValue(f"{name} contains no tokenizer ({', '.join(TOKENIZER_FILES[:2])} ...); give one with tokenizer=")
     return _from_pretrained(transformers.AutoTokenizer, str(folder) if folder.is_dir() else name, {})
 

@@ -15,11 +15,11 @@ class CacheEntry:
     def __init__(self, ids: list[int], key: Hashable | None, offset: int, size: int) -> None:
         self.ids = ids  # all tokens of the conversation; a running request appends to the same list
         self.cached = 0  # number of leading ids whose keys and values are stored
-        self.key = key  # of the conversation
+        self.key = key  # key of the conversation
         self.offset = offset  # address of the block
         self.size = size  # capacity of the block in tokens
-        self.busy = True  # whether a request is running in it
-        self.prefix_hashes: list[int] = []  # under which other prompts find this entry
+        self.busy = True  # whether a running request uses this entry
+        self.prefix_hashes: list[int] = []  # hashes by which other prompts find this entry
 
 
 class PrefixCache:
@@ -42,7 +42,7 @@ class PrefixCache:
         return None if key is None else self._by_key.get(key)
 
     def add(self, entry: CacheEntry, hashes: list[int]) -> None:
-        """Add a busy entry. It replaces an older entry of the same conversation in the index by key."""
+        """Add a busy entry. In the index by conversation it replaces an older entry with the same key."""
         if entry.key is not None:
             self._by_key[entry.key] = entry
         entry.prefix_hashes = hashes
@@ -54,7 +54,7 @@ class PrefixCache:
         entry.busy = True
 
     def deactivate(self, entry: CacheEntry) -> bool:
-        """Mark a busy entry as idle. Return False if it cannot be reused and was removed; then free its block."""
+        """Mark a busy entry as idle. If it cannot be reused, remove it and return False; the caller frees its block."""
         entry.busy = False
         if entry.key is None or self._by_key.get(entry.key) is not entry:
             self.remove(entry)
@@ -79,11 +79,11 @@ class PrefixCache:
         return entry
 
     def least_recently_used(self, exclude: CacheEntry | None = None) -> CacheEntry | None:
-        """Return the entry that has been idle for the longest time."""
+        """Return the least recently used idle entry other than `exclude`, or None if there is none."""
         return next((entry for entry in self._idle if entry is not exclude), None)
 
     def longest_match(self, hashes: Sequence[int]) -> CacheEntry | None:
-        """Return the entry that shares the longest prefix with the prompt that has these prefix hashes."""
+        """Return the entry with the longest prefix in common with the prompt whose prefix hashes are `hashes`."""
         for prefix_hash in reversed(hashes):
             entry = self._by_hash.get(prefix_hash)
             if entry is not None:

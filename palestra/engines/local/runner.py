@@ -14,7 +14,7 @@ from palestra.engines.local.prefix_cache import CacheEntry
 
 
 class Chunk(NamedTuple):
-    """Tokens of one sequence to run through the model; those before `start` are cached."""
+    """Tokens of one sequence to run through the model; the tokens before `start` are cached."""
 
     entry: CacheEntry
     start: int
@@ -32,10 +32,10 @@ class StepBatch(NamedTuple):
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     offset: NDArray[np.int64]  # address of the sequence's block
-    size: NDArray[np.int64]  # of the block
+    size: NDArray[np.int64]  # size of the sequence's block
     first_id: NDArray[np.int64]  # the id at `start`; valid for chunks of a single token
     needs_logits: NDArray[np.bool_]
-    entries: Sequence[CacheEntry]  # with current ids for chunks longer than one token; empty if there are none
+    entries: Sequence[CacheEntry]  # with current ids for chunks of several tokens; empty if there are no such chunks
 
     @classmethod
     def from_chunks(cls, chunks: Sequence[Chunk]) -> StepBatch:
@@ -45,7 +45,7 @@ class StepBatch(NamedTuple):
         return cls(start, stop, offset, size, first_id, needs_logits, [chunk.entry for chunk in chunks])
 
     def chunks(self) -> list[Chunk]:
-        """Return the chunks one by one; requires current ids in all entries."""
+        """Return the batch as a list of chunks. All entries must have current ids."""
         columns = self.entries, self.start.tolist(), self.stop.tolist(), self.needs_logits.tolist()
         return [Chunk(*row) for row in zip(*columns, strict=True)]
 
@@ -57,14 +57,14 @@ class Runner(Protocol):
     needs_entries: bool  # whether `StepBatch.entries` must be present with current ids for every sequence
 
     def forward(self, batch: StepBatch) -> Tensor:
-        """Return the logits after the last token of each chunk with `needs_logits`, in order."""
+        """Return the logits of the last token of each chunk with `needs_logits`, in order."""
 
     def reload_weights(self) -> bool:
-        """Read changed weights. Return False if the model's structure changed and this runner no longer supports it."""
+        """Reload the weights after a change. Return False if this runner no longer supports the model's structure."""
 
 
 def launch_bound(device: torch.device) -> bool:
-    """Return whether launching a computation costs more than a small one takes, as on a GPU."""
+    """Return whether launching a small kernel takes longer than running it, as on a GPU."""
     return device.type != "cpu"
 
 

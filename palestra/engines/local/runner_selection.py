@@ -1,4 +1,4 @@
-"""Select the fastest runner that computes the model's own log-probabilities."""
+"""Select the fastest runner that reproduces the log-probabilities of the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def select_runner(model: Any, kv_cache: KVCache, device: torch.device, only: str | None = None) -> Runner:
-    """Return the fastest runner whose log-probabilities match the model's own."""
+    """Return the fastest runner whose log-probabilities match those of the model."""
     reasons = []
     runner_classes: dict[str, Any] = {"native": NativeRunner, "transformers": TransformersRunner}
     for name, runner_class in runner_classes.items():
@@ -40,11 +40,11 @@ def select_runner(model: Any, kv_cache: KVCache, device: torch.device, only: str
 
 @torch.no_grad()
 def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.device) -> str | None:
-    """Compare the runner with the model on two short sequences read in chunks; return the difference or None."""
+    """Compare the runner with the model on two short sequences; describe the mismatch, or return None."""
     vocabulary = loading.vocabulary_size(model)
     generator = torch.Generator().manual_seed(0)
     sequences = [torch.randint(vocabulary, (length,), generator=generator).tolist() for length in (11, 7)]
-    # A fresh prompt, a continued one, then token by token.
+    # Chunks of each sequence: a new prompt, its continuation, then single tokens.
     cuts = [((0, 6), (6, 9), (9, 10), (10, 11)), ((0, 3), (3, 5), (5, 6), (6, 7))]
     entries = []
     for ids in sequences:

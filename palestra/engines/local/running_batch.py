@@ -1,7 +1,7 @@
 """State of the running requests as arrays, so that a step touches few Python objects per sequence.
 
-New tokens of a sequence go to its row of a token buffer. They are flushed to the request's lists when the buffer row is
-full, when the request ends, or when the lists are needed.
+New tokens of a sequence are appended to its row of a token buffer. They are flushed to the request's lists when the row
+is full, when the request ends, or when the lists are needed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Bools = NDArray[np.bool_]
 
 BUFFER_TOKENS = 64  # per sequence
 FIELDS = (
-    "length",  # ids of the request, including sampled ones
+    "length",  # number of ids, including sampled ones
     "cached",  # number of leading ids whose keys and values are stored
     "offset",  # address of the block
-    "size",  # of the block
+    "size",  # size of the block
     "last_id",
     "max_length",  # maximum number of ids
     "sampled",  # tokens sampled so far
@@ -34,12 +34,12 @@ FIELDS = (
     "seed",
     "buffer",  # row of the token buffer
     "has_stop_strings",  # 0 or 1
-    "unfiltered",  # 1: samples the model's own distribution
+    "unfiltered",  # 1: sampling leaves the model's distribution unchanged
 )
 
 
 class RunningBatch:
-    """The running requests, in the order of admission. `batch["length"]` is a view of one field of all of them."""
+    """The running requests in order of admission. `batch["length"]` is a view of that field for all requests."""
 
     def __init__(self) -> None:
         self.requests: list[GenerationRequest] = []
@@ -57,7 +57,7 @@ class RunningBatch:
         return self._ints[_INDEX[field], : len(self.requests)]
 
     def settings(self, rows: Ints) -> NDArray[np.float64]:
-        """Return the sampling settings of rows, as `sampling_tensors` takes them."""
+        """Return the sampling settings of `rows` in the format that `sampling_tensors` expects."""
         return self._settings[:, rows]
 
     def append(self, request: GenerationRequest) -> None:
@@ -76,7 +76,7 @@ class RunningBatch:
             self._stop_ids[row, : len(request.stop_ids)] = list(request.stop_ids)
 
     def update_block(self, row: int) -> None:
-        """Read the block of a row's entry after it moved."""
+        """Update the address and size of a row's block after it has moved."""
         entry = self.requests[row].entry
         assert entry is not None  # noqa: S101
         for field, value in (("offset", entry.offset), ("size", entry.size), ("cached", entry.cached)):
@@ -100,7 +100,7 @@ class RunningBatch:
                 request.entry.cached = cached
 
     def remove(self, rows: Sequence[int]) -> None:
-        """Remove rows after flushing them."""
+        """Flush rows and remove them."""
         if not rows:
             return
         keep = np.ones(len(self.requests), np.bool_)
@@ -115,9 +115,10 @@ class RunningBatch:
         self.requests = [self.requests[row] for row in remaining.tolist()]
 
     def next_step(self, prefill_budget: int, *, with_entries: bool) -> tuple[StepBatch, Ints]:
-        """Return the input of the next step, with about `prefill_budget` prompt tokens at most, and its rows.
+        """Return the input of the next step, with at most about `prefill_budget` prompt tokens, and its rows.
 
-        `with_entries` includes the flushed entries of all rows; otherwise they are included if prompts are read.
+        `with_entries` includes the flushed entries of all rows; otherwise entries are included only if the step reads
+        prompt tokens.
         """
         if with_entries:
             for row in range(len(self.requests)):
@@ -135,7 +136,7 @@ class RunningBatch:
             stop, complete = start + granted, granted == pending
             first_id = first_id.copy()
             for row in np.flatnonzero(prefill & (granted > 0)).tolist():
-                self.flush(row)  # after new weights the reply itself is recomputed
+                self.flush(row)  # after a weight update, sampled tokens are recomputed as well
                 if granted[row] == 1:
                     first_id[row] = self.requests[row].ids[start[row]]
             rows = np.flatnonzero(granted)

@@ -18,10 +18,10 @@ class SamplingTensors(NamedTuple):
 
     temperature: Tensor  # 1 for greedy sequences
     greedy: Tensor
-    top_k: Tensor  # the vocabulary size if off
+    top_k: Tensor  # the vocabulary size if the filter is off
     top_p: Tensor
     min_p: Tensor
-    any_greedy: bool  # computed on the CPU, so that no device synchronisation is needed
+    any_greedy: bool  # computed on the CPU to avoid a device synchronization
     any_top: bool
     any_min: bool
 
@@ -57,14 +57,14 @@ def sampling_tensors(rows: NDArray[np.float64], device_rows: Tensor, vocabulary:
 
 
 def hash_seed(seed: int) -> int:
-    """Map a seed of any size to a signed 64-bit integer; adjacent seeds give unrelated values."""
+    """Hash a seed of any size to a signed 64-bit integer."""
     return int.from_bytes(blake2b(str(seed).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def uniforms(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return one number in [0, 1) per sequence, computed from its seed and the index of the draw (SplitMix64).
+    """Return one number in [0, 1) per sequence, computed from its seed and the token's position (SplitMix64).
 
-    The numbers do not depend on the rest of the batch, and a recomputed reply repeats the same draws.
+    The numbers do not depend on the rest of the batch, and a recomputed reply uses the same numbers.
     """
     x: Any = seeds.view(np.uint64) + (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -76,8 +76,8 @@ def uniforms(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[
 def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -> tuple[Tensor, Tensor]:
     """Return one token per row and its log-probability under the model at temperature 1 without filters.
 
-    `uniforms` holds one number in [0, 1) per row; equal numbers and logits give equal tokens, whatever the other rows
-    are. Filters apply in the order top-k, top-p, min-p, each to the result of the previous one. A row with non-finite
+    `uniforms` holds one number in [0, 1) per row; equal numbers and logits yield equal tokens, independent of the other
+    rows. Filters apply in the order top-k, top-p, min-p, each to the result of the previous one. A row with non-finite
     logits has a NaN log-probability and a meaningless token.
     """
     logits = logits.float()
@@ -98,15 +98,15 @@ def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -
 
 
 def _cumulative(weights: Tensor) -> Tensor:
-    # float32 would lose the unlikely end of a large vocabulary
+    # In float32 the cumulative sum would lose the unlikely tokens of a large vocabulary.
     return weights.cumsum(-1, dtype=torch.float64)
 
 
 def _inverse_transform(cumulative: Tensor, uniforms: Tensor) -> Tensor:
-    """Return the first token whose cumulative weight exceeds the row's share of the total."""
+    """Return for each row the first token whose cumulative weight exceeds `uniforms` times the total weight."""
     share = uniforms[:, None] * cumulative[:, -1:]
     index = torch.searchsorted(cumulative, share, right=True)
-    return index[:, 0].clamp_(max=cumulative.shape[1] - 1)  # past the end only if the weights are NaN
+    return index[:, 0].clamp_(max=cumulative.shape[1] - 1)  # out of range only if weights are NaN
 
 
 def _filter(weights: Tensor, settings: SamplingTensors) -> Tensor:
@@ -115,20 +115,20 @@ def _filter(weights: Tensor, settings: SamplingTensors) -> Tensor:
         ordered = _sort_descending(weights)
         last = settings.top_k[:, None] - 1
         cumulative = ordered.cumsum(-1, dtype=torch.float64)
-        # top-p applies to what top-k left; a token stays if the tokens before it do not reach the mass
+        # Top-p applies to the result of top-k: keep a token if the tokens before it do not reach the mass.
         mass = settings.top_p[:, None] * cumulative.gather(1, last)
         reached = torch.searchsorted(cumulative, mass)
-        # With top-p off, tokens too small to change the cumulative sum stay as well.
+        # If top-p is off, also keep tokens that are too unlikely to change the cumulative sum.
         reached = torch.where(settings.top_p[:, None] < 1, reached, last)
         floor = ordered.gather(1, torch.minimum(reached, last))
-        weights = weights.where(weights >= floor, 0.0)  # ties stay together, so that the set does not depend on order
+        weights = weights.where(weights >= floor, 0.0)  # keep all ties, so that the result does not depend on order
     if settings.any_min:
         weights = weights.where(weights >= settings.min_p[:, None], 0.0)
     return weights
 
 
 def _sort_descending(weights: Tensor) -> Tensor:
-    if weights.device.type == "cpu":  # torch sorts indices along with the values, which takes ten times as long
+    if weights.device.type == "cpu":  # torch also sorts indices, which takes ten times as long
         ascending = weights.numpy().copy()
         ascending.sort(axis=-1)
         return torch.from_numpy(ascending).flip(-1)

@@ -1,8 +1,8 @@
 """Continuous batching: admit requests, run one model step for all of them, sample, and finish.
 
-Everything here runs in the engine's single worker thread. A running request is a list of ids, some of which have their
-keys and values in its cache entry. Each step runs the remaining ids through the model and, once none remain, samples
-the next one. Decoding, prefill, continuing a conversation and recomputing after new weights are the same operation.
+Everything here runs in the engine's single worker thread. A running request is a list of ids; the keys and values of
+its leading ids are in its cache entry. Each step runs remaining ids through the model and, once none remain, samples
+the next id. Decoding, prefill, continuing a conversation and recomputing after a weight update are the same operation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from palestra.engines.local.sampling import hash_seed, is_unfiltered, sample, sa
 from palestra.engines.stop_strings import StopStrings
 from palestra.errors import EngineFailed
 
-HEADROOM = 64  # tokens of reply that fit into a new block, so that it need not move at once
+HEADROOM = 64  # reply tokens that fit into a new block before it has to move
 
 
 class GenerationRequest:
@@ -51,18 +51,18 @@ class GenerationRequest:
         waiter: Any,
         stop_strings: StopStrings | None = None,
     ) -> None:
-        self.ids = ids  # the prompt, then the reply (while it runs, the newest tokens are in the batch's buffer)
+        self.ids = ids  # prompt and reply; while the request runs, the newest tokens are in the batch's buffer
         self.prompt_length = len(ids)
         self.sampling = sampling
-        self.key = key  # of the conversation
-        self.max_length = max_length  # of prompt and reply
+        self.key = key  # key of the conversation
+        self.max_length = max_length  # maximum length of prompt and reply together
         self.stop_ids = stop_ids
         self.waiter = waiter  # used by the engine to deliver the result
         self.stop_strings = stop_strings
         self.unfiltered = is_unfiltered(sampling)
         self.seed = random.getrandbits(64) - 2**63 if sampling.seed is None else hash_seed(sampling.seed)
         self.logprobs: list[float] = []
-        self.version: int | None = None  # of the weights that sampled the first token
+        self.version: int | None = None  # version of the weights that sampled the first token
         self.entry: CacheEntry | None = None
         self.prefix_hashes: list[int] | None = None
         self.finish: Finish | None = None
@@ -76,15 +76,15 @@ class EngineStats:
 
     steps: int = 0  # model steps
     sampled: int = 0
-    computed: int = 0  # run through the model, including sampled tokens
+    computed: int = 0  # tokens run through the model, including sampled ones
     reused: int = 0  # prompt tokens found in the conversation's own cache entry
     shared: int = 0  # prompt tokens copied from the entry of another conversation
     evicted: int = 0  # idle cache entries that were removed to make room
-    preempted: int = 0  # running requests that lost their block and were recomputed
+    preempted: int = 0  # running requests whose block was freed and which were recomputed
 
 
 class Scheduler:
-    """Runs up to `max_running` requests at once; a step reads about `prefill_budget` prompt tokens at most."""
+    """Runs up to `max_running` requests at once; a step reads at most about `prefill_budget` prompt tokens."""
 
     def __init__(self, runner: Runner, kv_cache: KVCache, *, max_running: int, prefill_budget: int) -> None:
         self.runner = runner
@@ -96,7 +96,7 @@ class Scheduler:
         self._waiting: deque[GenerationRequest] = deque()
         self._batch = RunningBatch()
         self._any_cancelled = False
-        self._unplaced: list[GenerationRequest] = []  # removed from the queue when placing them raised
+        self._unplaced: list[GenerationRequest] = []  # no longer in the queue, because placing them raised an exception
         self._entries_current = False  # whether the entries of running requests have current `cached` counts
 
     @property
@@ -175,13 +175,13 @@ class Scheduler:
                     self._waiting.appendleft(request)
                     break
         except Exception:
-            self._unplaced.append(request)  # fails together with the running requests
+            self._unplaced.append(request)  # `_fail` fails it together with the running requests
             raise
         finally:
             self._waiting.extendleft(reversed(postponed))
 
     def _place(self, request: GenerationRequest) -> bool | None:
-        """Assign a cache entry. False: no room. None: another request is computing a shared prefix, so wait a step."""
+        """Assign a cache entry. Return False if there is no room, None if a running request is computing its prefix."""
         ids = request.ids
         limit = len(ids) - 1  # the last id is always computed, because its logits are needed
         own = self._prefix_cache.get(request.key)
@@ -203,11 +203,11 @@ class Scheduler:
             length = common_prefix(source.ids, ids, limit)
             shared = min(length, source.cached)
             if source.busy and length - shared >= HASH_BLOCK:
-                return None  # the next step copies what this one computes
+                return None  # the prefix can be copied in the next step
         size = block_size_for(min(len(ids) + HEADROOM, request.max_length))
         offset = self._allocate(size, exclude=source)
         if offset is None and source is not None and not source.busy:
-            source = None  # there is no room for both
+            source = None  # there is no room for both blocks, so allow the source to be evicted
             offset = self._allocate(size)
         if offset is None:
             if not len(self._batch):
@@ -241,7 +241,7 @@ class Scheduler:
                     self._grow_block(row)
 
     def _grow_block(self, row: int) -> None:
-        """Give a row a block that holds all of its ids."""
+        """Ensure that the block of a row holds all of its ids."""
         request = self._batch.requests[row]
         entry = _entry(request)
         self._batch.flush(row)
@@ -259,7 +259,7 @@ class Scheduler:
             elif len(self._batch) > 1:
                 self._preempt(row)
                 return
-            else:  # the only running request: its own block is in the way
+            else:  # the only running request: free its own block to make room
                 self._free(entry)
                 offset = self._allocate(size)
                 if offset is None:
@@ -269,7 +269,7 @@ class Scheduler:
         self._batch.update_block(row)
 
     def _preempt(self, row: int) -> None:
-        """Return the newest request to the queue to be recomputed later, so that the oldest always make progress."""
+        """Return a request to the queue, to be recomputed later. Callers preempt the newest request first."""
         request = self._batch.requests[row]
         self._batch.remove([row])
         self._free(_entry(request))
@@ -316,13 +316,13 @@ class Scheduler:
             device_numbers, device_rows = to_device(logits.device, numbers, setting_rows)
             settings = sampling_tensors(setting_rows, device_rows, logits.shape[-1])
         ids, logprobs = sample(logits, device_numbers, settings)
-        both = torch.stack((ids.double(), logprobs.double())).cpu().numpy()  # the only synchronisation of a step
+        both = torch.stack((ids.double(), logprobs.double())).cpu().numpy()  # the only device synchronization of a step
         return both[0].astype(np.int64), both[1]
 
     def _append(
         self, rows: NDArray[np.int64], tokens: NDArray[np.int64], logprobs: NDArray[np.float64]
     ) -> list[GenerationRequest]:
-        """Append sampled tokens and return the requests that are finished."""
+        """Append sampled tokens and return the finished requests."""
         batch = self._batch
         finished: list[int] = []
         broken = np.isnan(logprobs)
@@ -359,13 +359,13 @@ class Scheduler:
         self._prefix_cache = PrefixCache()
         try:
             self.kv_cache.reset()
-        except RuntimeError:  # the device itself failed; later requests will report it
+        except RuntimeError:  # the device has failed; later requests will report that
             self.kv_cache.release()
         return ended
 
 
 def all_below(ids: list[int], vocabulary: int) -> bool:
-    """Return whether all ids are in [0, vocabulary); twice as fast as `min` and `max`."""
+    """Return whether all ids are in [0, vocabulary). Twice as fast as `min` and `max`."""
     try:
         return int(np.frombuffer(array("I", ids), np.uintc).max()) < vocabulary
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Group sequences of different length into ranges of the KV cache that one attention call covers."""
+"""Group sequences of different lengths into ranges of the KV cache that one attention call covers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-FEW_ROWS = 16  # if a call costs as much as reading this many rows, splitting never pays
+FEW_ROWS = 16  # if a call costs as much as reading this many rows, splitting is rarely faster
 
 
 class Segment(NamedTuple):
     """Adjacent blocks of one size, viewed as a table with one block per row."""
 
     offset: int  # address of the first block
-    size: int  # of each block
+    size: int  # size of each block in tokens
     blocks: int
-    length: int  # tokens of each block that are read: the maximum over its sequences
-    rows: Ints  # block index of each sequence, in order; other blocks in between are read but ignored
+    length: int  # number of tokens read per block: the length of the longest sequence
+    rows: Ints  # block index of each sequence, in order; other blocks in the range are read but ignored
 
 
 def segments(offset: Ints, size: Ints, tokens: Ints, call_cost: float) -> list[Segment]:
-    """Cover sequences, sorted by block size and offset, with segments.
+    """Return segments that cover all sequences, which must be sorted by block size and offset.
 
-    One call costs as much as reading `call_cost` tokens; sequences share a call while that is cheaper than two calls.
+    One call costs as much as reading `call_cost` tokens; sequences share a call if that is cheaper than two calls.
     """
     if not len(offset):
         return []
     block = offset // size
     longest = int(tokens.max())
-    if call_cost >= FEW_ROWS * longest:  # only a wide gap justifies another call
+    if call_cost >= FEW_ROWS * longest:  # only a large gap between blocks justifies another call
         cuts = [0, *(np.flatnonzero(np.diff(size) | (np.diff(block) > 1 + call_cost / longest)) + 1).tolist()]
     else:
         cuts = _cuts(block.tolist(), size.tolist(), tokens.tolist(), call_cost)

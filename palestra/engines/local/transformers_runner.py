@@ -16,11 +16,11 @@ from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.runner import Chunk, StepBatch
 
 MAX_PADDED_TOKENS = 4096  # per padded batch
-MAX_LENGTH_RATIO = 1.3  # longest to shortest sequence of a batch
+MAX_LENGTH_RATIO = 1.3  # longest to shortest sequence in a batch
 
 
 class CacheAdapter(Cache):
-    """Presents the KV cache to a transformers model for one forward pass."""
+    """Adapter that lets a transformers model use the KV cache in one forward pass."""
 
     def __init__(self, kv_cache: KVCache, write: Tensor, read: Tensor) -> None:
         super().__init__(layers=[])
@@ -31,7 +31,7 @@ class CacheAdapter(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store new states of shape (rows, heads, new tokens, dim) and return those of all tokens."""
+        """Store the keys and values of new tokens (rows, heads, new tokens, dim) and return those of all tokens."""
         new = key_states.transpose(1, 2), value_states.transpose(1, 2)
         stored = self._kv_cache.layer(layer_idx, *new)
         gathered = []
@@ -49,7 +49,7 @@ class CacheAdapter(Cache):
 
 
 class TransformersRunner:
-    """Runs padded batches of similar length; each batch copies its keys and values out of the KV cache."""
+    """Runs padded batches of sequences of similar length; each batch copies its keys and values from the KV cache."""
 
     name = "transformers"
     needs_entries = True
@@ -73,7 +73,7 @@ class TransformersRunner:
         return None
 
     def reload_weights(self) -> bool:
-        return True  # no weights are copied
+        return True  # the runner holds no copies of weights
 
     @torch.no_grad()
     def forward(self, batch: StepBatch) -> Tensor:
@@ -130,7 +130,7 @@ class TransformersRunner:
 
 
 class RecomputeRunner:
-    """Recomputes the whole text for every token: correct for every causal model, whatever state it has, but slow."""
+    """Recomputes the whole sequence for every token. Slow, but correct for every causal model."""
 
     name = "recompute"
     needs_entries = True
@@ -150,7 +150,7 @@ class RecomputeRunner:
         with eval_mode(self._model):
             for part in group_by_length([chunk.stop for chunk in chunks]):
                 longest = max(chunks[row].stop for row in part)
-                # Padding follows the text, where a causal model does not look.
+                # Padding comes after the text, so a causal model does not see it.
                 ids = [chunks[row].entry.ids[: chunks[row].stop] + [0] * (longest - chunks[row].stop) for row in part]
                 logits = self._model(input_ids=torch.tensor(ids, device=self._device), use_cache=False).logits
                 logits_by_row.update((row, logits[index, chunks[row].stop - 1]) for index, row in enumerate(part))
@@ -174,7 +174,7 @@ def group_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 @contextmanager
 def eval_mode(model: Any) -> Iterator[None]:
-    """Disable dropout of a model in training mode, and restore the mode afterwards."""
+    """Put the model in evaluation mode inside the `with` block and restore its mode afterwards."""
     if not model.training:
         yield
         return
