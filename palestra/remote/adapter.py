@@ -1,4 +1,4 @@
-"""Base of environments on servers of other projects: episode state, truncation, no forks."""
+"""Base class of environments on servers of other projects: episode state and truncation; forks are not supported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from palestra.types import Step
 class AdapterEnv(Env):
     """Environment on the server of another project.
 
-    Failures of the server or the network raise EnvFailed and are never a reward; the next `reset` starts over.
-    `max_turns` truncates episodes that the server would continue.
+    Failures of the server or the network raise EnvFailed and are never scored as a reward; the next `reset` starts a
+    new episode. Episodes are truncated after `max_turns` turns.
     """
 
     reward_range = (float("-inf"), float("inf"))
@@ -43,7 +43,7 @@ class AdapterEnv(Env):
     def _step_result(
         self, text: Any, reward: float, done: bool, info: dict[str, Any], *, truncated: bool = False
     ) -> Step:
-        """Return the result of a step; `truncated`: the server reports that it cut the episode short."""
+        """Return the result of a step; `truncated` is True if the server reports that it truncated the episode."""
         self._turn += 1
         self._total += reward
         horizon = not done and self.max_turns is not None and self._turn >= self.max_turns

@@ -15,7 +15,7 @@ SCHEMES = ("http", "https")
 class Address:
     """A server and the id of an environment on it."""
 
-    base: str  # "http://localhost:8100", with the path of the server if it has one
+    base: str  # for example "http://localhost:8100", including the server's path prefix if it has one
     env: str
 
     @property
@@ -25,7 +25,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Return the parts of a URL; BadValue if it is not the URL of an environment."""
+    """Split the URL of an environment into its parts. Raise BadValue if it is not such a URL."""
     try:
         parts = urlsplit(url)
         netloc, port = parts.netloc, parts.port

@@ -13,24 +13,24 @@ from palestra.remote.adapter import AdapterEnv
 from palestra.remote.json_http import ErrorResponse, JsonHttpClient, base_url
 from palestra.types import Step
 
-TASKS = {  # number of tasks per family that seeds select from: AgentGym's training tasks
+TASKS = {  # number of AgentGym's training tasks per family, from which the seed selects one
     "babyai": 810,
     "textcraft": 374,
     "sciworld": 2_120,
     "searchqa": 221_328,
     "webshop": 3_930,
 }
-BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families that name the environment's number env_idx
-BY_SCORE = {"babyai": 1.0, "sciworld": 100.0}  # families that report a cumulative score, and its maximum
+BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families whose requests identify the environment by the field env_idx
+BY_SCORE = {"babyai": 1.0, "sciworld": 100.0}  # families that report a cumulative score -> maximum score
 _SPECIAL_CHARACTERS = re.compile(r"[^A-Za-z0-9, ]+")
 
 
 class AgentGymEnv(AdapterEnv):
     """One environment of an AgentGym server. `family` defaults to the last part of the URL's path.
 
-    The seed selects task `seed % data_len`; `reset(options={"data_idx": 7})` selects one by number. Rewards are
-    AgentGym's; for families that report a score they are its changes, scaled so that a full score is 1. As in
-    AgentGym's clients, the action is the part of a model's reply after `Action:`.
+    The seed selects task `seed % data_len`; `reset(options={"data_idx": 7})` selects a task by number. Rewards are
+    those of AgentGym; for families that report a cumulative score, the reward is the change of the score, scaled so
+    that the maximum score is 1. As in AgentGym's clients, the action is the part of a model's reply after `Action:`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class AgentGymEnv(AdapterEnv):
             raise BadValue(f"data_len must be a positive integer, got {data_len!r}")
         self.data_len = data_len or TASKS[self.family]
         self._http = JsonHttpClient(base, token, timeout)
-        self._number: int | None = None  # number of the environment on the server
+        self._number: int | None = None  # id of the environment on the server
         self._score = 0.0
         try:
             self._open()
@@ -106,7 +106,7 @@ class AgentGymEnv(AdapterEnv):
         number, self._number = self._number, None
         self._state = "reset"
         if number is not None:
-            with suppress(EnvFailed, BadValue):  # several AgentGym servers have no close
+            with suppress(EnvFailed, BadValue):  # several AgentGym servers do not implement close
                 self._http.request("POST", "close", {self._key: number}, timeout=min(5.0, self._http.timeout))
         self._http.close()
 
@@ -134,7 +134,7 @@ class AgentGymEnv(AdapterEnv):
     def _request(self, path: str, body: dict[str, Any]) -> Any:
         try:
             response = self._http.request("POST", path, {**body, self._key: self._number})
-            if isinstance(response, dict) and "error" in response:  # with status 200, as AgentGym servers do
+            if isinstance(response, dict) and "error" in response:  # AgentGym servers return errors with status 200
                 raise ErrorResponse(f"{self._http.server}/{path} returned an error: {str(response['error'])[:300]}")
         except BaseException as err:
             self._abandon(responsive=isinstance(err, ErrorResponse))
@@ -149,7 +149,7 @@ class AgentGymEnv(AdapterEnv):
             raise
 
     def _abandon(self, *, responsive: bool) -> None:
-        """Drop the environment on the server, and close it if the server is responsive; `reset` creates another."""
+        """Forget the environment on the server; if the server is responsive, close it. `reset` creates a new one."""
         if responsive:
             self.close()
         self._http.close()

@@ -1,4 +1,4 @@
-"""RemoteEnv: an environment on a Palestra server as an Env."""
+"""RemoteEnv: an Env that runs on a Palestra server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from palestra.spec import EnvSpec
 from palestra.types import Step
 from palestra.workers.env_runner import PlayerRngProxy
 
-RECOVERABLE = frozenset({"worker", "expired", "stopped", "unknown"})  # causes other than this session's own calls
+# Causes of a lost session other than its own calls.
+RECOVERABLE = frozenset({"worker", "expired", "stopped", "unknown"})
 T = TypeVar("T")
 Exchange: TypeAlias = Generator[SingleRequest, dict[str, Any], T]  # yields requests, receives results, returns a T
 
@@ -42,8 +43,8 @@ class RemoteEnv(Env):
     """The environment at a URL, in a separate session on its server.
 
     With `recover="replay"`, a session that was lost because its worker or server died or its lease expired is replaced
-    by a new one that replays the seed and actions; if that gives another observation, SessionLost is raised.
-    `recovered` counts the replaced sessions.
+    by a new session in which the episode is replayed from its seed and actions; if the replay returns a different
+    observation, SessionLost is raised. `recovered` counts the replaced sessions.
     """
 
     shared = Env.shared | {"_transport", "_address", "_finalizer"}
@@ -64,12 +65,12 @@ class RemoteEnv(Env):
 
         Args:
             url: `http://HOST:PORT/FAMILY:NAME`.
-            kwargs: Keywords of the environment.
-            token: Token of the server (default: the variable PALESTRA_TOKEN).
-            recover: "replay" replaces lost sessions, see above.
-            timeout: Seconds per call.
-            patience: Seconds to retry while the server does not respond or is at capacity.
-            lease: Seconds without use after which the server closes the session (default: the server's).
+            kwargs: Keyword arguments of the environment.
+            token: Authentication token of the server (default: the environment variable PALESTRA_TOKEN).
+            recover: "replay" replaces lost sessions (see the class docstring).
+            timeout: Maximum seconds per call.
+            patience: Maximum seconds to retry while the server does not respond or is at capacity.
+            lease: Seconds of inactivity after which the server closes the session (default: set by the server).
             transport: "socket" shares one WebSocket per server; "http" is for networks that block WebSockets.
         """
         if recover not in (None, "replay"):
@@ -86,13 +87,13 @@ class RemoteEnv(Env):
         self._seq = 0
         self._start: tuple[int | None, dict[str, Any] | None] | None = None  # seed and options of the episode
         self._actions: list[str] = []
-        self._last: Any = None  # the observation after these actions
+        self._last: Any = None  # the observation after the last action
         self._closed = False
         self.recovered = 0
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._run(self._open())
 
-    # Exchanges with the server are generators, which sync and async callers share.
+    # Exchanges with the server are generators, so that sync and async callers share the code.
 
     def _run(self, exchange: Exchange[T]) -> T:
         try:
@@ -140,12 +141,12 @@ class RemoteEnv(Env):
             self.spec = EnvSpec(**{**result["spec"], "reward_range": bounds})
 
     def _numbered(self, request: protocol.Reset | protocol.Step | protocol.Fork) -> Exchange[dict[str, Any]]:
-        """Send a request with the next sequence number, and count on from the number in the response."""
+        """Send a request with the next sequence number, and set the following one from the response."""
         request.session, request.seq = self._session, self._seq
         try:
             result: dict[str, Any] = yield request
         except NoResponse:
-            self._abandon_session()  # unknown whether it was carried out
+            self._abandon_session()  # it is unknown whether the server executed the request
             raise
         except PalestraError as err:
             seq = getattr(err, "seq", None)
@@ -167,7 +168,7 @@ class RemoteEnv(Env):
             self._finalizer = None
 
     def _on_lost(self, lost: SessionLost) -> None:
-        """Raise the error, unless a new session may replace the lost one; the next reset opens one in any case."""
+        """Abandon the session, and raise `lost` unless `recover` allows a new session to replace it."""
         self._abandon_session()
         if self._recover is None or lost.cause not in RECOVERABLE:
             raise lost
@@ -186,7 +187,7 @@ class RemoteEnv(Env):
         if seed is not None:
             seed = check_seed(seed)
         elif self._start is None:
-            seed = self._first_seed  # from `make(..., seed=)`
+            seed = self._first_seed  # the seed passed to `make(..., seed=...)`
         if not self._session:
             yield from self._open()
         try:
@@ -213,7 +214,7 @@ class RemoteEnv(Env):
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
         if not action.isascii():
-            action = action.encode("utf-8", "replace").decode()  # unpaired surrogates cannot be encoded
+            action = action.encode("utf-8", "replace").decode()  # replaces unpaired surrogates, which cannot be encoded
         try:
             if not self._session:
                 raise SessionLost("the session is lost; call reset() to open another")
@@ -228,7 +229,7 @@ class RemoteEnv(Env):
         return Step(result["observation"], result["reward"], result["terminated"], result["truncated"], result["info"])
 
     def _replay(self) -> Exchange[None]:
-        """Repeat the running episode up to its last action."""
+        """Replay the running episode up to its last action in a new session."""
         seed, options = self._start or (None, None)
         if seed is None:
             raise SessionLost("the session was lost before an episode was started")
@@ -252,7 +253,7 @@ class RemoteEnv(Env):
         return {"call": self._call, "start": self._start, "actions": self._actions, "last": self._last}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open another session and replay the episode in it."""
+        """Open a new session and replay the episode in it."""
         args, kwargs = self._call = state["call"]
         self.__init__(*args, **kwargs)  # type: ignore[misc]
         self._start, self._actions, self._last = state["start"], state["actions"], state["last"]
@@ -260,7 +261,7 @@ class RemoteEnv(Env):
             self.seed = self._start[0] or 0
             self._run(self._replay())
 
-    # Players and views of the env.
+    # Players and rendering.
 
     def sample_random_action(self) -> str:
         return str(self._suggest_action("random"))
@@ -285,7 +286,7 @@ class RemoteEnv(Env):
 
     @property
     def player_rng(self) -> Random:
-        """Proxy whose `seed` seeds the random player on the server."""
+        """Proxy whose `seed` method seeds the random player on the server."""
         return PlayerRngProxy(self._seed_player)
 
     def _seed_player(self, seed: Any) -> None:
@@ -305,12 +306,12 @@ class RemoteEnv(Env):
 
 
 def open_transport(address: Address, token: str | None, patience: float, transport: str) -> Transport:
-    """Return the shared socket to a server, or a plain HTTP transport."""
+    """Return the shared WebSocket transport of a server, or an HTTP transport."""
     if transport == "http":
         return HttpTransport(address.base, resolve_token(token), patience)
     return shared_socket(address.socket, address.base, resolve_token(token), patience)
 
 
 def _close_session(transport: Transport, session: str) -> None:
-    with suppress(Exception):  # its lease ends it
+    with suppress(Exception):  # otherwise the server closes the session when its lease expires
         transport.close_session(session)

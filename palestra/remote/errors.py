@@ -20,13 +20,13 @@ LOST = frozenset({"session_gone", "unknown_session"})
 
 
 class NoResponse(EnvFailed):
-    """A request got no response: it is unknown whether the server carried it out."""
+    """A request got no response, so it is unknown whether the server executed it."""
 
 
 def error_from(fault: Fault, server: str) -> PalestraError:
-    """Return the exception that a local environment would have raised; `server` is named in its message.
+    """Return the exception that a local environment would have raised; its message names `server`.
 
-    If the server counted the call, `seq` of the exception is its sequence number.
+    If the server assigned a sequence number to the call, the exception has it as `seq`.
     """
     error = _error_from(fault, server)
     if isinstance(fault.seq, int):

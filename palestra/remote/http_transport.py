@@ -30,7 +30,7 @@ def _close_all(connections: list[http.client.HTTPConnection]) -> None:
 
 
 class HttpTransport:
-    """One HTTP connection per calling thread. A request that was lost is sent again with the same id."""
+    """One HTTP connection per calling thread. A request without a response is sent again with the same id."""
 
     def __init__(self, base: str, token: str | None, patience: float) -> None:
         parts = urlsplit(base)
@@ -82,7 +82,7 @@ class HttpTransport:
         return await asyncio.to_thread(self.call, request, timeout)
 
     def close_session(self, session: str) -> None:
-        """Close a session; if that fails, its lease ends it."""
+        """Close a session; if that fails, the server closes it when its lease expires."""
         self.call(protocol.Close(session=session), 2.0)
 
     def _exchange(self, path: str, body: bytes, headers: dict[str, str], end: float) -> tuple[int, bytes]:
@@ -103,7 +103,7 @@ class HttpTransport:
             return response.status, data
         except BaseException:
             with suppress(Exception):
-                connection.close()  # a late response would be taken for that of the next request
+                connection.close()  # otherwise a late response could be mistaken for that of the next request
             raise
 
     def _fault(self, status: int, data: bytes) -> Fault:

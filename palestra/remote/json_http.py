@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from palestra.errors import BadValue, EnvFailed
 
-MAX_ERROR_TEXT = 300  # characters of a server's error that are shown
+MAX_ERROR_TEXT = 300  # maximum number of characters of a server's error in messages
 
 
 class ErrorResponse(EnvFailed):
@@ -36,7 +36,7 @@ def base_url(url: str, scheme: str) -> str:
 
 
 class JsonHttpClient:
-    """One connection. It is closed unless a whole response was read, so that no response is taken for a later one."""
+    """One connection, closed after an incomplete response so that a late one cannot be mistaken for the next."""
 
     def __init__(self, base: str, token: str | None, timeout: float) -> None:
         parts = urlsplit(base)
@@ -48,10 +48,10 @@ class JsonHttpClient:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float | None = None) -> Any:
-        """Return the decoded response. Raises EnvFailed if there is none, ErrorResponse if the server refuses."""
+        """Return the decoded response. Raise EnvFailed if there is none, ErrorResponse if it is an error."""
         connection = self._connection
         if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
-            connection.close()  # the server has closed it, or sent data that no request belongs to
+            connection.close()  # the server has closed the connection or sent unexpected data
         limit = timeout or self.timeout
         connection.timeout = limit
         if connection.sock is not None:

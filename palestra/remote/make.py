@@ -16,9 +16,10 @@ _OPTIONS = frozenset(inspect.signature(RemoteEnv.__init__).parameters) - {"self"
 def make_remote(url: str, /, **kwargs: Any) -> Env:
     """Return the environment at `url`.
 
-    Keywords of RemoteEnv (token, recover, timeout ...) configure the client; all others go to the environment on the
-    server, and `kwargs={...}` passes it keywords with those names. `agentgym+http://...` and `openenv+http://...` are
-    servers of those projects, see `AgentGymEnv` and `OpenEnvEnv`.
+    Keyword arguments of RemoteEnv (token, recover, timeout ...) configure the client; all others are passed to the
+    environment on the server. If the environment has an argument with one of these names, pass it in `kwargs={...}`.
+    `agentgym+http://...` and `openenv+http://...` are URLs of AgentGym and OpenEnv servers, see `AgentGymEnv` and
+    `OpenEnvEnv`.
     """
     if url.startswith("agentgym+"):
         return AgentGymEnv(url, **kwargs)

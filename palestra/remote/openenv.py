@@ -20,13 +20,13 @@ TEXT_KEYS = ("text", "message", "content", "output", "prompt", "observation", "e
 
 
 class OpenEnvEnv(AdapterEnv):
-    """The environment of an OpenEnv server, over its WebSocket, in a separate session.
+    """The environment of an OpenEnv server, in a separate session over its WebSocket.
 
     The action text is sent in the field `action_key`. By default that is the only text field of the server's action
-    schema, or the first of ACTION_KEYS that it has; without any, actions must be JSON objects. The observation text is
-    the field `text_key`, by default the first of TEXT_KEYS, otherwise the whole observation as JSON, which is also in
-    `info["observation"]`. An action that does not fit the schema gets an observation that says so. Options of `reset`
-    are passed to the server.
+    schema, or the first of ACTION_KEYS in the schema; if there is none, actions must be JSON objects. The observation
+    text is the field `text_key`, by default the first of TEXT_KEYS, or else the whole observation as JSON, which is
+    also in `info["observation"]`. If an action does not match the schema, the observation reports the error. Options of
+    `reset` are passed to the server.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class OpenEnvEnv(AdapterEnv):
         socket, self._socket = self._socket, None
         self._state = "reset"
         if socket is not None:
-            with suppress(Exception):  # it may be broken already
+            with suppress(Exception):  # the connection may already be broken
                 socket.send('{"type": "close"}')
             with suppress(Exception):
                 self._resources.close()
@@ -118,7 +118,7 @@ class OpenEnvEnv(AdapterEnv):
     # Server.
 
     def _read_schema(self) -> str:
-        """Return the field for the action text; "" if the schema has none."""
+        """Return the name of the field for the action text, or "" if the schema has none."""
         http = JsonHttpClient(self._base, self._token, self._timeout)
         try:
             schema = http.request("GET", "schema")
@@ -146,14 +146,14 @@ class OpenEnvEnv(AdapterEnv):
                 proxy=None,
             )
             self._socket = self._resources.enter_context(opening)
-        except Exception as err:  # an error status, a timeout, no server: the library has an exception for each
+        except Exception as err:  # the library raises different exceptions for an error status, a timeout or no server
             status = getattr(getattr(err, "response", None), "status_code", None)
             if status in (401, 403, 421):
                 raise BadValue(f"{self._base} denies access ({status}); pass its token as token=...") from err
             raise EnvFailed(f"{address} cannot be reached: {type(err).__name__}: {err}") from err
 
     def _request(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return the reply; a failure closes the socket, so that a late reply is dropped."""
+        """Send a message and return the reply. After a failure, close the socket so that a late reply is dropped."""
         if self._socket is None:
             self._connect()
         try:

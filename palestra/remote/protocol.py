@@ -1,7 +1,7 @@
 """Wire protocol of the environment server, version 1: requests, responses and error codes.
 
-The same records serve HTTP, the WebSocket and batches. msgspec encodes them as JSON or msgpack, validates them while
-decoding, and derives their schema. This module does not depend on the server.
+HTTP requests, WebSocket messages and batches use the same types. msgspec encodes them as JSON or MessagePack, validates
+them during decoding, and derives their schema. This module does not depend on the server.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMEOUT = Meta(
 
 
 class BaseRequest(Struct, forbid_unknown_fields=True, kw_only=True, tag_field="op"):
-    """Fields that every request has."""
+    """Fields common to all requests."""
 
     id: Id = ""
     timeout: Annotated[Seconds, _TIMEOUT] | None = None
@@ -55,13 +55,13 @@ class Create(BaseRequest, kw_only=True, tag="create"):
 
 
 class SessionRequest(BaseRequest, kw_only=True):
-    """Request about one session; over HTTP the path contains its name."""
+    """Request that concerns one session. Over HTTP, the path contains the session."""
 
     session: Session = ""
 
 
 class Reset(SessionRequest, kw_only=True, tag="reset"):
-    """Start an episode. With `actions`, also take them and return the result of the last one."""
+    """Start an episode. If `actions` is set, take these actions and return the result of the last one."""
 
     seed: Seed | None = None
     options: dict[str, Any] | None = None
@@ -77,10 +77,10 @@ class Step(SessionRequest, kw_only=True, tag="step"):
 
 
 class Steps(BaseRequest, kw_only=True, tag="steps"):
-    """Take one action in each of many sessions: the step of a whole vector.
+    """Take one action in each of many sessions, for the step of a whole vector.
 
-    Each step is numbered and retried like a single one. Steps that are not finished within `timeout` are reported as
-    `not_yet`, the others with their results.
+    Each step is numbered and retried like a single step. The response contains the results of the steps that finish
+    within `timeout` and the error `not_yet` for the others.
     """
 
     steps: Annotated[
@@ -102,7 +102,7 @@ class Render(SessionRequest, kw_only=True, tag="render"):
 
 
 class SuggestAction(SessionRequest, kw_only=True, tag="suggest_action"):
-    """Return an action of a player that the environment provides; `seed` seeds the random player and returns none."""
+    """Return an action of one of the environment's players. With `seed`, only seed the random player."""
 
     player: Annotated[str, Meta(pattern="^(random|expert|example)$")]
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
@@ -132,16 +132,16 @@ class Fault(Struct, kw_only=True, omit_defaults=True):
 
     code: str
     message: str
-    boundary: str = ""  # where an infrastructure failure happened: "env", "tool" ...
+    boundary: str = ""  # component in which an infrastructure failure happened: "env", "tool" ...
     cause: str = ""  # why a session was lost: "raised", "deadline", "memory", "crashed", "worker", "expired", "closed"
     kind: str = ""  # class name of the exception
     retry_after: float | UnsetType = UNSET  # seconds
     expected: int | UnsetType = UNSET  # the next sequence number
-    seq: int | UnsetType = UNSET  # number of the call, if it was counted: a retry returns the same error
+    seq: int | UnsetType = UNSET  # sequence number of the call, if it was assigned: a retry then returns the same error
     trace: str = ""
 
 
-# Fields of a step's result, in the order of a row of `Steps`; there they follow the index of the step.
+# Fields of a step's result. A row in the response to `Steps` holds the index of the step, then these fields in order.
 OUTCOME: Final = ("observation", "reward", "terminated", "truncated", "info", "episode")
 
 
@@ -187,17 +187,17 @@ encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 def encoder(media_type: str) -> Any:
-    """Return the function that encodes values as `media_type`."""
+    """Return a function that encodes values as `media_type`."""
     return encode_msgpack if media_type == MSGPACK else encode_json
 
 
 def decoder(media_type: str, target: Any) -> Any:
-    """Return the function that decodes bytes of `media_type` into `target`."""
+    """Return a function that decodes bytes of `media_type` into the type `target`."""
     return (msgspec.msgpack if media_type == MSGPACK else msgspec.json).Decoder(target).decode
 
 
 def fingerprint(request: Create | Reset | Step | Fork) -> int:
-    """Return a hash of the content of a request, to tell a retry from a different request with the same id."""
+    """Return a hash of the content of a request, to distinguish a retry from another request with the same id."""
     match request:
         case Step():
             return hash(request.action)
@@ -210,7 +210,7 @@ def fingerprint(request: Create | Reset | Step | Fork) -> int:
 
 
 def fault(code: str, message: str, **details: Any) -> Fault:
-    """Return an error with one of CODES."""
+    """Return an error with a code from CODES."""
     return Fault(code=code, message=message, **details)
 
 

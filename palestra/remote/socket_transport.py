@@ -1,7 +1,7 @@
 """Requests over one WebSocket per server, shared by all sessions of this process and driven by a background thread.
 
-Requests that are made while a message is being sent travel together in the next one. When the socket breaks it is
-reopened, and requests without a response are sent again with the same id: the server carries out none twice.
+Requests that are made while a message is being sent are combined into the next message. When the socket breaks, it is
+reopened and requests without a response are sent again with the same id, so that the server executes each only once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHECK_INTERVAL = 0.25  # seconds between checks of deadlines
 
 
 class IncomingResponse(Struct, kw_only=True):
-    """A response, decoded."""
+    """A decoded response."""
 
     id: str = ""
     status: int = 200
@@ -46,7 +46,7 @@ _encode = encoder(MSGPACK)
 
 
 class PendingRequest:
-    """A request without a response."""
+    """A request that has not received a response yet."""
 
     __slots__ = ("callback", "deadline", "request", "retry_until")
 
@@ -54,11 +54,11 @@ class PendingRequest:
         self.request = request
         self.callback = callback
         self.deadline = monotonic() + timeout
-        self.retry_until = monotonic() + min(timeout, patience)  # while the server is busy
+        self.retry_until = monotonic() + min(timeout, patience)  # end of retries while the server is busy
 
 
 class SocketThread:
-    """Background thread with an event loop and the socket. All methods but `send` and `stop` run in that loop."""
+    """Background thread whose event loop owns the socket. All methods except `send` and `stop` run in that loop."""
 
     def __init__(self, address: str, server: str, token: str | None, patience: float) -> None:
         self._address = address
@@ -129,7 +129,7 @@ class SocketThread:
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self._loop.close()
 
-    # In the event loop.
+    # Methods that run in the event loop.
 
     def _flush(self) -> None:
         if self._socket is None:
@@ -209,7 +209,7 @@ class SocketThread:
     def _receive(self, response: IncomingResponse) -> None:
         pending = self._pending.get(response.id)
         if pending is None:
-            return  # duplicate
+            return  # a duplicate response
         if isinstance(response.error, Fault):
             fault = response.error
             pause = fault.retry_after if isinstance(fault.retry_after, float) else 0.1
@@ -230,7 +230,7 @@ class SocketThread:
             self._flush()
 
     def _fail_late(self) -> None:
-        """Fail the requests that are past their deadline; called periodically."""
+        """Fail the requests that have exceeded their deadline. Called periodically."""
         now = monotonic()
         late = [request_id for request_id, pending in self._pending.items() if pending.deadline < now]
         for request_id in late:
@@ -249,7 +249,7 @@ class SocketThread:
 
 
 def _refusal(response: Any, server: str) -> PalestraError | None:
-    """Return the error of a server that refuses to open a socket; None if it may accept later."""
+    """Return the error of a server that rejected the WebSocket handshake; None if a later attempt may succeed."""
     try:
         fault = msgspec.json.decode(response.body or b"", type=dict[str, Fault])["error"]
     except (msgspec.DecodeError, KeyError):
@@ -260,7 +260,7 @@ def _refusal(response: Any, server: str) -> PalestraError | None:
 
 
 class SocketTransport:
-    """Handle of a shared socket, which is closed with its last handle."""
+    """Handle of a shared socket. The socket is closed when its last handle is closed."""
 
     def __init__(self, address: str, server: str, token: str | None, patience: float) -> None:
         self.server = server
@@ -276,11 +276,11 @@ class SocketTransport:
         return self._future(request, timeout).result()
 
     async def acall(self, request: Request, timeout: float) -> dict[str, Any]:
-        """`call`, without blocking the event loop."""
+        """Like `call`, but without blocking the event loop."""
         return await asyncio.wrap_future(self._future(request, timeout))
 
     def close_session(self, session: str) -> None:
-        """Close a session without waiting; if that fails, its lease ends it."""
+        """Close a session without waiting; if that fails, the server closes it when its lease expires."""
         self.send(protocol.Close(session=session), lambda _: None, 10.0)
 
     def _future(self, request: Request, timeout: float) -> Future[dict[str, Any]]:
@@ -303,8 +303,9 @@ _transports_lock = threading.Lock()
 
 
 def shared_socket(address: str, server: str, token: str | None, patience: float) -> SocketTransport:
-    """Return the socket to a server that all callers with the same token share."""
-    key = (os.getpid(), address, token, patience)  # a forked process has no threads: it opens another socket
+    """Return a handle of the socket that all callers with the same server and token share."""
+    # A forked process does not inherit the thread, so it opens its own socket.
+    key = (os.getpid(), address, token, patience)
     with _transports_lock:
         transport = _transports.get(key)
         if transport is None:

@@ -48,9 +48,7 @@ class RolloutOptions(TypedDict, total=False):
     env_workers: int | None  # number of worker processes or Ray actors (default: number of CPUs)
     step_timeout: float | None  # maximum seconds per env step (default: call_timeout); "process" kills hung envs
     reset_timeout: float | None  # maximum seconds per env reset, including its construction (default: step_timeout)
-    env_provider: (
-        EnvProvider  # replaces the four options above; can be shared by several rollouts, the caller closes it
-    )
+    env_provider: EnvProvider  # replaces the four options above; may be shared by rollouts; closed by the caller
 
 
 class Stream:

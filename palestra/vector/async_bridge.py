@@ -1,4 +1,4 @@
-"""Wait for the replies of a vector: blocking, or in an event loop, where one task receives them for all waiters."""
+"""Wait for the replies of a vector, either blocking or in an event loop, in which one task receives all replies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from palestra.workers.types import CALL, Command, EnvResult
 
 
 class AsyncBridge(VectorState):
-    """The part of a VectorEnv that exchanges commands for results, in sync and async code."""
+    """The part of a VectorEnv that sends commands and waits for their results, in sync and async code."""
 
     _task: asyncio.Task[None] | None = None  # runs while any command is in flight
 
     def call(self, name: str, *args: Any, indices: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
-        """Call a method of each env, or read an attribute (`a.b` too), and return the values.
+        """Call a method or read an attribute of each env and return the values; `name` may be dotted (`a.b`).
 
         Raises EnvFailed if one of the envs raises.
         """
@@ -30,7 +30,7 @@ class AsyncBridge(VectorState):
         return [result.observation for result in results]
 
     def _exchange(self, commands: list[Command]) -> list[EnvResult]:
-        """Submit commands and wait for their replies; other replies that arrive are left to `recv`."""
+        """Submit commands and wait for their replies. Other replies that arrive meanwhile are left for `recv`."""
         self._admit(commands)
         results = self._claim(commands)
         self._submit(commands, whole=True)
@@ -44,7 +44,7 @@ class AsyncBridge(VectorState):
         try:
             replies = self._backend.collect(timeout)
         except KeyboardInterrupt:
-            self.close()  # a message may have been read in part: later ones could not be decoded
+            self.close()  # a message may have been read partially, so later ones could not be decoded
             raise
         except EnvFailed as err:
             self._error = err
@@ -52,7 +52,7 @@ class AsyncBridge(VectorState):
         self._receive(replies)
 
     async def _aexchange(self, commands: list[Command]) -> list[EnvResult]:
-        """`_exchange`, without blocking the event loop. If cancelled, the replies are left to `recv`."""
+        """Like `_exchange`, but without blocking the event loop. If cancelled, the replies are left for `recv`."""
         self._admit(commands)
         results = self._claim(commands)
         self._submit(commands, whole=True)
@@ -72,7 +72,7 @@ class AsyncBridge(VectorState):
         """
         loop = asyncio.get_running_loop()
         index = command[0]
-        while index in self._in_flight:  # the command of a cancelled caller
+        while index in self._in_flight:  # wait for the command of a cancelled caller
             await self._wait_for_replies()
         self._admit([command])
         response: asyncio.Future[EnvResult] = loop.create_future()
@@ -126,7 +126,7 @@ class AsyncBridge(VectorState):
             self._wake()
 
     async def _stop_receiver(self) -> None:
-        """Fail all waiters and stop receiving: a backend that is being closed must not replace its workers."""
+        """Fail all waiters and stop receiving, because a backend that is being closed must not replace its workers."""
         self._error = self._error or EnvFailed("this vector is closed; create another with palestra.make_vec")
         task = self._task
         if task is not None and task.get_loop() is asyncio.get_running_loop():

@@ -13,15 +13,15 @@ from palestra.workers.types import Autoreset, BoolList, Command, Factory, Limits
 
 
 class Backend(ABC):
-    """Runs commands, one at a time per env, and returns one reply to each, in the order in which they finish."""
+    """Runs commands, one at a time per env, and returns one reply per command, in the order in which they finish."""
 
-    tick: float | None = None  # seconds after which `collect` has to be called again, to enforce deadlines
+    tick: float | None = None  # `collect` must be called at least once per this many seconds to enforce deadlines
 
-    immediate = False  # whether every command has finished when `submit` returns
+    immediate = False  # whether commands have finished when `submit` returns
 
     @abstractmethod
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        """Start commands without waiting. `whole`: the caller waits for all, so replies may come together."""
+        """Start commands without waiting. With `whole`, the caller waits for all of them, so replies may be batched."""
 
     @abstractmethod
     def collect(self, timeout: float | None) -> list[Reply]:
@@ -29,7 +29,7 @@ class Backend(ABC):
 
     @abstractmethod
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` in `loop` when `collect(0)` may return replies; return a function that stops this."""
+        """Call `callback` in `loop` when `collect(0)` may return replies. Return a function that stops the calls."""
 
     @abstractmethod
     def close(self) -> None:
@@ -48,7 +48,7 @@ class SyncBackend(Backend):
             raise BadValue("backend 'sync' supports neither timeouts nor a memory limit; use backend 'process'")
         self.runners = [EnvRunner(i, factory, roots[i], autoreset) for i, factory in enumerate(factories)]
         self._done: list[Reply] = []
-        self._steps: list[Callable[[str], Any] | None] = []  # the function that `step_all` calls per env
+        self._steps: list[Callable[[str], Any] | None] = []  # per env, the function that `step_all` calls
         try:
             for runner in self.runners:
                 runner.make()
@@ -58,14 +58,14 @@ class SyncBackend(Backend):
         self._steps = [self._step_of(runner) for runner in self.runners]
 
     def _step_of(self, runner: EnvRunner) -> Callable[[str], Any] | None:
-        """Return the env's `step`; None if an episode has to be started first, which the runner does."""
+        """Return the `step` method of the env, or None if the runner has to start an episode first."""
         return None if runner.env is None or runner.pending_reset else runner.env.step
 
     def step_all(self, actions: Sequence[str]) -> tuple[VectorStep, list[int]]:
-        """Step all envs and return the indices that need bookkeeping: failed, or over without a reset.
+        """Step all envs. Also return the indices of those that failed or whose episode ended without an autoreset.
 
-        Optimised for cheap envs, where every call counts, and for many of them, where memory per result counts: the
-        envs' own tuples are unpacked at once.
+        Optimized for large numbers of cheap envs: it makes few Python calls per env, and unpacks the result tuples of
+        the envs immediately to save memory.
         """
         observations: list[Any] = []
         rewards: list[float] = []
@@ -76,7 +76,7 @@ class SyncBackend(Backend):
         add_terminated, add_truncated = terminations.append, truncations.append
         for step, action in zip(self._steps, actions, strict=True):
             try:
-                # Calling None raises too: rare, so no check is spent on it.
+                # Calling None raises TypeError, which the handler below covers, so no check for None is needed.
                 observation, reward, terminated, truncated, info = step(action)  # type: ignore[misc]
                 if terminated or truncated:
                     index = len(infos)

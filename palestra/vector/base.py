@@ -1,4 +1,4 @@
-"""VectorEnv: many environments behind one interface, stepped together or as soon as each is ready."""
+"""VectorEnv: many environments behind one interface, stepped in lock-step or individually."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class VectorEnv(AsyncBridge):
     `reset` and `step` run all envs in lock-step; `send` and `recv` return results as soon as they are ready. `areset`,
     `astep`, `arecv`, `async for` and `acquire` do the same without blocking an event loop. An env has at most one
     command in flight, so its results are in order. `failures` holds the latest failures, `failed` counts all of them.
-    A vector is used from one thread at a time.
+    A vector must be used from one thread at a time.
     """
 
     # Lock-step.
@@ -39,13 +39,13 @@ class VectorEnv(AsyncBridge):
     ) -> Resets:
         """Start an episode in every env, or in those at `indices`, in parallel.
 
-        An int seeds all envs from one number, a sequence seeds each env; without a seed, every env starts its next
-        episode.
+        If `seed` is an int, the seeds of all envs derive from it; a sequence contains one seed per env. Without a seed,
+        every env starts its next episode.
         """
         return _reset_columns(self._exchange(self._resets(self._selected(indices), seed, options)))
 
     def step(self, actions: Actions) -> VectorStep:
-        """Take one action per env, or those of `{index: action}`, and wait for all results."""
+        """Take one action in every env, or only in those of a mapping `{index: action}`, and wait for all results."""
         backend = self._backend
         plain = type(actions) is list and len(actions) == self.num_envs and set(map(type, actions)) == {str}
         if plain and isinstance(backend, SyncBackend) and not (self._in_flight or self._idle):
@@ -53,7 +53,7 @@ class VectorEnv(AsyncBridge):
         return _step_columns(self._exchange(self._steps(actions)))
 
     def _step_all(self, backend: SyncBackend, actions: Sequence[str]) -> VectorStep:
-        """Step all envs with as few calls as possible, for cheap envs."""
+        """Step all envs with as few Python calls as possible, for cheap envs."""
         self._check()
         try:
             columns, marked = backend.step_all(actions)
@@ -99,7 +99,7 @@ class VectorEnv(AsyncBridge):
         """Number of envs with a command in flight."""
         return len(self._in_flight)
 
-    # The same in an event loop. `send` and `send_reset` never wait, so they can be used there too.
+    # Asynchronous variants. `send` and `send_reset` never wait, so they can be used in an event loop as well.
 
     async def areset(
         self,
@@ -107,15 +107,15 @@ class VectorEnv(AsyncBridge):
         options: dict[str, Any] | None = None,
         indices: Iterable[int] | None = None,
     ) -> Resets:
-        """`reset`, without blocking the event loop."""
+        """Like `reset`, but without blocking the event loop."""
         return _reset_columns(await self._aexchange(self._resets(self._selected(indices), seed, options)))
 
     async def astep(self, actions: Actions) -> VectorStep:
-        """`step`, without blocking the event loop; calls for different envs may run at the same time."""
+        """Like `step`, but without blocking the event loop. Calls for different envs may run concurrently."""
         return _step_columns(await self._aexchange(self._steps(actions)))
 
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> list[EnvResult]:
-        """`recv`, without blocking the event loop. Cancelling it loses no result."""
+        """Like `recv`, but without blocking the event loop. No result is lost if the call is cancelled."""
         try:
             async with asyncio.timeout(timeout):
                 while self._lacks(min_ready):
@@ -125,7 +125,7 @@ class VectorEnv(AsyncBridge):
         return self._take_ready()
 
     async def __aiter__(self) -> AsyncIterator[EnvResult]:
-        """Yield results as they finish, until nothing is in flight; `send` in between to continue."""
+        """Yield results as they arrive, until nothing is in flight. Call `send` inside the loop to continue."""
         while True:
             while self._lacks(1):
                 await self._wait_for_replies()
@@ -135,7 +135,7 @@ class VectorEnv(AsyncBridge):
             yield self._ready.popleft()
 
     async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
+        """Like `close`, but without blocking the event loop."""
         await self._stop_receiver()
         await asyncio.to_thread(self.close)
 
@@ -157,12 +157,12 @@ class VectorEnv(AsyncBridge):
 
     @property
     def error(self) -> EnvFailed | None:
-        """The error that ended this vector; None while it works."""
+        """The error with which this vector failed; None if it has not failed."""
         return self._error
 
     @property
     def envs(self) -> list[Env]:
-        """The env objects, if they live in this process (backends `sync` and `thread`)."""
+        """The env objects, if they are in this process (backends `sync` and `thread`)."""
         runners = getattr(self._backend, "runners", None)
         if runners is None:
             raise BadValue(f"the envs of backend {self.backend!r} live in other processes; use vec.call(name, ...)")

@@ -1,4 +1,4 @@
-"""Create vectors of environments from names, keywords, wrappers and the name of a backend."""
+"""Create vectors of environments from env names, keyword arguments, wrappers and a backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palestra.wrappers.factory import WrapperSource, resolve_wrappers
 BackendName: TypeAlias = Literal["sync", "thread", "process", "ray"]
 BACKENDS = ("sync", "thread", "process", "ray")
 Source: TypeAlias = str | Callable[..., Env]
-_REMOTE_OPTIONS = ("token", "patience", "lease")  # keywords of RemoteBackend; all others are the env's
+_REMOTE_OPTIONS = ("token", "patience", "lease")  # keyword arguments of RemoteBackend; all others are passed to the env
 
 
 def make_vec(
@@ -42,28 +42,28 @@ def make_vec(
     ray_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> VectorEnv:
-    """Create `num_envs` envs of one name, or one env per name (or per callable that builds an env).
+    """Create a vector of `num_envs` envs of the same name, or of one env per name (or callable that builds an env).
 
     Args:
         env_ids: A name, a callable, or a list of them. URLs of a Palestra server create the envs on that server.
         wrappers: Wrappers of every env: callables, names, or pairs like ("Horizon", {"turns": 5}).
-        vec_kwargs: One mapping of keywords per env.
-        async_mode: GEM's spelling of `backend="thread"`.
-        seed: Seed from which all episodes are derived, the same on every backend; None draws one.
+        vec_kwargs: One mapping of keyword arguments per env.
+        async_mode: Alias of `backend="thread"`, for compatibility with GEM.
+        seed: Seed from which all episode seeds derive, equal on every backend; None selects a random one.
         num_envs: Number of envs of a single name.
         backend: `sync` runs envs in the calling thread; `thread` in up to `threads` threads; `process` in `workers`
-            processes of up to `threads` threads each (1: envs stay in the main thread of their worker); `ray` in
-            `workers` actors created with `ray_options`, each with a process for its envs.
+            processes of up to `threads` threads each (1: envs run in the main thread of their worker); `ray` in
+            `workers` actors created with `ray_options`, each of which runs its envs in a separate process.
         autoreset: Gymnasium's modes `same_step`, `next_step` and `disabled`.
-        step_timeout: Seconds per step or call; a call that takes longer fails and its env is replaced.
-        reset_timeout: Seconds per reset, including the construction of the env (default: `step_timeout`).
-        memory_limit: Bytes per worker process.
-        max_restarts: Number of workers that may be replaced; grows by one per hundred results.
+        step_timeout: Maximum seconds per step or call; if one takes longer, it fails and its env is replaced.
+        reset_timeout: Maximum seconds per reset, including the construction of the env (default: `step_timeout`).
+        memory_limit: Maximum bytes of memory per worker process.
+        max_restarts: Maximum number of worker replacements; after every hundred results, one more is allowed.
         max_failures_in_a_row: Consecutive failures of one env after which the vector raises EnvFailed.
-        kwargs: Keywords of every env.
+        kwargs: Keyword arguments of every env.
 
-    A step that raises, runs past its timeout, exceeds the memory limit or kills its worker is a failure of that env
-    alone: its result has `info["failure"]`, reward NaN and `truncated`, and the env is replaced.
+    A step that raises, exceeds its timeout or the memory limit, or kills its worker fails only that env: its result has
+    `info["failure"]`, reward NaN and `truncated` set, and the env is replaced.
     """
     if backend is None:
         backend = "thread" if async_mode else "sync"
@@ -118,7 +118,7 @@ def make_vec(
 def check_limits(
     step_timeout: float | None, reset_timeout: float | None, memory_limit: int | None, max_restarts: int
 ) -> Limits:
-    """Return the limits of a vector after checking their values."""
+    """Validate the limits of a vector and return them."""
     for name, value in (
         ("step_timeout", step_timeout),
         ("reset_timeout", reset_timeout),
@@ -162,7 +162,7 @@ def create_backend(
 
 
 def _on_palestra_server(source: Source) -> bool:
-    """Return whether a source is the URL of a Palestra server; URLs of other servers have a prefix like `openenv+`."""
+    """Return whether `source` is a URL of a Palestra server. URLs of other servers have a prefix such as `openenv+`."""
     scheme, separator, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
     return bool(separator) and "+" not in scheme
 
@@ -187,7 +187,7 @@ def _factories(
     kwargs: Mapping[str, Any],
     seed: int,
 ) -> tuple[list[EnvFactory], list[int]]:
-    """Return one factory and one root seed per env; a `seed` among an env's keywords is its root seed."""
+    """Return one factory and one root seed per env. A `seed` in the keyword arguments of an env is its root seed."""
     factories, roots = [], []
     for index, source in enumerate(sources):
         own = {**(vec_kwargs[index] if vec_kwargs is not None else {}), **kwargs}

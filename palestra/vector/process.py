@@ -1,8 +1,8 @@
-"""Vector backend that runs envs in worker processes, where a call may hang, exhaust memory or crash.
+"""Vector backend that runs envs in worker processes, so that a call may hang, exhaust memory or crash.
 
-The backend keeps a replay log of every env: its seed and the actions of the running episode. When a worker is lost,
-another one replaces it, each of its envs is replayed when it is next needed, and commands in flight are sent again.
-Only the env that was running is reported as failed: a worker records its activity in memory that outlives it.
+The backend keeps a replay log of every env: its seed and the actions of the running episode. When a worker is lost, a
+new one replaces it, each of its envs is replayed when it is next needed, and commands in flight are sent again. Only
+the env that was running is reported as failed; workers record which env is running in shared memory for this purpose.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class WorkerHandle:
         self.config = config
         self.indices = config.indices
         self.process = WorkerProcess(main, config, lanes=config.lanes)
-        self.suspects: deque[int] = deque()  # one of these envs killed a worker: they run one at a time
-        self.on_trial: int | None = None  # the suspect that is running
+        self.suspects: deque[int] = deque()  # one of these envs killed a worker, so they run one at a time
+        self.on_trial: int | None = None  # the suspect that is currently running
         self.held: list[Command] = []  # commands that wait until all suspects have run
         self.start_error = ""  # why the worker could not build its envs
-        self.writing = False  # the selector waits for space to write
+        self.writing = False  # whether the selector waits until the socket is writable
 
 
 class ProcessBackend(Backend):
@@ -107,7 +107,7 @@ class ProcessBackend(Backend):
             self._worker_of[i] = worker
 
     def _await_ready(self) -> None:
-        """Wait until every worker has built its envs; raise the error of the first that could not."""
+        """Wait until every worker has built its envs. If one fails, raise its error."""
         end = monotonic() + START_TIMEOUT
         while not all(worker.process.ready for worker in self._workers):
             if monotonic() > end:
@@ -148,7 +148,7 @@ class ProcessBackend(Backend):
         self._watch_write(worker)
 
     def _watch_write(self, worker: WorkerHandle) -> None:
-        """Let the selector wait for space to write if not everything could be sent."""
+        """If some data could not be sent yet, make the selector wait until the socket is writable."""
         if worker.process.has_unsent is not worker.writing:
             worker.writing = worker.process.has_unsent
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.writing else 0)
@@ -185,7 +185,7 @@ class ProcessBackend(Backend):
         return replies
 
     def _exchange(self, wait: float) -> bool:
-        """Read and write what is possible; return False if nothing was."""
+        """Wait up to `wait` seconds for ready sockets, then read and write. Return False if no socket was ready."""
         events = self._selector.select(wait)
         for key, mask in events:
             worker: WorkerHandle = key.data
@@ -212,7 +212,7 @@ class ProcessBackend(Backend):
         log = self._logs[reply[0]]
         command = log.command
         if command is None:
-            return  # duplicate
+            return  # a duplicate reply
         log.command = None
         log.record(command, reply)
         self._done.append(reply)
@@ -225,7 +225,7 @@ class ProcessBackend(Backend):
     # Failures.
 
     def _replace_late(self) -> None:
-        """Replace workers that run a command past its deadline."""
+        """Replace workers in which a command has exceeded its deadline."""
         now = monotonic()
         for worker in self._workers if self._timed else ():
             late = [index for index, deadline in worker.process.activity.running().items() if now > deadline]
@@ -234,7 +234,7 @@ class ProcessBackend(Backend):
                 self._replace(worker, late=late)
 
     def _replace_dead(self) -> None:
-        """Replace ended workers whose socket is kept open by a process that they started."""
+        """Replace workers that have exited although a child process keeps their socket open."""
         for worker in self._workers:
             if not worker.process.ready and monotonic() - worker.process.started > START_TIMEOUT:
                 worker.process.kill()
@@ -242,7 +242,7 @@ class ProcessBackend(Backend):
                 self._replace(worker)
 
     def _replace(self, worker: WorkerHandle, late: Sequence[int] = ()) -> None:
-        """Start another process in place of a lost one, and blame the env that caused the loss."""
+        """Replace a lost worker process, and report a failure of the env that caused the loss."""
         process = worker.process
         self._selector.unregister(process.sock)
         worker.writing = False
@@ -293,7 +293,7 @@ class ProcessBackend(Backend):
             raise EnvFailed(f"more than {self._limits.restarts} workers were lost (see max_restarts): {reason}")
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        fd: int = self._selector.fileno()  # epoll and kqueue descriptors can be watched like files
+        fd: int = self._selector.fileno()  # epoll and kqueue file descriptors can be watched like sockets
         loop.add_reader(fd, callback)
         if self._done:
             loop.call_soon(callback)

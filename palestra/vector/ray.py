@@ -29,7 +29,7 @@ GRACE = 5.0  # seconds for actors to close their envs
 
 
 class EnvActor:
-    """Ray actor around a process backend, with calls that wait for replies without blocking each other."""
+    """Ray actor that runs a process backend. Its calls wait for replies without blocking each other."""
 
     def __init__(self) -> None:
         self._backend: ProcessBackend | None = None
@@ -52,12 +52,12 @@ class EnvActor:
             self._started.set()
 
     async def submit(self, commands: Sequence[Command], whole: bool) -> None:
-        await self._started.wait()  # calls of an actor run concurrently
+        await self._started.wait()  # `submit` may be called before `start` has finished
         if self._backend is not None:
             self._backend.submit(commands, whole)
 
     async def collect(self, commands: Sequence[Command] = (), whole: bool = False) -> list[Reply]:
-        """Return at least one reply."""
+        """Submit `commands`, then wait for at least one reply and return all finished replies."""
         await self._started.wait()
         if self._backend is None:
             raise EnvFailed("an actor could not build its envs")
@@ -87,8 +87,8 @@ class _ActorHandle:
         self.factories = dump_factories(factories)
         self.roots = roots
         self.actor: Any = None
-        self.starting: Any = None  # call that builds its envs, until it has returned
-        self.waiting: Any = None  # call that will return replies
+        self.starting: Any = None  # pending call that builds the envs, or None
+        self.waiting: Any = None  # pending call that returns replies, or None
 
 
 class RayBackend(Backend):
@@ -117,7 +117,7 @@ class RayBackend(Backend):
         self._closed = False
         processors = float(self._ray.cluster_resources().get("CPU", 1.0))
         count = min(workers or max(1, int(processors)), len(factories))
-        # All actors must fit, or the last ones would never be scheduled.
+        # All actors must fit into the cluster, because otherwise the last ones would never be scheduled.
         share = min(1.0, math.floor(100 * processors / count) / 100)
         self._options = {"num_cpus": share, "scheduling_strategy": "SPREAD", **options}
         self._actor_class = self._ray.remote(max_restarts=0, max_task_retries=0)(EnvActor)
@@ -230,7 +230,7 @@ class RayBackend(Backend):
         if command is None:
             return
         log.record(command, reply)
-        log.actions.clear()  # a lost episode is reported, not replayed
+        log.actions.clear()  # lost episodes are reported as failures, so no replay is needed
         info = reply[5]
         failure: EnvFailure | None = info.get("failure")
         if failure is not None:
@@ -246,15 +246,15 @@ class RayBackend(Backend):
         if self._restarts < 0:
             raise EnvFailed(f"more than {self._limits.restarts} actors were lost (see max_restarts): {text}")
         with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(handle.actor)  # unreachable, but maybe still running
-        # The cluster has become smaller: sharing CPUs is better than waiting for free ones.
+            self._ray.kill(handle.actor)  # it may still be running, although it is unreachable
+        # The cluster may have fewer CPUs now; sharing them is better than waiting for free ones.
         self._launch(handle, {**self._options, "num_cpus": 0})
         again: list[Command] = []
         for index in handle.indices:
             log = self._logs[index]
             log.stale = True
             if log.command is not None and log.command[1] == REPLACE:
-                again.append(log.command)  # lost again before it started: reported once
+                again.append(log.command)  # the actor was lost again before this ran; report the failure only once
             elif log.command is not None:
                 reply = log.blame(log.command, "node", message)
                 if reply is not None:
@@ -297,7 +297,7 @@ class RayBackend(Backend):
 
 
 def _connect(ray: Any) -> bool:
-    """Connect to the running cluster; return True if the connection has to be closed here."""
+    """Connect to the running cluster. Return True if this call opened the connection, so that the backend closes it."""
     if ray.is_initialized():
         return False
     try:

@@ -1,7 +1,7 @@
 """Vector backend that runs envs as sessions on Palestra servers.
 
-The server resets each session automatically, from the root seed that a local backend would use. A lost session is a
-failure of its env, and a new session continues with the next episode.
+The server resets each session automatically, starting from the same root seed as a local backend. If a session is lost,
+its env fails and continues with the next episode in a new session.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from palestra.vector.backend import Backend
 from palestra.workers.env_runner import episode_seed
 from palestra.workers.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Cause, Command, EnvFailure, Reply
 
-CALL_TIMEOUT = 300.0  # seconds, without a `step_timeout`
-MARGIN = 5.0  # seconds beyond the timeout in which the server reports the steps that are not finished
+CALL_TIMEOUT = 300.0  # seconds per call if `step_timeout` is not set
+MARGIN = 5.0  # seconds added to the timeout, so that the server can report unfinished steps
 MAX_STEPS = 1_024  # per request
 _PLAYERS = {"sample_random_action": "random", "expert_action": "expert", "example_action": "example"}
-_CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}  # any other cause is not the env's fault
+# Causes of a lost session for which the env is responsible.
+_CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}
 
 
 class SessionState:
@@ -61,7 +62,7 @@ class SessionState:
         self.seq = 0
         self.episode = -1
         self.pending_reset = False  # the next step starts an episode
-        self.failure: EnvFailure | None = None  # reported with the next reply
+        self.failure: EnvFailure | None = None  # failure to report with the next reply
         self.action: str | None = None
 
 
@@ -165,7 +166,7 @@ class RemoteBackend(Backend):
         env.transport.send(request, partial(self._on_result, env), self._timeout)
 
     def _step_together(self, transport: SocketTransport, envs: list[SessionState]) -> None:
-        """Send the steps as one request with one response, for a caller that waits for all of them anyway."""
+        """Send all steps in one request with one response, because the caller waits for all of them."""
 
         def on_rows(result: dict[str, Any] | PalestraError) -> None:
             if isinstance(result, PalestraError):
@@ -192,7 +193,7 @@ class RemoteBackend(Backend):
         transport.send(protocol.Steps(steps=steps, timeout=self._timeout), on_rows, self._timeout + MARGIN)
 
     def _start_episode(self, env: SessionState, root: int | None, options: dict[str, Any] | None) -> None:
-        """Start the next episode, or the first one of `root`; in a new session if the old one is lost."""
+        """Start the next episode, or the first episode of `root`. Open a new session if the old one is lost."""
         if not env.session:
             self._reopen(env, options)
             return
@@ -231,7 +232,7 @@ class RemoteBackend(Backend):
 
         env.transport.send(request, on_value, self._timeout)
 
-    # Responses; these methods run in the thread of the transport.
+    # Responses. These methods run in the background thread of the transport.
 
     def _called(self, env: SessionState, value: Any, error: PalestraError | None) -> None:
         info = {} if error is None else {"failure": self._failure(env, error)}
@@ -258,13 +259,13 @@ class RemoteBackend(Backend):
         failure = info.get("failure")
         if failure is not None:
             info["failure"] = replace(EnvFailure(**failure), index=env.index)
-        if env.failure is not None:  # of the session before this one
+        if env.failure is not None:  # a failure of the previous session
             info["failure"], env.failure = env.failure, None
             reward, truncated = NO_REWARD, True
         return env.index, observation, NO_REWARD if reward is None else reward, terminated, truncated, info, episode
 
     def _failed(self, env: SessionState, error: PalestraError) -> None:
-        """Handle a call without a result: the episode is lost, and with `same_step` the next one starts at once."""
+        """Handle a failed call: the episode is lost. With autoreset mode `same_step`, start the next episode."""
         seq = getattr(error, "seq", None)
         if seq is not None:
             env.seq = seq + 1
@@ -340,7 +341,7 @@ class RemoteBackend(Backend):
         try:
             env.transport.close_session(env.session)
         except (EnvFailed, UsageError):
-            return  # the lease ends it
+            return  # the server closes the session when its lease expires
 
     def close(self) -> None:
         if self._closed:

@@ -1,4 +1,4 @@
-"""Bookkeeping of a vector: commands in flight, claimed replies, envs that cannot be stepped, recorded failures."""
+"""State of a vector: commands in flight, claimed replies, envs that cannot be stepped, recorded failures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from palestra.seeding import check_seed, child_seed
 from palestra.vector.backend import Backend
 from palestra.workers.types import CALL, RESET, STEP, Autoreset, Command, EnvFailure, EnvResult, Reply
 
-MAX_FAILURES = 1_000  # kept in `failures`; `failed` counts all
+MAX_FAILURES = 1_000  # maximum length of `failures`; `failed` counts all of them
 
 Actions = Sequence[str] | Mapping[int, str]
-_new_result = tuple.__new__  # half the cost of calling EnvResult, which counts for every reply
+_new_result = tuple.__new__  # takes half as long as calling EnvResult, which matters because it runs for every reply
 
 
 class VectorState:
-    """The part of a VectorEnv that never waits."""
+    """The part of a VectorEnv that tracks its state and never waits."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class VectorState:
         self._specs = [factory.spec for factory in factories]
         self._in_flight: set[int] = set()
         self._calling: set[int] = set()  # envs in flight whose command is a CALL
-        self._claims: dict[int, Callable[[int, EnvResult], None]] = {}  # receiver of an env's next reply
+        self._claims: dict[int, Callable[[int, EnvResult], None]] = {}  # env index -> receiver of its next reply
         self._ready: deque[EnvResult] = deque()  # unclaimed replies, for `recv`
-        self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")  # cannot be stepped, and why
-        self._in_a_row: dict[int, int] = {}  # consecutive failures of an env
+        self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")  # unsteppable env -> reason
+        self._in_a_row: dict[int, int] = {}  # env index -> number of consecutive failures
         self._failures_in_a_row = failures_in_a_row
-        self._error: EnvFailed | None = None  # raised by every later call
+        self._error: EnvFailed | None = None  # once set, raised by every call
         self._free = list(range(self.num_envs - 1, -1, -1))  # envs that `acquire` may return
-        self._outbox: list[Command] = []  # requested in this iteration of the event loop
+        self._outbox: list[Command] = []  # commands requested in this iteration of the event loop
         self._responses: set[Future[EnvResult]] = set()
         self._sleepers: list[Future[None]] = []
         self._finalizer = weakref.finalize(self, backend.close)  # also on garbage collection and at interpreter exit
@@ -110,7 +110,7 @@ class VectorState:
         return commands
 
     def _admit(self, commands: list[Command]) -> None:
-        """Register commands as in flight: all of them or none."""
+        """Register commands as in flight. If one of them is invalid, raise an error and register none."""
         self._check()
         indices = [command[0] for command in commands]
         if not self._in_flight.isdisjoint(indices):
@@ -180,7 +180,7 @@ class VectorState:
         return results
 
     def _unclaim(self, commands: list[Command], results: dict[int, EnvResult]) -> None:
-        """Leave the replies of a cancelled caller to `recv`."""
+        """Leave the replies of a cancelled caller for `recv`."""
         for index, _, _ in commands:
             self._claims.pop(index, None)
         self._ready.extend(results.values())
@@ -192,7 +192,7 @@ class VectorState:
         return results
 
     def _lacks(self, wanted: int) -> bool:
-        """Return whether fewer than `wanted` results are ready while more may come."""
+        """Return whether fewer than `wanted` results are ready and more are in flight."""
         unclaimed = len(self._in_flight) - len(self._claims)
         return len(self._ready) < wanted and unclaimed > 0
 

@@ -16,7 +16,7 @@ from palestra.workers.types import REPLACE, STEP, Autoreset, Command, EnvFailure
 
 
 class ThreadBackend(Backend):
-    """Envs in threads. A call that hangs is abandoned: its env is replaced, its thread ends when Python can end it."""
+    """Runs envs in threads. If a call hangs, its env is replaced and its thread ends at its next Python instruction."""
 
     def __init__(
         self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int
@@ -25,7 +25,8 @@ class ThreadBackend(Backend):
             raise BadValue("backend 'thread' cannot limit the memory of an env; use backend 'process'")
         self._limits = limits
         self._autoreset: Autoreset = autoreset
-        self._phases: dict[ExecutorThread, tuple[float, float | None]] = {}  # start of the running phase, its limit
+        # Start time and time limit of the current phase of each thread.
+        self._phases: dict[ExecutorThread, tuple[float, float | None]] = {}
         self._done: deque[Reply] = deque()
         self._replied = threading.Condition()
         self._listener: tuple[AbstractEventLoop, Callable[[], None]] | None = None
@@ -49,7 +50,7 @@ class ThreadBackend(Backend):
         return EnvRunner(index, factory, root, self._autoreset, on_phase=self._start_phase)
 
     def _start_phase(self, name: str) -> None:
-        """Restart the clock of the calling thread."""
+        """Restart the timer of the calling thread for the phase `name`."""
         thread = getattr(self._local, "thread", None)
         if thread is not None:
             if thread.abandoned:
@@ -67,7 +68,7 @@ class ThreadBackend(Backend):
             return
         with self._replied:
             self._phases.pop(thread, None)
-            if not thread.abandoned:  # otherwise its failure was reported, and another env has this index now
+            if not thread.abandoned:  # otherwise its failure was already reported and its env replaced
                 self._done.append(reply)
 
     def _flush(self) -> None:
@@ -105,13 +106,13 @@ class ThreadBackend(Backend):
         return replies
 
     def _abandon_late(self) -> None:
-        """Abandon the threads that are past their limit, and continue with new envs."""
+        """Abandon the threads that have exceeded their time limit, and replace their envs."""
         if not self._phases:
             return
         now = monotonic()
         late = [(t, limit) for t, (start, limit) in list(self._phases.items()) if limit and now - start > limit]
         for thread, limit in late:
-            with self._replied:  # so that a command is either finished or abandoned, never both
+            with self._replied:  # ensures that a command is never both finished and abandoned
                 task = thread.task
                 if self._phases.pop(thread, None) is None or task is None:
                     continue

@@ -1,1 +1,1 @@
-"""Worker processes shared by vectors, rollouts and the environment server: executor, wire format, replay."""
+"""Worker processes of vectors, rollouts and the environment server: executor, wire format, replay log."""

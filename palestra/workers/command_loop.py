@@ -1,4 +1,4 @@
-"""Main loop of a worker process: read batches of commands, run them, send the replies in batches."""
+"""Main loop of a worker process: read batches of commands, run them, and send the replies in batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_fra
 
 
 class CommandLoop(ABC):
-    """Base of the workers of vectors and of the environment server.
+    """Base class of the workers of vectors and of the environment server.
 
     A subclass runs the commands of a batch (usually on an `Executor`), appends each reply to `_done`, and calls
     `_flush` when replies should be sent.
@@ -27,14 +27,14 @@ class CommandLoop(ABC):
 
     @abstractmethod
     def handle(self, batch: Any) -> None:
-        """Run the commands of one message, or start to."""
+        """Run or start the commands of one message."""
 
     @abstractmethod
     def close_envs(self) -> None:
-        """Close every env, after the parent has closed the connection."""
+        """Close every env. Called after the parent has closed the connection."""
 
     def encode(self, replies: list[Any]) -> bytes:
-        """Return replies as one frame; empty if there is nothing to send."""
+        """Encode replies as one frame; return empty bytes if there is nothing to send."""
         return encode_frame(replies)
 
     def serve(self, batches: list[Any], decoder: FrameDecoder) -> None:
@@ -53,14 +53,14 @@ class CommandLoop(ABC):
         self.close_envs()
 
     def _flush(self) -> None:
-        """Send every finished reply."""
+        """Send all finished replies."""
         with self._sending:
             replies = []
-            while self._done:  # not swapped for a new deque, as another thread may be about to append
+            while self._done:  # pop items instead of replacing the deque, because another thread may append to it
                 replies.append(self._done.popleft())
             data = self.encode(replies) if replies else b""
             if data:
                 try:
                     self._sock.sendall(data)
                 except OSError:
-                    os._exit(0)  # the parent is gone
+                    os._exit(0)  # the parent has exited

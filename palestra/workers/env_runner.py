@@ -1,4 +1,4 @@
-"""One env of a worker or vector: run commands on it, derive its seeds, reset it automatically, report its failures."""
+"""Run commands on one env of a worker or vector: derive its seeds, reset it automatically, report its failures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from palestra.workers.types import (
     Reply,
 )
 
-RESET_ATTEMPTS = 3  # each with the seed of another episode; then the env waits for the next command
-MAX_TRACE = 4_000  # characters kept from the end of a traceback
+RESET_ATTEMPTS = 3  # each attempt uses the seed of another episode
+MAX_TRACE = 4_000  # maximum number of characters of a traceback; the end is kept
 
 
 def factory_name(factory: Factory) -> str:
@@ -38,7 +38,7 @@ def factory_name(factory: Factory) -> str:
 
 
 def episode_seed(root: int, episode: int) -> int:
-    """Return the seed of an episode. Episode 0 has the root seed, so that one seed repeats one episode."""
+    """Return the seed of an episode. Episode 0 uses the root seed, so that the seed of any episode can reproduce it."""
     return root if episode == 0 else nth_seed(root, episode)
 
 
@@ -47,11 +47,11 @@ def _ignore_phase(_: str) -> None:
 
 
 class EnvRunner:
-    """The env at one index, with its episode counter and autoreset mode.
+    """Runs the env at one index of a vector, and tracks its episode counter and autoreset mode.
 
     `on_phase` is called with "step", "reset" or "make" when such a phase starts, so that a deadline can be set for it.
-    With `raise_memory_error`, a MemoryError is raised instead of reported: the process is no longer reliable, and the
-    caller has to end it.
+    With `raise_memory_error`, a MemoryError is raised instead of reported; the caller has to end the process, because
+    it is no longer reliable.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class EnvRunner:
         return episode_seed(self.root, self.episode) if self.episode >= 0 else None
 
     def make(self) -> None:
-        """Build the env if there is none. Exceptions of its constructor are raised."""
+        """Build the env if it does not exist. Exceptions of its constructor propagate."""
         if self.env is None:
             self.on_phase("make")
             self.env = self.factory()
@@ -137,7 +137,7 @@ class EnvRunner:
     def finish(
         self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Apply autoreset to the five values of an episode's last step."""
+        """Apply the autoreset mode to the result of the last step of an episode."""
         if self.autoreset == "same_step":
             first, new_info, failure = self._start_episode()
             info = {**new_info, "final_observation": observation, "final_info": info}
@@ -158,9 +158,10 @@ class EnvRunner:
     def _start_episode(
         self, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any], EnvFailure | None]:
-        """Reset the env and return the first observation, its info, and the first failure on the way there.
+        """Reset the env and return the first observation, its info, and the first failure, if any.
 
-        With `same_step`, episodes after a failed one are tried as well; if none starts, the observation is empty.
+        With autoreset mode `same_step`, a failed reset is retried with the following episodes; if all attempts fail,
+        the observation is empty.
         """
         first_failure = None
         attempts = RESET_ATTEMPTS if self.autoreset == "same_step" else 1
@@ -172,7 +173,7 @@ class EnvRunner:
                     self.make()
                 if self.on_phase is not _ignore_phase:
                     self.on_phase("reset")
-                seed = nth_seed(self.root, episode) if episode else self.root  # episode_seed, inlined
+                seed = nth_seed(self.root, episode) if episode else self.root  # `episode_seed`, inlined for speed
                 env: Env = self.env  # type: ignore[assignment]  # built above
                 observation, info = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
             except (Exception, SystemExit) as err:  # noqa: BLE001
@@ -192,7 +193,7 @@ class EnvRunner:
         extra: dict[str, Any],
         failed: bool = False,
     ) -> Reply:
-        """Return the reply of a reset."""
+        """Return the reply to a reset."""
         if failure is not None:
             extra = {"failure": failure, **extra}
             failed = True
@@ -200,9 +201,9 @@ class EnvRunner:
         return (self.index, observation, NO_REWARD if failed else 0.0, False, failed, info, self.episode)
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reply:
-        """Call a method or read an attribute (`a.b` too). The value is the reply's observation.
+        """Call a method or read an attribute; `name` may be dotted (`a.b`). The value is the reply's observation.
 
-        An exception is reported and leaves the episode as it is.
+        An exception is reported as a failure and does not affect the episode.
         """
         if self.lost is not None:
             return (self.index, None, 0.0, False, False, {"failure": self.lost}, self.episode)
@@ -245,7 +246,7 @@ class EnvRunner:
             self.lost = self.failure_of(err, action, cause="lost")
 
     def failure_of(self, err: BaseException, action: str | None, *, cause: Cause = "raised") -> EnvFailure:
-        """Return an exception as data."""
+        """Convert an exception to an EnvFailure."""
         if isinstance(err, MemoryError):
             if self.raise_memory_error:
                 raise err
@@ -264,7 +265,7 @@ class EnvRunner:
         )
 
     def discard(self) -> None:
-        """Close and drop the env; errors of a broken env's `close` are ignored."""
+        """Close and drop the env. Exceptions of its `close` are ignored."""
         env, self.env = self.env, None
         if env is not None:
             with suppress(Exception):
@@ -272,7 +273,7 @@ class EnvRunner:
 
 
 class PlayerRngProxy(Random):
-    """Generator that forwards its seed to the random player of an env in another process, which draws the actions."""
+    """Random generator that forwards its seed to the random player of an env in another process."""
 
     _forward: Callable[[Any], object] | None = None
 

@@ -1,8 +1,8 @@
-"""Thread pool for env commands: one thread while commands are quick, more while some of them wait.
+"""Thread pool for env commands: uses one thread while commands are quick, and more while some of them are waiting.
 
-A thread takes commands one after another. When it is stuck in a slow one, an idle thread takes over the remaining
-commands: immediately if that env was slow the last time, otherwise after `SLOW` seconds without progress, which one
-idle thread (the watcher) checks.
+A thread runs commands one after another. When it is stuck in a slow one, an idle thread takes over the remaining
+commands: immediately if the previous command of that env was slow, otherwise after `SLOW` seconds without progress. One
+idle thread (the watcher) checks the progress.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from time import monotonic, thread_time
 from palestra.workers.types import Command
 
 SLOW = 0.005  # seconds; a command that waits longer than this is slow
-MAX_WATCH = 0.04  # seconds; longest interval of the watcher
-GRACE = 1.0  # seconds that `close` gives running commands
-MAX_UNSENT = 16  # replies that may wait for the next flush while a thread continues
+MAX_WATCH = 0.04  # seconds; maximum interval between checks of the watcher
+GRACE = 1.0  # seconds that `close` waits for running commands
+MAX_UNSENT = 16  # maximum number of replies that may wait for the next flush
 
 
 class Abandoned(BaseException):
@@ -31,10 +31,10 @@ class ExecutorThread:
     __slots__ = ("abandoned", "lane", "quick", "task", "thread")
 
     def __init__(self, lane: int) -> None:
-        self.lane = lane  # number below the executor's `max_threads` + 1, unique among living threads
+        self.lane = lane  # number from 0 to the executor's `max_threads`, unique among running threads
         self.task: Command | None = None
-        self.quick = False  # running commands, and not stuck in a slow one
-        self.abandoned = False  # its command hung; the result is dropped
+        self.quick = False  # whether it is running commands and not stuck in a slow one
+        self.abandoned = False  # whether its command hung; the result is then dropped
         self.thread: threading.Thread | None = None
 
 
@@ -56,35 +56,35 @@ class Executor:
         self._turn = threading.Condition()
         self._threads: set[ExecutorThread] = set()
         self._max_threads = max_threads
-        self._working = 0  # threads that run commands, quick or not
+        self._working = 0  # number of threads that run commands, quick or slow
         self._lanes = list(range(max_threads, -1, -1))  # free lanes: one per working thread, and one for the watcher
-        self._slow: set[int] = set()  # envs whose last command waited for something
-        self._busy: set[int] = set()  # envs whose commands take long because they compute
+        self._slow: set[int] = set()  # envs whose last command was slow because it waited
+        self._busy: set[int] = set()  # envs whose last command was slow because it used the CPU
         self._quick = 0  # number of quick threads
         self._idle = 0  # number of threads waiting for work
         self._watching = False
-        self._finished = 0  # number of finished commands; only compared with itself
-        self._interval = SLOW  # of the watcher; grows while there is progress, since every check takes the GIL
+        self._finished = 0  # number of finished commands, used to detect progress
+        self._interval = SLOW  # seconds between checks; grows during progress, because every check takes the GIL
         self._unsent = 0  # commands finished since the last flush
         self._max_unsent = MAX_UNSENT
         self._closing = False
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        """Queue commands. `whole`: the caller waits for all of them, so that their replies may be sent together."""
+        """Queue commands. With `whole`, the caller waits for all of them, so their replies may be sent together."""
         with self._turn:
             self._max_unsent = max(MAX_UNSENT, len(commands)) if whole else MAX_UNSENT
             self._todo.extend(commands)
             self._wake_thread()
 
     def _wake_thread(self) -> None:
-        """Ensure that a thread runs the queued commands and that another one watches it. Needs the lock."""
+        """Ensure that one thread runs the queued commands and another one watches it. The caller holds the lock."""
         if not self._todo or self._closing:
             return
         wanted = (self._quick == 0) + (not self._watching)
         if self._idle:
             self._turn.notify(wanted)
         elif wanted and self._lanes:
-            self._start_thread()  # it starts the next one itself if needed: quick commands use two threads in total
+            self._start_thread()  # this thread starts the watcher if needed, so quick commands use two threads in total
 
     def _start_thread(self) -> None:
         thread = ExecutorThread(self._lanes.pop())
@@ -103,7 +103,7 @@ class Executor:
                         if not current.abandoned:  # otherwise `abandon` has updated the counters
                             self._working -= 1
                             self._set_quick(current, False)
-                            self._wake_thread()  # for commands submitted in the meantime
+                            self._wake_thread()  # for commands that were submitted in the meantime
                 if current.abandoned:
                     return
         except Abandoned:
@@ -115,13 +115,13 @@ class Executor:
                     self._lanes.append(current.lane)
 
     def _await_turn(self, current: ExecutorThread) -> bool:
-        """Wait until this thread has to run commands; return False when the executor closes."""
+        """Wait until this thread should run commands. Return False if the executor is closing."""
         with self._turn:
             while not self._closing:
                 if self._todo and self._quick == 0 and self._working < self._max_threads:
                     self._working += 1
                     self._set_quick(current, True)
-                    self._wake_thread()  # the watcher
+                    self._wake_thread()  # wake the watcher
                     return True
                 if (self._todo or self._unsent) and not self._watching:
                     self._watch()
@@ -132,13 +132,13 @@ class Executor:
             return False
 
     def _set_quick(self, thread: ExecutorThread, quick: bool) -> None:
-        """Update the flag of a thread and the counter. Needs the lock."""
+        """Set the `quick` flag of a thread and update the number of quick threads. The caller holds the lock."""
         if thread.quick is not quick:
             thread.quick = quick
             self._quick += 1 if quick else -1
 
     def _watch(self) -> None:
-        """Wait one interval; if no command finished in it, mark the running threads as stuck. Needs the lock."""
+        """Wait for one interval. If no command finishes, mark running threads as stuck. The caller holds the lock."""
         self._watching = True
         finished = self._finished
         self._turn.wait(self._interval)
@@ -164,7 +164,7 @@ class Executor:
         self._flush()
 
     def _work(self, current: ExecutorThread) -> None:
-        """Run commands until none is left or another thread runs them."""
+        """Run commands until none are left or another thread has taken over."""
         todo, run, slow = self._todo, self._run, self._slow
         while not self._closing:
             try:
@@ -187,7 +187,8 @@ class Executor:
                 waited = elapsed - (thread_time() - cpu_start)
                 if waited < SLOW:
                     slow.discard(task[0])
-                    if elapsed > SLOW:  # it computed all the time: more threads would only compete for the GIL
+                    if elapsed > SLOW:
+                        # The command used the CPU all the time, so more threads would only compete for the GIL.
                         self._busy.add(task[0])
             elif elapsed > SLOW and task[0] not in self._busy:
                 slow.add(task[0])
@@ -197,7 +198,7 @@ class Executor:
                 return
 
     def _hand_over(self, current: ExecutorThread) -> None:
-        """Let another thread run the remaining commands, before a command that is expected to be slow."""
+        """Let another thread run the remaining commands, because this one is about to start a slow command."""
         if self._unsent:
             self._send()
         with self._turn:
@@ -205,7 +206,7 @@ class Executor:
             self._wake_thread()
 
     def _resume(self, current: ExecutorThread) -> bool:
-        """Continue with commands after a slow one, unless another thread runs them."""
+        """After a slow command, return whether to run further commands: False if another thread has taken over."""
         with self._turn:
             if self._quick > 0:
                 return False
@@ -213,7 +214,7 @@ class Executor:
             return True
 
     def abandon(self, thread: ExecutorThread) -> None:
-        """Replace a thread whose command hangs; it ends at its next Python instruction."""
+        """Abandon a thread whose command hangs. The thread ends at its next Python instruction."""
         with self._turn:
             thread.abandoned = True
             self._working -= 1
@@ -224,7 +225,7 @@ class Executor:
         _interrupt(thread.thread)
 
     def abandon_env(self, index: int) -> None:
-        """Abandon the thread that runs a command of this env, if there is one."""
+        """Abandon the thread that is running a command of this env, if there is one."""
         with self._turn:
             thread = next((t for t in self._threads if t.task is not None and t.task[0] == index), None)
         if thread is not None:
@@ -236,7 +237,7 @@ class Executor:
         self._busy.discard(index)
 
     def close(self) -> None:
-        """End all threads. Running commands get `GRACE` seconds, then an exception at their next Python instruction."""
+        """End all threads. Commands that still run after `GRACE` seconds are interrupted by an exception."""
         with self._turn:
             self._closing = True
             self._todo.clear()

@@ -1,4 +1,4 @@
-"""Record of one env in another process: enough to rebuild the env by replay, or to report it lost."""
+"""Log of one env in another process, used to rebuild the env by replay or to report it as lost."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class ReplayLog:
         self.episode = -1
         self.options: dict[str, Any] | None = None
         self.actions: list[str] = []
-        self.last: Any = None  # the latest observation; a replay must end with it
-        self.pending_reset = False  # as in EnvRunner
-        self.over = False  # the episode has ended: only its number has to be restored
-        self.command: Command | None = None  # in flight
-        self.stale = False  # its worker was replaced and has not restored this env yet
-        self.lost: EnvFailure | None = None  # reported with the next step
+        self.last: Any = None  # the latest observation, which a replay must reproduce
+        self.pending_reset = False  # same meaning as in EnvRunner
+        self.over = False  # whether the episode has ended, so that only the episode counter has to be restored
+        self.command: Command | None = None  # the command in flight
+        self.stale = False  # whether the worker was replaced and has not restored this env yet
+        self.lost: EnvFailure | None = None  # failure to report with the next step
 
     def state(self, *, replay: bool) -> tuple[Any, ...]:
-        """Return what RESTORE restores; without `replay`, only the episode counter."""
+        """Return the payload that RESTORE needs. Without `replay`, it restores only the episode counter."""
         replay = replay and not (self.over or self.pending_reset or self.episode < 0)
         actions = self.actions if replay else None
         return (self.root, self.episode, self.options, actions, self.last, self.pending_reset)
 
     def record(self, command: Command, reply: Reply) -> None:
-        """Record the reply of a command."""
+        """Update the log from a command and its reply."""
         _, kind, payload = command
         if kind == CALL:
             return
@@ -80,9 +80,9 @@ class ReplayLog:
             self.over = self.autoreset == "disabled"
 
     def prepare(self, command: Command) -> Command:
-        """Return the command to send: `command`, inside a RESTORE if its worker has not restored this env yet.
+        """Return the command to send: `command`, or a RESTORE that contains it if the env must be restored first.
 
-        They are one command, since a worker may run two commands in two threads at once.
+        Two separate commands could run at the same time in two threads of the worker.
         """
         index, kind, payload = command
         if self.lost is not None and kind != CALL:
@@ -98,7 +98,7 @@ class ReplayLog:
         return (index, RESTORE, (self.state(replay=kind != RESET), kind, payload))
 
     def blame(self, command: Command, cause: Cause, message: str) -> Reply | None:
-        """Turn the command in flight into a report of the failure it caused; return the reply of a failed CALL."""
+        """Replace the command in flight, which caused a failure, by a REPLACE command. For a CALL, return the reply."""
         _, kind, payload = command
         root, episode = self.root, self.episode
         if kind == RESET:

@@ -1,4 +1,4 @@
-"""Commands and replies of a worker, and the results and failures that callers see."""
+"""Commands and replies of a worker, and the results and failures that are returned to callers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palestra.core import Env
 from palestra.errors import EnvFailed
 from palestra.types import Observation
 
-Factory: TypeAlias = Callable[[], Env]  # builds one env; picklable where it crosses a process boundary
+Factory: TypeAlias = Callable[[], Env]  # builds one env; must be picklable if the env runs in another process
 
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
 AUTORESETS: Final = ("same_step", "next_step", "disabled")
@@ -20,11 +20,11 @@ Cause: TypeAlias = Literal[
     "deadline",  # a call ran past its timeout
     "memory",  # the worker exceeded its memory limit
     "died",  # the call ended its worker process
-    "lost",  # the worker died because of another env, and replaying this env gave a different observation
-    "node",  # the Ray actor, or the machine it ran on, is gone
+    "lost",  # the worker died because of another env, and replaying this env produced a different observation
+    "node",  # the Ray actor or its node was lost
 ]
 
-# A command is (env index, kind, payload). Plain tuples, since thousands of them cross pipes.
+# A command is (env index, kind, payload). Tuples are fast to pickle, and thousands of them are sent.
 Command: TypeAlias = tuple[int, int, Any]
 STEP: Final = 0  # payload: the action
 RESET: Final = 1  # payload: (root seed or None, options); None starts the next episode of the same root seed
@@ -42,13 +42,13 @@ NO_REWARD: Final = float("nan")  # reward of a failed step, so that it cannot be
 class EnvFailure:
     """Infrastructure failure of one env: the reason why a call has no result."""
 
-    index: int  # of the env in its vector
-    env: str  # its name
+    index: int  # index of the env in its vector
+    env: str  # name of the env
     boundary: str  # "env", or the boundary of the exception: "tool", "engine" ...
     cause: Cause
     kind: str  # class name of the exception
     message: str
-    seed: int | None = None  # of the episode that was lost
+    seed: int | None = None  # seed of the lost episode
     action: str | None = None  # the action of the failed step
     trace: str = ""  # the traceback
 
@@ -80,7 +80,7 @@ class EnvResult(NamedTuple):
 
 
 class BoolList(list[bool]):
-    """List of bools with `|`, `&`, `~`, `any()` and `all()`, as code written for arrays expects."""
+    """List of bools that supports `|`, `&`, `~`, `any()` and `all()` like a NumPy array."""
 
     def __or__(self, other: Iterable[bool]) -> BoolList:
         return BoolList(a or b for a, b in zip(self, other, strict=True))
@@ -99,7 +99,7 @@ class BoolList(list[bool]):
 
 
 class VectorStep(NamedTuple):
-    """Result of a lock-step; unpacks as Gymnasium's five values, each a list in the order of the actions."""
+    """Result of a lock-step. Unpacks into the five values of Gymnasium's `step`, each a list with one item per env."""
 
     observations: list[Observation]
     rewards: list[float]
@@ -112,7 +112,7 @@ class VectorStep(NamedTuple):
 class Limits:
     """Resource limits of envs and workers; None disables a limit."""
 
-    step_timeout: float | None = None  # seconds per step or call
-    reset_timeout: float | None = None  # seconds per reset, and per construction of an env
-    memory: int | None = None  # bytes per worker process
-    restarts: int = 64  # workers that may be replaced; grows by one per hundred results
+    step_timeout: float | None = None  # maximum seconds per step or call
+    reset_timeout: float | None = None  # maximum seconds per reset or construction of an env
+    memory: int | None = None  # maximum bytes of memory per worker process
+    restarts: int = 64  # maximum number of worker replacements; after every hundred results, one more is allowed

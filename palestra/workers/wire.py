@@ -31,7 +31,7 @@ class FrameDecoder:
         self._buffer += data
 
     def messages(self) -> list[Any]:
-        """Return every message that is complete."""
+        """Return all complete messages."""
         buffer, start, messages = self._buffer, 0, []
         with memoryview(buffer) as view:
             while len(buffer) - start >= HEADER:
@@ -46,9 +46,9 @@ class FrameDecoder:
 
 
 class ActivityTable:
-    """Shared memory with the env that each thread ("lane") of a worker is running, its deadline, and the env to blame.
+    """Shared memory in which a worker records the env and deadline of each thread ("lane"), and the env to blame.
 
-    The parent reads it after the worker has died. Entries are aligned eight-byte numbers, so that reads are atomic.
+    The parent can read it even after the worker has died. Entries are aligned 8-byte numbers, so that reads are atomic.
     """
 
     def __init__(self, lanes: int, fd: int | None = None) -> None:
@@ -70,14 +70,14 @@ class ActivityTable:
         self._numbers[2 * lane + 1] = index + 1
 
     def start_untimed(self, lane: int, index: int) -> None:
-        """Record an env without changing the deadline of the lane."""
+        """Record the env that a lane runs, without changing the deadline of the lane."""
         self._numbers[2 * lane + 1] = index + 1
 
     def end(self, lane: int) -> None:
         self._numbers[2 * lane + 1] = 0
 
     def blame(self, index: int) -> None:
-        """Record the env that makes the worker exit."""
+        """Record the env because of which the worker is about to exit."""
         self._numbers[0] = index + 1
 
     @property
@@ -96,7 +96,7 @@ class ActivityTable:
 
 
 def dump_factories(factories: Sequence[Factory]) -> bytes:
-    """Pickle env factories for another process, by value where that process could not import them."""
+    """Pickle env factories for another process; pickle by value if that process could not import them."""
     try:
         data = pickle.dumps(factories, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""Worker process of a vector: run commands on its envs and report the env that a failure belongs to."""
+"""Worker process of a vector: runs commands on its envs and reports which env a failure belongs to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palestra.workers.types import CALL, NO_REWARD, RESTORE, STEP, Autoreset, Co
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory
 
-OUT_OF_MEMORY = 86  # exit status; the activity table has the env to blame
+OUT_OF_MEMORY = 86  # exit status; the activity table contains the env to blame
 NO_DEADLINE = float("inf")
 
 
@@ -27,14 +27,14 @@ NO_DEADLINE = float("inf")
 class WorkerConfig:
     """First message to a worker: its envs and limits."""
 
-    factories: bytes  # pickled separately, since they may need cloudpickle
+    factories: bytes  # pickled separately, because they may need cloudpickle
     indices: list[int]
     roots: list[int]
     autoreset: Autoreset
     limits: Limits
     threads: int
     lanes: int
-    eager: bool  # build the envs at the start and report errors; a replacement builds each env when it is needed
+    eager: bool  # whether to build all envs at the start and report errors; otherwise each env is built when needed
 
 
 class EnvWorker(CommandLoop):
@@ -66,7 +66,7 @@ class EnvWorker(CommandLoop):
             runner.make()
 
     def _set_deadline(self, phase: str) -> None:
-        """Set the deadline of the phase that an env runner starts."""
+        """Set the deadline of the phase that an env runner is starting."""
         if self._timed and hasattr(self._local, "lane"):
             limit = self._limits.step_timeout if phase == "step" else self._limits.reset_timeout
             deadline = NO_DEADLINE if limit is None else monotonic() + limit
@@ -83,13 +83,13 @@ class EnvWorker(CommandLoop):
         except MemoryError:
             self._exit_out_of_memory(index)
         self._done.append(reply)
-        self._activity.end(lane)  # after the reply is stored: an env without activity has a reply
+        self._activity.end(lane)  # only after the reply is stored, so that an env without activity always has a reply
 
     def _run_in_thread(self, command: Command, thread: ExecutorThread) -> None:
         self._run(command, thread.lane)
 
     def _exit_out_of_memory(self, index: int) -> NoReturn:
-        """End the process, which is not reliable any more; the parent starts another."""
+        """End the process, because it is no longer reliable. The parent starts a new one."""
         self._activity.blame(index)
         os._exit(OUT_OF_MEMORY)
 
@@ -100,7 +100,7 @@ class EnvWorker(CommandLoop):
             return encode_frame([self._picklable(reply) for reply in replies])
 
     def _picklable(self, reply: Reply) -> Reply:
-        """Return `reply`, or a failure in its place if it cannot be pickled."""
+        """Return `reply`, or a failure if it cannot be pickled."""
         index = reply[0]
         runner = self._runners[index]
         _, kind, payload = self._latest[index]
@@ -148,7 +148,7 @@ class EnvWorker(CommandLoop):
 
 
 def main(sock_fd: int, life_fd: int, activity_fd: int) -> None:
-    """Run a worker on the file descriptors that its parent passed to it."""
+    """Run a worker that communicates over the file descriptors passed by its parent."""
     sock, decoder, messages = connect_to_parent(sock_fd, life_fd, activity_fd)
     if not messages:
         return

@@ -1,4 +1,4 @@
-"""Parent's side of a worker process: start it, exchange messages, watch it, end it."""
+"""Parent side of a worker process: start it, exchange messages, monitor it, end it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BOOT = (
 
 
 class WorkerProcess:
-    """Worker in a separate process and session; the kernel kills it when this process ends in any way."""
+    """A worker in a separate process and session. It is killed when this process ends for any reason."""
 
     def __init__(
         self,
@@ -37,18 +37,18 @@ class WorkerProcess:
     ) -> None:
         """Start a process that imports and calls `entry`, and send it `config` as the first message.
 
-        `lanes`: size of the activity table, one lane per thread. `python`: path of another interpreter, which keeps
+        `lanes`: size of the activity table, with one lane per thread. `python`: path of another interpreter, which uses
         its own `sys.path`, followed by `more_path`.
         """
         self.activity = ActivityTable(lanes)
-        self.alive = True  # False once the end of its messages was read
+        self.alive = True  # False once the worker has closed its socket
         self.ready = False
         self.started = monotonic()
         self._decoder = FrameDecoder()
         self._outbox = bytearray()
         self.sock, child_sock = socket.socketpair()
         self.sock.setblocking(False)
-        life_fd, self._life_fd = os.pipe()  # never written to: its closing ends the worker
+        life_fd, self._life_fd = os.pipe()  # never written to; the worker ends when it is closed
         fds = [child_sock.fileno(), life_fd, self.activity.fd]
         try:
             self.process = subprocess.Popen(
@@ -61,7 +61,7 @@ class WorkerProcess:
                 cwd=cwd,
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # keeps Ctrl-C away from it, and one signal ends it with its children
+                start_new_session=True,  # Ctrl-C does not reach it, and one signal kills it with its children
             )
         except BaseException:
             self.sock.close()
@@ -78,7 +78,7 @@ class WorkerProcess:
         return self.process.pid
 
     def send(self, message: Any) -> None:
-        """Send a message; what does not fit into the socket now is sent by the next `flush`."""
+        """Send a message. Data that does not fit into the socket buffer is sent by the next `flush`."""
         self._outbox += encode_frame(message)
         self.flush()
 
@@ -93,7 +93,7 @@ class WorkerProcess:
         return bool(self._outbox)
 
     def read(self) -> list[Any]:
-        """Return the messages that have arrived; `alive` becomes False when no more will come."""
+        """Return the messages that have arrived. Set `alive` to False if the worker has closed its socket."""
         try:
             while True:
                 data = self.sock.recv(CHUNK)
@@ -110,15 +110,15 @@ class WorkerProcess:
         return self._decoder.messages()
 
     def exited(self) -> bool:
-        """Return whether the process has ended. It is not reaped, so that its process group id stays reserved."""
+        """Return whether the process has ended, without reaping it, so that its process group id stays reserved."""
         try:
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # reaped by other code of this process
+        except ChildProcessError:  # the process was reaped by other code
             return True
 
     @property
     def exit_status(self) -> str:
-        """Describe how the process ended, for messages."""
+        """Description of how the process ended, for messages."""
         code = self.process.returncode
         if code is not None and code < 0:
             try:
@@ -128,7 +128,7 @@ class WorkerProcess:
         return f"exit status {code}"
 
     def close_input(self) -> None:
-        """Let the worker close its envs and exit."""
+        """Close the worker's input, so that it closes its envs and exits."""
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
 
@@ -138,31 +138,31 @@ class WorkerProcess:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def kill_and_read(self) -> list[Any]:
-        """Kill the worker, reap it, and return the messages it had sent."""
+        """Kill and reap the worker, and return the messages that it had sent."""
         self.kill()
         self.process.wait()
         messages = self.read()
         while self.alive:
             before = len(messages)
             messages += self.read()
-            if len(messages) == before:  # a child that left the process group holds the socket open
+            if len(messages) == before:  # a child process outside the process group keeps the socket open
                 break
         return messages
 
     def release(self) -> None:
-        """Close the handles of a worker that has ended."""
+        """Close the file descriptors of a worker that has ended."""
         self.sock.close()
         os.close(self._life_fd)
         self.activity.close()
 
     def forget(self) -> None:
-        """Close the handles that a fork of the parent inherited, without affecting the worker."""
-        self.process.returncode = 0  # not a child of this process: never wait for it
+        """In a fork of the parent, close the inherited file descriptors without affecting the worker."""
+        self.process.returncode = 0  # the worker is not a child of this process, so it must not be waited for
         self.release()
 
 
 def _absolute_path() -> list[str]:
-    """Return `sys.path` with the working directory spelled out, for a process that starts in another one."""
+    """Return `sys.path` with "" replaced by the working directory, for a process that starts in another one."""
     return [entry or str(Path.cwd()) for entry in sys.path]
 
 
@@ -173,7 +173,7 @@ def end_workers(workers: Sequence[WorkerProcess], grace: float) -> None:
     end = monotonic() + grace
     while monotonic() < end and not all(worker.exited() for worker in workers):
         for worker in workers:
-            worker.read()  # so that none blocks while writing
+            worker.read()  # so that the worker does not block on a full socket
         sleep(0.002)
     for worker in workers:
         worker.kill()

@@ -1,4 +1,4 @@
-"""Set up a worker process: connect it to its parent, end it with the parent, limit its memory, tune its collector."""
+"""Set up a worker process: connect to the parent, exit with the parent, limit memory, tune garbage collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palestra.workers.wire import CHUNK, FrameDecoder
 def connect_to_parent(sock_fd: int, life_fd: int, activity_fd: int) -> tuple[socket.socket, FrameDecoder, list[Any]]:
     """Take over the file descriptors passed by the parent and wait for its first messages.
 
-    The list of messages is empty if the parent is already gone.
+    The list of messages is empty if the parent has already exited.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     for fd in (sock_fd, life_fd, activity_fd):
@@ -38,12 +38,12 @@ def connect_to_parent(sock_fd: int, life_fd: int, activity_fd: int) -> tuple[soc
 
 
 def end_with_parent(fd: int) -> None:
-    """Kill this process group as soon as the other end of the pipe `fd` closes, whatever the processes are doing."""
+    """Kill this process group as soon as the other end of the pipe `fd` is closed."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-        with suppress(BlockingIOError):  # the pipe is open: nothing to read
+        with suppress(BlockingIOError):  # the pipe is still open
             os.set_blocking(fd, False)
             if os.read(fd, 1) == b"":
                 os._exit(0)
@@ -57,16 +57,16 @@ def _kill_on_close(fd: int) -> None:
 
 
 def limit_memory(limit: int) -> None:
-    """Limit this process to `limit` bytes; an allocation beyond them raises MemoryError."""
-    # On Linux only data counts: address space is reserved in gigabytes without being used.
+    """Limit the memory of this process to `limit` bytes. Allocations beyond the limit raise MemoryError."""
+    # On Linux, limit only the data segment, because libraries reserve gigabytes of address space without using it.
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
 
 
 def tune_gc() -> None:
-    """Collect garbage rarely, for a dedicated process that creates thousands of small, short-lived objects.
+    """Run the garbage collector rarely, for a dedicated process that creates thousands of small, short-lived objects.
 
-    Existing objects are exempt: a full collection of a large process takes tens of milliseconds.
+    Existing objects are exempt, because a full collection of a large process takes tens of milliseconds.
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
