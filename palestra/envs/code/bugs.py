@@ -163,7 +163,7 @@ def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
         elif isinstance(value, str | list) and len(value) > MAX_SIZE:
             raise LimitExceeded("value too long")
 
-    exec(compile(instrumented, "<candidate>", "exec"), space)  # noqa: S102  # source from the generator, never from an agent
+    exec(compile(instrumented, "<candidate>", "exec"), space)  # noqa: S102  # generated source, never an agent's code
     space["_tick"], space["_check"] = tick, check
     function = space[FUNCTION]
 

@@ -45,7 +45,7 @@ class Program:
 def compile_function(source: str) -> Callable[..., Any]:
     """Return the function that a reference program defines."""
     space: dict[str, Any] = {}
-    exec(compile(source, "<reference>", "exec"), space)  # noqa: S102  # source from the generator, never from an agent
+    exec(compile(source, "<reference>", "exec"), space)  # noqa: S102  # generated source, never an agent's code
     function: Callable[..., Any] = space[FUNCTION]
     return function
 

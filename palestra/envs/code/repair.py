@@ -68,7 +68,7 @@ class Repair(CodeTask):
     def random_answer(self) -> str:
         """Return the unchanged program from the prompt, which is always wrong."""
         program = self.read(str(self.item.question))
-        assert program is not None  # noqa: S101  # every question contains one
+        assert program is not None  # noqa: S101  # every question contains a program
         return program
 
 

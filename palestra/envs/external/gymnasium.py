@@ -268,7 +268,7 @@ class FromGymnasium(Env):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         pickled = state["gym"]
-        self.gym = self._replayed() if pickled is None else pickle.loads(pickled)  # noqa: S301  # part of our own pickle
+        self.gym = self._replayed() if pickled is None else pickle.loads(pickled)  # noqa: S301  # from our own pickle
 
     def _fresh(self) -> GymEnv:
         if self._source is None:

@@ -43,7 +43,7 @@ class LanguageGame(Env):
     """Base class of the games; the module docstring describes what a subclass implements."""
 
     title: ClassVar[str]  # for example "Guess the Number"
-    move_name: ClassVar[str] = "move"  # what the prompt calls the content of the box
+    move_name: ClassVar[str] = "move"  # name of an action in the prompt
     has_board: ClassVar[bool] = True  # False if observations have no board and the prompt depends only on the level
     levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # argument sets from which `None` arguments are sampled
 

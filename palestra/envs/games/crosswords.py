@@ -105,7 +105,7 @@ class Crosswords(LanguageGame):
         self.letters = "".join(
             filled.get(row * _DOWN + column, ".") for row in range(top, bottom + 1) for column in range(left, right + 1)
         )
-        self.cells = ["." if letter == "." else "_" for letter in self.letters]  # what the player sees
+        self.cells = ["." if letter == "." else "_" for letter in self.letters]  # cells as displayed to the player
         self.empty = len(filled)
         self.entries = _entries(layout, top, left, width, clues(self.hardcore))
         self._lines = ["    " + " ".join([f"C{column:<2}" for column in range(width)]).rstrip()]

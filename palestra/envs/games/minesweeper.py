@@ -63,7 +63,7 @@ class Minesweeper(LanguageGame):
         # Candidate cells for mines; up to nine of them are excluded by the first reveal and its neighbors.
         self.order = self.rng.sample(range(cells), min(cells, self.num_mines + 9))
         self.numbers = b""  # mine count per cell; empty until the mines are placed
-        self.view = [HIDDEN] * cells  # what the player sees
+        self.view = [HIDDEN] * cells  # cells as displayed to the player
         self.to_reveal = cells - self.num_mines
 
     def rules(self) -> str:

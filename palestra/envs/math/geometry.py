@@ -92,7 +92,7 @@ class Geometry(MathTask):
         super().__init__(level, {"kinds": kinds, "size": size, "measures": measures}, **options)
 
     @classmethod
-    def check(cls, *, kinds: Any, size: Any, measures: Any) -> None:  # noqa: ARG003  # checked in __init__
+    def check(cls, *, kinds: Any, size: Any, measures: Any) -> None:  # noqa: ARG003  # `measures` is checked in __init__
         check_subset("kinds", kinds, KINDS)
         check_int("size", size, 10, 100_000)
 

@@ -47,7 +47,7 @@ def _module(name: str) -> Any:
 
 
 class TooManyDraws(Exception):
-    """Raised if a generator has used so many random numbers that it probably does not terminate."""
+    """Raised if a generator uses so many random numbers that it will not terminate."""
 
 
 class _BoundedRandom(Random):

@@ -60,7 +60,7 @@ class DatasetService:
     def score(self, name: str, level: int | None, config: dict[str, Any], answer: str, entry: str) -> float:
         """Return the score of an answer, from 0 to 1."""
         _reset_global_state(0)
-        value = pickle.loads(base64.b64decode(entry))  # noqa: S301  # written by `item`
+        value = pickle.loads(base64.b64decode(entry))  # noqa: S301  # the pickle was created by `item`
         scored = score(name, self._dataset(name, level, config), answer, value)
         return min(1.0, max(0.0, float(scored)))
 

@@ -55,7 +55,7 @@ class Rows:
 
 
 _cache: dict[Any, Rows] = {}
-_lock = threading.Lock()  # ensures that no source is read twice at the same time
+_lock = threading.Lock()  # prevents several threads from reading the same source
 
 
 def open_rows(source: Source) -> Rows:
