@@ -53,7 +53,7 @@ examples:
   palestra doctor                                      check this machine
 
 `palestra VERB --help` describes the options of a verb. docs/environment-names.md explains how environments are named.
-exit codes: 0 success, 1 a check failed, 2 wrong usage, 3 infrastructure failure, 130 interrupted
+exit codes: 0 success, 1 a check failed, 2 usage error, 3 infrastructure failure, 130 interrupted
 """
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=10.0,
         metavar="S",
-        help="Stop playing further episodes with a player after this many seconds (default: 10).",
+        help="Maximum seconds per player, after which no further episode is started (default: 10).",
     )
     parser.add_argument(
         "--step-timeout",
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: 20).",
     )
     parser.add_argument(
-        "--json", action="store_true", help="Print the results as JSON, one object per line for each environment."
+        "--json", action="store_true", help="Print one JSON object per line for each environment and server."
     )
     options = parser.add_argument_group("environment")
     add_import(options)

@@ -14,7 +14,7 @@ examples:
   palestra compare runs/a runs/b --markdown            format the tables for a pull request
   palestra compare runs/a runs/b --fail-below -0.02    exit with code 1 if the success rate drops by more than 0.02
 
-exit codes: 0 success; 1 the difference is below --fail-below; 2 wrong usage
+exit codes: 0 success; 1 the difference is below --fail-below; 2 usage error
 """
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric",
         choices=("success", "return", "score"),
         default="success",
-        help="Metric of each episode to compare (default: success).",
+        help="Metric to compare for each task (default: success).",
     )
     parser.add_argument(
         "--fail-below",

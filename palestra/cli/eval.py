@@ -43,7 +43,7 @@ examples:
   palestra eval --suites                                                          list the suites
 
 Run the same command again to resume an interrupted evaluation: finished episodes are kept, failed ones are retried.
-exit codes: 0 success; 2 wrong usage; 3 more than --max-failed of the episodes have no result; 130 interrupted
+exit codes: 0 success; 2 usage error; 3 too many episodes without a result (see --max-failed); 130 interrupted
 docs/evaluation.md explains the reported numbers and the files in the output folder.
 """
 _SAMPLING = (
@@ -83,8 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="ENV|SUITE",
-        help=f"Environment or suite to evaluate on: {NAME_HELP}, a pattern such as 'game:*-easy', "
-        "suite:NAME, or a TOML file.",
+        help="Environment or suite to evaluate on: suite:NAME, the TOML file of a suite, a glob such as 'game:*-easy', "
+        f"{NAME_HELP}.",
     )
     parser.add_argument(
         "--env",

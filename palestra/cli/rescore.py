@@ -17,7 +17,7 @@ examples:
   palestra rescore runs/a --out runs/b --grader my_module:grade    grade with your own function
   palestra compare runs/a runs/b
 
-exit codes: 0 success; 2 wrong usage; 3 more than --max-failed of the episodes have no result
+exit codes: 0 success; 2 usage error; 3 too many episodes without a result (see --max-failed)
 """
 
 
