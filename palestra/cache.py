@@ -1,4 +1,4 @@
-"""Location of the cache folder for downloads and other files that can be rebuilt."""
+"""Locate the cache folder for downloads and other files that can be recreated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run coroutines from synchronous code, also where an event loop is already running."""
+"""Run coroutines from synchronous code, even if an event loop is already running."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run `coroutine` to its end and return its result.
+    """Run `coroutine` until it completes and return its result.
 
-    Without a running event loop this is `asyncio.run`. Inside one, as in a notebook cell, the coroutine runs in an
-    event loop of a helper thread while the calling thread waits. Ctrl-C cancels the coroutine, waits for its cleanup
-    and raises KeyboardInterrupt; a second Ctrl-C does not wait.
+    If no event loop is running, this is `asyncio.run`. Otherwise, for example in a notebook cell, the coroutine runs in
+    the event loop of a helper thread while the calling thread waits. Ctrl-C cancels the coroutine, waits for its
+    cleanup and raises KeyboardInterrupt; a second Ctrl-C raises it without waiting.
     """
     try:
         asyncio.get_running_loop()

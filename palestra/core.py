@@ -1,4 +1,4 @@
-"""Env, the base class of all environments, and Wrapper, which changes one thing about an environment."""
+"""Env, the base class of all environments, and Wrapper, the base class of wrappers around environments."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Reset = tuple[Observation, dict[str, Any]]
 class Env(ABC):
     """Base class of environments: one episode at a time, text in and text out.
 
-    A subclass implements `reset` and `step`. `reset` calls `self.start_episode(seed)` first, and everything random is
-    drawn from `self.rng`. A constructor is optional and needs no call of `super().__init__()`. `step` returns a `Step`
-    or a plain tuple of the same five values. `palestra.check_env` tests the contract.
+    A subclass implements `reset` and `step`. `reset` must call `self.start_episode(seed)` first, and all randomness
+    must come from `self.rng`. A constructor is optional and need not call `super().__init__()`. `step` returns a `Step`
+    or a plain tuple of the same five values. `palestra.check_env` checks that a subclass follows these rules.
     """
 
     spec: EnvSpec | None = None  # set by `make`
-    max_turns: int | None = None  # the task's own limit, stated in the prompt
-    reward_range: tuple[float, float] = UNBOUNDED  # of a single step
-    shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # names of constant attributes, which forks do not copy
-    inline: bool = False  # True: a step takes microseconds, so that async callers need no thread
+    max_turns: int | None = None  # turn limit of the task, mentioned in the prompt
+    reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step
+    shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # constant attributes, which forks do not copy
+    inline: bool = False  # True: a step takes microseconds, so async callers run it without a thread
     expert_peeks: bool = False  # True: the expert reads hidden state, for example a recorded solution
 
-    seed: int  # of the current episode
-    rng: Random  # for everything random in the environment
+    seed: int  # seed of the current episode
+    rng: Random  # generator for all randomness in the environment
     _call: tuple[tuple[Any, ...], dict[str, Any]]  # the constructor's arguments
     _first_seed: int | None = None
     _player_rng: Random | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.__module__.startswith("palestra."):  # ours return a Step; the conversion would cost time
+        if not cls.__module__.startswith("palestra."):  # built-in envs return a Step, so they need no conversion
             for name in ("step", "astep"):
                 if isinstance(cls.__dict__.get(name), FunctionType):
                     setattr(cls, name, _returning_step(cls.__dict__[name]))
@@ -59,15 +59,15 @@ class Env(ABC):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Start an episode; return the prompt, and `info` with the seed of the episode under "seed".
 
-        The same seed gives the same episode. Without one, the seed is derived from that of the previous episode.
+        The same seed produces the same episode. If `seed` is None, it is derived from that of the previous episode.
         """
 
     @abstractmethod
     def step(self, action: str) -> Step:
-        """Take one action. Every string is accepted; an invalid one leads to an observation that explains it."""
+        """Take one action. Every string is accepted; an invalid action leads to an observation that explains why."""
 
     def prepare(self, seed: int) -> None:
-        """Announce that `reset(seed)` will be called soon, on this env or on one built alike; return at once.
+        """Announce that `reset(seed)` will be called soon, on this env or an identical one; return immediately.
 
         Environments with a slow reset override this to prepare the episode in the background. Rollouts call it.
         """
@@ -76,19 +76,19 @@ class Env(ABC):
         """Release all resources. May be called more than once."""
 
     def sample_random_action(self) -> str:
-        """Return a random well-formed action, drawn from `player_rng`, without changing the episode."""
+        """Return a random well-formed action, sampled with `player_rng`, without changing the episode."""
         raise BadValue(f"{type(self).__name__} has no random player")
 
     def expert_action(self) -> str | None:
-        """Return the next action of the reference solver, based on what the agent can see; None if there is none."""
+        """Return the next action of the reference solver, based on what the agent observed; None if there is none."""
         return None
 
     def example_action(self) -> str:
-        """Return the well-formed action that the prompt shows as an example."""
+        """Return the well-formed example action that the prompt contains."""
         raise BadValue(f"{type(self).__name__} has no example action")
 
-    def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # overriders need it
-        """Return the state for display: a text, or PNG bytes for mode "image"; None if there is no such view."""
+    def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # for subclasses
+        """Render the state as text, or as PNG bytes with mode "image"; None if the env does not support the mode."""
         return None
 
     def start_episode(self, seed: int | None) -> int:
@@ -103,7 +103,7 @@ class Env(ABC):
         self.seed = seed
         rng = getattr(self, "rng", None)
         if type(rng) is Rng:
-            rng.restart(seed)  # cheaper than a new object, which allocates the 2.5 KB state of a Mersenne Twister
+            rng.restart(seed)  # cheaper than a new object, which would allocate the 2.5 KB state of a Mersenne Twister
         else:
             self.rng = Rng(seed)
         self._player_rng = None
@@ -111,7 +111,7 @@ class Env(ABC):
 
     @property
     def player_rng(self) -> Random:
-        """Generator of the random player; drawing from it does not change the episode."""
+        """Random generator of the random player; sampling from it does not change the episode."""
         if self._player_rng is None:
             seed = self.__dict__.get("seed", 0)  # unset in an env whose `reset` does not call `start_episode`
             self._player_rng = Rng(child_seed(seed, "player"))
@@ -135,7 +135,10 @@ class Env(ABC):
         return self._copy(memo)
 
     def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
-        """Build another env with the same keywords, changed by `kwargs`; with `same_state`, fork. (GEM's method.)"""
+        """Build another env with the same keyword arguments, updated with `kwargs`; with `same_state`, return a fork.
+
+        For compatibility with GEM.
+        """
         if not same_state:
             args, keywords = self._call
             env = type(self)(*args, **{**keywords, **kwargs})
@@ -147,14 +150,14 @@ class Env(ABC):
         return self.fork()
 
     def snapshot(self) -> bytes:
-        """Return the current state as bytes, from which `Env.restore` continues in any process."""
+        """Return the current state as bytes, which `Env.restore` accepts in any process."""
         import pickle
 
         return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def restore(snapshot: bytes) -> Env:
-        """Return the env that a snapshot was taken of. Snapshots are pickles: restore only those you trust."""
+        """Return an env in the state of the snapshot. Snapshots are pickles: restore only those that you trust."""
         import pickle
 
         env = pickle.loads(snapshot)  # noqa: S301  # see the docstring
@@ -163,7 +166,7 @@ class Env(ABC):
         return env
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """`reset`, without blocking the event loop."""
+        """Do the same as `reset` without blocking the event loop."""
         if self.inline:
             return self.reset(seed=seed, options=options)
         from asyncio import to_thread
@@ -171,7 +174,7 @@ class Env(ABC):
         return await to_thread(self.reset, seed=seed, options=options)
 
     async def astep(self, action: str) -> Step:
-        """`step`, without blocking the event loop."""
+        """Do the same as `step` without blocking the event loop."""
         if self.inline:
             return self.step(action)
         from asyncio import to_thread
@@ -179,7 +182,7 @@ class Env(ABC):
         return await to_thread(self.step, action)
 
     async def aclose(self) -> None:
-        """`close`, without blocking the event loop."""
+        """Do the same as `close` without blocking the event loop."""
         if self.inline:
             return self.close()
         from asyncio import to_thread
@@ -207,7 +210,7 @@ class Env(ABC):
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _repr_html_(self) -> str:
-        """Show the environment in a notebook: its name, its limits, and its current state if it has a text view."""
+        """Return HTML for notebooks: the name and limits of the env, and its current state if it renders text."""
         from html import escape
 
         rows = {"environment": repr(self), "max_turns": self.max_turns, "reward_range": self.reward_range}
@@ -222,9 +225,10 @@ class Env(ABC):
 
 
 class Wrapper(Env):
-    """An Env around another one. Override `before_step`, `after_reset` and `after_step`: sync and async calls use them.
+    """Base class of wrappers: an Env that contains another Env.
 
-    Attributes that the wrapper does not have are those of the inner env.
+    Override `before_step`, `after_reset` and `after_step`, which both sync and async calls use. Attributes that the
+    wrapper does not have are looked up in the inner env.
     """
 
     env: Env
@@ -239,11 +243,11 @@ class Wrapper(Env):
         return action
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
-        """Return what `reset` returns, given what the inner env returned."""
+        """Return the result of `reset`; the arguments are the result of the inner env's `reset`."""
         return observation, info
 
-    def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002  # overriders need it
-        """Return what `step` returns, given the action before `before_step` and the inner env's step."""
+    def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002  # for subclasses
+        """Return the result of `step`; `action` is the one passed to `step`, and `step` is the inner env's result."""
         return step
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -253,7 +257,7 @@ class Wrapper(Env):
         return self.after_step(action, self.env.step(self.before_step(action)))
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        if type(self).reset is not Wrapper.reset:  # a subclass overrides only the sync method
+        if type(self).reset is not Wrapper.reset:  # the subclass overrides only the sync method
             return await super().areset(seed, options)
         return self.after_reset(*await self.env.areset(seed=seed, options=options))
 
@@ -341,7 +345,7 @@ _KEYWORDS: dict[type, frozenset[str] | None] = {}
 
 
 def _deepcopy(value: Any, kind: type, memo: dict[int, Any]) -> Any:
-    """Return `copy.deepcopy(value, memo)`, with fast paths for the types that environments mostly hold."""
+    """Return `copy.deepcopy(value, memo)`, with fast paths for the most common types of attributes."""
     existing = memo.get(id(value))
     if existing is not None:
         return existing
@@ -375,7 +379,7 @@ def _deepcopy(value: Any, kind: type, memo: dict[int, Any]) -> Any:
 
 
 def _returning_step(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a `step` or `astep` so that a plain five-tuple, as Gymnasium's environments return, becomes a Step."""
+    """Wrap `step` or `astep` so that a plain five-tuple, as in Gymnasium, is converted to a Step."""
     from functools import wraps
     from inspect import iscoroutinefunction
 
@@ -397,7 +401,10 @@ def _returning_step(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keywords(cls: type) -> frozenset[str] | None:
-    """Return the keywords that the constructor accepts, following `**kwargs` to base classes; None: any."""
+    """Return the keyword arguments that the constructor accepts, following `**kwargs` to base classes.
+
+    None means that any keyword argument is accepted.
+    """
     if cls in _KEYWORDS:
         return _KEYWORDS[cls]
     accepted: frozenset[str] | None = None
@@ -406,7 +413,7 @@ def _keywords(cls: type) -> frozenset[str] | None:
     for base in bases:
         init = base.__dict__["__init__"]
         if base is object:
-            accepted = frozenset() if base is bases[0] else None  # None: every class passes **kwargs on
+            accepted = frozenset() if base is bases[0] else None  # None if every class accepts **kwargs
             break
         if not isinstance(init, FunctionType):
             break

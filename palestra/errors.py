@@ -1,11 +1,11 @@
-"""All exceptions that Palestra raises on purpose.
+"""All exceptions that Palestra defines.
 
 PalestraError
-├── UsageError                 a mistake of the caller; the message says how to fix it
+├── UsageError                 a mistake by the caller; the message says how to fix it
 │   ├── UnknownEnv             no environment has this name              (also a ValueError)
 │   ├── BadEnvId               the name matches no known form            (also a ValueError)
 │   ├── AlreadyRegistered      another environment has this id           (also a ValueError)
-│   ├── UnknownKeyword         the constructor has no such keyword       (also a TypeError)
+│   ├── UnknownKeyword         unexpected keyword argument               (also a TypeError)
 │   ├── BadValue               an argument or setting has a wrong value  (also a ValueError)
 │   ├── MissingExtra           an optional package is not installed      (also an ImportError)
 │   ├── DataMissing            the data of a task is not available       (also a FileNotFoundError)
@@ -14,8 +14,8 @@ PalestraError
 │   ├── NoSandbox              this machine cannot isolate programs      (also a RuntimeError)
 │   └── ContextFull            a prompt exceeds the model's context      (also a ValueError)
 ├── ConformanceError           an environment or server violates the contract  (also an AssertionError)
-├── TrainingDiverged           losses or gradients became useless; training stopped  (also a RuntimeError)
-└── InfrastructureError        a failure that is not the agent's: recorded and retried, never turned into a reward
+├── TrainingDiverged           training stopped because gradients or KL exploded  (also a RuntimeError)
+└── InfrastructureError        a failure not caused by the agent: recorded and retried, never scored as a reward
     ├── EnvFailed              an environment, or a service it depends on, failed
     │   └── SessionLost        a server no longer has the session; `cause` gives the reason
     ├── EngineFailed           a model or inference server failed
@@ -32,7 +32,7 @@ class PalestraError(Exception):
 
 
 class UsageError(PalestraError):
-    """A mistake of the caller; the message says how to fix it."""
+    """A mistake by the caller; the message says how to fix it."""
 
 
 class UnknownEnv(UsageError, ValueError):
@@ -40,7 +40,7 @@ class UnknownEnv(UsageError, ValueError):
 
 
 class BadEnvId(UsageError, ValueError):
-    """The name matches no form of environment name (see docs/environment-names.md)."""
+    """The name does not have any valid form of an environment name (see docs/environment-names.md)."""
 
 
 class AlreadyRegistered(UsageError, ValueError):
@@ -48,19 +48,19 @@ class AlreadyRegistered(UsageError, ValueError):
 
 
 class UnknownKeyword(UsageError, TypeError):
-    """A constructor was called with a keyword that it does not have."""
+    """A constructor was called with an unexpected keyword argument."""
 
 
 class BadValue(UsageError, ValueError):
-    """An argument or setting has a value that cannot work."""
+    """An argument or setting has an invalid value."""
 
 
 class MissingExtra(UsageError, ImportError):
-    """An optional package is not installed; the message holds the pip command."""
+    """An optional package is not installed; the message contains the pip command that installs it."""
 
 
 class DataMissing(UsageError, FileNotFoundError):
-    """The data of a task is not available; the message lists where it was searched."""
+    """The data of a task is not available; the message lists the locations that were searched."""
 
 
 class ResetNeeded(UsageError, RuntimeError):
@@ -83,7 +83,7 @@ class ConformanceError(PalestraError, AssertionError):
     """An environment violates an invariant of `check_env`, or a server violates its protocol."""
 
     def __init__(self, invariant: str, defect: str, reproduce: str) -> None:
-        super().__init__(invariant, defect, reproduce)  # all of them in `args`, so that pickling works
+        super().__init__(invariant, defect, reproduce)  # pass all of them, so that the exception can be pickled
         self.invariant = invariant
         self.defect = defect
         self.reproduce = reproduce
@@ -97,7 +97,7 @@ class TrainingDiverged(PalestraError, RuntimeError):
 
 
 class InfrastructureError(PalestraError):
-    """A failure that is not the agent's; `boundary` names the part of the system that failed."""
+    """A failure that the agent did not cause; `boundary` names the component that failed."""
 
     boundary = "infrastructure"
 
@@ -109,7 +109,7 @@ class EnvFailed(InfrastructureError):
 
 
 class SessionLost(EnvFailed):
-    """A server no longer has the session: its worker died, its lease expired, or it was closed. `cause` says which."""
+    """A server no longer has the session: its worker died, its lease expired, or it was closed (see `cause`)."""
 
     cause = "unknown"
 

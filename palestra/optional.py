@@ -1,4 +1,4 @@
-"""Import optional packages, with the pip command in the error if one is missing."""
+"""Import optional packages; if one is missing, the error contains the pip command that installs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def require(module: str, *, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as err:
         if err.name is None or not (module == err.name or module.startswith(f"{err.name}.")):
-            raise  # the module is installed; one that it imports is not
+            raise  # the module is installed, but one of its own imports is missing
         raise MissingExtra(
             f"{module.partition('.')[0]} is not installed. Install it with: pip install 'palestra[{extra}]'"
         ) from err

@@ -1,4 +1,4 @@
-"""Find answers, actions and tool calls in the text of an agent. Every function accepts any string, in linear time."""
+"""Find answers, actions and tool calls in an agent's text. All functions accept any string and take linear time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-TAIL = 8_000  # characters within which braces are matched, so that a text full of braces stays cheap
+TAIL = 8_000  # braces are matched within this many characters, to bound the time
 
 _BOX = "\\boxed{"
 _BRACES = re.compile(r"\\boxed\{|[{}]")
 _INT = re.compile(r"[+-]?[0-9]{1,9}")
-_SMALL = {str(number): number for number in range(100)}  # a lookup is faster than parsing
+_SMALL = {str(number): number for number in range(100)}  # a lookup is faster than int()
 _LABEL = re.compile(
     r"^[ \t]*[*#_]{0,4}(thought|action|observation)(?:[ \t]?[0-9]{1,3})?[*_]{0,2}[ \t]*:[*_]{0,2}", re.I | re.M
 )
 _FENCE_LINE = re.compile(r"^[ \t]{0,3}```[ \t]*([^\n`]*)$", re.M)
 _FENCE = re.compile(r"```[a-z]*\n(.*?)\n?```", re.S)
-_JSON = json.JSONDecoder(strict=False)  # models write raw line breaks into strings
+_JSON = json.JSONDecoder(strict=False)  # models write unescaped line breaks in strings
 _BETWEEN = re.compile(r"[ \t\r\n;,]*")
 
 
@@ -41,7 +41,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _last_closed(text: str) -> str | None:
-    """Return what `last_boxed` returns if the last box is not closed: match all braces from left to right."""
+    """Do the same as `last_boxed` for a text whose last box is not closed, by matching all braces from the left."""
     span: tuple[int, int] | None = None
     opened: list[tuple[bool, int]] = []
     for brace in _BRACES.finditer(text):
@@ -65,7 +65,7 @@ def last_code(text: str, languages: Collection[str] = ("", "py", "python", "pyth
     opened: tuple[str, int] | None = None
     for fence in _FENCE_LINE.finditer(text):
         label = fence[1].strip().lower()
-        if opened is None or label:  # a fence with a label always opens a block
+        if opened is None or label:  # a fence with a language always opens a block
             opened = (label, fence.end())
             continue
         if opened[0] in languages:
@@ -107,22 +107,22 @@ def read_ints(text: str, count: int) -> list[int] | None:
 
 
 def clip(text: str, limit: int = 40) -> str:
-    """Return `text` shortened and without control characters, for quoting in a message."""
+    """Return `text` truncated and without control characters, for quoting in a message."""
     if len(text) > limit:
         text = text[:limit] + "..."
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def after_thinking(text: str) -> str:
-    """Return the text after the last `</think>`, or all of it."""
+    """Return the text after the last `</think>`, or the whole text if there is none."""
     return text.rpartition("</think>")[2].strip()
 
 
 def react_action(text: str) -> str | None:
     """Return the text after the last `Action:` label, or None.
 
-    Labels are at the start of a line and may be numbered or bold. Text after an `Observation:` that the model
-    invents is ignored, and a code fence around the whole action is removed.
+    The label must be at the start of a line and may be numbered or bold. If the model continues with an invented
+    `Observation:`, that text is ignored. A code fence around the whole action is removed.
     """
     labels = list(_LABEL.finditer(after_thinking(text) if "</think>" in text else text))
     result: str | None = None
@@ -138,10 +138,10 @@ def react_action(text: str) -> str | None:
 
 
 def tool_calls(text: str) -> list[dict[str, Any]]:
-    """Return the native tool calls in a reply, each as {"name", "arguments"}; unreadable ones are skipped.
+    """Return the native tool calls in a reply, each as {"name", "arguments"}; calls that cannot be parsed are skipped.
 
     Three formats are supported: `<tool_call>{...}</tool_call>` (Hermes, Qwen), `[TOOL_CALLS]` with a list or with
-    `name[ARGS]{...}` (Mistral), and bare JSON, where the reply is one object or several separated by `;` (Llama).
+    `name[ARGS]{...}` (Mistral), and a reply that is only JSON: one object, or several separated by `;` (Llama).
     """
     if "<tool_call>" in text:
         bodies = (piece.partition("</tool_call>")[0] for piece in text.split("<tool_call>")[1:])
@@ -166,12 +166,12 @@ def _calls_in(text: str) -> list[dict[str, Any]]:
             break
         items = value if isinstance(value, list) else [value]
         calls += [call for item in items if (call := as_tool_call(item)) is not None]
-        start = _BETWEEN.match(text, end).end()  # type: ignore[union-attr]  # it also matches the empty string
+        start = _BETWEEN.match(text, end).end()  # type: ignore[union-attr]  # _BETWEEN also matches the empty string
     return calls
 
 
 def as_tool_call(value: Any) -> dict[str, Any] | None:
-    """Return a call in any common JSON form as {"name", "arguments"}, or None."""
+    """Convert a call in any common JSON format to {"name", "arguments"}; return None if it is not a call."""
     if not isinstance(value, dict):
         return None
     function = value.get("function")
@@ -185,7 +185,7 @@ def as_tool_call(value: Any) -> dict[str, Any] | None:
 
 
 def _read_json(text: str, start: int = 0) -> tuple[Any, int]:
-    """Return the JSON value at `start` and the position after it; None and `start` if there is none."""
+    """Return the JSON value at `start` and the position after it, or None and `start` if there is no JSON value."""
     try:
         return _JSON.raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -194,7 +194,7 @@ def _read_json(text: str, start: int = 0) -> tuple[Any, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpan:
-    """The first complete call in a reply, or several calls if the format allows it."""
+    """The first complete call in a reply, or several calls if the format allows more than one."""
 
     calls: tuple[dict[str, Any], ...]  # each {"name", "arguments"}, or {"error"} with a message for the model
     end: int  # position after the calls; the rest of the text is ignored
@@ -212,9 +212,9 @@ def first_calls(
     """Return the first complete tool call in a reply, in any format that models are trained on, or None.
 
     `names` are the names of the tools. `tags` and `fences` map a tag such as `<python>`, or the language of a fenced
-    block, to the tool it calls and the argument that its text becomes. Calls inside `<think>` are ignored, unless the
-    thinking does not end. A call that is not closed is an error; with `unclosed`, the text of a tag may extend to the
-    end of the reply, as with models that are stopped at the closing tag.
+    block, to the tool that it calls and to the argument that receives the enclosed text. Calls inside `<think>` are
+    ignored, unless `</think>` is missing. A call that is not closed is an error; with `unclosed`, a tag without closing
+    tag extends to the end of the reply, for models whose generation stops at the closing tag.
     """
     start = text.rfind("</think>") + 1
     bare = text[start and start + 7 :].lstrip()
@@ -231,7 +231,7 @@ def first_calls(
             ]
         )
     )
-    without_end: set[str] = set()  # closing marks that the rest of the text does not contain
+    without_end: set[str] = set()  # closing delimiters that do not occur in the rest of the text
     unfinished: CallSpan | None = None
     for opener in openers.finditer(text, start):
         mark, body = opener[0], opener.end()
@@ -266,7 +266,7 @@ def first_calls(
 
 
 def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Return calls in a format that `first_calls` reads."""
+    """Format calls as text that `first_calls` can parse."""
     return "\n".join(f"<tool_call>{json.dumps(dict(call), ensure_ascii=False)}</tool_call>" for call in calls)
 
 
@@ -280,7 +280,7 @@ def _one(called: tuple[str, str], body: str, end: int, form: str) -> CallSpan:
 
 
 def _tagged_calls(text: str, body: int, end: int) -> CallSpan:
-    """Return the calls of the `<tool_call>` at `body` and of those that follow it directly."""
+    """Return the calls in the `<tool_call>` at `body` and in those that directly follow it."""
     calls: list[dict[str, Any]] = []
     opener, closer = "<tool_call>", "</tool_call>"
     while True:
@@ -322,7 +322,7 @@ def _mistral_calls(text: str, body: int) -> CallSpan:
 def _bare_calls(
     text: str, start: int, names: Collection[str], fences: Mapping[str, tuple[str, str]]
 ) -> CallSpan | None:
-    """Return the calls of a reply that is nothing but calls (Llama). JSON without a known tool is left to the task."""
+    """Return the calls of a reply that consists only of calls (Llama). JSON that names no tool is not a call."""
     marker = "<|python_tag|>"
     tagged = text.startswith(marker, start)
     start += len(marker) if tagged else 0
@@ -347,7 +347,7 @@ _SHAPE = 'a call must be an object with "name" and "arguments", and "arguments" 
 
 
 def _json_calls(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the calls in a JSON text and \"\", or no calls and an error message."""
+    """Return the calls in a JSON text and an error message, one of which is empty."""
     try:
         value = _JSON.decode(text)
     except (ValueError, RecursionError):

@@ -5,7 +5,7 @@ A package adds environments, algorithms, tools, agents and engines through entry
     [project.entry-points."palestra.envs"]
     my_family = "my_package.envs"
 
-Entry points are read when a name is looked up that Palestra itself does not have, and each is imported at most once.
+Entry points are read when a name is looked up that is not built in, and each is imported at most once.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = [
     "load_all",
 ]
 
-GROUPS = ("agents", "algorithms", "engines", "envs", "tools")  # entry points of the group "envs": palestra.envs
+GROUPS = ("agents", "algorithms", "engines", "envs", "tools")  # the entry-point group of "envs" is palestra.envs
 
 _entry_points: dict[str, dict[str, EntryPoint]] = {}  # group -> name -> entry point
 _objects: dict[tuple[str, str], Any] = {}  # (group, name) -> the loaded object
-_imported: dict[str, None] = {}  # modules named by the user, in order
+_imported: dict[str, None] = {}  # modules that the user named, in order
 
 
 def available(group: str) -> list[str]:
-    """Return the names in an entry-point group, sorted, without importing any of them."""
+    """Return the sorted names of the entry points in a group, without importing them."""
     return sorted(_read(group))
 
 
@@ -55,7 +55,7 @@ def entry_point_value(group: str, name: str) -> str | None:
 
 
 def load(group: str, name: str) -> Any:
-    """Import and return the object behind an entry point; None if the group has no such name."""
+    """Import the object that an entry point refers to and return it; None if the group has no such name."""
     entry_point = _read(group).get(name)
     if entry_point is None:
         return None
@@ -72,7 +72,7 @@ def load(group: str, name: str) -> Any:
 
 
 def load_all(group: str) -> dict[str, Any]:
-    """Import every entry point of a group and return the objects by name; one that fails is skipped with a warning."""
+    """Import all entry points of a group and return the objects by name; those that fail are skipped with a warning."""
     objects = {}
     for name in available(group):
         try:
@@ -83,9 +83,9 @@ def load_all(group: str) -> dict[str, Any]:
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import modules that register environments, tools, algorithms or agents, as `--import` does.
+    """Import modules that register environments, tools, algorithms or agents; `--import` calls this.
 
-    Worker processes import the same modules before they build an environment.
+    Worker processes import the same modules before they build environments.
     """
     for name in names:
         import_module(name)
@@ -110,7 +110,7 @@ def import_object(name: str) -> Any:
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module by name; a module in the working directory is found too, as with `python -m`."""
+    """Import a module by name. As with `python -m`, it may be located in the working directory."""
     if not all(part.isidentifier() for part in name.split(".")):
         raise BadValue(f"{name!r} is not the name of a Python module; write it as after `import`: my_package.envs")
     add_working_directory()
@@ -126,7 +126,7 @@ def import_module(name: str) -> ModuleType:
 
 
 def add_working_directory() -> None:
-    """Make modules in the working directory importable: the `palestra` script starts without it on the path."""
+    """Add the working directory to `sys.path`, which does not contain it when the `palestra` script starts."""
     folder = str(Path.cwd())
     if "" not in sys.path and folder not in sys.path:
         sys.path.append(folder)

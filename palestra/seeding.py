@@ -1,4 +1,4 @@
-"""Random generators that are cheap to seed, and seeds derived from other seeds without collisions."""
+"""Random generators that are cheap to seed, and functions that derive seeds from other seeds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from palestra.errors import BadValue
 __all__ = ["Random", "Rng", "check_seed", "child_seed", "copy_rng", "fresh_seed", "nth_seed"]
 
 _64 = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15  # increment of SplitMix64's state per draw
-_EARLY = 12  # number of draws that cost less with SplitMix64 than seeding a Mersenne Twister
+_GOLDEN = 0x9E3779B97F4A7C15  # increment of SplitMix64's state per random number
+_EARLY = 12  # number of random numbers for which SplitMix64 is cheaper than seeding a Mersenne Twister
 
 
 def check_seed(seed: object) -> int:
     """Return `seed` as a plain int; raise BadValue if it is not a non-negative integer."""
     if not isinstance(seed, bool) and hasattr(seed, "__index__"):
-        number = seed.__index__()  # numpy integers too
+        number = seed.__index__()  # also accepts numpy integers
         if number >= 0:
             return int(number)
     raise BadValue(f"a seed must be an integer of at least 0, got {seed!r}")
@@ -30,7 +30,7 @@ def fresh_seed() -> int:
 
 
 def child_seed(seed: int, *path: int | str) -> int:
-    """Return a 48-bit seed derived from `seed` and `path`; the same in every process."""
+    """Return a 48-bit seed derived from `seed` and `path`; the result is the same in every process."""
     from hashlib import blake2b
 
     key = "/".join(map(repr, (seed, *path))).encode()
@@ -48,19 +48,20 @@ def nth_seed(seed: int, number: int) -> int:
 
 
 class Rng(Random):
-    """`random.Random` that is seeded in a tenth of the time.
+    """A `random.Random` that takes a tenth of the time to seed.
 
-    Most episodes draw a few numbers, but a Mersenne Twister fills 624 words before its first one. Here the first draws
-    come from SplitMix64; the draw after them seeds the twister and turns the object into a plain `Random`.
+    Most episodes need only a few random numbers, but seeding a Mersenne Twister initializes 624 words. This class
+    generates the first numbers with SplitMix64; the next number seeds the Mersenne Twister and turns the object into a
+    plain `Random`.
     """
 
-    gauss_next: float | None = None  # set by Random.seed, which is not called
+    gauss_next: float | None = None  # normally set by Random.seed, which is not called here
 
-    def __init__(self, seed: int) -> None:  # does not call Random.__init__, which would seed the twister
+    def __init__(self, seed: int) -> None:  # does not call Random.__init__, which would seed the Mersenne Twister
         self.restart(seed)
 
     def restart(self, seed: int) -> None:
-        """Return to the state of a new generator with this seed."""
+        """Reset the generator to the state of a new one with this seed."""
         self._at = seed if seed <= _64 else child_seed(seed)
         self._left = _EARLY
         if self.gauss_next is not None:
@@ -116,8 +117,8 @@ class Rng(Random):
 
 
 def _plain(rng: Rng) -> Random:
-    """Turn `rng` into a plain Random, in place, and return it."""
-    if type(rng) is Rng:  # otherwise a method of Random that started earlier has already turned it
+    """Convert `rng` to a plain Random in place, and return it."""
+    if type(rng) is Rng:  # otherwise another method has already converted it
         rng.__class__ = Random  # type: ignore[assignment]
         Random.seed(rng, _mix(rng._at))
     return rng
@@ -131,7 +132,7 @@ def _mix(z: int) -> int:
 
 
 def copy_rng(rng: Random) -> Random:
-    """Return an independent generator that draws the same numbers as `rng`."""
+    """Return an independent generator that produces the same numbers as `rng`."""
     copy: Random
     if type(rng) is Rng:
         copy = Rng.__new__(Rng)

@@ -1,4 +1,4 @@
-"""Listening sockets of servers."""
+"""Create and describe listening sockets for servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from palestra.errors import BadValue
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach `host`."""
+    """Return whether `host` is a loopback address, which only this machine can reach."""
     if host == "localhost":
         return True
     try:
@@ -19,7 +19,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
-    """Return a listening socket: from now on connections wait until they are accepted instead of being refused."""
+    """Return a listening socket; connections are queued from now on, and are not refused before the server starts."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,4 +1,4 @@
-"""EnvSpec, the data that describes an environment before it is built, and the grammar of ids."""
+"""EnvSpec, which describes an environment without building it, and EnvId, which parses environment ids."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ID = re.compile(
     r"(?:-v(?P<version>[0-9]+))?(?:-(?P<variant>[A-Za-z0-9_.-]+))?"
 )
 
-UNBOUNDED = (float("-inf"), float("inf"))  # a reward range that says nothing
+UNBOUNDED = (float("-inf"), float("inf"))  # reward range of an env that does not declare one
 
 
 class EnvId(NamedTuple):
-    """The parts of `family:Name-vN[-variant]`; data sets have no version."""
+    """The parts of an id of the form `family:Name-vN[-variant]`; ids of data sets have no version."""
 
     family: str
     name: str
@@ -40,22 +40,22 @@ class EnvId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSpec:
-    """Description of a registered environment: its entry point, its keywords, and its measured properties."""
+    """Description of a registered environment: its entry point, keyword arguments and measured properties."""
 
     id: str
-    entry_point: str  # "package.module:Class"; imported when an env is built, not before
+    entry_point: str  # "package.module:Class"; imported when an env is built
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    summary: str = ""  # one line for tables
-    reward_range: tuple[float, float] = UNBOUNDED  # of a single step; unbounded: not stated
-    expert_success: float | None = None  # measured success rate; 1.0: on every seed; None: there is no expert
+    summary: str = ""  # one-line description for tables
+    reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step; UNBOUNDED if not declared
+    expert_success: float | None = None  # measured success rate; 1.0 means every seed; None if there is no expert
     random_success: float | None = None  # measured success rate of the random player
-    seeded: bool = True  # False: every seed gives the same task
-    extra: str | None = None  # the pip extra that it needs
-    needs_data: bool = False  # True: its tasks come from a downloaded data set or from a file of the user
+    seeded: bool = True  # False: the task does not depend on the seed
+    extra: str | None = None  # pip extra that the environment requires
+    needs_data: bool = False  # True: the tasks come from a downloaded data set or a user's file
 
     @property
     def parts(self) -> EnvId:
-        """The parts of the id. For a URL, of the id at its end; for `module:Class`, the module and the class."""
+        """The parts of the id; for a URL, those of the id at its end; for `module:Class`, the module and the class."""
         name = self.id
         if "://" in name:
             name = name.partition("?")[0].rpartition("/")[2]
@@ -66,7 +66,7 @@ class EnvSpec:
             return EnvId(family, rest, None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for `json.dumps`; unbounded ends of the reward range become None."""
+        """Return JSON-serializable data; infinite ends of the reward range become None."""
         low, high = self.reward_range
         bounds = [end if abs(end) != float("inf") else None for end in (low, high)]
         return {**asdict(self), "kwargs": dict(self.kwargs), "reward_range": bounds}

@@ -16,11 +16,11 @@ class TextPart(TypedDict):
 
 class ImagePart(TypedDict):
     type: Literal["image"]
-    image: bytes  # encoded as PNG or JPEG
+    image: bytes  # in PNG or JPEG format
 
 
 Part: TypeAlias = TextPart | ImagePart
-Observation: TypeAlias = str | Sequence[Part]  # plain text, or text and images in order
+Observation: TypeAlias = str | Sequence[Part]  # plain text, or a sequence of texts and images
 
 
 class Message(TypedDict):
@@ -32,15 +32,15 @@ class Message(TypedDict):
 class Call:
     """One model call: the exact tokens of its prompt and of its reply."""
 
-    prompt_ids: list[int]  # empty if the engine returns no ids; then `prompt` holds the messages
-    ids: list[int]  # sampled, never re-tokenised
-    logprobs: list[float]  # of each sampled id under the model, at temperature 1 and without top-p or top-k
+    prompt_ids: list[int]  # empty if the engine returns no ids; `prompt` then contains the messages
+    ids: list[int]  # sampled token ids, never re-tokenized
+    logprobs: list[float]  # log-probability of each sampled id at temperature 1, without top-p or top-k
     finish: str  # "stop" or "length"
-    version: int  # of the weights
-    kind: str = "act"  # or "reflect", "summary"
-    split: str | None = None  # reason why the prompt does not extend the previous call: "template", "tokens", "context"
+    version: int  # version of the weights
+    kind: str = "act"  # "act", "reflect" or "summary"
+    split: str | None = None  # why the prompt does not extend the previous call: "template", "tokens" or "context"
     prompt: list[Message] | None = None
-    usage: tuple[int, int] | None = None  # number of prompt and reply tokens, if the engine returns no ids
+    usage: tuple[int, int] | None = None  # number of prompt tokens and reply tokens, if the engine returns no ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ class Action:
     """The action of one turn: the text for the environment, and the model calls that produced it."""
 
     text: str
-    calls: tuple[Call, ...] = ()  # in order; the last one sampled `text`; empty for agents without a model
-    tool_calls: tuple[dict[str, Any], ...] = ()  # native ones: "name", "arguments", "id" if the server set one
+    calls: tuple[Call, ...] = ()  # in order; the last call generated `text`; empty for agents without a model
+    tool_calls: tuple[dict[str, Any], ...] = ()  # native tool calls: "name", "arguments", and "id" if available
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -70,7 +70,7 @@ class Step(NamedTuple):
     observation: Observation
     reward: float
     terminated: bool  # the task has ended
-    truncated: bool  # the episode was cut short from outside, for example by a horizon
+    truncated: bool  # the episode was truncated, for example by a horizon
     info: dict[str, Any]
 
     @property

@@ -1,4 +1,4 @@
-"""Replay recordings in a fresh process: read a pickled job from standard input, write the results as JSON."""
+"""Replay recordings in a fresh process: read a pickled job from standard input and print the results as JSON."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Run every invariant on one environment; report the result, or raise with the defect and code that reproduces it."""
+"""Check every invariant on one environment; return a report, or raise an error with code that reproduces the defect."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def check_env(
     processes: bool = True,
     step_timeout: float = 20.0,
 ) -> Report:
-    """Test the environment invariants on `target`: a name, an Env, or a callable that builds one from `kwargs`.
+    """Check that `target` satisfies all invariants: a name, an Env, or a callable that builds an Env from `kwargs`.
 
     Raises `ConformanceError` with the violated invariant, the defect, and code that reproduces it. Each player (random
-    and expert) plays `episodes` episodes, at least three, for about `seconds` at most. `allow` lists sources other than
-    the seed that the environment may read ("clock"). `processes=False` skips the replays in fresh interpreters. A call
-    that takes longer than `step_timeout` seconds counts as a hang.
+    and expert) plays up to `episodes` episodes, but stops after about `seconds` seconds once it has played three.
+    `allow` lists sources other than the seed that the environment may read ("clock"). `processes=False` skips the
+    replays in fresh interpreters. A call that takes longer than `step_timeout` seconds is reported as a hang.
     """
     subject = _subject(target, dict(kwargs or {}))
     report = Report(subject.code if subject.spec is None else subject.spec.id)
@@ -87,8 +87,8 @@ def _run(
     ] or random_recordings
     recordings = sorted(recordings[:12], key=lambda recording: len(recording.actions))[
         :8
-    ]  # short episodes test the same things
-    invariants.no_side_effects(subject, allow)  # first: it reports the cause, replays only the effect
+    ]  # short episodes find the same defects
+    invariants.no_side_effects(subject, allow)  # checked first: it finds the cause of a defect, replays only its effect
     invariants.determinism(subject, recordings)
     passed("determinism")
     invariants.flags(subject, recordings)
@@ -141,7 +141,7 @@ def _subject(target: object, kwargs: dict[str, Any]) -> Subject:
     keywords = "".join(f", {name}={value!r}" for name, value in kwargs.items())
     if isinstance(target, str):
         spec = get_spec(target)
-        stated = None if kwargs else spec  # stated rates hold for the registered keywords only
+        stated = None if kwargs else spec  # the rates in the spec hold only for the registered keyword arguments
         factory = EnvFactory(target, kwargs=kwargs)
         importable = "://" in target or _importable(*spec.entry_point.split(":"))
         return Subject(
@@ -187,7 +187,7 @@ def _importable(module: str, name: str) -> bool:
 
 
 def _run_with_watchdog(subject: Subject, step_timeout: float, work: Callable[[], None]) -> None:
-    """Run `work` in a thread and report where it hangs; a hung Python thread cannot be interrupted."""
+    """Run `work` in a thread and report the call in which it hangs; a hung Python thread cannot be interrupted."""
     failure: list[BaseException] = []
 
     def body() -> None:

@@ -1,4 +1,4 @@
-"""Actions that no environment expects, each with a short Python expression that builds it."""
+"""Actions that no environment expects, each with a short Python expression that evaluates to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ HOSTILE_ACTIONS: tuple[tuple[str, str], ...] = (
     ("'hello'", "hello"),
     ("'\\x00'", "\x00"),
     ("'\\x00\\x01\\x7f\\ufffe' * 50", "\x00\x01\x7f\ufffe" * 50),
-    ("'\\ud800'", "\ud800"),  # a lone surrogate: cannot be encoded
+    ("'\\ud800'", "\ud800"),  # a lone surrogate, which UTF-8 cannot encode
     ("'a' * 1_000_000", "a" * 1_000_000),
     ("'{' * 100_000", "{" * 100_000),
     ("'}' * 100_000", "}" * 100_000),

@@ -1,4 +1,7 @@
-"""Invariants of an environment, one function each: return, or raise `ConformanceError` through `Subject.fail`."""
+"""Check the invariants of an environment, with one function per invariant.
+
+Each function raises `ConformanceError` through `Subject.fail` if the environment violates its invariant.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def _cut(text: str) -> str:
 
 
 def determinism(subject: Subject, recordings: list[Recording]) -> None:
-    """Replay in a fresh env, a reused env, interleaved with other envs, and in threads."""
+    """Check that replays agree in a new env, in a reused env, interleaved with other envs, and in threads."""
     used = subject.make()
     for recording in recordings:
         with subject.make() as fresh:
@@ -104,7 +107,7 @@ def _threaded(subject: Subject, recordings: list[Recording]) -> None:
 
 
 def _unseeded(subject: Subject) -> None:
-    """Check that an episode reset without a seed reports a seed that repeats it."""
+    """Check that `reset` without a seed reports the seed of the episode, and that this seed reproduces the episode."""
     with subject.make() as env:
         env.reset(seed=5)
         prompt, info = env.reset()
@@ -132,7 +135,7 @@ def _unseeded(subject: Subject) -> None:
 
 
 def _seed_matters(subject: Subject, recordings: list[Recording]) -> None:
-    """Check that the same actions under many seeds do not always give the same episode."""
+    """Check that the same actions do not produce the same episode for every seed."""
     if len({recording.prompt for recording in recordings}) > 1:
         return
     with subject.make() as env:
@@ -157,7 +160,7 @@ def _seed_matters(subject: Subject, recordings: list[Recording]) -> None:
 
 
 def no_side_effects(subject: Subject, allow: frozenset[str]) -> None:
-    """Check that an episode reads nothing but the seed: no clock, no shared generator, no OS randomness."""
+    """Check that an episode depends only on its seed, not on the clock, a shared random generator or OS randomness."""
     players: list[Player] = ["random", "expert"] if has_expert(subject) else ["random"]
     for player in players:
         with SideEffectMonitor() as monitor, subject.make() as env:
@@ -174,7 +177,7 @@ def has_expert(subject: Subject) -> bool:
 
 
 def across_processes(subject: Subject, factory: Callable[[], Env], recordings: list[Recording]) -> None:
-    """Replay recordings and restore snapshots in fresh processes with other hash seeds."""
+    """Check that recordings replay, and snapshots continue, identically in fresh processes with other hash seeds."""
     some = recordings[:6]
     snapshots = []
     for recording in some:
@@ -201,7 +204,7 @@ def across_processes(subject: Subject, factory: Callable[[], Env], recordings: l
 
 
 def any_action(subject: Subject) -> None:
-    """Check that every hostile string gets an observation, at the start and in mid-episode."""
+    """Check that every hostile action leads to an observation, at the start and in the middle of an episode."""
     with subject.make() as env:
         for start in (0, 1):
             for _, action in HOSTILE_ACTIONS:
@@ -218,7 +221,7 @@ def any_action(subject: Subject) -> None:
 
 
 def flags(subject: Subject, recordings: list[Recording]) -> None:
-    """Check steps before the reset and after the end, and that spec and env state the same reward range."""
+    """Check that `step` raises before `reset` and after the last step, and that env and spec agree on rewards."""
     with subject.make() as env:
         try:
             env.step("x")
@@ -238,7 +241,7 @@ def flags(subject: Subject, recordings: list[Recording]) -> None:
 
 
 def solved_return(subject: Subject, recordings: list[Recording]) -> None:
-    """Check that a solved episode returns 1 in total where the largest reward is 1."""
+    """Check that a solved episode has a return of 1 if the maximum reward is 1."""
     for recording in recordings:
         high = max(1.0, *recording.rewards)
         if recording.success and high == 1.0 and min(recording.rewards) >= 0 and abs(sum(recording.rewards) - 1) > 1e-6:
@@ -247,13 +250,13 @@ def solved_return(subject: Subject, recordings: list[Recording]) -> None:
 
 
 def has_expert_peeks(subject: Subject) -> bool:
-    """Return whether the env states that its expert reads hidden state."""
+    """Return whether the env declares that its expert reads hidden state."""
     with subject.make() as env:
         return env.expert_peeks
 
 
 def no_peeking(subject: Subject, recordings: list[Recording]) -> None:
-    """Check that the expert plays the same action in episodes with the same observations so far."""
+    """Check that the expert chooses the same action in episodes with identical observations so far."""
     chosen: dict[tuple[str, ...], tuple[str, Recording]] = {}
     for recording in recordings:
         for turn, action in enumerate(recording.actions):
@@ -280,7 +283,7 @@ def rate(subject: Subject, player: Player, measured: Rate) -> None:
 
 
 def empty_answers(subject: Subject) -> None:
-    """Check that empty actions get the lowest reward and never succeed."""
+    """Check that empty actions receive the lowest reward and never solve the task."""
     with subject.make() as env:
         subject.reset(env, 7)
         taken: list[str] = []
@@ -296,7 +299,7 @@ def empty_answers(subject: Subject) -> None:
 
 
 def forks(subject: Subject, recordings: list[Recording]) -> None:
-    """Check that a fork continues as the original would, and that steps in it do not affect the original."""
+    """Check that a fork behaves like the original, and that steps in the fork do not affect the original."""
     for recording in recordings[:8]:
         with subject.make() as env:
             record = [subject.reset(env, recording.seed)]
@@ -333,7 +336,7 @@ def _disturb(fork: Env) -> None:
 
 
 def prompt(subject: Subject, recordings: list[Recording]) -> None:
-    """Check that the prompt shows an example action that can be parsed, and the turn budget."""
+    """Check that the prompt contains an example action that can be parsed, and the turn limit."""
     for recording in recordings[:4]:
         with subject.make() as env:
             text = subject.reset(env, recording.seed)
@@ -350,7 +353,7 @@ def prompt(subject: Subject, recordings: list[Recording]) -> None:
 
 
 def cleanup(subject: Subject) -> None:
-    """Check that closed envs leave no thread, file or process open."""
+    """Check that an env leaves no thread, file or process behind after `close`."""
 
     def live() -> None:
         env = subject.make()
@@ -360,7 +363,7 @@ def cleanup(subject: Subject) -> None:
         env.close()
         env.close()
 
-    live()  # resources started once per process are not a leak
+    live()  # resources that are opened once per process are not leaks
     before = OpenResources.now()
     for _ in range(3):
         live()

@@ -30,7 +30,7 @@ class Rate(NamedTuple):
         return max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale)
 
     def fits(self, stated: float) -> bool:
-        """Return whether this result is consistent with a true rate of `stated` (two-sided test, alpha 0.0001)."""
+        """Return whether the measurement is consistent with a true rate of `stated` (two-sided test, alpha 0.0001)."""
         if stated == 1.0:
             return self.solved == self.episodes  # a stated rate of 1 holds for every seed
         p = min(max(stated, 0.002), 0.998)  # a rate measured as 0 may be slightly higher
@@ -44,7 +44,7 @@ class Rate(NamedTuple):
 
 
 def _tail(k: int, n: int, p: float) -> float:
-    """P(X >= k) for X ~ Binomial(n, p)."""
+    """Return P(X >= k) for X ~ Binomial(n, p)."""
     return sum(comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k, n + 1))
 
 
@@ -59,7 +59,7 @@ def next_action(env: Env, player: Player) -> str:
 
 
 def success_rate(env: Env, player: Player, seeds: Iterable[int], *, seconds: float = float("inf")) -> Rate:
-    """Play one episode per seed, at least three, for about `seconds` at most."""
+    """Play one episode per seed; stop after about `seconds` seconds once three episodes have been played."""
     solved = episodes = 0
     end = monotonic() + seconds
     for seed in seeds:

@@ -14,7 +14,7 @@ from palestra.errors import ConformanceError, EpisodeOver, InfrastructureError
 from palestra.spec import EnvSpec
 from palestra.types import Step
 
-MAX_TURNS_WITHOUT_BUDGET = 1_000  # stop recording an episode that has no turn budget here
+MAX_TURNS_WITHOUT_BUDGET = 1_000  # recordings of an env without a turn limit stop after this many turns
 
 DETERMINISM = "determinism"
 ANY_ACTION = "any action"
@@ -30,26 +30,26 @@ class Recording:
     seed: int
     prompt: str
     actions: tuple[str, ...]
-    shown: tuple[str, ...]  # repr of observation, reward, flags after each action
+    shown: tuple[str, ...]  # repr of the observation, reward and flags after each action
     rewards: tuple[float, ...]
     success: bool | None  # None if the episode did not end
 
     @property
     def record(self) -> list[str]:
-        """Everything the agent observed, in order."""
+        """The prompt and all steps that the agent observed, in order."""
         return [self.prompt, *self.shown]
 
 
 @dataclass(slots=True)
 class Subject:
-    """Environment under test, with the calls made to it, so that a failure can be reproduced."""
+    """Environment under test. Keeps track of the calls, so that a failure can be reproduced."""
 
     make: Callable[[], Env]
     code: str  # Python expression that builds the environment
     spec: EnvSpec | None
-    factory: Callable[[], Env] | None  # builds it in a fresh process, if that is possible
-    busy_since: float = 0.0  # start of the running call, for the watchdog; 0 when idle
-    current_call: tuple[int, tuple[str, ...]] = (0, ())  # seed and actions of that call
+    factory: Callable[[], Env] | None  # builds the environment in a fresh process; None if that is impossible
+    busy_since: float = 0.0  # start time of the current call, for the watchdog; 0 if there is none
+    current_call: tuple[int, tuple[str, ...]] = (0, ())  # seed and actions of the current call
 
     def fail(
         self,
@@ -133,7 +133,7 @@ class Subject:
         return self._play(env, seed, self._chosen(env, seed, player))
 
     def replay(self, env: Env, recording: Recording) -> Recording:
-        """Play the seed and actions of `recording` again."""
+        """Replay the actions of `recording` with its seed, and return the new recording."""
         return self._play(
             env,
             recording.seed,
@@ -174,7 +174,7 @@ class Subject:
         return Recording(seed, prompt, tuple(actions), tuple(shown), tuple(rewards), success)
 
     def must_refuse(self, env: Env, seed: int, actions: Sequence[str]) -> None:
-        """Check that a step after the end raises EpisodeOver."""
+        """Check that a step after the last step raises EpisodeOver."""
         try:
             env.step(actions[-1])
         except EpisodeOver:
@@ -189,7 +189,7 @@ class Subject:
 
 
 def replay_actions(env: Env, actions: Iterable[str]) -> list[str]:
-    """Apply `actions` until they or the episode end, and return a summary of each step."""
+    """Take `actions` until the episode ends or none are left, and return a summary of each step."""
     shown = []
     for action in actions:
         step = env.step(action)

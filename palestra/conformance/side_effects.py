@@ -1,4 +1,4 @@
-"""Detect dependence on anything but the seed (shared generators, the clock) and resources left open."""
+"""Detect whether an episode depends on more than its seed (shared generators, the clock) or leaves resources open."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _CLOCKS = {
     for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
 }
 _SHARED = random.random.__self__  # type: ignore[attr-defined]  # the generator behind random.random()
-# Standard library code may read the clock internally (the timeout of a lock); these modules return what they read.
+# The standard library may read the clock internally, for example for the timeout of a lock. Only these modules pass
+# such values on to their caller.
 _PASSES_ON = frozenset({"random", "secrets", "uuid", "datetime", "_pydatetime", "statistics"})
 
 
 class SideEffectMonitor:
-    """Collect calls within the block that make an episode depend on more than its seed, with their location."""
+    """Context manager that collects calls that make an episode depend on more than its seed, with their location."""
 
     def __init__(self) -> None:
         self.side_effects: dict[str, str] = {}
@@ -31,7 +32,7 @@ class SideEffectMonitor:
     def __enter__(self) -> Self:
         self._state = _shared_states()
         self._collects = gc.isenabled()
-        gc.disable()  # garbage collection callbacks belong to other code
+        gc.disable()  # the collector could run callbacks of unrelated code
         sys.setprofile(self._see)
         return self
 
@@ -52,7 +53,7 @@ class SideEffectMonitor:
         caller = str(frame.f_globals.get("__name__", ""))
         module = caller.partition(".")[0]
         if caller.startswith("palestra.conformance."):
-            return  # the clock of the watchdog
+            return  # the watchdog reads the clock too
         if module in sys.stdlib_module_names and module not in _PASSES_ON:
             return
         place: FrameType | None = frame
@@ -111,7 +112,7 @@ def _target(descriptor: Path) -> str | None:
     try:
         return f"{descriptor.name} -> {descriptor.readlink()}"
     except OSError:
-        return None  # the descriptor of the directory listing is closed by now
+        return None  # this was the descriptor of the directory listing itself, which is closed now
 
 
 def _read(path: Path) -> str:

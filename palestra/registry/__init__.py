@@ -1,6 +1,6 @@
-"""Build environments by name: registered ids, `module:Class`, URLs and outside names such as gymnasium:CartPole-v1.
+"""Build environments by name: registered ids, `module:Class`, URLs, and names of other libraries' environments.
 
-Catalogs of built-in families are data and are loaded when one of their ids is first looked up.
+Each family of built-in environments has a catalog, which is loaded when one of its ids is first looked up.
 docs/environment-names.md describes the forms of a name.
 """
 

@@ -1,4 +1,4 @@
-"""Build environments by name: `make`, and EnvFactory, which builds the same environment in any process."""
+"""Build environments by name with `make`, or repeatedly and in any process with EnvFactory."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def make(
     wrappers: str | Iterable[Any] = (),
     **kwargs: Any,
 ) -> Env:
-    """Build the environment `name`; `kwargs` override its registered keywords.
+    """Build the environment `name`; `kwargs` override its registered keyword arguments.
 
     Args:
-        name: an id, `module:Class`, the URL of an environment on a server, or an outside name (gymnasium:CartPole-v1).
-        seed: seed of the first `reset` that is called without one.
+        name: an id, `module:Class`, the URL of an environment on a server, or the name of an environment of another
+            library (gymnasium:CartPole-v1).
+        seed: seed that the first `reset` without a seed uses.
         tools: names, tools or functions that the agent may call; `palestra.wrappers.Tools` has more settings.
         max_tool_calls: maximum number of tool calls per episode.
-        wrappers: names ("Horizon(turns=5)", GEM's "concat", "module:callable"), (name, keywords) pairs, or callables
-            that take an env and return one; the first is the innermost.
+        wrappers: names ("Horizon(turns=5)", GEM's "concat", "module:callable"), (name, keyword arguments) pairs, or
+            callables that take an env and return one; the first is the innermost.
     """
     spec = get_spec(name)
     maker = _maker(spec)
@@ -50,7 +51,7 @@ def make(
 
 
 def _query_kwargs(query: str) -> dict[str, Any]:
-    """Return the keywords in the query of a URL, `max_turns=5&mode=fast`; values are JSON if possible, else text."""
+    """Parse the keyword arguments in the query of a URL, `max_turns=5&mode=fast`; values are JSON if possible."""
     import json
     from urllib.parse import parse_qsl
 
@@ -74,14 +75,14 @@ def _wrap(env: Env, tools: Iterable[Any], max_tool_calls: int | None, wrappers: 
     if wrappers:
         from palestra.wrappers.factory import resolve_wrappers
 
-        plugins.add_working_directory()  # for `module:callable`
+        plugins.add_working_directory()  # `module:callable` may name a module there
         for wrap in resolve_wrappers(wrappers):
             env = wrap(env)
     return env
 
 
 def _tool(item: Any) -> Any:
-    """Replace `module:callable` by the tool or function it names; names of registered tools stay names."""
+    """Import the tool or function that `module:callable` names; return names of registered tools unchanged."""
     if not isinstance(item, str) or ":" not in item:
         return item
     from palestra.tools.registry import tool_names
@@ -92,18 +93,18 @@ def _tool(item: Any) -> Any:
 
 
 def preload(env_id: str) -> None:
-    """Import the module of an environment ahead of its first use."""
+    """Import the module of an environment before its first use."""
     _maker(get_spec(env_id))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnvFactory:
-    """Picklable description of one environment: call it to build the environment, in this process or in another.
+    """Picklable description of an environment; calling it builds the environment, in this or another process.
 
-    The fields are the arguments of `make`. With `builder`, a callable that takes `kwargs` and returns an Env, `name` is
-    only a label. A pickled factory carries the spec of an id that was registered in this process and the names of the
-    modules loaded with `--import`, so that a worker process can build the same environment. Factories that build the
-    same environment are equal and have the same `key`.
+    The fields are the arguments of `make`. If `builder` is set, a callable that takes `kwargs` and returns an Env,
+    `name` is only a label. So that a worker process can build the same environment, a pickled factory contains the spec
+    of an id that was registered in this process, and the names of the modules loaded with `--import`. Factories that
+    build the same environment are equal and have the same `key`.
     """
 
     name: str
@@ -111,12 +112,12 @@ class EnvFactory:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[Any] = ()
     max_tool_calls: int | None = None
-    wrappers: Sequence[Any] = ()  # what `wrappers.resolve_wrappers` accepts; the first is the innermost
+    wrappers: Sequence[Any] = ()  # see `wrappers.resolve_wrappers`; the first is the innermost
     builder: Callable[..., Env] | None = None
 
     def __post_init__(self) -> None:
         kwargs = dict(self.kwargs)
-        for name in ("tools", "wrappers"):  # keywords of `make` may come with those of the environment
+        for name in ("tools", "wrappers"):  # `kwargs` may contain arguments of `make`
             inner = _as_tuple(kwargs.pop(name, ())) if self.builder is None else ()
             object.__setattr__(self, name, (*inner, *_as_tuple(getattr(self, name))))
         if self.builder is None and "max_tool_calls" in kwargs:
@@ -127,11 +128,11 @@ class EnvFactory:
 
     @classmethod
     def of(cls, source: str | EnvFactory | Callable[..., Env], **options: Any) -> EnvFactory:
-        """Return a factory for a name, for an Env class or a function that builds one, or for a factory.
+        """Create a factory from a name, an Env class, a function that builds an Env, or another factory.
 
-        A name is looked up at once, so that a mistake is reported here and not in a worker. `options` are the fields;
-        where `source` is a factory, `kwargs` add to its keywords, `wrappers` go around its wrappers, and other options
-        replace its fields.
+        A name is looked up immediately, so that a mistake is reported here and not in a worker. `options` set the
+        fields. If `source` is a factory, `kwargs` are merged into its keyword arguments, `wrappers` are applied outside
+        its wrappers, and other options replace its fields.
         """
         if isinstance(source, EnvFactory):
             own = {item.name: getattr(source, item.name) for item in fields(source)}
@@ -147,12 +148,12 @@ class EnvFactory:
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The spec that `name` stands for; None for a URL and for a `builder`."""
+        """The spec of the environment `name`; None for a URL or if `builder` is set."""
         return None if self.builder is not None or "://" in self.name else get_spec(self.name)
 
     @property
     def key(self) -> str:
-        """A string that is equal for factories that build the same environment, within one process."""
+        """A string that is equal for all factories in this process that build the same environment."""
         parts = [self.name] if self.builder is None else [_identity(self.builder)]
         parts += [f"{name}={value!r}" for name, value in sorted(self.kwargs.items())]
         parts += [f"tool {_identity(item)}" for item in self.tools]
@@ -212,7 +213,7 @@ def _as_tuple(items: str | Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _identity(value: Any) -> str:
-    """Describe a tool, wrapper or builder so that equal descriptions mean the same object or name."""
+    """Return a description of a tool, wrapper or builder that is equal only for the same object or name."""
     if isinstance(value, (str, tuple, list, Mapping)):
         return repr(value)
     return f"{getattr(value, '__qualname__', type(value).__qualname__)}@{id(value):x}"

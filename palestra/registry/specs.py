@@ -1,4 +1,4 @@
-"""Registered environments: catalogs, plug-ins and the lookup of names."""
+"""Register environments, load catalogs and plug-ins, and look up specs by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra.core import Env
 from palestra.errors import AlreadyRegistered, BadEnvId, BadValue, MissingExtra, UnknownEnv, UsageError
 from palestra.spec import UNBOUNDED, EnvId, EnvSpec
 
-CATALOGS: Mapping[str, str] = {  # family -> module with SPECS (data only)
+CATALOGS: Mapping[str, str] = {  # family -> module that defines SPECS
     "game": "palestra.envs.games.catalog",
     "math": "palestra.envs.math.catalog",
     "code": "palestra.envs.code.catalog",
@@ -27,16 +27,16 @@ CATALOGS: Mapping[str, str] = {  # family -> module with SPECS (data only)
     "sql": "palestra.envs.sql.catalog",
     "search": "palestra.envs.deep_search.catalog",
 }
-EXTERNAL: Mapping[str, str] = {  # family of another library's names -> what builds one: called with env=NAME
+EXTERNAL: Mapping[str, str] = {  # library -> adapter class, which is called with env=NAME
     "gymnasium": "palestra.envs.external.gymnasium:FromGymnasium",
 }
-RESERVED = frozenset({"verifiers", "textarena"})  # names of these libraries have a place in the grammar, no adapter yet
+RESERVED = frozenset({"verifiers", "textarena"})  # reserved prefixes of libraries that have no adapter yet
 
 _specs: dict[str, EnvSpec] = {}
-_makers: dict[str, Callable[..., Env]] = {}  # id -> registered callable, or the imported entry point
-_builtin: dict[str, EnvSpec] = {}  # specs of the catalogs, which every process has
+_makers: dict[str, Callable[..., Env]] = {}  # id -> registered callable or imported entry point
+_builtin: dict[str, EnvSpec] = {}  # specs from the catalogs, which every process can load
 _loaded: set[str] = set()  # families whose catalog has been loaded
-_loaded_plugins: set[str] = set()  # names of entry points
+_loaded_plugins: set[str] = set()  # names of entry points that have been loaded
 
 
 def register(
@@ -56,9 +56,9 @@ def register(
 ) -> None:
     """Register an environment under `env_id`.
 
-    `entry_point` is "module:Class", a class, or a function that returns an Env. `kwargs` and further keywords are
-    passed to it by `make`. The other arguments are the fields of `EnvSpec`; without a `reward_range`, that of the class
-    counts. Registering the same spec again, as a module does that is imported twice, replaces the first.
+    `entry_point` is "module:Class", a class, or a function that returns an Env. `make` passes it `kwargs` and any
+    further keyword arguments. The other arguments are the fields of `EnvSpec`; the default `reward_range` is that of
+    the class. Registering an identical spec again, as in a module that is imported twice, replaces the first one.
     """
     if reward_range is None:
         reward_range = getattr(entry_point, "reward_range", UNBOUNDED) if isinstance(entry_point, type) else UNBOUNDED
@@ -80,12 +80,12 @@ def register(
 
 
 def register_spec(spec: EnvSpec) -> None:
-    """Register an environment that a whole spec describes."""
+    """Register an environment described by an EnvSpec."""
     _add(spec, spec.entry_point)
 
 
 def unregister(env_id: str) -> None:
-    """Remove a registered id; raise UnknownEnv if there is none."""
+    """Remove a registered id; raise UnknownEnv if it is not registered."""
     get_registered_spec(env_id)
     del _specs[env_id]
     _makers.pop(env_id, None)
@@ -118,7 +118,7 @@ def _name_of(entry_point: object) -> str:
     if isinstance(entry_point, str):
         return entry_point
     module = getattr(entry_point, "__module__", "?")
-    if module == "__mp_main__":  # the main script, imported again by a process of multiprocessing
+    if module == "__mp_main__":  # the main script, imported again by a multiprocessing child
         module = "__main__"
     return f"{module}:{getattr(entry_point, '__qualname__', repr(entry_point))}"
 
@@ -132,7 +132,7 @@ def _load_catalog(family: str) -> None:
 
 
 def _load_plugins(family: str | None = None) -> None:
-    """Load the plug-in named like `family`, or all plug-ins of the group `palestra.envs`."""
+    """Load the plug-in whose name is `family`, or all plug-ins in the entry-point group `palestra.envs`."""
     for name in plugins.available("envs"):
         if family not in (None, name) or name in _loaded_plugins:
             continue
@@ -148,7 +148,10 @@ def _load_plugins(family: str | None = None) -> None:
 
 
 def _register_plugin(loaded: Any) -> None:
-    """Register what an entry point holds: a module that registers as it is imported, a function, specs, or one spec."""
+    """Register the environments of an entry point.
+
+    It refers to a module that registers environments when imported, a function that does so, a list of specs or a spec.
+    """
     specs = getattr(loaded, "SPECS", loaded)
     if isinstance(specs, EnvSpec):
         register_spec(specs)
@@ -160,9 +163,9 @@ def _register_plugin(loaded: Any) -> None:
 
 
 def get_spec(name: str) -> EnvSpec:
-    """Return the spec of an environment by any form of name: an id, `module:Class`, a URL, or an outside name.
+    """Return the spec of an environment by any form of name: an id, `module:Class`, a URL, or another library's name.
 
-    A module that the name mentions is imported. Use `get_registered_spec` for names from untrusted files or clients.
+    If the name contains a module, the module is imported; use `get_registered_spec` for names from untrusted sources.
     """
     spec = _specs.get(name)
     if spec is not None:
@@ -187,7 +190,7 @@ def get_spec(name: str) -> EnvSpec:
 
 
 def get_registered_spec(env_id: str) -> EnvSpec:
-    """Return the spec of a registered id, of Palestra or of an installed plug-in; other names raise UnknownEnv."""
+    """Return the spec of an id that Palestra, a plug-in or user code registered; other names raise UnknownEnv."""
     if env_id not in _specs:
         family = _family_of(env_id)
         _load_catalog(family)
@@ -220,7 +223,7 @@ def _family_of(env_id: str) -> str:
 
 
 def _is_module_class(name: str) -> bool:
-    """Tell `my_package.envs:Echo` from an id: ids of known families and names with a version are ids."""
+    """Return whether the name has the form `module:Class` and is not an id: it has no version and no known family."""
     module, colon, path = name.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
         return False
@@ -240,7 +243,7 @@ def _class_spec(name: str) -> EnvSpec:
             f"no environment {name!r}: {module!r} is neither a family of environments nor a module with {path!r} in it "
             f"({err}) `palestra envs` lists all ids."
         ) from err
-    if name in _specs:  # the module registered itself under that very name
+    if name in _specs:  # the module registered an environment under this name
         return _specs[name]
     if isinstance(target, type) and not issubclass(target, Env):
         raise BadValue(f"{name} is a class, but not a subclass of palestra.Env")
@@ -256,7 +259,7 @@ def _url_spec(url: str) -> EnvSpec:
 
 
 def list_envs(family: str | None = None) -> list[str]:
-    """Return all ids, or those of one family, in the order of the catalogs; ids of plug-ins follow."""
+    """Return all ids, or those of one family, in catalog order, followed by the ids of plug-ins."""
     if family is None or family not in CATALOGS:
         _load_plugins(family)
         _load_plugins()
@@ -267,11 +270,11 @@ def list_envs(family: str | None = None) -> list[str]:
         _load_catalog(name)
     order = {name: place for place, name in enumerate(CATALOGS)}
     ids = [env_id for env_id in _specs if family is None or env_id.startswith(f"{family}:")]
-    return sorted(ids, key=lambda env_id: order.get(env_id.partition(":")[0], len(order)))  # stable: as registered
+    return sorted(ids, key=lambda env_id: order.get(env_id.partition(":")[0], len(order)))  # the sort is stable
 
 
 def print_envs(file: TextIO | None = None) -> None:
-    """Print one line per id: its entry point and the keywords it is built with."""
+    """Print one line per id, with its entry point and its registered keyword arguments."""
     for env_id in list_envs():
         spec = _specs[env_id]
         kwargs = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())

@@ -1,4 +1,4 @@
-"""Wrappers; each changes one thing about an environment."""
+"""Wrappers that modify one aspect of an environment each."""
 
 from palestra.wrappers.factory import get_wrapper_fns, resolve_wrappers
 from palestra.wrappers.history import History

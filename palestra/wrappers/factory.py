@@ -1,4 +1,4 @@
-"""Wrappers by name, for command lines, TOML files and code written for GEM."""
+"""Create wrappers from their names, for command lines, TOML files and code written for GEM."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ WRAPPERS: dict[str, Callable[..., Env]] = {
     "Statistics": Statistics,
     "Tools": Tools,
     "TurnCost": TurnCost,
-    # GEM's names
+    # Names that GEM uses.
     "concat": partial(History, mode="observations", latest_state=True),
     "concat_with_action": partial(History, mode="actions", latest_state=True),
     "concat_messages": partial(History, mode="messages", latest_state=True),
     "episode_tracking": Statistics,
 }
-_WITH_TOKENIZER: dict[str, dict[str, Any]] = {  # GEM's names that need a tokenizer
+_WITH_TOKENIZER: dict[str, dict[str, Any]] = {  # GEM's wrappers that need a tokenizer
     "concat_chat": {"mode": "template", "latest_state": True},
     "concat_chat_on_reset": {"mode": "actions", "latest_state": True},
 }
 
 
 def get_wrapper_fns(wrappers: str, tokenizer: ChatTokenizer | None = None) -> list[Callable[[Env], Env]]:
-    """Return the wrappers that a comma-separated list names, in order, as GEM's function of this name does."""
+    """Return the wrappers in a comma-separated list of names, in order; compatible with GEM's `get_wrapper_fns`."""
     return list(resolve_wrappers(wrappers, tokenizer=tokenizer))
 
 
 def resolve_wrappers(
     wrappers: str | Iterable[WrapperSource] | None, *, tokenizer: ChatTokenizer | None = None
 ) -> tuple[Callable[[Env], Env], ...]:
-    """Return callables that wrap an env, from any mix of these forms, in order:
+    """Convert descriptions of wrappers to callables that wrap an env, in order. Each description is one of:
 
-    - a name, with keywords in parentheses if it needs some: "Statistics", "Horizon(turns=5)";
-    - "module:callable", also with keywords: "my_package.rewards:Shaped(scale=2)";
-    - several of those in one string, separated by commas;
-    - a pair ("Horizon", {"turns": 5}), or a table {"name": "Horizon", "turns": 5} as TOML writes it;
+    - a name, optionally with keyword arguments in parentheses: "Statistics", "Horizon(turns=5)";
+    - "module:callable", optionally with keyword arguments: "my_package.rewards:Shaped(scale=2)";
+    - several of these in one string, separated by commas;
+    - a pair ("Horizon", {"turns": 5}), or a mapping {"name": "Horizon", "turns": 5}, such as a TOML table;
     - a callable that takes an env and returns one.
     """
     items = [wrappers] if isinstance(wrappers, str) else list(wrappers or ())
@@ -105,7 +105,7 @@ def _find(name: str, tokenizer: ChatTokenizer | None) -> Callable[..., Env]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas outside of parentheses and quotes."""
+    """Split at commas outside parentheses and quotes."""
     parts, depth, quote, start = [], 0, "", 0
     for index, char in enumerate(text):
         if quote:
@@ -123,7 +123,7 @@ def _split(text: str) -> list[str]:
 
 
 def _parse_call(text: str) -> tuple[str, dict[str, Any]]:
-    """Split "Horizon(turns=5)" into its name and keywords; the values are Python literals."""
+    """Split "Horizon(turns=5)" into the name and the keyword arguments, whose values are Python literals."""
     name, parenthesis, rest = text.partition("(")
     name = name.strip()
     if not parenthesis:

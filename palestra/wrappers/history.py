@@ -1,4 +1,4 @@
-"""Observations that include the conversation so far, for agents that keep no history."""
+"""Include the conversation so far in each observation, for agents that keep no history."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ class ChatTokenizer(Protocol):
 
 
 class History(Wrapper):
-    """Replace each observation by the conversation so far, in one of four forms:
+    """Replace each observation with the conversation so far, in one of four modes:
 
     - `observations`: all observations in order;
-    - `actions`: observations and actions in turn;
+    - `actions`: alternating observations and actions;
     - `messages`: a list of chat messages (actions have the role `assistant`, tool results the role `tool`);
-    - `template`: those messages rendered by `tokenizer`, with the generation prompt.
+    - `template`: the same messages rendered by `tokenizer`, with the generation prompt.
 
-    `keep` is the number of recent turns to keep after the first observation, which is the task; None keeps all. With
-    `latest_state`, the part of an observation that the next one replaces (`info["suffix"]`, such as a board) appears
-    only once, at the end, as in GEM: this saves tokens, but a prompt no longer extends the previous one. With a
-    `tokenizer`, `actions` renders only the task with the template (GEM's `concat_chat_on_reset`).
+    `keep` is the number of most recent turns to include after the first observation, which contains the task; None
+    includes all turns. With `latest_state`, the part of an observation that describes the current state
+    (`info["suffix"]`, such as a board) is included only for the latest observation, as in GEM: this saves tokens, but a
+    prompt is then no longer an extension of the previous prompt. With a `tokenizer`, the mode `actions` applies the
+    chat template to the task only (GEM's `concat_chat_on_reset`).
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class History(Wrapper):
         self._state = ""
 
     def _copy(self, memo: dict[int, Any]) -> Any:
-        memo[id(self.tokenizer)] = self.tokenizer  # shared by forks: it is constant and may be large
+        memo[id(self.tokenizer)] = self.tokenizer  # forks share it, because it is constant and may be large
         return super()._copy(memo)
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
@@ -67,7 +68,7 @@ class History(Wrapper):
         return self._render(), info
 
     def after_step(self, action: str, step: Step) -> Step:
-        text = step.info.get("parsed_action", action)  # the part that the env used, if it used a part
+        text = step.info.get("parsed_action", action)  # set if the env used only a part of the action
         self._turns.append((text, self._message(step.observation, step.info)))
         return step._replace(observation=self._render())
 

@@ -12,8 +12,8 @@ from palestra.types import Observation, Step
 class Horizon(Wrapper):
     """Truncate an episode after `turns` turns, so that a learner can bootstrap from the value of its last state.
 
-    A change of `turns` applies from the next `reset` on; `reset(options={"horizon": n})` sets it for one episode. None
-    disables the limit. The prompt states only the task's own limit, unless `announce` is set.
+    A new value of `turns` takes effect at the next `reset`; `reset(options={"horizon": n})` sets the limit for a single
+    episode. None disables the limit. The prompt mentions this limit only if `announce` is set.
     """
 
     def __init__(self, env: Env, turns: int | None, *, announce: bool = False) -> None:
@@ -30,7 +30,7 @@ class Horizon(Wrapper):
         return self.after_reset(*await self.env.areset(seed=seed, options=self._start(options)))
 
     def _start(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Set the horizon of this episode and return the other options, for the inner env."""
+        """Set the horizon of this episode and return the remaining options, which are passed to the inner env."""
         inner = dict(options or {})
         self._limit = _check_turns(inner.pop("horizon", self.turns))
         self._taken = 0

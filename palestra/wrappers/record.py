@@ -16,11 +16,12 @@ SCHEMA = 1
 
 
 class Record(Wrapper):
-    """Append one JSON line to `path` when an episode ends, or is abandoned by `reset` or `close`.
+    """Append one JSON line to `path` when an episode ends, or when `reset` or `close` abandons it.
 
-    A line holds the env's id and keywords, the seed, the prompt, every action with its observation, reward, flags and
-    info, and the totals; the seed and the actions reproduce the episode. Each line is written at once and under a lock,
-    so that processes can share a file and a crash loses at most the current episode.
+    A line contains the env's id and keyword arguments, the seed, the prompt, every action with its observation, reward,
+    flags and info, and the totals; the seed and the actions suffice to reproduce the episode. Each line is written
+    under a file lock as soon as the episode ends, so that several processes can share a file and a crash loses at most
+    the current episode.
     """
 
     def __init__(self, env: Env, path: str | Path) -> None:
@@ -54,7 +55,7 @@ class Record(Wrapper):
         super().close()
 
     def _write(self) -> None:
-        """Write the current episode, if it has any turn."""
+        """Write the current episode if it has at least one turn."""
         if self._episode is None or not self._turns:
             return
         last = self._turns[-1]

@@ -1,4 +1,4 @@
-"""Wrappers that change rewards; `info["raw_reward"]` holds the reward of the task itself."""
+"""Wrappers that change rewards; `info["raw_reward"]` contains the original reward of the task."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class _RewardWrapper(Wrapper):
         """Return the reward that replaces `step.reward`."""
 
     def after_step(self, action: str, step: Step) -> Step:
-        info = {"raw_reward": step.reward, **step.info}  # of several reward wrappers, the innermost sets it
+        info = {"raw_reward": step.reward, **step.info}  # if reward wrappers are nested, the innermost one sets it
         return step._replace(reward=float(self.new_reward(action, step)), info=info)
 
 
 class ShapeReward(_RewardWrapper):
-    """Replace each reward by `shape(action, step)`; `reward_range` is the range of its values (default: unbounded)."""
+    """Replace each reward with `shape(action, step)`; `reward_range` is the range of the new rewards."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ShapeReward(_RewardWrapper):
 
 
 class ScaleReward(_RewardWrapper):
-    """Replace each reward by `reward * scale + shift`."""
+    """Replace each reward with `reward * scale + shift`."""
 
     def __init__(self, env: Env, scale: float = 1.0, shift: float = 0.0) -> None:
         super().__init__(env)
@@ -69,7 +69,7 @@ class ClipReward(_RewardWrapper):
 
 
 class TurnCost(_RewardWrapper):
-    """Subtract `cost` from the reward of every turn, so that shorter solutions earn more."""
+    """Subtract `cost` from the reward of every turn, so that shorter solutions have a higher return."""
 
     def __init__(self, env: Env, cost: float) -> None:
         super().__init__(env)

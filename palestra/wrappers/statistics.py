@@ -9,9 +9,10 @@ from palestra.types import Observation, Step
 
 
 class Statistics(Wrapper):
-    """Add `info["episode"]` to the last step: turns, return, success and invalid actions; `episodes` collects them.
+    """Add `info["episode"]` to the last step of each episode: turns, return, success and number of invalid actions.
 
-    Every step also has `step_counter` and `cumulative_rewards`, as in GEM.
+    The attribute `episodes` collects them. Every step also has `step_counter` and `cumulative_rewards` in its `info`,
+    as in GEM.
     """
 
     def __init__(self, env: Env) -> None:

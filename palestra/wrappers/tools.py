@@ -1,4 +1,4 @@
-"""Add tools to an environment: a reply with a tool call returns its result, any other reply goes to the task."""
+"""Add tools to an environment: execute the tool calls in a reply, and pass replies without calls to the task."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from palestra.tools.base import in_thread
 from palestra.tools.instructions import instructions
 from palestra.types import Observation, Part, Step
 
-MAX_PARALLEL = 16  # calls that are executed in one turn
+MAX_PARALLEL = 16  # maximum number of calls that are executed in one turn
 
 
 class Tools(Wrapper):
-    """Give the agent tools beside its task.
+    """Let the agent call tools while it works on its task.
 
-    A reply with a tool call (see `palestra.parsing.first_calls` for the forms) is a turn of its own: its observation is
-    the result, the state of the task does not change, and `info["use_tool"]` is set, so that agents show the result in
-    a message with the role `tool`. Only the first complete call counts: `info["parsed_action"]` is the reply up to its
-    end, `info["cut"]` the number of characters after it.
+    A reply with a tool call (see `palestra.parsing.first_calls` for the formats) takes a separate turn: the observation
+    is the result of the call, the state of the task does not change, and `info["use_tool"]` is set, so that agents put
+    the result in a message with the role `tool`. Only the first complete call is executed: `info["parsed_action"]` is
+    the reply up to the end of the call, and `info["cut"]` is the number of characters after it.
 
     Args:
         tools: names ("python", "search", "mcp:server.json"), Tool objects, or typed functions with a docstring.
             "search" searches the environment's attribute `corpus`, if it has one.
-        max_calls: maximum number of calls per episode; after that, every reply goes to the task.
-        call_reward: reward per call; negative for a penalty.
-        success_reward: further reward per successful call.
-        error_reward: further reward per failed call.
-        max_chars: maximum length of a result.
+        max_calls: maximum number of calls per episode; after that, every reply is passed to the task.
+        call_reward: reward for each call; negative for a penalty.
+        success_reward: additional reward for each successful call.
+        error_reward: additional reward for each failed call.
+        max_chars: maximum number of characters in a result.
         instructions: whether the prompt describes the tools, or a text that replaces the description. With False, the
-            agent has to describe them (`info["tools"]`).
-        fences: whether a fenced code block is a call; never where the task itself expects fenced blocks.
-        unclosed: accept a call whose closing tag is missing, for agents that stop at the closing tag.
+            agent has to describe the tools to the model (`info["tools"]`).
+        fences: whether a fenced code block calls a tool; ignored if the task itself expects fenced code blocks.
+        unclosed: accept a call without a closing tag, for agents that stop generating at the closing tag.
     """
 
     shared: ClassVar[frozenset[str]] = frozenset({"_call", "_sets", "_tags", "_fences", "_by_name", "_schemas"})
@@ -69,7 +69,7 @@ class Tools(Wrapper):
         self._use_fences = fences and not getattr(env, "fenced_answers", False)
         self._unclosed = unclosed
         self._by_name: dict[str, Tool] | None = None
-        self._open: list[Toolset] = []  # toolsets of this episode, opened by its first call
+        self._open: list[Toolset] = []  # toolsets of this episode, opened at its first call
         self._used = 0
         self._state = "new"
         rewards = [call_reward + success_reward, call_reward + error_reward]
@@ -132,13 +132,13 @@ class Tools(Wrapper):
         await self.env.aclose()
 
     def _take_open(self) -> list[Toolset]:
-        """Return the toolsets of the episode that have to be closed, and forget them."""
+        """Return the open toolsets of the episode, which the caller must close, and mark them as closed."""
         toolsets = [opened for opened in self._open if opened not in self._sets]
         self._open = []
         return toolsets
 
     def _load_tools(self) -> None:
-        """Load the tools once. This may contact a server, so the constructor does not do it."""
+        """Load the tools on first use. The constructor does not load them, because this may contact a server."""
         if self._by_name is not None:
             return
         by_name: dict[str, Tool] = {}
@@ -166,7 +166,7 @@ class Tools(Wrapper):
     # Turns
 
     def _read(self, action: str) -> CallSpan | None:
-        """Return the calls in a reply, or None if it is for the task."""
+        """Return the calls in a reply, or None if the reply is passed to the task."""
         if self._state == "new" or self._by_name is None:
             raise ResetNeeded("call reset() before the first step")
         if self._state == "over":
@@ -186,7 +186,7 @@ class Tools(Wrapper):
         return self.max_calls is not None and self._used >= self.max_calls
 
     def _check_call(self, call: Mapping[str, Any], index: int) -> ToolResult | None:
-        """Return the error of a call that must not be executed, or None."""
+        """Return an error result if the call must not be executed, else None."""
         tools = self._by_name or {}
         if "error" in call:
             return _error(f"{call['error']}. {_HOW}", "malformed")
