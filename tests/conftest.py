@@ -18,7 +18,7 @@ os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # ignored under `make test &`, but the Ctrl-C tests need it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadlines: speed is measured in benchmarks/. CI uses fixed examples, local runs random ones.
+# No deadlines, because speed is measured in benchmarks/. CI uses fixed examples; local runs use random ones.
 settings.register_profile("palestra", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("palestra")
 

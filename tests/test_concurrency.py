@@ -1,4 +1,4 @@
-"""`run_sync` outside and inside a running event loop."""
+"""Test `run_sync` outside and inside a running event loop."""
 
 from __future__ import annotations
 

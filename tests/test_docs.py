@@ -32,7 +32,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 def run_command(args: list[str], folder: Path) -> tuple[int, str]:
-    """Run a command and return its exit code and standard error; verbs that need torch run in this process."""
+    """Run a command and return its exit code and standard error; commands that need torch run in this process."""
     if args[0] in ("init-model", "train") and "--help" not in args:
         stderr = StringIO()
         with chdir(folder), redirect_stdout(StringIO()), redirect_stderr(stderr):

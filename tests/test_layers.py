@@ -1,4 +1,4 @@
-"""Check that imports go downward only, by reading the source and by importing with the upper layers blocked."""
+"""Check that packages import only from lower layers, by parsing the source and by blocking upper layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsing of boxed answers and numbers, and shortening of texts."""
+"""Test the parsing of boxed answers and numbers, and the shortening of texts."""
 
 from __future__ import annotations
 

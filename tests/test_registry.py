@@ -1,4 +1,4 @@
-"""The registry: ids, specs, registration, and errors with suggestions."""
+"""Test the registry: ids, specs, registration, and errors with suggestions."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ _QWEN3 = (
     .replace("RESULT", _QWEN_RESULT)
 )
 QWEN3 = _QWEN3.replace("OPENING", r"'<think>\n\n</think>\n\n' if enable_thinking is defined and not enable_thinking")
-QWEN3_THINKING = _QWEN3.replace("OPENING", r"'<think>\n'")  # later models that always think
+QWEN3_THINKING = _QWEN3.replace("OPENING", r"'<think>\n'")  # models whose replies always start with thinking
 
 # Like the templates of vision models: message contents pass through a macro.
 QWEN_MACRO = (
@@ -259,7 +259,7 @@ class Family:
 
     template: str
     special: tuple[str, ...]
-    eos: str  # the token with which the model ends a reply
+    eos: str  # token that ends a reply of the model
     bos: str | None = None
     words: tuple[str, ...] = ()  # added tokens that are not special
     absorbs_space: tuple[str, ...] = ()  # special tokens that absorb the whitespace after them (rstrip)

@@ -1,4 +1,4 @@
-"""ChatAgent: context policies, reflection, seeds, context length, images and engines that take chat messages."""
+"""Test ChatAgent: context policies, reflection, seeds, context length, images and engines that take chat messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ReAct and native tool calls: parsing of replies and instructions to the model."""
+"""Test ReAct and native tool calls: the parsing of replies and the instructions to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static analysis of chat templates: the strings that a template searches for in messages, or None if unknown."""
+"""Test the static analysis of chat templates, which finds the strings that a template searches for in messages."""
 
 from __future__ import annotations
 

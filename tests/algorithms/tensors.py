@@ -76,7 +76,7 @@ class TwoLayers:
         return torch.log_softmax(torch.tanh(self.embedding[ids] @ self.first.T) @ self.second.T, dim=-1)
 
     def read(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log-probability and the entropy at each of `ids` [B, T + 1] except the first; both [B, T]."""
+        """Return log-probability and entropy of each of `ids` [B, T + 1] except the first, both of shape [B, T]."""
         logits = self.distribution(ids[:, :-1])
         return logits.gather(-1, ids[:, 1:, None])[..., 0], -(logits.exp() * logits).sum(-1)
 

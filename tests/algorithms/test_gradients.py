@@ -55,7 +55,7 @@ def check(model: TwoLayers, loss: Callable[[], Tensor], value: Callable[[], floa
 
 
 class Data:
-    """Ids with prompts and padding, and their log-probabilities under other policies."""
+    """Token ids with prompts and padding, and their log-probabilities under other policies."""
 
     def __init__(self, seed: int, rows: int = 3, width: int = 5) -> None:
         rng = torch.Generator().manual_seed(seed)
@@ -112,7 +112,7 @@ def test_policy_loss(name: str, seed: int) -> None:
 @settings(max_examples=3)
 @given(seed=seeds)
 def test_truncated_importance(seed: int) -> None:
-    """Importance weights are not differentiated, so the objective is differenced with constant weights."""
+    """Importance weights have no gradient, so the central differences are computed with constant weights."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     weights = (data.inputs().logprobs.detach() - data.old).exp().clamp(max=1.1)

@@ -1,4 +1,4 @@
-"""The three KL estimators: exact expectations of value and gradient over all tokens."""
+"""Test the three KL estimators with exact expectations of value and gradient over all tokens."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_k2_is_accurate_to_third_order(seed: int, apart: float) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_kl_gradients_in_expectation(seed: int) -> None:
-    """Check the claims of the docstring; samples are constants, so gradients flow through the estimator only."""
+    """Check the gradients stated in the docstring of `kl_estimate`; samples are constants, not differentiated."""
     p, ref = distributions(seed)
 
     def gradient(number: Tensor) -> Tensor:

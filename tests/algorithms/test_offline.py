@@ -1,4 +1,4 @@
-"""Selection of trajectories for SFT, of preference pairs, and of the training sets of AgentEvol."""
+"""Test the selection of trajectories for SFT, of preference pairs, and of the training sets of AgentEvol."""
 
 from __future__ import annotations
 

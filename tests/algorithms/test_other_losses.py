@@ -1,4 +1,4 @@
-"""Value, SFT and DPO losses: formulas, masks and micro-batches."""
+"""Test the value, SFT and DPO losses: formulas, masks and micro-batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`palestra eval`, `compare` and `rescore`, as a user runs them."""
+"""Test the commands `palestra eval`, `compare` and `rescore`."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_training_run_is_accepted_as_model(capsys: pytest.CaptureFixture[str])
     assert seeds == list(range(900000, 900006))
     with pytest.raises(SystemExit):
         main(["eval", "--env", GAME, "--model", "runs/trained", "--agent", "expert"])
-    save(*default_model("0.1M", seed=5), Path("runs/trained/best"), overwrite=True)  # the weights have changed since
+    save(*default_model("0.1M", seed=5), Path("runs/trained/best"), overwrite=True)  # replace the weights
     assert main([*args, "--quiet"]) == 2
     assert "agent.weights" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`palestra serve` as a command, and `palestra.server.serve` in a script."""
+"""Test the command `palestra serve`, and `palestra.server.serve` in a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`palestra train` on the command line: settings, output, interrupting and resuming."""
+"""Test the command `palestra train`: settings, output, interruption and resumption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families with many variants of one environment: the ids listed here get the full check, all others a short one."""
+"""Families with many variants of one environment: the ids listed here are checked in full, all others briefly."""
 
 from __future__ import annotations
 

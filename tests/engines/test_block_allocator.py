@@ -1,4 +1,4 @@
-"""Block allocator: blocks are aligned, do not overlap, and merge when freed."""
+"""Test that the blocks of the allocator are aligned, do not overlap, and merge when freed."""
 
 from __future__ import annotations
 

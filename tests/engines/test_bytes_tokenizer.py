@@ -1,4 +1,4 @@
-"""ByteTokenizer: round trips and chat template."""
+"""Test the round trips and the chat template of ByteTokenizer."""
 
 from __future__ import annotations
 

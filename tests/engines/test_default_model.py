@@ -1,4 +1,4 @@
-"""Initial models: the default model, its tokenizer and template, SmolLM2, and `palestra init-model`."""
+"""Test the default model, its tokenizer and template, SmolLM2, and `palestra init-model`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of LocalEngine equal a forward pass, with caching, eviction, preemption and weight updates."""
+"""Test that LocalEngine's log-probabilities equal a forward pass, with caching, eviction and weight updates."""
 
 from __future__ import annotations
 

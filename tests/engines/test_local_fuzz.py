@@ -1,4 +1,4 @@
-"""Random sequences of requests to LocalEngine: every log-probability is exact and every block is freed."""
+"""Send random requests to LocalEngine, and check that every log-probability is exact and every block is freed."""
 
 from __future__ import annotations
 

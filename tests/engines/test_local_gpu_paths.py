@@ -1,4 +1,4 @@
-"""Code paths that LocalEngine uses on a GPU, tested on the CPU."""
+"""Test, on the CPU, the code paths that LocalEngine uses on a GPU."""
 
 from __future__ import annotations
 

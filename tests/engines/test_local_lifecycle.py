@@ -1,4 +1,4 @@
-"""LocalEngine: event loops, cancellation, failures, pausing, closing and deterministic batches."""
+"""Test event loops, cancellation, failures, pausing, closing and deterministic batches of LocalEngine."""
 
 from __future__ import annotations
 
@@ -159,11 +159,11 @@ def test_finished_and_forgotten_conversations_free_their_blocks(model: Any) -> N
             for at in range(20):
                 engine.forget(at)
             engine.forget("never seen")
-            await engine.generate([1], SHORT)  # has no conversation, so nothing stays cached
+            await engine.generate([1], SHORT)  # a request without a conversation leaves nothing in the cache
             assert allocator.free_tokens == allocator.length
             task = asyncio.create_task(engine.generate([1], Sampling(max_tokens=50), conversation="b"))
             await until_running(engine)
-            engine.forget("b")  # while its last request is running
+            engine.forget("b")  # the last request of this conversation is still running
             await task
             assert allocator.free_tokens == allocator.length
 
@@ -229,7 +229,7 @@ def test_pause_waits_for_the_current_step_and_blocks_the_next(model: Any) -> Non
             with pytest.raises(BadValue, match="without a matching pause"):
                 await engine.resume()
             async with engine.paused():
-                pass  # without any request
+                pass  # pausing without any request
 
     asyncio.run(run())
 

@@ -1,4 +1,4 @@
-"""LocalEngine: loading from a folder or a model object, and errors for everything else."""
+"""Test that LocalEngine loads from a folder or a model object, and raises errors for everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling of LocalEngine: greedy decoding, seeds, distribution, stop ids and stop strings."""
+"""Test the sampling of LocalEngine: greedy decoding, seeds, distribution, stop ids and stop strings."""
 
 from __future__ import annotations
 

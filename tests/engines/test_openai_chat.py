@@ -1,4 +1,4 @@
-"""OpenAIEngine with chat messages: requests, responses and rejected fields."""
+"""Test OpenAIEngine with chat messages: requests, responses and rejected fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAIEngine with token ids: exact ids and log-probabilities, and errors if a server cannot return them."""
+"""Test that OpenAIEngine returns exact token ids and log-probabilities, or an error if the server cannot."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def test_tokenizer_from_a_folder(vllm: Stub, tmp_path: Path) -> None:
     engine = palestra.engines.OpenAIEngine(vllm.url, tokenizer=tmp_path)
     assert engine.tokenizer is not None
     assert engine.tokenizer.decode(engine.tokenizer.encode("h\u00e9 you")) == "h\u00e9 you"
-    with pytest.raises(BadValue, match="the tokenizer does not match"):  # other ids for the same bytes
+    with pytest.raises(BadValue, match="the tokenizer does not match"):  # different ids for the same bytes
         run(engine.ready())
     with pytest.raises(BadValue, match="no tokenizer at"):
         OpenAIEngine(vllm.url, tokenizer=tmp_path / "nothing")

@@ -1,4 +1,4 @@
-"""HTTP transport of OpenAIEngine: retries, limits, cancellation, closing, and secrecy of the API key."""
+"""Test the HTTP transport of OpenAIEngine: retries, limits, cancellation, closing, and secrecy of the API key."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_cancelling_during_backoff(server: Stub) -> None:
 def test_close_and_reopen(server: Stub) -> None:
     async def use() -> None:
         engine = OpenAIEngine(server.url)
-        await engine.aclose()  # nothing is open yet
+        await engine.aclose()  # no connection is open yet
         await engine.chat(HI, SHORT)
         await engine.aclose()
         await engine.aclose()

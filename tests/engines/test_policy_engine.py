@@ -1,4 +1,4 @@
-"""The interface between a trainer and the engine it samples from."""
+"""Test the interface between a trainer and the engine it samples from."""
 
 from __future__ import annotations
 

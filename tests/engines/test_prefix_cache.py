@@ -1,4 +1,4 @@
-"""Prefix cache: look-up by conversation and by prefix hash; segments of the attention."""
+"""Test the prefix cache: lookup by conversation and by prefix hash, and the attention segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine registry: built-in engines, registrations in Python, and entry points."""
+"""Test the engine registry: built-in engines, registrations in Python, and entry points."""
 
 from __future__ import annotations
 

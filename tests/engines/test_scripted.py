@@ -1,4 +1,4 @@
-"""ScriptedEngine: replies, stops, limits, delays and failures."""
+"""Test the replies, stop strings, limits, delays and failures of ScriptedEngine."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def slow_guess(observation: str, seed: int, turn: int) -> str:
 
 
 def first(text: str) -> str:
-    """Receive the observation as the first argument under any name."""
+    """Accept the observation as the first argument, whatever its name is."""
     return "\\boxed{5}"
 
 

@@ -1,4 +1,4 @@
-"""Measure the coverage of the 95% intervals on simulated data: between 93% and 97%."""
+"""Check on simulated data that the coverage of the 95% intervals is between 93% and 97%."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
 
 
 class Balance(HTMLParser):
-    """Collect the resources a page would fetch or run, and check that every element is closed."""
+    """Collect the resources that a page would load or execute, and check that every element is closed."""
 
     def __init__(self) -> None:
         super().__init__()

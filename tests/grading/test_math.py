@@ -1,4 +1,4 @@
-"""Answers that the math grader must treat as equal or different; test_agreement generates thousands more."""
+"""Test selected answers that the math grader must treat as equal or different; test_agreement.py generates more."""
 
 from __future__ import annotations
 

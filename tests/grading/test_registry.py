@@ -1,4 +1,4 @@
-"""Graders by name: the built-in ones and functions registered by a user."""
+"""Test the registry of graders: built-in graders and functions registered by a user."""
 
 from __future__ import annotations
 

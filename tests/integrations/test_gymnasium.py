@@ -1,4 +1,4 @@
-"""Palestra environments as Gymnasium environments: Gymnasium's own checker passes on every game."""
+"""Test Palestra environments as Gymnasium environments; Gymnasium's own checker passes on every game."""
 
 from __future__ import annotations
 

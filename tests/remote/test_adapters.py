@@ -1,4 +1,4 @@
-"""Environments on AgentGym and OpenEnv servers: Palestra's implementations, OpenEnv's server, and faulty servers."""
+"""Test environments on AgentGym and OpenEnv servers: our implementations, OpenEnv's server, and faulty servers."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_openenv_reference_server() -> None:
 
 
 class FakeAgentGym:
-    """AgentGym server whose responses a test chooses."""
+    """AgentGym server that returns the responses set by a test."""
 
     def __init__(self, respond: Callable[[str, Any], Any]) -> None:
         class Handler(BaseHTTPRequestHandler):

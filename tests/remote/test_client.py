@@ -1,4 +1,4 @@
-"""Environments on a Palestra server: RemoteEnv, vectors, rollouts, and failures of server or network."""
+"""Test environments on a Palestra server: RemoteEnv, vectors, rollouts, and failures of the server or network."""
 
 from __future__ import annotations
 

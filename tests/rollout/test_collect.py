@@ -1,4 +1,4 @@
-"""`collect` and `stream`: groups, seeds, budgets, failures and cleanup."""
+"""Test `collect` and `stream`: groups, seeds, budgets, failures and cleanup."""
 
 from __future__ import annotations
 

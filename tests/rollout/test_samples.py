@@ -1,4 +1,4 @@
-"""Conversion of trajectories to training samples: the mask covers exactly the sampled tokens."""
+"""Test the conversion of trajectories to training samples: the mask covers exactly the sampled tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectory files, plain and compressed: round trips, crashes and concurrent writers."""
+"""Test plain and compressed trajectory files: round trips, crashes and concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams over an asynchronous source of tasks, and announcement of upcoming seeds to environments."""
+"""Test streams over an asynchronous source of tasks, and the announcement of upcoming seeds to environments."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
 
 
 class Mute(Exception):
-    """Exception whose message cannot be read."""
+    """Exception whose conversion to a string fails."""
 
     def __str__(self) -> str:
         raise RuntimeError("no message")

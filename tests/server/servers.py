@@ -90,7 +90,7 @@ class Client:
 
 
 class SessionClient:
-    """Calls on one session of a client."""
+    """Client of one session."""
 
     def __init__(self, client: Client, session: str) -> None:
         self.client = client
@@ -120,7 +120,7 @@ class Server:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Log lines so far."""
+        """Return the log lines so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def workers(self) -> list[psutil.Process]:
@@ -134,7 +134,7 @@ class Server:
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def number(self, metric: str, client: Client | None = None, **labels: str) -> float:
-        """Return the value of a metric, summed over all series with the given labels."""
+        """Return the value of a metric, summed over all series with these labels."""
         from prometheus_client.parser import text_string_to_metric_families
 
         with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Every acknowledged call is executed exactly once and in order, even if requests arrive shuffled or repeatedly."""
+"""Test that calls are executed exactly once and in order, even if requests arrive shuffled or repeatedly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def websockets(server: Server) -> Iterator[list[ClientConnection]]:
-    """Two WebSockets, so that requests on one can overtake those on the other."""
+    """Return two WebSockets, so that requests on one can overtake those on the other."""
     url = f"ws{server.url[4:]}/v1/ws"
     with connect(url) as one, connect(url) as two:
         yield [one, two]

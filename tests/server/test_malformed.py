@@ -639,6 +639,6 @@ def test_clients_that_do_not_read() -> None:
                 until(lambda: play.status().data["seq"] > before and not play.status().data["busy"])  # noqa: B023
             until(lambda: server.number("websockets", client) == 0)
             until(lambda: server.handles() <= handles)
-            read_all(silent)  # until the server disconnects
+            read_all(silent)  # returns when the server disconnects
         assert play.step("a").data["info"]["count"] == 7
         assert server.memory() < memory + 64 * MEGABYTE

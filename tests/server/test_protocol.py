@@ -175,7 +175,7 @@ def test_repeated_creation_returns_the_same_session(server: Server, client: Clie
     both = [
         BackgroundCall(lambda: create("once")),
         BackgroundCall(lambda: create("once")),
-    ]  # the second while the first is running
+    ]  # the second request is sent while the first is running
     replies = [*(one.result() for one in both), create("once")]
     assert {reply.status for reply in replies} == {201}
     assert len({reply.body for reply in replies}) == 1
@@ -365,7 +365,7 @@ def test_reward_nan(play: SessionClient) -> None:
 
 @pytest.fixture(scope="module")
 def frail() -> Iterator[Server]:
-    """Server with short timeouts and little memory."""
+    """Start a server with short timeouts and a low memory limit."""
     with serving(workers=2, step_timeout=1.0, memory=600 * MEGABYTE) as server:
         yield server
 
@@ -500,7 +500,7 @@ def test_websocket_serves_many_sessions(server: Server) -> None:
     with connect(f"ws{server.url[4:]}/v1/ws", max_size=None) as ws:
 
         def send(*requests: dict[str, Any], packed: bool = False) -> dict[str, Any]:
-            """Return the responses by id."""
+            """Send the messages and return the responses by id."""
             if packed:
                 ws.send(msgspec.msgpack.encode(list(requests)))
             else:

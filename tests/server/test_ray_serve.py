@@ -1,4 +1,4 @@
-"""Server behind Ray Serve, on a local cluster: sessions stay on their node and end with it."""
+"""Test the server behind Ray Serve on a local cluster: sessions stay on their node and end with it."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_family_under_another_interpreter(tmp_path: Path) -> None:
         for env_id in (GUESS, "game:Wordle-v0-easy", "game:Sudoku-v0-easy"):
             for kind in (JSON, MSGPACK):
                 _same_episode(server.url, env_id, kind)
-        with server.client(kind=MSGPACK) as client:  # a retry in the other encoding
+        with server.client(kind=MSGPACK) as client:  # retries in the other encoding
             play = client.open(GUESS)
             play.reset(seed=1)
             with server.client() as plain:

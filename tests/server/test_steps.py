@@ -1,4 +1,4 @@
-"""Vector steps: many sessions in one request, each with the guarantees of a single step."""
+"""Test vector steps: many sessions in one request, each with the guarantees of a single step."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ MOVES = st.lists(
 def test_vector_steps_equal_single_steps_in_order(
     server: Server, moves: list[list[tuple[int, str, int]]], twice: bool
 ) -> None:
-    """The same steps as vector requests and one by one give the same results, with and without retries."""
+    """Steps in vector requests have the same results as single steps, with and without retries."""
     with server.client() as client:
         plays, references = started_sessions(client, 4), started_sessions(client, 4)
         seqs = [1] * 4

@@ -1,4 +1,4 @@
-"""Tools from classes and functions: schemas, argument checks, failures, registration."""
+"""Test tools made from classes and functions: schemas, argument checks, failures and registration."""
 
 from __future__ import annotations
 

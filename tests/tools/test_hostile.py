@@ -1,4 +1,4 @@
-"""Hostile programs that try to escape, persist, exhaust resources or fake results."""
+"""Test hostile programs that try to escape, persist, exhaust resources or fake results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCP servers as tools: configuration, calls, sessions, and servers that die, hang or break the protocol."""
+"""Test MCP servers as tools: configuration, calls, sessions, and servers that die, hang or violate the protocol."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_shared_session() -> None:
     assert text_of_call(one, "pid") == text_of_call(two, "pid")
     assert len(servers(1)) == 1
     one.close()
-    assert len(servers(1)) == 1  # other episodes may use it
+    assert len(servers(1)) == 1  # other episodes may use the server
     run(one, "count")
     with pytest.raises(ToolFailed):
         run(one, "crash")

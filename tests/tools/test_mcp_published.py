@@ -1,4 +1,4 @@
-"""Published MCP servers as tools, over stdio and streamable HTTP."""
+"""Test published MCP servers as tools, over stdio and streamable HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments as MCP servers, used by the SDK's client and by McpTools over both transports."""
+"""Test environments as MCP servers, with the SDK's client and with McpTools, over both transports."""
 
 from __future__ import annotations
 

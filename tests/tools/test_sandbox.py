@@ -1,4 +1,4 @@
-"""The sandbox: results, files, input, limits, sessions, concurrency and failures of the sandbox itself."""
+"""Test the sandbox: results, files, input, limits, sessions, concurrency and failures of the sandbox itself."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_without_bubblewrap_the_error_names_the_package(monkeypatch: pytest.Monk
     try:
         detected = isolation_level()
         assert (detected.name, detected.why) == ("none", "bubblewrap is not installed")
-        assert isolation_level() is detected  # cached
+        assert isolation_level() is detected  # the level is cached
         with pytest.raises(NoSandbox, match="apt-get install bubblewrap.*run_unprotected_on_this_host=True") as caught:
             Sandbox()
         assert isinstance(caught.value, UsageError)

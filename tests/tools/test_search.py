@@ -1,4 +1,4 @@
-"""The search index: exact BM25 scores, sources, concurrency, unusual queries, and the search tool."""
+"""Test the search index: exact BM25 scores, sources, concurrency, unusual queries, and the search tool."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from palestra.tools.search import index as index_module
 from palestra.tools.search.analysis import analyser, raw_words, stem
 from palestra.tools.search.encyclopedia import encyclopedia_passages
 
-build_module = sys.modules["palestra.tools.search.build"]  # the package's `build` is the function
+build_module = sys.modules["palestra.tools.search.build"]  # `build` of the package is the function, not the module
 
 
 def passages(*texts: str) -> list[Passage]:
@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_definition(
 
 
 def test_long_lists_are_looked_up_with_the_same_result() -> None:
-    """A corpus large enough for pruning with the default constants."""
+    """Use a corpus that is large enough for pruning with the default constants."""
     import numpy as np
 
     rng = np.random.default_rng(3)

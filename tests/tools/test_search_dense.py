@@ -1,4 +1,4 @@
-"""Dense and hybrid retrieval: encoders, nearest neighbors and fusion of rankings."""
+"""Test dense and hybrid retrieval: encoders, nearest neighbors and fusion of rankings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_misspelt_names_are_found(tmp_path: Path) -> None:
 )
 def test_nearest_is_exact(rows: int, columns: int, topk: int, block: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    vectors = rng.integers(-2, 3, (rows, columns)).astype(np.float32)  # with ties
+    vectors = rng.integers(-2, 3, (rows, columns)).astype(np.float32)  # small integers cause ties
     query = rng.integers(-2, 3, columns).astype(np.float32)
     scores = [float(row @ query) for row in vectors]
     wanted = sorted(range(rows), key=lambda row: (-scores[row], row))[:topk]
@@ -136,7 +136,7 @@ def test_a_transformer_from_a_folder(tmp_path: Path) -> None:
     assert alone.dtype == np.float32
     assert np.allclose(alone[0], padded[0], atol=1e-5)
     assert np.allclose(np.linalg.norm(padded, axis=1), 1, atol=1e-5)
-    assert not np.allclose(encoder.queries(["ab"]), alone, atol=1e-3)  # E5 prefixes differ
+    assert not np.allclose(encoder.queries(["ab"]), alone, atol=1e-3)  # queries and passages have different E5 prefixes
     index = Index.build(
         [Passage(id="0", title="", text="ab"), Passage(id="1", title="", text="xyz")], tmp_path / "i", encoder=encoder
     )

@@ -1,4 +1,4 @@
-"""The search server and its client: requests of Search-R1 and GEM, invalid requests, and servers that fail."""
+"""Test the search server and its client: requests of Search-R1 and GEM, invalid requests, and failing servers."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def broken() -> Iterator[str]:
 
 
 def test_servers_that_fail(broken: str) -> None:
-    assert Retriever(f"{broken}/flaky").search("x")[0].passage.text == "text"  # retried
+    assert Retriever(f"{broken}/flaky").search("x")[0].passage.text == "text"  # the client retries
     assert Retriever(f"{broken}/flat").search("x")[0].score == 2
     assert Retriever(f"{broken}/none").search("x") == []
     assert Retriever(f"{broken}/plain").search("x")[0].passage.text == "plain"

@@ -1,4 +1,4 @@
-"""An environment with slow steps, some of them very slow."""
+"""Environment with slow steps, some of which are much slower than others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`palestra.train` from Python: names, classes and callables, notebooks, and the example script."""
+"""Test `palestra.train` in Python: names, classes and callables as arguments, notebooks, and the example script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TINY: dict[str, Any] = {"episodes": 8, "eval_episodes": 4, "warm_start": 32, "th
 
 
 class Bonus(Wrapper):
-    """Adds 1 to every reward."""
+    """Wrapper that adds 1 to every reward."""
 
     def step(self, action: str) -> Step:
         step = self.env.step(action)
@@ -33,7 +33,7 @@ class Bonus(Wrapper):
 
 @register
 class Plain(PolicyGradient[PolicyGradientConfig]):
-    """Returns without a baseline."""
+    """Policy gradient that uses plain returns as advantages, without a baseline."""
 
     name = "plain-test"
 

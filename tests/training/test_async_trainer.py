@@ -80,7 +80,7 @@ def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(tmp_pa
 
 
 def test_sampling_weights_change_only_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights of the sampler change only between steps, to those that the learner has computed."""
+    """The weights of the sampler change only between steps, to those of the learner."""
     seen: list[tuple[bool, bool]] = []
     moved = 0
 

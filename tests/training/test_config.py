@@ -1,4 +1,4 @@
-"""Config sections, recipes and their error messages."""
+"""Test config sections, recipes and their error messages."""
 
 from __future__ import annotations
 

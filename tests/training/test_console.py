@@ -1,4 +1,4 @@
-"""Terminal output of a training run."""
+"""Test the terminal output of a training run."""
 
 from __future__ import annotations
 

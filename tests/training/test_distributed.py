@@ -71,7 +71,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Run all configs in one start of two processes, because starting them is slow, and return the configs."""
+    """Train all configs with one torchrun call, because starting processes is slow, and return the configs."""
     folder = tmp_path_factory.mktemp("two")
     for player in (ExpertAgent(), RandomAgent()):
         write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))
@@ -97,7 +97,7 @@ def test_two_processes_train_the_same_weights_as_one(two: dict[str, dict[str, An
         parts = sorted((folder / "trajectories").glob("step-000001*"))
         assert [len(list(read(part))) for part in parts] == [10, 10]
 
-    # A run of two processes resumes with one; checkpoints do not depend on the number of processes.
+    # A run with two processes can resume with one, because checkpoints do not depend on the number of processes.
     longer = {**two["ppo"], "steps": 4}
     gone_on = train(from_mapping(longer))
     never_left = train(from_mapping({**longer, "out": str(tmp_path / "ppo")}))

@@ -34,7 +34,7 @@ def test_a_run_stops_when_the_kl_exceeds_its_limit(tmp_path: Path) -> None:
 
 
 def test_nan_weights_stop_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine cannot sample from NaN weights, and the error names them."""
+    """The engine cannot sample from NaN weights, and the error message mentions NaN."""
     found = SyncTrainer.iteration
 
     async def poisoned(self: SyncTrainer, step: int) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def test_logits_computed_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("options", [*ALGORITHMS[:4]], ids=lambda options: options["algorithm"])
 def test_the_gradient_equals_finite_differences(options: dict[str, Any]) -> None:
     trajectories = batch(11)
-    # Old log-probabilities near the current ones, so that no ratio is at a clipping bound.
+    # The old log-probabilities are close to the current ones, so that no ratio is at a clipping bound.
     metrics, slope, _ = learned(trajectories, **options, lr=0.0, clip_low=1.0, clip_high=1e6)
     direction = slope / slope.norm() + 0.5 * torch.randn(len(slope), generator=torch.Generator().manual_seed(0)) / 400
     found = []
@@ -255,7 +255,7 @@ def moved(learner: Learner, trajectories: list[Trajectory]) -> float:
 
 def test_an_update_beyond_the_kl_limit_is_scaled_back() -> None:
     trajectories = batch(5, 8)
-    far = {"lr": 2e-3, "temperature": 0.8}  # not 1, so that the old log-probabilities are recomputed by the policy
+    far = {"lr": 2e-3, "temperature": 0.8}  # with a temperature other than 1, the policy recomputes old log-probs
     metrics, _, free = learned(trajectories, **far)
     assert "backtracked" not in metrics
     limit = moved(free, trajectories) / 4
@@ -272,7 +272,7 @@ def test_an_update_beyond_the_kl_limit_is_scaled_back() -> None:
 
 
 def test_sampling_weights_change_only_when_published() -> None:
-    """With a separate copy for sampling, the learner may update weights while the engine reads."""
+    """With a separate copy of the weights for sampling, the learner may update its own while the engine samples."""
     learner = learner_of(lr=1e-2)
     learner.policy.separate_sampler()
     sampler = learner.policy.sampler

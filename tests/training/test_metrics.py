@@ -35,7 +35,7 @@ def fill(sink: Metrics, first: int, last: int, value: float = 0.5) -> None:
 def test_rows_of_repeated_steps_are_dropped(tmp_path: Path) -> None:
     fill(Metrics(tmp_path, from_step=-1), -1, 5)
     with (tmp_path / metrics.FILE).open("a") as file:
-        file.write('{"step": 5, "succ')  # killed here
+        file.write('{"step": 5, "succ')  # the process is killed in the middle of a line
     again = Metrics(tmp_path, from_step=3)
     assert [row["step"] for row in again.rows] == steps(tmp_path) == [-1, 0, 1, 2]
     fill(again, 3, 6)
@@ -64,7 +64,7 @@ def test_only_finite_numbers_are_plotted() -> None:
 
 def test_tensorboard_contains_each_row_once_after_a_kill(tmp_path: Path) -> None:
     killed = Metrics(tmp_path, tensorboard=True, from_step=-1)
-    fill(killed, -1, 5, 0.25)  # not closed
+    fill(killed, -1, 5, 0.25)  # `killed` is never closed
     resumed = Metrics(tmp_path, tensorboard=True, from_step=3)
     fill(resumed, 3, 6, 0.75)
     resumed.close()
@@ -120,7 +120,7 @@ def test_wandb_offline_gets_each_step_once_over_two_processes(tmp_path: Path) ->
     for first, last in ((-1, 5), (3, 8)):
         done = subprocess.run(
             [sys.executable, "-c", code, str(folder), str(first), str(last)],
-            env={"PATH": "", "HOME": str(tmp_path)},  # not logged in
+            env={"PATH": "", "HOME": str(tmp_path)},  # without a login to wandb
             capture_output=True,
             text=True,
             check=False,

@@ -1,4 +1,4 @@
-"""SFT and DPO on stored trajectories: data selection, tokens, gradients and runs."""
+"""Test SFT and DPO on stored trajectories: data selection, tokens, gradients and runs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_an_epoch_visits_every_example_once(count: int, batch: int, passes: int,
         assert one != other, "passes differ"
 
 
-# Tokens of the loss
+# Tokens in the loss
 
 
 def test_actions_without_tokens_are_rendered_like_demonstrations(expert: list[Trajectory]) -> None:
@@ -207,7 +207,7 @@ def gradients(policy: Policy) -> list[torch.Tensor]:
 
 
 def logprob(policy: Policy, trajectory: Trajectory) -> torch.Tensor:
-    """Return the sum of log p over the tokens of the actions, by definition."""
+    """Compute the sum of log p over the action tokens by its definition."""
     total = torch.zeros(())
     for turn in trajectory.turns:
         for call in turn.action.calls:
@@ -223,7 +223,7 @@ def demonstrated(player: Literal["expert", "random"] = "random", episodes: int =
 
 
 def some_pairs(count: int) -> list[Pair]:
-    """Return pairs of the expert's and the random player's episodes with the same seeds."""
+    """Return pairs of episodes with the same seed, one by the expert and one by the random player."""
     found = make_pairs([*demonstrated("expert", 8), *demonstrated("random", 8)])
     assert len(found) >= count
     return found[:count]

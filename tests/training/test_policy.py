@@ -109,7 +109,7 @@ def test_lora_on_chosen_layers() -> None:
 
 
 def test_small_steps_add_up_in_bfloat16() -> None:
-    """Adding 1e-4 to 0.5 has no effect in bfloat16, but a hundred such steps must have one."""
+    """Adding 1e-4 to 0.5 once has no effect in bfloat16, but a hundred such steps must have an effect."""
     layer = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
     with torch.no_grad():
         layer.weight.fill_(0.5)

@@ -1,4 +1,4 @@
-"""Tasks of a training step: weights, seeds, horizons and curriculum levels."""
+"""Test the tasks of a training step: weights, seeds, horizons and curriculum levels."""
 
 from __future__ import annotations
 

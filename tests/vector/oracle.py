@@ -46,7 +46,7 @@ class OneEnv:
 
 
 def seen(observation: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> tuple[Any, ...]:
-    """Convert the result of a vector to the form of the reference."""
+    """Convert the results of a vector to the format of the reference implementation."""
     failed = "failure" in info
     assert failed == (reward != reward)  # NaN exactly if the step failed
     return (observation, None if failed else reward, terminated, truncated, failed, info.get("final_observation"))

@@ -95,7 +95,7 @@ def test_one_env_raises_while_another_kills_their_worker(threads: int | None) ->
 
 
 class SlowStart(Trouble):
-    """Takes longer to build than a worker waits before it starts another thread."""
+    """Env that takes longer to create than a worker waits before it starts another thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ def soak(vec: VectorEnv, steps: int, rates: dict[str, float], seed: int = 0) -> 
         sent.update(batch)
         vec.send(batch)
         for item in vec.recv(min_ready=min(8, len(sent))):
-            action = sent.pop(item.index)  # raises if a result comes twice or was not requested
+            action = sent.pop(item.index)  # raises KeyError for a duplicate or unrequested result
             assert seen(*item[1:]) == envs[item.index].step(action), (item, action)
             if item.failure is not None:
                 assert item.failure.action == action

@@ -1,4 +1,4 @@
-"""Lock-step on every local backend: autoreset, partial steps, seeds, mixed envs, wrappers, and calls in GEM's style."""
+"""Test lock-step on every local backend: autoreset, partial steps, seeds, mixed envs, wrappers, and GEM's calls."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_usage_errors(how: dict[str, Any]) -> None:
             vec.step({2: "a"})
         with pytest.raises(BadValue, match="given twice"):
             vec.reset(indices=[1, 1])
-        assert [o[:2] for o in vec.step(["a", "a"]).observations] == ["1 ", "1 "]  # the errors had no effect
+        assert [o[:2] for o in vec.step(["a", "a"]).observations] == ["1 ", "1 "]  # the failed calls had no effect
     with pytest.raises(EnvFailed, match="closed"):
         vec.step(["a", "a"])
     vec.close()

@@ -1,4 +1,4 @@
-"""Backend `ray` on a cluster of two nodes, one of which is killed during the run."""
+"""Test the backend `ray` on a cluster of two nodes, one of which is killed during the run."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Echo(Trouble):
 
 
 def transcript(vec: VectorEnv, order: random.Random, steps: int = 12) -> list[list[Any]]:
-    """Return the observations of every env under its random player, handling results in the given order."""
+    """Return the observations of every env under its random player, handling results in this order."""
     observations, _ = vec.reset()
     seen: list[list[Any]] = [[observation] for observation in observations]
     players = [random.Random(i) for i in range(vec.num_envs)]

@@ -49,7 +49,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         host: str | None = None,
     ) -> Reply:
-        """Send a request exactly as given, without normalizing the path."""
+        """Send a request without normalizing its path."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.putrequest(method, path, skip_host=True)

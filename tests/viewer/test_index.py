@@ -62,7 +62,7 @@ def test_a_growing_file_is_indexed_without_its_partial_line(runs: Path, watched:
     extended = path.read_bytes()
     path.write_bytes(extended)  # the same inode
     watched.wait_for("a", 6)
-    with path.open("r+b") as file:  # as while the last two episodes are being written
+    with path.open("r+b") as file:  # simulates a write of the last two episodes
         file.truncate(len(complete) + 9)
     watched.wait_for("a", 4)
     with path.open("r+b") as file:

@@ -39,7 +39,7 @@ def test_every_line_is_located_and_can_be_read(
     assert [line.data for line in entries] == texts  # the partial last line is skipped
     assert [lines.read(path, line.spot) for line in entries] == texts
     for i, line in enumerate(entries):
-        if line.resume is not None:  # reading resumes exactly there
+        if line.resume is not None:  # reading can resume at exactly this offset
             assert [rest.data for rest in lines.scan(path, line.resume)] == texts[i + 1 :]
 
 

@@ -92,7 +92,7 @@ def test_a_token_is_accepted_in_header_and_cookie(protected: Server) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"content-type": "application/json"},  # as a form of another page sends it
+        {"content-type": "application/json"},  # without the viewer's own header
         {"content-type": "text/plain"},
         {**OWN, "origin": "http://evil.example"},
         {**OWN, "origin": "null"},
@@ -150,7 +150,7 @@ def test_scripts_never_create_markup_from_text() -> None:
 
 @pytest.fixture(scope="module")
 def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
-    """Write runs next to a private file, with links that lead to it."""
+    """Write runs next to a private file, with symbolic links that lead to it."""
     base = tmp_path_factory.mktemp("confined")
     outside = base / "outside"
     training_run(outside / "hidden", steps=1)
@@ -222,7 +222,7 @@ def test_names_cannot_leave_the_folder(confined: tuple[Server, Path], name: str)
         for response in responses:
             assert SECRET.encode() not in response.body
             assert str(outside).encode() not in response.body
-            assert b"default:0.1M" not in response.body  # from the settings of the hidden run
+            assert b"default:0.1M" not in response.body  # a setting of the hidden run
     try:
         path = Folder(outside.parent / "runs").run(name).path.resolve()
     except NotFound:

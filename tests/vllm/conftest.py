@@ -1,4 +1,4 @@
-"""vLLM server for the tests of this folder, which run with `make test-vllm` only."""
+"""Start a vLLM server for the tests of this folder, which run only with `make test-vllm`."""
 
 from __future__ import annotations
 

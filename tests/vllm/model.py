@@ -54,7 +54,7 @@ def make_model(folder: Path, *, context: int) -> Path:
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    # Defaults that a server must not apply, because they change the requested distribution.
+    # The server must not apply these defaults, because they change the requested distribution.
     model.generation_config.temperature = 0.3
     model.generation_config.top_k = 2
     model.generation_config.repetition_penalty = 1.5

@@ -1,4 +1,4 @@
-"""OpenAIEngine with a vLLM server: ids and log-probabilities equal those of the model."""
+"""Test that OpenAIEngine with a vLLM server returns the token ids and log-probabilities of the model."""
 
 from __future__ import annotations
 

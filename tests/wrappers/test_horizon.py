@@ -10,7 +10,7 @@ import palestra
 from palestra.errors import BadValue, EpisodeOver
 from palestra.wrappers import Horizon
 
-WRONG = r"\boxed{99}"  # outside the range: costs a turn, never wins
+WRONG = r"\boxed{99}"  # a guess outside the range uses a turn and never wins
 
 
 def play(env: palestra.Env) -> list[palestra.Step]:

@@ -1,4 +1,4 @@
-"""Tools as part of an environment: turns, budgets, rewards, copies, failures, and exact tokens."""
+"""Test tools as part of an environment: turns, budgets, rewards, copies, failures, and exact tokens."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_samples_of_a_real_model_have_the_exact_tokens() -> None:
 
 
 class ForcedCalls(Tools):
-    """Replace the first three replies by tool calls, because an untrained model does not call tools."""
+    """Replace the first three replies with tool calls, because an untrained model does not call tools."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env, [add])

@@ -1,4 +1,4 @@
-"""BabyAI: views, actions, rewards and levels, compared with minigrid where possible."""
+"""Test the views, actions, rewards and levels of BabyAI; where possible, compare them with minigrid."""
 
 from __future__ import annotations
 

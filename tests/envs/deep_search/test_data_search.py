@@ -1,4 +1,4 @@
-"""Deep search over the seven question sets and custom files, with an index or a server."""
+"""Test deep search over the seven question sets and custom files, with an index or a server."""
 
 from __future__ import annotations
 

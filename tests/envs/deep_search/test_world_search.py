@@ -1,4 +1,4 @@
-"""`search:World-v0-*`: episodes, budgets, invalid actions, failures, and the expert."""
+"""Test `search:World-v0-*`: episodes, budgets, invalid actions, failures, and the expert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gymnasium environments played as text."""
+"""Test Gymnasium environments that are played as text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_frozen_lake_is_solved_with_words() -> None:
     assert info["max_turns"] == env.max_turns == 100
     for text in ("FrozenLake", "one of: left, down, right, up", "\\boxed{left}", "100 turns", "[S]FFF"):
         assert text in str(prompt)
-    assert "import gymnasium" not in str(prompt)  # the part of the docstring for programmers
+    assert "import gymnasium" not in str(prompt)  # this part of the docstring is for programmers
     step = walk(env, "down", "DOWN ", "right", "right", "down")
     assert "HF[F]G" in str(step.observation)
     assert "success" not in step.info
@@ -258,7 +258,7 @@ class Corridor(gymnasium.Env[Any, Any]):
         self.action_space = gymnasium.spaces.Discrete(2)
         self.observation_space = gymnasium.spaces.Discrete(1000)
         self.info = info or {}
-        self.handle = (i for i in range(3))  # a generator prevents both
+        self.handle = (i for i in range(3))  # a generator can be neither copied nor pickled
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)

@@ -228,7 +228,7 @@ def check(env_id: str, actions: Iterable[str]) -> None:
         if info.get("invalid") == "rule":
             assert reward == 0.0
             assert terminated is (turn + 1 == env.max_turns)
-            assert info["suffix"] == before  # a move against the rules changes nothing
+            assert info["suffix"] == before  # an illegal move does not change the board
         if terminated:
             assert type(info["success"]) is bool
             assert info["success"] == (info["ending"] == "solved")
@@ -256,7 +256,7 @@ fragments = st.sampled_from(["\\boxed{", "{", "}", "\\", "1", " ", ",", "A", "up
 
 @st.composite
 def corrupted(draw: st.DrawFn, move: str) -> str:
-    """A well-formed move with characters inserted, deleted, duplicated or reversed."""
+    """Generate a variant of `move` with characters inserted, deleted, duplicated or reversed."""
     at = draw(st.integers(0, len(move)))
     to = draw(st.integers(at, len(move)))
     part = draw(st.sampled_from([move[at:to], "", move[at:to] * 2, move[at:to][::-1], move[at:to].swapcase()]))
@@ -264,7 +264,7 @@ def corrupted(draw: st.DrawFn, move: str) -> str:
 
 
 def crossed(parts: tuple[str, str, int]) -> str:
-    """A well-formed move that may break the rules: the start of one move and the end of another."""
+    """Combine the start of one move and the end of another into a well-formed move that may break the rules."""
     one, other, at = parts
     return one[:at] + other[at:]
 

@@ -1,4 +1,4 @@
-"""Crosswords."""
+"""Test the Crosswords game."""
 
 import re
 from typing import Any, cast

@@ -267,7 +267,7 @@ def test_with_few_boards_left_the_expert_maximizes_wins(seed: int, reveals: list
     around = [set(nears) for nears in neighbours(4, 4)]
 
     def wins(fitting: list[set[int]], cells: list[int], only: int | None = None) -> int:
-        """Return by exhaustive search on how many boards the best play wins, optionally starting with `only`."""
+        """Return the number of boards on which optimal play wins, by exhaustive search; `only` fixes the first move."""
         best = 0
         for cell in cells if only is None else [only]:
             alive = [board for board in fitting if cell not in board]

@@ -25,7 +25,7 @@ def game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Sokoban:
 
 
 def at(*rows: str, **kwargs: Any) -> Sokoban:
-    """Return a game in the given room."""
+    """Return a game in this room."""
     text = "\n".join(" ".join(row) for row in rows)
     boxes = text.count("X") + text.count("√")
     env = game(dim_room=(len(rows), len(rows[0])), num_boxes=1, max_turns=kwargs.pop("max_turns", 50), **kwargs)

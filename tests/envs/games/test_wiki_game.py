@@ -1,4 +1,4 @@
-"""WikiGame on the generated encyclopedia, and on wikis served by local HTTP servers."""
+"""Test WikiGame on the generated encyclopedia and on wikis served by local HTTP servers."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class Site(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        with suppress(BrokenPipeError, ConnectionResetError):  # the client did not wait
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client has disconnected
             self.wfile.write(data)
 
     def log_message(self, *_: object) -> None: ...
@@ -294,7 +294,7 @@ def test_the_game_is_played_and_won_on_a_served_wiki(kind: str) -> None:
                 assert step.info["success"]
                 assert step.info["turn"] <= 3
                 again = palestra.make("game:WikiGame-v0-easy", wiki=sources(base)[kind])
-                assert env.reset(seed=seed)[0] == again.reset(seed=seed)[0]  # a seed always gives the same game
+                assert env.reset(seed=seed)[0] == again.reset(seed=seed)[0]  # the same seed starts the same game
 
 
 def test_the_environment_variable_names_a_wiki(monkeypatch: pytest.MonkeyPatch) -> None:

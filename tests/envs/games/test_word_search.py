@@ -1,4 +1,4 @@
-"""Word Search."""
+"""Test the Word Search game."""
 
 import re
 from typing import Any, cast

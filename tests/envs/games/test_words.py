@@ -1,4 +1,4 @@
-"""The embedded word lists."""
+"""Test the embedded word lists."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Check figures against their coordinates, and labels against the picture."""
+"""Check answers against the coordinates of the figures, and labels against the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the reasoning-gym environments and their process pool."""
+"""Test the reasoning-gym environments and their process pool."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def _in_a_fork(queue: Any) -> None:
     queue.put(env.reset(seed=5)[0])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is what this tests
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the test forks a process with threads
 def test_a_forked_process_starts_its_own_pool() -> None:
     env = palestra.make("rg:gcd")
     prompt, _ = env.reset(seed=5)

@@ -33,7 +33,7 @@ def make_env(**kwargs: bool) -> SciWorld:
 
 
 def wait_until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 600  # only stops a test that would hang; a loaded machine may take minutes
+    deadline = time.monotonic() + 600  # only limits a test that hangs; a loaded machine may need minutes
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -59,7 +59,7 @@ def test_one_process_serves_all_and_the_next_episode_is_prepared() -> None:
             _, info = env.reset(seed=predicted)
             assert (info["task"], info["variation"]) == key[:2]
             assert env._simulation is not None
-            assert env._simulation.built  # nothing left to build
+            assert env._simulation.built  # the simulation is already built
         other.prepare(8)
         wait_until(partial(pool.is_ready, other.episode_of(8)))
         other.reset(seed=8)
@@ -157,7 +157,7 @@ def test_a_forked_child_does_not_touch_the_parents_process() -> None:
         env.reset(seed=3)
         pid = pool.simulators[0].pid
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # the test forks a process with threads
             child = os.fork()
         if child == 0:
             os._exit(0 if not pool.simulators else 1)

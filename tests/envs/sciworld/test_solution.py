@@ -1,4 +1,4 @@
-"""Shortened solutions need fewer turns and do not burn a substance that has to be frozen."""
+"""Test that shortened solutions need fewer turns and do not burn a substance that has to be frozen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_shortened_solutions_take_the_same_time_and_only_skip_observing(runs: li
         assert short.count(what) == path.count(what)
     assert short[-1:] == path[-1:]
     watched = [action for action in path if action.startswith("look")]
-    assert ("look at plane" in short) == bool(watched)  # the last look stays
+    assert ("look at plane" in short) == bool(watched)  # the last look is kept
 
 
 def test_heating_is_shortened_only_if_the_path_fails() -> None:

@@ -1,4 +1,4 @@
-"""SQL environments: exploring, answering, grading, and invalid actions."""
+"""Test the SQL environments: exploring, answering, grading, and invalid actions."""
 
 from __future__ import annotations
 

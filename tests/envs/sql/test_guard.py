@@ -1,4 +1,4 @@
-"""No query can write, attach, run without limit, use much memory or read the clock; every query returns a result."""
+"""Test that no query can write, attach a database, run without limit, exhaust memory or read the clock."""
 
 from __future__ import annotations
 

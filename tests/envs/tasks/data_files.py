@@ -1,4 +1,4 @@
-"""Test data sets with the schemas of the data sets on the Hub."""
+"""Small data sets for tests, with the schemas of data sets on the Hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 
 
 def math_rows(count: int = 12) -> list[dict[str, Any]]:
-    """Rows with the columns of axon-rl's math data sets."""
+    """Return rows with the columns of axon-rl's math data sets."""
     return [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(count)]
 
 
@@ -37,7 +37,7 @@ def png(colour: str) -> bytes:
 
 
 def geometry() -> datasets.Dataset:
-    """A data set like axon-rl/geometry3k: each row has a list of images, stored as an image feature."""
+    """Return a data set like axon-rl/geometry3k, in which each row has a list of images, stored as an image feature."""
     rows = {
         "problem": ["<image>Find x.", "Find y of the figure <image>, as drawn in <image>."],
         "answer": ["3", "\\sqrt{2}"],

@@ -1,4 +1,4 @@
-"""Properties of all generators: levels, settings, correct answers, and enough different items."""
+"""Test properties of all generators: levels, settings, correct answers, and enough different items."""
 
 from __future__ import annotations
 

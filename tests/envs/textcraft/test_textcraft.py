@@ -1,4 +1,4 @@
-"""TextCraft: actions, feedback, goals, the expert."""
+"""Test the actions, feedback, goals and expert of TextCraft."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_episode_by_hand() -> None:
     env = start(goal="oak_sign")
     assert env.step("get 2 oak log").observation == "Got 2 oak log."
     assert env.step("craft 8 oak planks using 2 oak log").observation == "Crafted 8 oak planks."
-    assert env.step("craft 4 stick using 2 planks").observation == "Crafted 4 stick."  # a tag uses any matching items
+    assert env.step("craft 4 stick using 2 planks").observation == "Crafted 4 stick."  # any items with the tag are used
     assert env.step("inventory").observation == "You have: 6 oak planks, 4 stick."
     last = env.step("Thought: all there.\nAction: craft 3 oak sign using 6 oak planks, 1 stick")
     assert (last.reward, last.terminated, last.info["success"]) == (1.0, True, True)

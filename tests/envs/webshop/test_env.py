@@ -1,4 +1,4 @@
-"""WebShop: pages, clicks, options, purchases, and every kind of invalid action."""
+"""Test WebShop: pages, clicks, options, purchases, and every kind of invalid action."""
 
 from __future__ import annotations
 

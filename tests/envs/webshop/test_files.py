@@ -1,4 +1,4 @@
-"""Reading WebShop's files, with small files in the format of its download."""
+"""Test the reading of WebShop's files, with small files in the format of its download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebShop's reward, compared with the values of WebShop's tests, the package thefuzz, and the published formula."""
+"""Compare the reward with values from WebShop's tests, with the package thefuzz, and with the published formula."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_options_are_reduced_to_their_colour(option: str, color: str) -> None:
 
 
 def test_rewards_equal_the_originals() -> None:
-    """The values of WebShop's last test, which passes the features as one string, so that each letter is a feature."""
+    """Check values of WebShop's last test, which passes one string as features, so that each letter is a feature."""
     name = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
     bought = item(name=name, attributes=("tea tree", "essential oil", "natural ingredients"))
     wanted = goal(name=name, options=("grey", "XL"))

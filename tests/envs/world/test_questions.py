@@ -88,7 +88,7 @@ def test_a_question_of_n_hops_needs_a_chain_of_n_pages(hops: int) -> None:
             assert fact.value == following.title
         assert question.proof[0].title in question.text
         assert question.answer == question.proof[-1].value
-        assert question.answer not in question.text  # it cannot be copied from the question
+        assert question.answer not in question.text  # the answer cannot be copied from the question
 
 
 def test_comparisons_have_two_options_and_no_ties() -> None:

@@ -1,4 +1,4 @@
-"""Permutations and splits are consistent in both directions."""
+"""Test that permutations and splits are consistent in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts are consistent for every seed and size; articles state all of them and nothing else."""
+"""Test that facts are consistent for every seed and size, and that articles state exactly these facts."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
 
 
 def test_bytes_are_the_same_on_every_machine(tmp_path: Path) -> None:
-    """A change of this digest changes every world, and with it indexes, questions and results."""
+    """If this digest changes, every world has changed, and with it all indexes, questions and results."""
     write_jsonl(World(1, 500), tmp_path / "world.jsonl")
     digest = sha256((tmp_path / "world.jsonl").read_bytes()).hexdigest()
     assert digest == "585a83b93677b5e2d801f6c82abc2fec877b208cd62bcbc0b49f036065149279"

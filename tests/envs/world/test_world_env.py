@@ -1,4 +1,4 @@
-"""`qa:World-v0-*`: questions as environments, with the search tool over the world's pages."""
+"""Test `qa:World-v0-*`: questions as environments, with the search tool over the world's pages."""
 
 from __future__ import annotations
 
