@@ -1,4 +1,4 @@
-"""BabyAI: carry out an instruction in rooms that are only partly visible, by moves or by named actions."""
+"""BabyAI: carry out an instruction in partly visible rooms, with single moves or with actions on named objects."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CHECK = "check available actions"
 class BabyAI(MultiTurnEnv):
     """Complete a mission such as "put a ball next to the red door, then open the blue door".
 
-    `level` is one of AgentGym's forty levels or a group of them. A level's seed is minigrid's seed; in a group of n
-    levels, seed s plays level s mod n with seed s // n, which for "All" is AgentGym's task index. `max_turns=None` uses
-    the level's default turn budget. `show_map=False` and `show_actions=False` omit parts of the observation. With
-    `discounted=True`, a success earns minigrid's reward, which decreases with the number of moves, instead of 1;
-    `info["discounted"]` always contains that value.
+    `level` is one of AgentGym's forty levels or a group of them. The seed of a single level is passed to minigrid. In a
+    group of n levels, seed s selects level s mod n with minigrid seed s // n; for the group "All", s equals AgentGym's
+    task index. `max_turns=None` uses the level's default turn budget. `show_map=False` and `show_actions=False` omit
+    parts of the observation. With `discounted=True`, a success earns minigrid's reward, which decreases with the number
+    of moves, instead of 1; `info["discounted"]` always contains that value.
 
     Differences from AgentGym: the mission keeps words such as "then" and "after", and its parts must be completed in
     that order; the episode fails if minigrid reports a failure; every observation lists the available actions and shows
@@ -235,7 +235,7 @@ class BabyAI(MultiTurnEnv):
 
 
 def _rules(instruction: Any) -> str:
-    """Return the rules whose violation ends the episode, for missions with strict clauses."""
+    """Return the text of the rules whose violation ends the episode, for missions with strict clauses."""
     clauses = [instruction]
     strict = set()
     while clauses:

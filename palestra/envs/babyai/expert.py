@@ -35,7 +35,7 @@ class Intent(NamedTuple):
 
     moves: list[int]
     act: int | None = None
-    target: Pos | None = None  # destination of the walk
+    target: Pos | None = None  # cell to walk to or to face
     through: bool = False  # the action opens a door so that the agent can walk through it
 
 
@@ -145,7 +145,7 @@ class _Planner:
             return self._clear(obstacle, route)
         return self._take(target, route)
 
-    # Building blocks
+    # Steps shared by all clauses
 
     @property
     def paths_any_facing(self) -> ShortestPaths:

@@ -1,4 +1,4 @@
-"""Subclasses of minigrid's levels that generate the same level from the same random numbers in a fifth of the time.
+"""Subclasses of minigrid's levels that generate the same level from the same random numbers five times as fast.
 
 minigrid spends most of a reset building walls cell by cell (each a new object with checked coordinates), requesting
 random numbers from numpy one at a time, and scanning all cells for objects. These subclasses share one wall object,
@@ -92,7 +92,7 @@ def _walls(width: int, height: int, stride: int) -> list[Any]:
 
 
 def _join(room: Any, joined: set[int]) -> None:
-    """Add to `joined` the rooms connected to `room` through doors, locked or not."""
+    """Add `room` and all rooms connected to it through doors, locked or not, to `joined`."""
     joined.add(id(room))
     edge = [room]
     while edge:

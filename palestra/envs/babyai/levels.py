@@ -6,7 +6,7 @@ number of turns that the expert needed.
 
 from __future__ import annotations
 
-# turn budget by level
+# Turn budget of each level.
 LEVELS: dict[str, int] = {
     "GoToRedBallGrey": 20,
     "GoToRedBall": 20,
@@ -50,7 +50,7 @@ LEVELS: dict[str, int] = {
     "BossLevelNoUnlock": 300,
 }
 
-# Levels by group, as in AgentGym-RL's results table. Its "Room" is OneRoomS20; its "Pickup" is the level of that name.
+# Levels by group, as in AgentGym-RL's results table. There, "Room" is OneRoomS20 and "Pickup" is level Pickup.
 GROUPS: dict[str, tuple[str, ...]] = {
     "GoTo": tuple(level for level in LEVELS if level.startswith("GoTo")),
     "AOD": ("ActionObjDoor",),
@@ -60,7 +60,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "All": tuple(LEVELS),
 }
 
-# success rate of the random player by level or group, measured on 100 to 500 episodes
+# Success rate of the random player by level or group, measured on 100 to 500 episodes.
 RANDOM: dict[str, float] = {
     "GoTo": 0.797,
     "AOD": 0.602,

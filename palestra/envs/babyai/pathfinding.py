@@ -37,7 +37,7 @@ class Knowledge(NamedTuple):
         return self.cells[pos[1] * self.width + pos[0]]
 
     def things(self) -> list[tuple[Pos, Any]]:
-        """Return every object seen, except walls, with its position."""
+        """Return the position of every object seen so far, except walls, and the object itself."""
         width = self.width
         return [
             ((i % width, i // width), cell)
@@ -53,7 +53,7 @@ class Costs(NamedTuple):
     things: int  # 0, or FORBIDDEN if the mission forbids picking up other objects
     keys: frozenset[str]  # colors of the keys seen so far
     held: str | None  # color of the carried key
-    keep: tuple[Any, ...] = ()  # objects that should stay where they are
+    keep: tuple[Any, ...] = ()  # objects that should not be moved
     removed: Any = None  # an object to treat as absent
     blocked_cell: int = -1  # a cell to treat as blocked
 

@@ -68,7 +68,7 @@ class DeepSearch(MultiTurnEnv):
         "_task_info",
         "_hits",
         "_pages_read",
-    }  # the last two are replaced, never mutated
+    }  # `_hits` and `_pages_read` are replaced, never mutated
 
     questions: TaskEnv
     searches: int  # number of searches so far
@@ -299,7 +299,7 @@ class DeepSearch(MultiTurnEnv):
         return _EXAMPLE
 
     def sample_random_action(self) -> str:
-        """Search for some words of the question, open a found page, or guess an answer."""
+        """Search for random words of the question, open a page from the search results, or guess an answer."""
         rng = self.player_rng
         choice = rng.random()
         if choice < 0.4 and self.turn + 1 < self.max_turns and self.searches < self.max_searches:

@@ -1,4 +1,4 @@
-"""Start Java processes and call into them through Py4J.
+"""Start Java processes and call their methods through Py4J.
 
 Each process has one Py4J connection, which one thread uses at a time. Py4J's `GatewayClient` is not used for two
 reasons: it resends a command if the reply was lost, so a step could be executed twice, and it frees Java objects during
@@ -110,7 +110,7 @@ def encodable(text: str) -> str:
 
 @cache
 def java_command() -> tuple[str, str]:
-    """Return the path of Java and the class path; raise MissingExtra if Java or a package is missing."""
+    """Return the path of the Java executable and the class path; raise MissingExtra if Java or a package is missing."""
     from shutil import which
 
     constants: Any = require("scienceworld.constants", extra="sciworld")

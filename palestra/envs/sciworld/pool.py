@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Simulation:
-    """One episode of a task; loaded or rebuilt in a Java process whenever it is used."""
+    """One episode of a task, which is loaded into a Java process, or rebuilt there, when it is used."""
 
     def __init__(
         self,

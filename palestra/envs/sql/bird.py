@@ -1,4 +1,4 @@
-"""Questions and databases of BIRD; Spider's files have the same format and work as well.
+"""Questions and databases of BIRD; Spider's files have the same format and can be used as well.
 
     questions    dev.json, train.json, mini_dev_sqlite.json: rows with db_id, question, evidence, SQL, difficulty
     databases    dev_databases or train_databases: one folder DB_ID per database, containing DB_ID.sqlite

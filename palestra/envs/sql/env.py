@@ -26,7 +26,7 @@ _FENCE = re.compile(r"\A```[a-z]*[ \t]*\n(.*?)\n?```\Z", re.S | re.I)
 
 
 class SqlEnv(MultiTurnEnv):
-    """A question about an SQLite database.
+    """Base of the SQL environments: answer a question about an SQLite database.
 
     A subclass sets `question`, `databases`, `compare` and `about` in `setup`. Queries are read-only and have resource
     limits (`palestra/envs/sql/guard.py`); observations contain at most `show_rows` rows of a result. With
@@ -61,7 +61,7 @@ class SqlEnv(MultiTurnEnv):
         self._schema: tuple[tuple[str, str], ...] = ()
 
     def read_schema(self) -> None:
-        """Read the table definitions of the database; `setup` must call it last."""
+        """Read the table definitions of the database. `setup` must call this method last."""
         tables = run(self.databases[0], SCHEMA, Limits(length=1_000_000))
         if tables.error:
             raise EnvFailed(f"cannot read the table definitions: {tables.error}")
@@ -141,7 +141,7 @@ class SqlEnv(MultiTurnEnv):
 
 
 class GeneratedSql(SqlEnv):
-    """Questions about generated databases.
+    """Answer questions about generated databases.
 
     `domain` is "shop", "library", "school", "flights" or "hospital", or None for all of them. `level` is "easy" (one
     table), "medium" (joins and aggregates) or "hard" (several joins, dates, subqueries), or None for all levels. The

@@ -40,7 +40,7 @@ def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare
 
 
 def same(one: Result, other: Result, compare: Compare) -> bool:
-    """Return whether two results are equal; column names do not matter, column order does."""
+    """Return whether two results are equal; column names are ignored, but the order of columns matters."""
     if one.more != other.more:
         return False
     if compare == "set":

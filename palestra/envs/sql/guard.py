@@ -68,7 +68,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Rows of a query, or the reason why there are none."""
+    """Rows returned by a query, or the error message if it failed."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()

@@ -1,4 +1,4 @@
-"""TextCraft: collect items without a recipe and craft the others until the goal item is crafted."""
+"""TextCraft: collect items that have no recipe and craft other items from them until the goal item is crafted."""
 
 from __future__ import annotations
 

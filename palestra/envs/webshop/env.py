@@ -229,7 +229,7 @@ class WebShop(MultiTurnEnv):
         return [element.text for element in self._elements() if element.clickable]
 
     def render(self, mode: str = "text") -> str | None:
-        """Return the page as rich text ("text") or "html"; None for other modes."""
+        """Return the current page as rich text (`mode="text"`) or HTML (`mode="html"`), or None for other modes."""
         page_mode: Mode | None = {"text": "text_rich", "html": "html"}.get(mode)  # type: ignore[assignment]
         if page_mode is None or self.ending == "reset":
             return None

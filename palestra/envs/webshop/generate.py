@@ -127,7 +127,7 @@ def _reviews(rng: Random, attributes: Sequence[str], shown: dict[str, str]) -> t
 
 
 def _asin(seed: int, number: int) -> str:
-    """Return ten letters and digits, unique per number because the factor is coprime to 36."""
+    """Return an identifier of ten letters and digits, which is unique because the factor is coprime to 36."""
     code = (number * 2_425_967_623_051 + child_seed(seed, "asin")) % _ASINS
     text = ""
     for _ in range(8):
@@ -141,7 +141,7 @@ def _plural(noun: str) -> str:
 
 
 def goals(seed: int, catalogue: Sequence[Product]) -> list[Goal]:
-    """Generate goals: some attributes and options of each product, and a price limit above its price."""
+    """Generate goals that require some attributes and options of a product and a price below a limit."""
     seen: set[str] = set()
     unique = []
     for product in catalogue:

@@ -45,5 +45,5 @@ class Goal:
     product_category: str
     instruction: str
     attributes: tuple[str, ...]
-    options: tuple[str, ...]  # values
+    options: tuple[str, ...]  # option values, without the option names
     price_upper: float

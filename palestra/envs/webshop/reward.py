@@ -1,4 +1,4 @@
-"""Compute WebShop's published reward of a purchase, from 0 to 1 (Yao et al. 2022, section 3 and its code).
+"""Compute WebShop's published reward of a purchase, from 0 to 1 (Yao et al. 2022, section 3 and the published code).
 
     r = r_type * (attributes matched + options matched + [price <= limit]) / (attributes + options + 1)
 

@@ -89,7 +89,7 @@ _needs_cache: dict[str, frozenset[str]] = {}
 
 
 def _needs(sentence: str) -> frozenset[str]:
-    """Return the slots of a sentence that not every page can fill."""
+    """Return the slots of a sentence that some pages cannot fill."""
     needs = _needs_cache.get(sentence)
     if needs is None:
         needs = _needs_cache[sentence] = frozenset(_SLOT.findall(sentence)) - _ALWAYS
@@ -113,7 +113,7 @@ def with_article(word: str) -> str:
 
 
 def format_value(world: World, name: str, value: Any, *, link: bool = False) -> str:
-    """Format a fact's value as in articles and answers."""
+    """Format the value of a fact for articles and answers."""
     if isinstance(value, str):
         return value
     if isinstance(value, Ref):

@@ -24,7 +24,7 @@ EVENTS = (
     ("{} Exhibition", "exhibition"),
     ("{} Uprising", "uprising"),
 )
-CREATORS: tuple[tuple[str, tuple[str, ...]], ...] = (  # profession and its types of works
+CREATORS: tuple[tuple[str, tuple[str, ...]], ...] = (  # professions, each with its types of works
     ("novelist", ("novel", "novella", "memoir")),
     ("poet", ("poem", "ballad", "elegy")),
     ("playwright", ("comedy", "tragedy", "farce")),

@@ -83,8 +83,8 @@ _FIGURES = (
 # A pair of words is used either for short titles or for long ones: a search for "The Cold Ballad" should not return
 # only titles such as "The Keeper of the Cold Ballad".
 _PAIRS = len(_ADJECTIVES) // 2 * len(_THINGS)
-PLAIN_TITLES = _PAIRS  # "The Silent Orchard"
-LONG_TITLES = _PAIRS * len(_FIGURES)  # "The Keeper of the Silent Orchard"
+PLAIN_TITLES = _PAIRS  # number of titles such as "The Silent Orchard"
+LONG_TITLES = _PAIRS * len(_FIGURES)  # number of titles such as "The Keeper of the Silent Orchard"
 
 
 def syllables_for(stems: int) -> int:
@@ -110,12 +110,12 @@ def stem(number: int, syllables: int) -> str:
 
 
 def plain_title(number: int) -> str:
-    """Return a short title of a work; `number` must be below PLAIN_TITLES."""
+    """Return the short title of a work; `number` must be below PLAIN_TITLES."""
     return f"The {_pair(number, 0)}"
 
 
 def long_title(number: int) -> str:
-    """Return a long title of a work; `number` must be below LONG_TITLES."""
+    """Return the long title of a work; `number` must be below LONG_TITLES."""
     figure, pair = divmod(number, _PAIRS)
     return f"The {_FIGURES[figure]} of the {_pair(pair, 1)}"
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 
 class Permutation:
-    """A one-to-one map of `range(size)` onto itself."""
+    """A pseudo-random permutation of `range(size)`."""
 
     __slots__ = ("_keys", "_mask", "_shift", "size")
 

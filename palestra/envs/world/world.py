@@ -173,7 +173,7 @@ class World:
         return [city for city in cities if self.river_of(city) == river]
 
     def twin(self, city: int) -> int | None:
-        """Return the twin city, whose twin is this city, or None."""
+        """Return the twin city, or None. The relation is symmetric."""
         other = self._twin_order(city) ^ 1
         return self._twin_order.inverse(other) if other < self.counts["city"] else None
 
