@@ -39,7 +39,7 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
     def work() -> None:
         try:
             outcome.set_result(asyncio.run(main()))
-        except BaseException as err:  # noqa: BLE001  # raised in the calling thread
+        except BaseException as err:  # noqa: BLE001  # re-raised in the calling thread
             outcome.set_exception(err)
 
     threading.Thread(target=copy_context().run, args=(work,), name="palestra-run-sync", daemon=True).start()

@@ -20,7 +20,7 @@ Reset = tuple[Observation, dict[str, Any]]
 
 
 class Env(ABC):
-    """Base class of environments: one episode at a time, text in and text out.
+    """Base class of environments, which run one episode at a time and exchange text with the agent.
 
     A subclass implements `reset` and `step`. `reset` must call `self.start_episode(seed)` first, and all randomness
     must come from `self.rng`. A constructor is optional and need not call `super().__init__()`. `step` returns a `Step`
@@ -366,7 +366,7 @@ def _deepcopy(value: Any, kind: type, memo: dict[int, Any]) -> Any:
                 result[key] = _deepcopy(item, inner, memo)
         return result
     if kind is set:
-        result = value.copy()  # members are hashable, so they need no copy
+        result = value.copy()  # its items are hashable, so they need no deep copy
         memo[id(value)] = result
         return result
     if kind is tuple and all(type(item) in _IMMUTABLE for item in value):

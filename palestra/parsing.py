@@ -288,7 +288,7 @@ def _tagged_calls(text: str, body: int, end: int) -> CallSpan:
         calls += parsed or [{"error": error}]
         stop = end + len(closer)
         following = _BETWEEN.match(text, stop)
-        body = following.end() + len(opener) if following else stop  # it also matches the empty string
+        body = following.end() + len(opener) if following else stop  # _BETWEEN also matches the empty string
         if not text.startswith(opener, body - len(opener)):
             break
         end = text.find(closer, body)
@@ -329,7 +329,7 @@ def _bare_calls(
     calls: list[dict[str, Any]] = []
     end = start
     while True:
-        value, stop = _read_json(text, _BETWEEN.match(text, end).end())  # type: ignore[union-attr]  # it also matches the empty string
+        value, stop = _read_json(text, _BETWEEN.match(text, end).end())  # type: ignore[union-attr]  # _BETWEEN also matches the empty string
         items = [as_tool_call(item) for item in (value if isinstance(value, list) else [value])]
         valid = [item for item in items if item is not None and item["name"] in names]
         if not valid or len(valid) < len(items):

@@ -98,7 +98,7 @@ def imported_modules() -> tuple[str, ...]:
 
 
 def import_object(name: str) -> Any:
-    """Return the object that `package.module:attribute` names."""
+    """Import the object named `package.module:attribute` and return it."""
     module_name, _, path = name.partition(":")
     value: Any = import_module(module_name)
     for part in path.split("."):

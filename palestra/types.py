@@ -65,7 +65,7 @@ class Action:
 
 
 class Step(NamedTuple):
-    """The result of one action; unpacks like Gymnasium's five-tuple."""
+    """The result of one action, which can be unpacked like Gymnasium's five-tuple."""
 
     observation: Observation
     reward: float
@@ -79,7 +79,7 @@ class Step(NamedTuple):
 
 
 def text_of(observation: Observation) -> str:
-    """Return the text of an observation; each image becomes `[image]`."""
+    """Return an observation as text, with `[image]` in place of each image."""
     if isinstance(observation, str):
         return observation
     return "".join(part["text"] if part["type"] == "text" else "[image]" for part in observation)

@@ -14,7 +14,7 @@ def _replayed(recording: Recording, env: Env) -> list[str]:
 
 
 def main() -> None:
-    job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  # from the parent process
+    job = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  # the input comes from the parent process
     with job["factory"]() as env:
         records = [_replayed(recording, env) for recording in job["recordings"]]
     continued = []

@@ -167,7 +167,7 @@ def _construct(target: Callable[..., Any], kwargs: dict[str, Any]) -> Env:
 
 
 def _rebuilder(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Env] | None:
-    """Return a callable that builds the environment in a fresh process, or None if it cannot be imported there."""
+    """Return a callable that builds the environment in a fresh process, or None if a fresh process cannot import it."""
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if module is None or name is None or not _importable(module, name):
         return None
@@ -193,7 +193,7 @@ def _run_with_watchdog(subject: Subject, step_timeout: float, work: Callable[[],
     def body() -> None:
         try:
             work()
-        except BaseException as err:  # noqa: BLE001  # raised again in the caller's thread
+        except BaseException as err:  # noqa: BLE001  # re-raised in the caller's thread
             failure.append(err)
 
     worker = threading.Thread(target=body, name="check_env", daemon=True)

@@ -78,7 +78,7 @@ class Subject:
             result = env.reset(seed=seed)
         except InfrastructureError:
             raise
-        except Exception as err:  # noqa: BLE001  # any exception of the environment under test is a finding
+        except Exception as err:  # noqa: BLE001  # any exception raised by the environment under test is a defect
             self.fail(ANY_ACTION, f"reset raised {type(err).__name__}: {err}", seed)
         finally:
             self.busy_since = 0.0

@@ -89,7 +89,7 @@ def _shared_states() -> dict[str, str]:
 
 
 class OpenResources(dict[str, set[str]]):
-    """Threads, files and child processes that this process holds open."""
+    """Threads, open files and child processes of this process."""
 
     @classmethod
     def now(cls) -> OpenResources:
@@ -119,4 +119,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
-        return ""  # the thread ended in the meantime
+        return ""  # the thread or process ended in the meantime

@@ -76,14 +76,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Parts joined by a union sign."""
+    """A union of sets or intervals."""
 
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Rows of entries."""
+    """A matrix, as rows of entries."""
 
     rows: tuple[tuple[Node, ...], ...]
 
@@ -138,7 +138,7 @@ def _unwrap(text: str) -> str:
 
 
 def closes_at(text: str, start: int) -> int:
-    """Return the position of the brace that closes the one at `start`, or -1."""
+    """Return the position of the brace that closes the brace at `start`, or -1 if there is none."""
     depth = 0
     for match in re.compile(r"\\.|[{}]", re.S).finditer(text, start):
         if match[0] == "{":

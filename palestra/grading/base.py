@@ -12,8 +12,8 @@ class Grade:
 
     correct: bool
     score: float  # 0 to 1; 1 if correct
-    why: str  # for logs and viewers; may contain the solution
-    hint: str = ""  # may be shown to the agent before another attempt; never contains the solution
+    why: str  # reason, for logs and viewers; may contain the solution
+    hint: str = ""  # feedback for the agent before another attempt; never contains the solution
 
 
 Grader = Callable[..., Grade]  # grader(answer, gold, **options); must not raise for any answer

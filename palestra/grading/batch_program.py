@@ -1,4 +1,4 @@
-"""Program inside the sandbox that runs a submission against many tests, each in its own fork.
+"""Program that runs inside the sandbox and executes a submission against many tests, each in a forked process.
 
 Standard input contains the job as JSON, with the inputs or function calls of each test but never the expected results.
 One line of JSON is written per test. Each fork starts from the same interpreter in an empty folder with its own limits;
@@ -28,7 +28,7 @@ _STREAMS = (("r", "surrogateescape"), ("w", "surrogateescape"), ("w", "backslash
 
 
 def main(source: str, names: dict[str, list[str]]) -> None:
-    """Run all tests of the job on standard input."""
+    """Read the job from standard input and run all its tests."""
     job = json.loads(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
     os.dup2(1, RESULT, inheritable=False)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -36,7 +36,7 @@ def main(source: str, names: dict[str, list[str]]) -> None:
     error = ""
     try:
         code = compile(source, "main.py", "exec", dont_inherit=True)
-    except BaseException as err:  # noqa: BLE001  # the compiler raises many exceptions
+    except BaseException as err:  # noqa: BLE001  # the compiler may raise many kinds of exceptions
         error = f"{type(err).__name__}: {err}"
     for handle in (IN, OUT, ERR):
         file = os.open("-", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -150,7 +150,7 @@ def _run_child(code: CodeType, source: str, names: dict[str, list[str]], test: d
         sys.modules["__main__"] = main_module
         if is_call:
             _provide(space, source, names)
-            exec(code, space)  # noqa: S102  # the purpose of the sandbox
+            exec(code, space)  # noqa: S102  # running untrusted code is the purpose of the sandbox
             result = json.dumps([test["key"], _call(space, test)]).encode()
             while result:
                 result = result[os.write(result_handle, result) :]
@@ -210,7 +210,7 @@ def _report(err: BaseException) -> None:
     try:
         text = "".join(traceback.format_exception_only(type(err), err))
         os.write(2, text.encode("utf-8", "replace")[-MAX_STDERR:])
-    except BaseException:  # noqa: BLE001  # for instance out of memory or stack
+    except BaseException:  # noqa: BLE001  # for example, memory or stack is exhausted
         os.write(2, f"{type(err).__name__}\n".encode())
 
 

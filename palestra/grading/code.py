@@ -25,7 +25,7 @@ from palestra.parsing import clip
 if TYPE_CHECKING:
     from palestra.tools.sandbox import Limits, Sandbox
 
-MAX_PROGRAM = 1_000_000  # characters
+MAX_PROGRAM = 1_000_000  # maximum number of characters in a program
 BATCH = 32  # tests per sandbox program
 STOP_EARLY_BATCH = 4  # tests per sandbox program with `stop_early`
 
@@ -49,7 +49,7 @@ def grade_code(
     parallel: int | None = None,
     sandbox: Sandbox | None = None,
 ) -> Grade:
-    """Grade a program: correct if every hidden test passes; the score is the share of tests that passed.
+    """Grade a program: it is correct if all hidden tests pass; the score is the fraction of tests that passed.
 
     `tests`: see `palestra.grading.hidden_tests`. `function`: name of the function to call, if the tests do not contain
     it. `limits`: resource limits per test. `stop_early`: start no more tests after a failure. `tolerance`: relative or
@@ -98,7 +98,7 @@ def _run_all(submission: _Submission, tests: list[HiddenTest], *, parallel: int)
     """Return the outcomes by index of the test; with `stop_early`, only those of the tests that were started."""
     numbered = list(enumerate(tests))
     outcomes: dict[int, _Outcome] = {}
-    if submission.stop_early:  # most wrong programs fail the first test
+    if submission.stop_early:  # most incorrect programs fail the first test
         outcomes |= submission.run_tests(numbered[:1])
         numbered = numbered[1:]
     batches = _batches(numbered, parallel=parallel, limit=STOP_EARLY_BATCH if submission.stop_early else BATCH)

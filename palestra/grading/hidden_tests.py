@@ -44,7 +44,7 @@ class CallTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssertTest:
-    """A statement, executed after `setup`, that must not raise."""
+    """Execute a statement after `setup`; it must not raise an exception."""
 
     source: str
     setup: str = ""
@@ -179,7 +179,7 @@ def _is_call_of_check(node: ast.stmt) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return text unchanged; join the lines of a list."""
+    """Return text unchanged, or join a list of lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence):

@@ -220,7 +220,7 @@ class Matcher:
         percent, other = (left, right) if one.percent else (right, left)
         if self._equal(percent * hundredth, "", other, two.body if one.percent else one.body):
             return True
-        size = percent.decimal()  # "12" is accepted for "12%", but "0.5" not for "0.5%"
+        size = percent.decimal()  # "12" is accepted for "12%", but "0.5" is not accepted for "0.5%"
         return size is not None and abs(size) > 1 and self._equal(left, one.body, right, two.body)
 
     def _equal(self, left: Value, gold: str, right: Value, answer: str) -> bool:
@@ -252,14 +252,14 @@ class Matcher:
 
 
 def _simplify(node: Node) -> Node:
-    """Convert a union of plain sets to a set."""
+    """Convert a union of finite sets to a single set."""
     if isinstance(node, Union) and all(isinstance(item, Group) and item.bracket == "{" for item in node.items):
         return Group("{", tuple(part for item in node.items if isinstance(item, Group) for part in item.items))
     return node
 
 
 def _parts(node: Node) -> tuple[Node, ...] | None:
-    """Return the parts of a union; inequalities joined by "or" are a union as well."""
+    """Return the parts of a union, or of inequalities joined by "or"; None for other nodes."""
     if isinstance(node, Union):
         return tuple(_as_group(item) for item in node.items)
     if isinstance(node, Group) and node.bracket == "":
@@ -291,7 +291,7 @@ def _flat(rows: tuple[tuple[Node, ...], ...]) -> tuple[tuple[Node, ...], ...]:
 
 
 def _interval(node: Node) -> tuple[str, Group] | None:
-    """Return (variable, interval) of an inequality in one variable, or of an interval."""
+    """Return (variable, interval) for an interval or an inequality in one variable, else None."""
     if isinstance(node, Group):
         return ("", node) if node.bracket in ("(", "[") and len(node.items) == 2 else None
     if not isinstance(node, Relation) or not set(node.operators) <= set(_FLIPPED):

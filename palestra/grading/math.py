@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from palestra.grading.symbolic_pool import SymbolicPool
 
 MAX_CHARS = 4_000  # longer answers are not graded
-WALL_FACTOR = 5.0  # wall-clock limit as a multiple of `seconds`, for busy machines
+WALL_FACTOR = 5.0  # wall-clock limit as a multiple of `seconds`, to allow for busy machines
 
 _SETS = re.compile(
     r"\\(?:setminus|cap|mathbb|begin\{[vV]matrix|det|bigcup|bigcap|subset)"

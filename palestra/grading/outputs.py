@@ -1,4 +1,4 @@
-"""Compare the output or return value of a program with the expected one, optionally with a tolerance."""
+"""Compare the output or return value of a program with the expected value, optionally with a tolerance."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def f1(answer: str, gold: str) -> float:
 
 
 def normalize(text: str) -> str:
-    """Fold Unicode and case, remove punctuation and articles, collapse whitespace."""
+    """Normalize Unicode, fold case, remove punctuation and articles, and collapse whitespace."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     folded = unicodedata.normalize("NFKC", folded)  # casefold may decompose characters
     plain = "".join(c for c in folded if not _is_punctuation(c))

@@ -40,7 +40,7 @@ _pools: weakref.WeakSet[SymbolicPool] = weakref.WeakSet()
 
 
 class _ProcessLost(Exception):
-    """A process ended unexpectedly."""
+    """A process exited unexpectedly."""
 
 
 class _Template:
@@ -49,7 +49,7 @@ class _Template:
     def __init__(self, memory: int) -> None:
         self._lock = threading.Lock()
         self._control, remote = socket.socketpair()
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # stays open as long as the process runs
         try:
             with remote:
                 self._process = subprocess.Popen(

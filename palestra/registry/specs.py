@@ -142,7 +142,7 @@ def _load_plugins(family: str | None = None) -> None:
         except UsageError as err:
             if family is not None:
                 raise
-            warnings.warn(str(err), RuntimeWarning, stacklevel=3)  # the other environments still work
+            warnings.warn(str(err), RuntimeWarning, stacklevel=3)  # the other plug-ins still work
         else:
             _register_plugin(loaded)
 

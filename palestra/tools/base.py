@@ -66,7 +66,7 @@ class Toolset:
         return self
 
     async def aopen(self, *, seed: int) -> Toolset:
-        """Open without blocking the event loop."""
+        """Do the same as `open` without blocking the event loop."""
         if type(self).open is Toolset.open:
             return self
         return await in_thread(self.open, seed=seed)
@@ -75,7 +75,7 @@ class Toolset:
         """Release the resources of the episode. Idempotent."""
 
     async def aclose(self) -> None:
-        """Close without blocking the event loop."""
+        """Do the same as `close` without blocking the event loop."""
         if type(self).close is not Toolset.close:
             await in_thread(self.close)
 
@@ -169,7 +169,7 @@ class Tool(Toolset):
         try:
             value = self.call(**values)
             return as_result(on_tool_loop(value).result() if inspect.isawaitable(value) else value)
-        except Exception as err:  # noqa: BLE001  # either the model's mistake or a failure of the tool
+        except Exception as err:  # noqa: BLE001  # caused either by the model's arguments or by a failure of the tool
             return self._error_result(err)
 
     async def arun(self, arguments: Mapping[str, Any]) -> ToolResult:

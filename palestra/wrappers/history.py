@@ -12,7 +12,7 @@ Mode = Literal["observations", "actions", "messages", "template"]
 
 
 class ChatTokenizer(Protocol):
-    """The method of a Hugging Face tokenizer that renders chats."""
+    """A tokenizer with the method `apply_chat_template`, as in Hugging Face."""
 
     def apply_chat_template(
         self, conversation: Any, /, *, tokenize: bool = ..., add_generation_prompt: bool = ...

@@ -64,7 +64,7 @@ class Tools(Wrapper):
         self.success_reward = success_reward
         self.error_reward = error_reward
         self.max_chars = max_chars
-        self.inline = False  # a call may take seconds
+        self.inline = False  # a tool call may take seconds
         self._instructions = instructions
         self._use_fences = fences and not getattr(env, "fenced_answers", False)
         self._unclosed = unclosed

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: `tools=["mcp:COMMAND"]`, `["mcp:URL"]` or `["mcp:FILE.json"]` with `mcpServers`."""
+"""Tools of MCP servers: `tools=["mcp:COMMAND"]`, `tools=["mcp:URL"]`, or `tools=["mcp:FILE.json"]` (`mcpServers`)."""
 
 from palestra.tools.mcp.servers import HttpServer, StdioServer
 from palestra.tools.mcp.toolset import McpTools

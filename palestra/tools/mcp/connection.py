@@ -131,7 +131,7 @@ class McpConnection:
         message = f"{self._name} did not reply to {name} within {self.timeouts.call:g} s"
         try:
             await asyncio.wait_for(self._client.list_tools(), min(_PROBE_TIMEOUT, self.timeouts.call))
-        except Exception:  # noqa: BLE001  # any failure means that it does not respond
+        except Exception:  # noqa: BLE001  # any failure means that the server does not respond
             retry = "restarted" if isinstance(self.server, StdioServer) else "reconnected"
             message = f"{message}, nor to other requests; it is {retry} for the next call{self.status.details()}"
             await self.abandon(message)

@@ -132,7 +132,7 @@ async def _read(process: asyncio.subprocess.Process, to_session: Any, status: Se
     except (OSError, asyncio.IncompleteReadError) as err:
         status.ended = str(err)
     finally:
-        to_session.close()  # pending requests fail
+        to_session.close()  # this makes pending requests fail
 
 
 async def _exit_description(process: asyncio.subprocess.Process) -> str:
@@ -145,7 +145,7 @@ async def _exit_description(process: asyncio.subprocess.Process) -> str:
 async def _write(process: asyncio.subprocess.Process, from_session: Any) -> None:
     if process.stdin is None:
         return
-    with suppress(OSError):  # the reader notices the end of the process
+    with suppress(OSError):  # the process has exited; the reader handles that
         async for item in from_session:
             process.stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()

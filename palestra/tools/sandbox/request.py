@@ -110,7 +110,7 @@ class ProgramRequest:
             stdout=out,
             stderr=err,
             status="limit" if limit else "ok" if exit_code == 0 else "error",
-            limit=limit or None,  # type: ignore[arg-type]  # a LimitName: checked above, or set by the template
+            limit=limit or None,  # type: ignore[arg-type]  # always a LimitName: checked above, or set by the template
             exit_code=exit_code,
             signal=None if signal_number is None else _signal_name(signal_number),
             duration=outcome.get("seconds", 0.0),
@@ -125,7 +125,7 @@ class ProgramRequest:
         return data[:limit].decode("utf-8", "replace"), len(data) > limit
 
     def clear_output(self) -> None:
-        """Discard the output of the last cell."""
+        """Discard the output of the previous cell."""
         for handle in (self._out, self._err):
             os.ftruncate(handle, 0)
             os.lseek(handle, 0, os.SEEK_SET)  # the program shares this file offset

@@ -26,7 +26,7 @@ _open_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
 class Sandbox:
-    """Runs untrusted Python programs.
+    """Run untrusted Python programs.
 
     A program sees a read-only system, a private directory in memory, its own /proc, no network and no environment
     variables of the host. It runs under `limits` as an unprivileged user that cannot gain privileges, and all processes
@@ -70,7 +70,7 @@ class Sandbox:
         _open_sandboxes.add(self)
 
     def _reset(self) -> None:
-        """Initialize the state without templates. A fork of the host does so too, as its parent owns the templates."""
+        """Initialize the state without templates; also called after a fork, because the parent owns the templates."""
         self._pid = os.getpid()
         self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True: with preloaded modules
         self._lock = threading.Lock()
@@ -165,7 +165,7 @@ class Sandbox:
         """Open an interpreter that keeps its variables between calls of `session.run`. Close it, or use `with`."""
         self._checked("")
         for attempt in range(_ATTEMPTS):
-            template = self._acquire(True)  # later cells may need any of the modules
+            template = self._acquire(True)  # later cells may need the preloaded modules
             request = None
             try:
                 request = ProgramRequest(

@@ -24,14 +24,14 @@ _CODE = os.path.dirname(__file__).removesuffix(os.path.join("palestra", "tools",
 
 
 class SandboxDied(ToolFailed):
-    """The sandbox itself failed, independently of the program."""
+    """The sandbox itself failed; the program did not cause the failure."""
 
 
 class TemplateProcess:
     """A running template process that accepts requests."""
 
     def __init__(self, level: isolation.IsolationLevel, modules: Sequence[str]) -> None:
-        self.busy = 0  # number of programs running in it
+        self.busy = 0  # number of programs that it is running
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._pid = os.getpid()
         self._stderr = memory_file("errors")

@@ -19,8 +19,8 @@ _MIB = 1 << 20
 class Limits:
     """Resource limits of one program. Memory and CPU time include all processes it starts."""
 
-    wall: float = 10.0  # seconds; in a session, per cell
-    cpu: float = 10.0  # seconds; not applied to sessions, whose cells are limited by `wall` alone
+    wall: float = 10.0  # seconds per program, or per cell in a session
+    cpu: float = 10.0  # seconds; does not apply to sessions, whose cells are limited only by `wall`
     memory: int = 1024 * _MIB  # bytes, in addition to the interpreter's own memory
     processes: int = 32  # concurrent processes and threads
     output: int = _MIB  # bytes of standard output; the same limit applies to standard error
@@ -37,7 +37,7 @@ class Limits:
 
     def to_wire(self, *, once: bool) -> dict[str, Any]:
         return {
-            "once": once,  # a single program rather than a session
+            "once": once,  # True for a single program, False for a session
             "wall": self.wall,
             "cpu": self.cpu,
             "memory": int(self.memory),

@@ -42,7 +42,7 @@ class Retriever:
         reply = await self._post({"queries": [query], "topk": topk, "return_scores": True})
         try:
             items = reply["result"]
-            if items and isinstance(items[0], list):  # a list of hits per query; some servers return the hits alone
+            if items and isinstance(items[0], list):  # one list of hits per query; some servers omit this outer list
                 items = items[0]
             return [_hit(item, number) for number, item in enumerate(items)]
         except (KeyError, TypeError, IndexError, ValueError) as err:

@@ -131,7 +131,7 @@ class EmbeddingsEndpoint:
 
     def _request(self, texts: Sequence[str]) -> NDArray[np.float64]:
         body = json.dumps({"model": self._model, "input": list(texts)}).encode()
-        request = Request(self._url, body, {"Content-Type": "application/json"})  # noqa: S310  # http or https
+        request = Request(self._url, body, {"Content-Type": "application/json"})  # noqa: S310  # always http or https
         try:
             with urlopen(request, timeout=self._timeout) as response:  # noqa: S310
                 reply = json.load(response)

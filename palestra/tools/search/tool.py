@@ -30,7 +30,7 @@ class SearchTool(Tool):
     name = "search"
     tag = "search"
     body = "query"
-    example = {"query": "river that flows past the town"}  # noqa: RUF012  # read only
+    example = {"query": "river that flows past the town"}  # noqa: RUF012  # never modified
 
     def __init__(
         self,

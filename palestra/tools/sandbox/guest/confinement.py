@@ -109,7 +109,7 @@ class Confinement:
         if root:
             steps.append((_set_user, (uid,)))  # this drops all capabilities
         else:
-            steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately and maps no user ids
+            steps.append((libc.unshare, (_NEWUSER,)))  # separate process count; no user ids are mapped
             no_capabilities = struct.pack("<6I", *[0] * 6)
             steps.append((libc.capset, (struct.pack("<Ii", _CAPABILITY_VERSION, 0), no_capabilities)))
         steps.append((_set_limits, (self._limits(limits),)))  # after unshare: new user namespaces inherit limits
@@ -180,7 +180,7 @@ def _make_directory(path: str) -> int:
 def _virtual_memory() -> int:
     """Return the size of the template's own address space, which every program inherits."""
     try:
-        with open("/proc/self/statm") as file:  # noqa: PTH123  # pathlib would be imported for this alone
+        with open("/proc/self/statm") as file:  # noqa: PTH123  # nothing else here needs pathlib
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0

@@ -42,7 +42,7 @@ class ProgramRunner:
             code, last = self._compiled(text, name)
             running = True
             if code is not None:
-                exec(code, self.main.__dict__)  # noqa: S102  # the purpose of the sandbox
+                exec(code, self.main.__dict__)  # noqa: S102  # running untrusted code is the purpose of the sandbox
             if last is not None:
                 value = eval(last, self.main.__dict__)  # noqa: S307
                 if value is not None:
@@ -74,7 +74,7 @@ class ProgramRunner:
             for line in shown.format():
                 sys.stderr.write(line)
             sys.stderr.flush()
-        except BaseException:  # noqa: BLE001  # for instance out of memory or stack
+        except BaseException:  # noqa: BLE001  # for example, memory or stack is exhausted
             _write(f"{type(err).__name__}\n")
 
     def _trim(self, shown: Any) -> None:

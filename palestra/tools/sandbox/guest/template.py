@@ -33,7 +33,7 @@ _HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 class ProgramProcess:
-    """A confined fork of the template that waits for its program, then runs it."""
+    """A confined fork of the template that waits for a program and then runs it."""
 
     def __init__(
         self, pid: int, slot: ConfinementSlot, gate: socket.socket, limits: dict[str, Any], folder: str
@@ -227,7 +227,7 @@ class Template:
                     os.dup2(channel, CHANNEL, inheritable=False)
                 close_all_but(CHANNEL, self._error_writer)
                 reset_interpreter(job.seed, folder or HOME)
-            except BaseException as err:  # noqa: BLE001  # reported apart from failures of the program
+            except BaseException as err:  # noqa: BLE001  # not a failure of the program, so it is reported separately
                 os.write(self._error_writer, f"{slot.index} {type(err).__name__}: {err}"[:500].encode() + b"\0")
                 os._exit(1)
             os.close(self._error_writer)
