@@ -96,7 +96,7 @@ def figures_of(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: i
 
 
 def summary(slices: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the figures of one side: medians of the best slice, and the 99th percentile of all resets."""
+    """Return the results of one side: medians of the best slice, and the 99th percentile of all resets."""
     steps = [times["step"] for times in slices]
     resets = [ns for times in slices for ns in times.get("reset", ())]
     figures = {

@@ -110,7 +110,7 @@ def smol() -> Any:
 
 
 async def decode(name: str, model: Any, rows: int, tokens: int, prompt: int, kernels: bool) -> None:
-    """Time replies of equal length that start together: after the first step there is only decoding."""
+    """Time replies of equal length that start at the same time, so that all steps but the first only decode."""
     from palestra.engines import LocalEngine, Sampling
 
     rng = random.Random(0)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-MakeRequest = Callable[[int, int], bytes]  # (client, number of its request) -> request
+MakeRequest = Callable[[int, int], bytes]  # (client, index of the request) -> request
 
 
 class Meter:

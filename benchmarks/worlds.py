@@ -129,7 +129,7 @@ def textcraft_action(recipes: list[str], rng: Random) -> str:
 
 
 def play(side: Side, family: str, index: int, rng: Random) -> tuple[Usage, Usage]:
-    """Play one episode and return the usage of its reset and of its steps."""
+    """Play one episode and return the time used by the reset and by the steps."""
     cpu, clock = side.cpu(), time.perf_counter_ns()
     shown = side.reset(index)
     reset = Usage(1, time.perf_counter_ns() - clock, side.cpu() - cpu)

@@ -22,7 +22,7 @@ DRAWS: dict[str, Callable[[Random], Any]] = {
     "many bits": lambda rng: rng.getrandbits(100),
     "no bits": lambda rng: rng.getrandbits(0),
     "randint": lambda rng: rng.randint(1, 50),
-    "rejection": lambda rng: rng.randrange(2**31 + 1),  # half of the draws are rejected
+    "rejection": lambda rng: rng.randrange(2**31 + 1),  # rejection sampling rejects half of the values
     "choice": lambda rng: rng.choice("abc"),
     "shuffle": lambda rng: rng.sample(range(9), 9),
     "gauss": lambda rng: rng.gauss(0, 1),
@@ -86,7 +86,7 @@ def test_getstate_and_repr_change_nothing(seed: int, script: list[str]) -> None:
 
 
 def test_it_becomes_a_plain_generator() -> None:
-    """After a few draws the built-in methods run without overrides."""
+    """After a few random numbers, the generator uses the built-in methods without overrides."""
     rng: Random = Rng(3)
     for _ in range(20):
         rng.random()
@@ -121,7 +121,7 @@ def test_neighbouring_seeds_draw_evenly(draw: int) -> None:
 
 
 def test_neighbouring_seeds_are_uncorrelated() -> None:
-    """The first draws of seeds s and s + 1 are uncorrelated."""
+    """The first random numbers of seeds s and s + 1 are uncorrelated."""
     firsts = [Rng(seed).random() - 0.5 for seed in range(20_000)]
     both = sum(a * b for a, b in pairwise(firsts)) / len(firsts)
     assert abs(both * 12) < 4 / len(firsts) ** 0.5

@@ -48,14 +48,14 @@ def test_react_action(reply: str, action: str | None) -> None:
 
 
 def test_react_style_adds_the_instruction_and_extracts_the_action() -> None:
-    tokenizer = tokenizer_of("gemma2")  # has no system role, so the instruction is part of the task
+    tokenizer = tokenizer_of("gemma2")  # the template has no system role, so the instruction is part of the task
     engine = PreparedEngine(tokenizer, ["Thought: hm\nAction: north", "just south"])
     first, second = converse(ChatAgent(engine, style="react", system="Rules."), ["task", "a wall"])
     assert (first.text, second.text) == ("north", "just south")
     prompt = engine.prompts()[1]
     assert prompt.startswith("<bos><start_of_turn>user\nRules.\n\nAnswer every message in two parts:\nThought:")
     assert "\n\ntask<end_of_turn>" in prompt
-    assert "Thought: hm\nAction: north<end_of_turn>" in prompt  # the model sees its whole reply
+    assert "Thought: hm\nAction: north<end_of_turn>" in prompt  # the prompt contains the whole reply
 
 
 CALL = {"name": "add", "arguments": {"a": 1, "b": [2, {"c": "}"}]}}

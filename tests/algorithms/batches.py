@@ -12,12 +12,12 @@ from palestra.algorithms import Episode, PolicyGradient, algorithm_names, get_al
 from palestra.rollout.types import Failure, Trajectory, Turn
 from palestra.types import Action, Call
 
-POLICY_GRADIENTS = [  # the built-in ones: other test modules may register more
+POLICY_GRADIENTS = [  # built-in algorithms only, because other test modules register more
     name
     for name in algorithm_names()
     if issubclass(get_algorithm(name), PolicyGradient) and get_algorithm(name).__module__.startswith("palestra.")
 ]
-# Rounded, so that a standard deviation is either zero or clearly above rounding errors.
+# Values are rounded, so that a standard deviation is either zero or clearly above rounding errors.
 numbers = st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 6))
 units = st.floats(0, 1, allow_subnormal=False)
 

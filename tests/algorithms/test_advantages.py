@@ -201,7 +201,7 @@ def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> Non
 
 @given(episodes(), units)
 def test_gae_at_lam_0_and_1(batch: list[Episode], gamma: float) -> None:
-    """lam = 1 gives the return minus the value; lam = 0 gives the one-step advantage."""
+    """The advantage is the return minus the value for lam = 1, and the one-step advantage for lam = 0."""
     for episode in batch:
         assert episode.values is not None
         values, rewards = episode.values, episode.rewards

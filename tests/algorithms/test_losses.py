@@ -130,7 +130,7 @@ def test_no_masked_token_has_gradient_or_influence(name: str, seed: int, garbage
 
 
 def parts(inputs: LossInputs, cuts: list[int]) -> list[LossInputs]:
-    """Split the rows at `cuts`; each part is only as wide as its longest row."""
+    """Split the batch at the rows `cuts`; the width of each part is the length of its longest row."""
     result = []
     for start, end in zip([0, *cuts], [*cuts, inputs.mask.shape[0]], strict=True):
         used = inputs.mask[start:end].any(0).nonzero()

@@ -212,7 +212,7 @@ def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.Capture
     for name in ("report.html", "curve.png", "last/config.json", "tensorboard"):
         assert (Path("runs/r") / name).exists()
 
-    # The same command has nothing to do; different settings are refused.
+    # Repeating the command does nothing; changed settings are rejected.
     before = curve("runs/r")
     assert main(["train", "r.toml", "--steps", "1", "--lr", "1e-3", "--no-tensorboard"]) == 0
     assert "The run was already finished" in capsys.readouterr().out
@@ -308,7 +308,7 @@ def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused() -> None
             text += os.read(controller, 4096).decode(errors="replace")
         except OSError:  # the other end of the terminal is closed
             break
-        if "held out" in text and refused is None:  # the first block
+        if "held out" in text and refused is None:  # after the first block of output
             refused = main(["train", *LONG, "--out", "tty"])
     os.close(controller)
     assert process.wait(timeout=60) == 0

@@ -93,7 +93,7 @@ def test_one_reply_can_fill_the_cache() -> None:
 
     async def run() -> None:
         async with LocalEngine(model, cache_gb=0.0001, threads=1) as engine:
-            assert engine.max_context == 256  # less than the 512 of the model, because the cache holds no more
+            assert engine.max_context == 256  # less than the model's 512, because of the cache size
             ids = text(random.Random(2), 20)
             both = await asyncio.gather(*(engine.generate([*ids, at], Sampling(max_tokens=400)) for at in range(2)))
             assert all(len(done.ids) == 256 - 21 for done in both)
@@ -108,7 +108,7 @@ def test_entry_that_fills_the_cache_is_evicted_for_a_similar_prompt() -> None:
     async def run() -> None:
         async with LocalEngine(model, cache_gb=0.0001, threads=1) as engine:
             ids = text(random.Random(2), 200)
-            for key in range(3):  # each shares a prefix with the previous one, whose entry fills the cache
+            for key in range(3):  # each prompt shares a prefix with the previous one, whose entry fills the cache
                 done = await engine.generate([*ids, key], Sampling(max_tokens=5), conversation=key)
                 assert error(model, done) < TOLERANCE
             assert engine.stats.evicted == 2
@@ -153,7 +153,7 @@ def test_common_prefixes_are_computed_once(runner: Any) -> None:
             assert max(error(model, done) for done in replies) < TOLERANCE
             assert engine.stats.shared >= 3 * 96 + 28 * 128
             assert engine.stats.computed <= 140 + 3 * 44 + 28 * 12 + 32 * 5
-            assert len({tuple(done.ids) for done in replies}) > 8  # they share the prompt, not the random numbers
+            assert len({tuple(done.ids) for done in replies}) > 8  # replies differ in their random numbers
 
     asyncio.run(run())
 
@@ -235,7 +235,7 @@ def test_replies_that_span_a_weight_update_are_recomputed(runner: Any) -> None:
                 nudge(model, 1)
                 await engine.publish(None, engine.version + 1)
             for done in await asyncio.gather(*tasks):
-                assert done.version == 0  # the version of its first token
+                assert done.version == 0  # the version that sampled the first token
                 before, after = done.logprobs[: at - 5], done.logprobs[at + 5 :]
                 reply = Completion(**{**_fields(done), "ids": done.ids[: at - 5], "logprobs": before})
                 assert error(old, reply) < TOLERANCE

@@ -116,7 +116,7 @@ def test_threads_option_affects_the_engine_thread_only(model: Any) -> None:
     torch.set_num_threads(3)
     try:
         assert asyncio.run(run(2)) == 2
-        assert asyncio.run(run(None)) == 1  # the model is small
+        assert asyncio.run(run(None)) == 1  # the default for a small model
         thread = threading.Thread(target=record_threads)
         thread.start()
         thread.join()
@@ -155,7 +155,7 @@ def test_finished_and_forgotten_conversations_free_their_blocks(model: Any) -> N
             rng = random.Random(0)
             allocator = engine._scheduler.kv_cache.allocator
             await asyncio.gather(*(engine.generate(text(rng, 50), SHORT, conversation=at) for at in range(20)))
-            assert allocator.free_tokens < allocator.length  # the conversations may continue
+            assert allocator.free_tokens < allocator.length  # kept in the cache, because the conversations may continue
             for at in range(20):
                 engine.forget(at)
             engine.forget("never seen")

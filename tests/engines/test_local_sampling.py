@@ -107,7 +107,7 @@ def test_dropout_is_disabled_during_generation() -> None:
         async with LocalEngine(model, runner=runner, threads=1) as engine:
             assert engine.runner == runner
             done = await engine.generate([1, 2, 3], Sampling(max_tokens=9))
-            assert model.training  # unchanged
+            assert model.training  # sampling does not change the mode
             model.eval()
             assert error(model, done) < TOLERANCE
             model.train()
@@ -192,7 +192,7 @@ def test_stop_string_may_span_several_tokens() -> None:
     ids = tokenizer.encode("ab" + wanted + "yz")
     assert len(ids) == 2 + len(wanted.encode()) + 2
 
-    class Scripted(torch.nn.Module):  # predicts the next of `ids` with certainty
+    class Scripted(torch.nn.Module):  # predicts the next token of `ids` with certainty
         def __init__(self) -> None:
             super().__init__()
             self.weight = model.lm_head.weight

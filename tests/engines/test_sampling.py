@@ -120,7 +120,7 @@ def test_draws_at_the_ends_of_the_distribution() -> None:
 def test_unlikely_tokens_of_a_large_vocabulary_keep_their_probability() -> None:
     size = 200_000
     logits = torch.zeros((1, size))
-    logits[0, 0] = 20.0  # each other token has probability 2e-9, which a float32 sum would lose
+    logits[0, 0] = 20.0  # every other token has probability 2e-9, which a float32 sum would round away
     share = (size - 1) / (size - 1 + torch.tensor(20.0, dtype=torch.float64).exp().item())
     (token,), _ = draw([Sampling()], [1 - share / 2], logits)
     assert abs(token - size / 2) < 10

@@ -125,7 +125,7 @@ def test_openenv_reference_server() -> None:
             with pytest.raises(EnvFailed, match="did not reply"):
                 env.step("sleep")
             assert env.reset(seed=8)[0] == "seed 8"
-            assert env.step("again").observation == "1: again"  # not the late reply
+            assert env.step("again").observation == "1: again"  # not the late reply to the previous step
             with pytest.raises(EnvFailed, match="the step failed"):
                 env.step("raise")
             env.reset(seed=9)
@@ -205,7 +205,7 @@ def test_invalid_step_responses_raise(bad: Any) -> None:
             env.step("inventory")
         with pytest.raises(ResetNeeded):
             env.step("inventory")
-        assert env.reset(seed=4)[0] == "started 4 in 1"  # a new environment
+        assert env.reset(seed=4)[0] == "started 4 in 1"  # the server created a new environment
 
 
 def test_late_responses_are_dropped() -> None:

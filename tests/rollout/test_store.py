@@ -88,7 +88,7 @@ def test_json_round_trip(trajectory: Trajectory) -> None:
 @settings(max_examples=30)
 def test_file_round_trip(name: str, stored: list[Trajectory], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("store") / "deep" / name
-    for half in (stored[:2], stored[2:]):  # a second writer appends
+    for half in (stored[:2], stored[2:]):  # the second half is appended by another writer
         with Writer(path) as writer:
             for trajectory in half:
                 writer.write(trajectory)

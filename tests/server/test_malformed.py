@@ -251,7 +251,7 @@ def test_a_body_of_100_megabytes(server: Server, client: Client, declared: bool)
     for path in ("/v1/sessions", "/v1/batch"):
         response = client.send("POST", path, pieces(), headers)
         assert (response.status, response.code) == (413, "too_large")
-    assert client.get("/health").status == 200  # on the same connection
+    assert client.get("/health").status == 200  # the connection is still usable
     assert peak < before + 4 * LIMIT + 16 * MEGABYTE
 
 
@@ -531,7 +531,7 @@ def test_bad_frames(server: Server) -> None:
                 ws.socket.sendall(data)
             with pytest.raises(ConnectionClosed) as closed:
                 ws.recv(timeout=30)
-            if code is not None and closed.value.rcvd is not None:  # otherwise it disconnected while we were sending
+            if code is not None and closed.value.rcvd is not None:  # None if the server disconnected early
                 assert closed.value.rcvd.code == code, name
 
 

@@ -79,7 +79,7 @@ def test_workers_die_with_the_server() -> None:
     with serving(workers=2) as server:
         children = server.workers()
         assert len(children) == 2
-        os.kill(server.process.pid, signal.SIGSTOP)  # so that it cannot clean up
+        os.kill(server.process.pid, signal.SIGSTOP)  # a stopped server cannot clean up
         server.process.kill()
         server.process.wait()
         assert psutil.wait_procs(children, timeout=10)[1] == []
@@ -108,7 +108,7 @@ def test_family_under_another_interpreter(tmp_path: Path) -> None:
             assert isinstance(play.suggest_action(player="random").data["action"], str)
             broken = client.create(GUESS, kwargs={"min_number": 5, "max_number": 1})
             assert (broken.status, broken.code) == (422, "bad_value")
-            local = client.open(TRICKY)  # in our interpreter
+            local = client.open(TRICKY)  # runs in our interpreter
             local.reset()
             assert local.step("a").status == play.close().status == local.close().status == 200
 

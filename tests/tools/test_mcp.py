@@ -148,7 +148,7 @@ def test_wrong_options() -> None:
 def test_tools_and_results(plain: McpTools) -> None:
     add = named(plain, "add")
     assert (add.description, add.parameters["required"]) == ("add tool", ["a", "b"])
-    assert len(plain.tools) == 15  # both pages
+    assert len(plain.tools) == 15  # the tools of both pages
     assert add.run({"a": 2, "b": 3}) == ToolResult(text="5")
     assert add.run({"a": 2, "b": "3"}).text == "5.0"  # models write numbers as strings
     assert asyncio.run(add.arun({"a": 1, "b": 1})).text == "2"
@@ -194,7 +194,7 @@ def test_every_episode_has_its_own_session() -> None:
         with pytest.raises(BadValue, match="session='shared'"):
             first.fork()
     assert servers() == []
-    first.close()  # idempotent
+    first.close()  # closing twice is allowed
     with closing(template.open(seed=3)) as third:
         assert text_of_call(third, "count") == "1"
     with closing(template.open(seed=4)) as unused:
@@ -304,7 +304,7 @@ def test_a_server_that_dies_is_reported_and_restarted(plain: McpTools) -> None:
     assert text_of_call(plain, "count") == "1"
     assert text_of_call(plain, "pid") != before
     kill(int(text_of_call(plain, "pid")))
-    with pytest.raises(ToolFailed, match="SIGKILL"):  # between two calls; its state is lost
+    with pytest.raises(ToolFailed, match="SIGKILL"):  # the server died between two calls, so its state is lost
         run(plain, "count")
     assert text_of_call(plain, "count") == "1"
 

@@ -153,7 +153,7 @@ def test_failure_of_an_acquired_env_is_raised() -> None:
         task = asyncio.create_task(env.astep("sleep 0.2"))
         await asyncio.sleep(0.05)
         task.cancel()
-        assert (await env.areset(seed=8))[0] == Trouble.after(8)  # waits for the cancelled step
+        assert (await env.areset(seed=8))[0] == Trouble.after(8)  # the reset waits for the cancelled step
 
     with make_vec(Trouble, num_envs=2, backend="process", workers=1, autoreset="disabled") as vec:
         asyncio.run(drive(vec))

@@ -46,7 +46,7 @@ def test_close_releases_everything(how: dict[str, Any]) -> None:
         vec = make_vec(Trouble, num_envs=4, **how)
         vec.reset()
         vec.step(["a"] * 4)
-        vec.send(["sleep 0.1"] * 4)  # closed during a step
+        vec.send(["sleep 0.1"] * 4)  # the vector is closed during this step
         vec.close()
         vec.close()
     assert settled(before) == before

@@ -57,7 +57,7 @@ def check_against_oracle(vec: VectorEnv, seed: int, rounds: list[list[str]], **k
         assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
         if vec.autoreset == "disabled":
             over = {i for i, done in zip(chosen, outcome.terminated | outcome.truncated, strict=True) if done}
-            again = sorted(over)[::2]  # some are reset now, the others are left out of the next step
+            again = sorted(over)[::2]  # some envs are reset now, the others do not take part in the next step
             observations, _ = vec.reset(indices=again)
             assert observations == [envs[i].reset() for i in again]
             over -= set(again)
@@ -143,7 +143,7 @@ def test_partial_steps_do_not_change_other_envs(how: dict[str, Any]) -> None:
 def test_seeds(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=3, seed=7, **how) as vec:
         first, _ = vec.reset()
-        second, infos = vec.reset()  # the next episodes
+        second, infos = vec.reset()  # starts the next episodes
         assert len({*first, *second}) == 6
         assert [info["seed"] for info in infos] == [nth_seed(child_seed(7, i), 1) for i in range(3)]
         assert vec.reset(seed=7)[0] == first

@@ -123,7 +123,7 @@ def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab
     expect(rows).to_have_count(7)
     page.get_by_label("Filter").fill("rebn train")
     expect(rows).to_have_count(1)
-    page.reload()  # the address keeps the filter
+    page.reload()  # the filter is part of the URL
     expect(rows).to_have_count(1)
     page.get_by_label("Filter").fill("")
     page.get_by_label("Kind").select_option("train")

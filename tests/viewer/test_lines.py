@@ -67,7 +67,7 @@ def test_a_member_that_is_being_written_is_left_for_later(tmp_path: Path) -> Non
     path.write_bytes(whole[:-3])
     first, *rest = lines.scan(path)
     assert (first.data, first.resume) == (b"one", ends[0])
-    assert all(line.resume is None for line in rest)  # its visible part is read again
+    assert all(line.resume is None for line in rest)  # the visible part of this member is read again
     path.write_bytes(whole)
     assert [line.data for line in lines.scan(path, ends[0])] == [b"two"]
 

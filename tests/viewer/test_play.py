@@ -44,7 +44,7 @@ def test_a_saved_game_equals_an_episode_of_the_environment(server: Server, folde
     assert state["outcome"] == "solved"
     saved = server.post("play/save", game=state["game"]).json
     assert saved["saved"] == "trajectories/episodes.jsonl:0"
-    assert server.post("play/save", game=state["game"]).json["saved"] == saved["saved"]  # saved only once
+    assert server.post("play/save", game=state["game"]).json["saved"] == saved["saved"]  # is not saved twice
     (stored,) = read(folder / "played" / "trajectories" / "episodes.jsonl")
     env = make(GUESS)
     observation, _ = env.reset(seed=11)
@@ -77,7 +77,7 @@ def test_moves_without_a_box_get_one(server: Server) -> None:
 def test_invalid_requests_are_refused(server: Server) -> None:
     state = server.post("play", {"env": GUESS, "seed": 1}).json
     game = state["game"]
-    assert server.post("play/save", game=game).status == 400  # not over yet
+    assert server.post("play/save", game=game).status == 400  # the game is not over yet
     assert server.post("play/move", {"text": "x" * 200_000}, game=game).status == 400
     assert server.post("play/ask", {"player": "oracle"}, game=game).status == 400
     assert server.post("play/move", {"text": "1"}, game="none").status == 404

@@ -203,7 +203,7 @@ def test_every_episode_has_its_own_tool_session() -> None:
     Counter.opened = Counter.closed = 0
     env = env_with(Counter())
     env.reset(seed=1)
-    assert Counter.opened == 0  # opened by the first call
+    assert Counter.opened == 0  # the first call opens the tool
     assert [env.step(call("counter")).observation for _ in range(2)] == ["1", "2"]
     fork = env.fork()
     assert (fork.step(call("counter")).observation, env.step(call("counter")).observation) == ("3", "3")

@@ -140,7 +140,7 @@ def test_the_expert_solves(level: str) -> None:
 
 def test_unsolvable_levels_are_generated_again() -> None:
     reference: Any = gymnasium.make("BabyAI-GoToImpUnlock-v0", disable_env_checker=True).unwrapped
-    reference.reset(seed=6)  # minigrid locks the key into the room it opens
+    reference.reset(seed=6)  # minigrid puts the key into the room that it unlocks
     assert not solvable(reference)
     env = make_env("GoToImpUnlock", 6)
     assert solvable(env.current.engine)

@@ -31,7 +31,7 @@ def parse_board(board: object) -> list[list[int]]:
 
 
 def put(env: Game2048, *rows: str) -> None:
-    """Set the board."""
+    """Replace the board of a game."""
     env.cells = [0 if cell == "." else int(cell).bit_length() - 1 for row in rows for cell in row.split()]
     env.initial_rank = max(env.cells)
 
@@ -179,7 +179,7 @@ def test_partial_credit_follows_the_largest_tile() -> None:
     env = game("easy", partial_credit=True)
     put(env, "4 4 . .", ". . . .", ". . . .", "2 . . .")
     assert env.progress() == 0.0
-    assert play(env, "left").reward == pytest.approx(1 / 4)  # 8 is one of the four doublings from 4 to 64
+    assert play(env, "left").reward == pytest.approx(1 / 4)  # reaching 8 is one of four doublings from 4 to 64
     rewards = [1 / 4]
     while env.ending is None:
         rewards.append(env.step(env.expert_action()).reward)

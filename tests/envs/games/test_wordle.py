@@ -55,9 +55,9 @@ def signs(guess: str, word: str) -> str:
     [
         ("crane", "crane", "GGGGG"),
         ("cloud", "eight", "XXXXX"),
-        ("speed", "abide", "XXYXY"),  # one e in the word: the first copy is yellow
+        ("speed", "abide", "XXYXY"),  # the word has one e, so only the first e of the guess is yellow
         ("speed", "erase", "YXYYX"),
-        ("speed", "steal", "GXGXX"),  # the green copy accounts for the only e
+        ("speed", "steal", "GXGXX"),  # the only e of the word is matched by the green one
         ("speed", "crepe", "XYGYX"),
         ("allow", "hello", "XYGYX"),
     ],
@@ -77,7 +77,7 @@ def test_marks_follow_the_rules(pair: tuple[str, str]) -> None:
         own = [sign for a, sign in zip(guess, marks, strict=True) if a == letter]
         assert len(own) - own.count("X") == min(have[letter], need[letter])
         rest = "".join(own).replace("G", "")
-        assert rest == "".join(sorted(rest, reverse=True))  # yellow copies precede surplus ones
+        assert rest == "".join(sorted(rest, reverse=True))  # yellow letters come before unmatched ones
 
 
 @given(seed=st.integers(0, 10**6), data=st.data())

@@ -151,7 +151,7 @@ def test_the_chainer_counts_the_shortest_proof() -> None:
     facts = [Literal("Bob", "is a"), Literal("Bob", "is d"), Literal("Eve", "is a")]
     derived = proof_depths(facts, rules, ["Bob", "Eve"], closed=True)
     assert derived[Literal("Bob", "is c")] == 2
-    assert derived[Literal("Eve", "is c")] == 1  # there is no fact that Eve is d
+    assert derived[Literal("Eve", "is c")] == 1  # no fact states that Eve is d
     assert Literal("Eve", "is c") in proof_depths(facts, rules, ["Bob", "Eve"], closed=False)
     assert proof_depths(facts, rules, ["Bob", "Eve"], closed=False)[Literal("Eve", "is c")] == 2
 

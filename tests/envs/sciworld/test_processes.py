@@ -85,7 +85,7 @@ def test_rollouts_announce_the_next_episodes() -> None:
             assert seed is not None
             key = self.env.episode_of(seed)
             if wanted:
-                wait_until(partial(pool.is_ready, key))  # the time an agent would spend on its reply
+                wait_until(partial(pool.is_ready, key))  # stands for the time in which an agent writes a reply
             waits.append(not pool.is_ready(key))
             wanted.append(key)
             return self.env.reset(seed, options)
@@ -142,7 +142,7 @@ def test_a_dead_process_is_replaced_and_the_episode_continues(how: str) -> None:
             os.kill(simulator.pid, signal.SIGSTOP)
             simulator.connection.set_timeout(0.5)
         try:
-            continued = [env.step(ACTIONS[1])]  # a background thread may have replaced it already
+            continued = [env.step(ACTIONS[1])]  # a background thread may already have replaced the process
         except EnvFailed as err:
             assert "may be repeated" in str(err)
             continued = [env.step(ACTIONS[1])]

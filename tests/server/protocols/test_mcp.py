@@ -155,7 +155,7 @@ def test_session_continues_after_a_failure(server: Server) -> None:
 def test_error_codes(server: Server) -> None:
     with server.client() as client:
         wire = RawClient(client)
-        assert wire.send("tools/list").status == 400  # not initialized
+        assert wire.send("tools/list").status == 400  # the session is not initialized
         assert wire.send("server/discover").data["error"]["code"] == -32601
         wire.session = "unknown"
         assert wire.send("tools/list").status == 404

@@ -284,7 +284,7 @@ def test_session_ends_with_the_websocket(server: Server) -> None:
     for talk in talks:
         talk.request("reset")
     assert server.number("sessions") == 5
-    talks[0].send("step", {"action": "sleep 30"})  # running when its client disconnects
+    talks[0].send("step", {"action": "sleep 30"})  # still running when the client disconnects
     for talk in talks:
         talk.socket.socket.shutdown(socket.SHUT_RDWR)
         talk.held.close()
@@ -292,7 +292,7 @@ def test_session_ends_with_the_websocket(server: Server) -> None:
     until(lambda: server.number("websockets") == 0)
     with SocketClient(server) as talk:
         talk.socket.send(json.dumps({"type": "reset"}))
-        talk.socket.socket.shutdown(socket.SHUT_RDWR)  # while its environment may still be created
+        talk.socket.socket.shutdown(socket.SHUT_RDWR)  # the environment may not be created yet
     until(lambda: server.number("sessions") == 0)
 
 
