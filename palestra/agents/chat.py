@@ -87,7 +87,7 @@ class ChatAgent(Agent):
             self._resolve()
 
     async def ready(self) -> None:
-        """Let the engine detect its capabilities, once."""
+        """Detect the capabilities of the engine. Only the first call has an effect."""
         if not self._ready:
             await self.engine.ready()
             self._resolve()
@@ -225,7 +225,7 @@ class _ChatSession(AgentSession):
     # Context policy
 
     async def _fit_context(self, conversation: Conversation, message: Message, calls: list[Call]) -> Prompt:
-        """Return the prompt after `message`, shortened by the context policy."""
+        """Return the prompt that ends with `message`, truncated by the context policy if necessary."""
         prompt = conversation.next(message)
         policy = self._chat.context
         turns = [*self._turns, _Turn(prompt.messages, max(0, len(prompt.ids) - conversation.tokens))]

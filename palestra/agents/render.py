@@ -122,7 +122,7 @@ class Renderer:
             )
         except MemoryError:
             raise
-        except Exception as err:  # templates may raise anything
+        except Exception as err:  # templates may raise any exception
             raise BadValue(f"the chat template cannot render this conversation: {err}") from err
 
     def _try_render(self, messages: Sequence[Message]) -> str:

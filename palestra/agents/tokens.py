@@ -45,7 +45,7 @@ class Codec:
         self._adds_prefix_space = self._inner("a") != self._encode("a")
 
     def guard(self, text: str, keep: Collection[str] = ()) -> str:
-        """Insert a break into every special token that `text` contains, except those in `keep`."""
+        """Insert a break into the spelling of every special token in `text`, except those in `keep`."""
         match = self._pattern.search(text)
         if match is None and _MARK not in text:
             return text
@@ -113,7 +113,7 @@ class Codec:
         return match[0] if match else ""
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text, including special tokens."""
+        """Return the text of the ids, including special tokens."""
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)) if ids else ""
 
     def _inner(self, text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Engine interfaces: prompt token ids in, sampled token ids and log-probabilities out."""
+"""Interfaces of inference engines, which sample token ids and their log-probabilities for a prompt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sampling:
     top_k: int = 0  # 0 disables the filter
     min_p: float = 0.0
     stop: tuple[str, ...] = ()  # the reply text ends before the first of these strings
-    stop_ids: tuple[int, ...] = ()  # in addition to the model's own stop tokens
+    stop_ids: tuple[int, ...] = ()  # additional stop tokens besides those of the model
     seed: int | None = None  # equal seeds and prompts yield equal replies, independent of the batch
 
     def __post_init__(self) -> None:
@@ -60,13 +60,13 @@ class Sampling:
 class Completion:
     """One reply with the exact tokens the model read and sampled."""
 
-    ids: list[int]  # as sampled, including the stop token if one ended the reply
+    ids: list[int]  # sampled ids, including the stop token if one ended the reply
     logprobs: list[float]  # log-probability of each id under the model at temperature 1 without filters
     text: str  # the decoded ids without the stop token or stop string
     finish: Finish
     version: int  # version of the weights that sampled the first token
-    prompt_ids: list[int]  # as the model read them
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)  # if the server parses them
+    prompt_ids: list[int]  # the prompt ids that the model read
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)  # tool calls parsed by the server
     usage: tuple[int, int] | None = None  # (prompt tokens, completion tokens) from servers that return no ids
 
 

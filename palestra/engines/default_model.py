@@ -90,7 +90,7 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             if parameter.dim() == 1:
-                parameter.fill_(1.0)  # norms
+                parameter.fill_(1.0)  # normalization weights
             else:
                 # This also applies to embeddings: with the usual standard deviation of 0.02, the output of the first
                 # layer would be much larger than the token embedding.

@@ -1,4 +1,4 @@
-"""HTTP client for JSON requests: pooled connections, bounded concurrency, retries, and no API key in messages."""
+"""HTTP client for JSON requests with pooled connections, bounded concurrency and retries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _MAX_MESSAGE = 500
-_MAX_BACKOFF = 30.0  # seconds between two attempts, unless the server requests more
+_MAX_BACKOFF = 30.0  # maximum seconds between two attempts, unless the server requests more
 
 
 class HttpResponse(NamedTuple):
@@ -46,7 +46,7 @@ class _LoopState:
 
 
 class HttpTransport:
-    """Sends requests to one server from any event loop. Each loop has its own connection pool, closed when it ends."""
+    """Sends requests to one server from any event loop. Each loop has its own pool, which is closed with the loop."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class HttpTransport:
                     # Redirects are not followed: that would drop the body and send the API key to another host.
                     async with state.session.request(method, url, data=data, allow_redirects=False) as response:
                         raw = await response.read()
-                except (self._aiohttp.ClientError, OSError) as err:  # a time-out is an OSError
+                except (self._aiohttp.ClientError, OSError) as err:  # includes timeouts
                     cause = err
                     error = self.clean(str(err)) or f"no response within {self._timeout:g} s"
                     error = f"{type(err).__name__}: {error}"

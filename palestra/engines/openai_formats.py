@@ -17,7 +17,7 @@ from palestra.engines.base import Finish, Sampling
 from palestra.errors import EngineFailed, ParsingFailed
 from palestra.types import Message, Observation
 
-_SEED_RANGE = 2**31 - 1  # accepted by every server
+_SEED_RANGE = 2**31 - 1  # range of seeds that every server accepts
 _FINISHES: dict[str, Finish] = {"stop": "stop", "tool_calls": "stop", "function_call": "stop", "length": "length"}
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 

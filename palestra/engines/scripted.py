@@ -1,4 +1,4 @@
-"""Engine that takes its replies from a function or a list, for tests, demonstrations and examples without weights."""
+"""Engine that takes its replies from a function or a list, for tests, demos and examples without a model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ScriptedEngine(Engine):
             raise BadValue("a mapping of scripts needs a tokenizer, because chat requests carry no conversation")
         self.tokenizer = tokenizer
         self.max_context = max_context
-        self.requests = 0  # including failed ones
+        self.requests = 0  # number of requests, including failed ones
         self._reply = reply
         self._by_conversation = per_conversation or isinstance(reply, Mapping)
         self._blind = blind

@@ -1,4 +1,4 @@
-"""Environments behind a URL: `palestra.make("http://host:8100/game:Wordle-v0-easy")` returns a `RemoteEnv`."""
+"""Environments on a server: `palestra.make("http://host:8100/game:Wordle-v0-easy")` returns a `RemoteEnv`."""
 
 from __future__ import annotations
 

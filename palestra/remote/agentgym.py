@@ -60,7 +60,7 @@ class AgentGymEnv(AdapterEnv):
             self._http.close()
             raise
 
-    # Episode.
+    # Episodes.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         left = dict(options or {})
@@ -117,7 +117,7 @@ class AgentGymEnv(AdapterEnv):
         action = (react_action(reply) or reply).strip()
         return " ".join(_SPECIAL_CHARACTERS.sub("", action).split()) if self.family == "textcraft" else action
 
-    # Server.
+    # Requests to the server.
 
     @property
     def _key(self) -> str:

@@ -174,7 +174,7 @@ class RemoteEnv(Env):
             raise lost
         self.recovered += 1
 
-    # Episode.
+    # Episodes.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         return self._run(self._reset(seed, options))
@@ -299,7 +299,7 @@ class RemoteEnv(Env):
                 self._finalizer()
 
     async def aclose(self) -> None:
-        self.close()  # does not block on a socket
+        self.close()  # does not block if the transport is a socket
 
     def __repr__(self) -> str:
         return f"<RemoteEnv {self._address.env} at {self._address.base}>"

@@ -15,7 +15,9 @@ from palestra.errors import (
 )
 from palestra.remote.protocol import Fault
 
-BUSY = frozenset({"rate_limited", "quota", "capacity", "unavailable", "session_busy"})  # codes to retry later
+BUSY = frozenset(
+    {"rate_limited", "quota", "capacity", "unavailable", "session_busy"}
+)  # error codes after which to retry later
 LOST = frozenset({"session_gone", "unknown_session"})
 
 

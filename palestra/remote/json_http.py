@@ -21,7 +21,7 @@ class ErrorResponse(EnvFailed):
 
 
 def base_url(url: str, scheme: str) -> str:
-    """Return the HTTP URL of `agentgym+http://host:port/path`, where `scheme` is "agentgym"."""
+    """Return `http://host:port/path` for a URL like `agentgym+http://host:port/path` with scheme "agentgym"."""
     plain = url.removeprefix(f"{scheme}+")
     try:
         parts = urlsplit(plain)
@@ -36,7 +36,7 @@ def base_url(url: str, scheme: str) -> str:
 
 
 class JsonHttpClient:
-    """One connection, closed after an incomplete response so that a late one cannot be mistaken for the next."""
+    """Client with one connection, which is closed after an incomplete response, so that late data is never read."""
 
     def __init__(self, base: str, token: str | None, timeout: float) -> None:
         parts = urlsplit(base)

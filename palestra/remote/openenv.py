@@ -49,7 +49,7 @@ class OpenEnvEnv(AdapterEnv):
         self._action_key = action_key or self._read_schema()
         self._connect()
 
-    # Episode.
+    # Episodes.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         seed = self.start_episode(seed)
@@ -115,7 +115,7 @@ class OpenEnvEnv(AdapterEnv):
                 return str(observation[key])
         return json.dumps(observation, ensure_ascii=False)
 
-    # Server.
+    # Requests to the server.
 
     def _read_schema(self) -> str:
         """Return the name of the field for the action text, or "" if the schema has none."""

@@ -136,7 +136,7 @@ class Fault(Struct, kw_only=True, omit_defaults=True):
     cause: str = ""  # why a session was lost: "raised", "deadline", "memory", "crashed", "worker", "expired", "closed"
     kind: str = ""  # class name of the exception
     retry_after: float | UnsetType = UNSET  # seconds
-    expected: int | UnsetType = UNSET  # the next sequence number
+    expected: int | UnsetType = UNSET  # the sequence number that the server expects next
     seq: int | UnsetType = UNSET  # sequence number of the call, if it was assigned: a retry then returns the same error
     trace: str = ""
 

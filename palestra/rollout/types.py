@@ -36,7 +36,7 @@ class Failure:
 class Turn:
     """One action and the result of its step."""
 
-    observation: Observation  # shown to the agent before the action
+    observation: Observation  # passed to the agent before the action
     action: Action
     reward: float
     terminated: bool
@@ -52,11 +52,13 @@ class Trajectory:
 
     env_id: str
     kwargs: Mapping[str, Any]
-    seed: int  # reproduces the task
+    seed: int  # seed that reproduces the task
     group: int  # episodes of a group share the seed
     member: int  # index within the group
     turns: tuple[Turn, ...] = field(repr=False)  # omitted from repr, because asyncio's debug output prints results
-    final_observation: Observation  # after the last action, or the first observation if there was no action
+    final_observation: (
+        Observation  # the observation after the last action; the first observation if there was no action
+    )
     success: bool | None  # None if the episode did not end
     # Prompt of the next turn of a truncated episode, from which a critic bootstraps.
     final_prompt: tuple[int, ...] = field(default=(), repr=False)

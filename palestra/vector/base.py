@@ -69,7 +69,7 @@ class VectorEnv(AsyncBridge):
             self._check()
         return columns
 
-    # Results as soon as they are ready.
+    # Send commands without waiting and receive results as soon as they are ready.
 
     def send(self, actions: Actions) -> None:
         """Start steps without waiting; `recv` returns their results."""

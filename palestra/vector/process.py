@@ -25,7 +25,7 @@ from palestra.workers.wire import dump_factories
 from palestra.workers.worker import OUT_OF_MEMORY, WorkerConfig, main
 from palestra.workers.worker_process import WorkerProcess, end_workers
 
-DEFAULT_THREADS = 32  # per worker
+DEFAULT_THREADS = 32  # threads per worker
 START_TIMEOUT = 120.0  # seconds for a worker to build its envs
 GRACE = 3.0  # seconds for workers to close their envs
 CHECK_INTERVAL = 0.25  # seconds between checks of deadlines and workers, while waiting

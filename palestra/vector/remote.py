@@ -27,7 +27,7 @@ from palestra.workers.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Caus
 
 CALL_TIMEOUT = 300.0  # seconds per call if `step_timeout` is not set
 MARGIN = 5.0  # seconds added to the timeout, so that the server can report unfinished steps
-MAX_STEPS = 1_024  # per request
+MAX_STEPS = 1_024  # maximum number of steps per request
 _PLAYERS = {"sample_random_action": "random", "expert_action": "expert", "example_action": "example"}
 # Causes of a lost session for which the env is responsible.
 _CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}

@@ -46,7 +46,7 @@ class VectorState:
         self._calling: set[int] = set()  # envs in flight whose command is a CALL
         self._claims: dict[int, Callable[[int, EnvResult], None]] = {}  # env index -> receiver of its next reply
         self._ready: deque[EnvResult] = deque()  # unclaimed replies, for `recv`
-        self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")  # unsteppable env -> reason
+        self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")  # env that cannot step -> reason
         self._in_a_row: dict[int, int] = {}  # env index -> number of consecutive failures
         self._failures_in_a_row = failures_in_a_row
         self._error: EnvFailed | None = None  # once set, raised by every call
@@ -54,7 +54,8 @@ class VectorState:
         self._outbox: list[Command] = []  # commands requested in this iteration of the event loop
         self._responses: set[Future[EnvResult]] = set()
         self._sleepers: list[Future[None]] = []
-        self._finalizer = weakref.finalize(self, backend.close)  # also on garbage collection and at interpreter exit
+        # The finalizer also runs on garbage collection and at interpreter exit.
+        self._finalizer = weakref.finalize(self, backend.close)
 
     def close(self) -> None:
         """End every worker and close every env. May be called twice."""

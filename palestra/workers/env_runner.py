@@ -84,7 +84,7 @@ class EnvRunner:
         self.on_phase = on_phase
         self.raise_memory_error = raise_memory_error
         self.env: Env | None = None
-        self.episode = -1  # number of the running episode
+        self.episode = -1  # index of the running episode
         self.pending_reset = False  # the next step starts an episode and ignores its action
         self.lost: EnvFailure | None = None  # why the running episode cannot continue; reported by the next step
 

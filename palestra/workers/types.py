@@ -17,7 +17,7 @@ AUTORESETS: Final = ("same_step", "next_step", "disabled")
 
 Cause: TypeAlias = Literal[
     "raised",  # the env raised an exception
-    "deadline",  # a call ran past its timeout
+    "deadline",  # a call exceeded its timeout
     "memory",  # the worker exceeded its memory limit
     "died",  # the call ended its worker process
     "lost",  # the worker died because of another env, and replaying this env produced a different observation
@@ -62,11 +62,11 @@ class EnvFailure:
 class EnvResult(NamedTuple):
     """Result of one env's step. The result of a reset has reward 0 and is neither terminated nor truncated."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which is not needed
     observation: Observation
     reward: float  # NaN if the step failed
     terminated: bool
-    truncated: bool  # also set if the step failed
+    truncated: bool  # also True if the step failed
     info: dict[str, Any]
 
     @property

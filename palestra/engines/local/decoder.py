@@ -1,4 +1,4 @@
-"""Native decoder for the Llama family (Llama, Mistral, Qwen2, Qwen3) on the parameters of a transformers model.
+"""Native decoder for the Llama family (Llama, Mistral, Qwen2, Qwen3) that uses a transformers model's parameters.
 
 All tokens of a step, from any number of conversations, form one flat sequence without padding; only attention
 distinguishes sequences. For small models this avoids most of the overhead of a transformers forward pass, and for

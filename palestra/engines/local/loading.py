@@ -18,7 +18,13 @@ from palestra.engines.base import Weights
 from palestra.errors import BadValue
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
-LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, ImportError)  # raised by transformers for bad folders
+LOADING_ERRORS = (
+    OSError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    ImportError,
+)  # raised by transformers for invalid folders
 
 
 def load(

@@ -52,7 +52,7 @@ def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.devic
         if offset is None:
             return "the cache is too small for the comparison"
         entries.append(CacheEntry(ids, None, offset, 64))
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5  # lower precision rounds every operation
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5  # lower precisions have larger rounding errors
     was_training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-BUFFER_TOKENS = 64  # per sequence
+BUFFER_TOKENS = 64  # buffered tokens per sequence
 FIELDS = (
     "length",  # number of ids, including sampled ones
     "cached",  # number of leading ids whose keys and values are stored

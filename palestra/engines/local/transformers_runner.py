@@ -1,4 +1,4 @@
-"""Run any decoder-only model through its transformers forward pass, with our KV cache or without a cache."""
+"""Run any decoder-only model through its transformers forward pass, with the engine's KV cache or without a cache."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TransformersRunner:
 
     @staticmethod
     def unsupported_reason(model: Any) -> str | None:
-        """Return why this runner cannot run the model, or None if it may be able to."""
+        """Return the reason why this runner cannot run the model, or None if it might work."""
         if loading.layer_windows(model) is None or getattr(model, "_is_stateful", False):
             return "it keeps state other than keys and values"
         if model.config.get_text_config(decoder=True)._attn_implementation not in ("eager", "sdpa"):
