@@ -28,13 +28,13 @@ PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": ExpertAgent, "random": R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How a model is loaded and sampled from."""
+    """Settings for loading a model and sampling from it."""
 
     sampling: Sampling = field(default_factory=Sampling)
     system: str = ""
     style: str = "plain"  # or "react", "tools"
     max_context: int | None = None
-    api_model: str = ""  # which model of a server that hosts several
+    api_model: str = ""  # name of the model, for servers that host several models
     api_key_env: str = "OPENAI_API_KEY"  # environment variable with the API key; the key itself is never stored
     tokenizer: str = ""  # tokenizer of the server's model, for exact token ids
     device: str = "auto"
@@ -42,7 +42,7 @@ class ModelSettings:
 
 
 class EvaluatedAgent:
-    """The agent under evaluation: one engine, an agent per sampling setting, and the settings that are recorded."""
+    """The agent under evaluation: its engine, one agent per set of sampling settings, and a description to store."""
 
     def __init__(self, agent: str | Agent | Callable[..., Any], settings: ModelSettings | None = None) -> None:
         self.name = agent if isinstance(agent, str) else _object_name(agent)
@@ -81,12 +81,12 @@ class EvaluatedAgent:
                 raise BadValue("enter the context first: async with EvaluatedAgent(name) as agent")
             return self._agent
         values = asdict(with_sampling(self.settings.sampling, sampling))
-        del values["seed"]  # derived per reply from the seed of the task
+        del values["seed"]  # each reply has a seed derived from the seed of the task
         options: dict[str, Any] = {"style": self.settings.style, "max_context": self.settings.max_context}
         return ChatAgent(self._engine, system=self.settings.system or None, **options, **values)
 
     def describe(self) -> dict[str, Any]:
-        """Return everything known that determines how the agent plays; available once the context is entered."""
+        """Return all known settings that affect how the agent plays; call this only inside the context manager."""
         description: dict[str, Any] = {"name": self.name, "kind": self.kind}
         engine = self._engine
         if engine is None:
@@ -144,7 +144,7 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
 
 
 def import_object(name: str) -> Any:
-    """Import the object `module:name`, looking in the working directory first."""
+    """Import the object `module:name`, searching the working directory first."""
     module, _, thing = name.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # console scripts do not have the working directory on sys.path
@@ -162,7 +162,7 @@ def python_agent(name: str) -> Agent:
 
 
 def as_agent(source: Any, name: str) -> Agent:
-    """Return `source` as an agent: an Agent, an instance of an Agent class, or a function in a `PythonAgent`."""
+    """Convert an Agent, an Agent class or a function to an agent; a function is wrapped in a `PythonAgent`."""
     if isinstance(source, type) and issubclass(source, Agent):
         source = source()
     if isinstance(source, Agent):
@@ -178,11 +178,11 @@ def _object_name(agent: object) -> str:
 
 
 class PythonAgent(Agent):
-    """Agent that plays the return value of a function or coroutine function.
+    """Agent that uses the return value of a function or coroutine function as its action.
 
-    Arguments are matched by name: `observation` (text), `messages` or `conversation` (chat messages so far), `info`
-    (from the environment), `seed` (fixed per task and attempt), `turn` (0-based). A first argument with any other name
-    receives the observation. Plain functions run in threads, so that episodes run concurrently.
+    Arguments are passed by parameter name: `observation` (text), `messages` or `conversation` (chat messages so far),
+    `info` (from the environment), `seed` (fixed per task and attempt), `turn` (0-based). If the first parameter has any
+    other name, the observation is passed to it. Regular functions run in threads, so that episodes run concurrently.
     """
 
     def __init__(self, choose: Callable[..., Any]) -> None:
@@ -203,10 +203,10 @@ _ARGUMENTS = ("observation", "messages", "conversation", "info", "seed", "turn")
 
 
 def _argument_names(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
-    """Return (value to pass, whether positional) for each argument of `choose` that is filled in."""
+    """Return, for each parameter of `choose` that can be filled in, the value to pass and whether it is positional."""
     try:
         parameters = inspect.signature(choose).parameters.values()
-    except ValueError:  # a builtin without a signature
+    except ValueError:  # a built-in function without a signature
         return [("observation", True)]
     arguments: list[tuple[str, bool]] = []
     for place, parameter in enumerate(parameters):

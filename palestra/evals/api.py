@@ -28,18 +28,19 @@ def evaluate(
     out: str | Path | None = None,
     overwrite: bool = False,
 ) -> Evaluation:
-    """Evaluate `agent` on `envs` and return the results; the same call resumes an interrupted evaluation.
+    """Evaluate `agent` on `envs` and return the results. Repeat the same call to resume an interrupted evaluation.
 
     `envs` is an environment name (id, `module:Class` or URL), `suite:NAME`, the path of a suite file, a `Suite`, or a
     list of those names. `agent` is "expert", "random", a model folder, the folder of a training run, a Hugging Face id,
     the URL of an OpenAI-compatible server, `module:name`, an `Agent`, or a function from the observation to an action.
 
-    `n` tasks per environment are played with seeds from `seed` on, `k` attempts each, for at most `turns` turns. The
-    defaults are those of the suite, or 100 tasks, one attempt and seed 0. `env_kwargs` go to every environment. `model`
-    holds sampling settings, `settings` concurrency, retries and timeouts. Episodes and the report are stored in `out`
-    (default: `runs/eval-SUITE-AGENT`); `overwrite=True` deletes an evaluation that is already there.
+    Each environment is evaluated on `n` tasks with consecutive seeds starting at `seed`, with `k` attempts per task and
+    at most `turns` turns per attempt. Defaults come from the suite; otherwise they are 100 tasks, one attempt and seed
+    0. `env_kwargs` are passed to every environment. `model` contains sampling settings; `settings` contains
+    concurrency, retries and timeouts. Episodes and the report are stored in `out` (default: `runs/eval-SUITE-AGENT`);
+    `overwrite=True` deletes an existing evaluation in that folder.
 
-    Works in scripts and in notebooks with a running event loop.
+    The function can be called in scripts and in notebooks with a running event loop.
     """
     suite = with_overrides(_suite(envs), kwargs=env_kwargs or {}, n=n, k=k, seed=seed, turns=turns)
     evaluated = EvaluatedAgent(agent, model)

@@ -1,4 +1,4 @@
-"""Compare two evaluations of the same tasks: differences paired by seed, with intervals and tests."""
+"""Compare two evaluations of the same tasks by paired differences, with confidence intervals and significance tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRICS: Mapping[str, Callable[[Outcome], float]] = {
     "return": lambda one: one.reward,
     "score": lambda one: one.score,
 }
-LISTED = 20  # wins and losses listed in text output; JSON has all
+LISTED = 20  # maximum number of wins and losses listed in text output; JSON output lists all
 Pair = tuple[int, float, float]  # seed, before, after
 
 
@@ -30,7 +30,7 @@ class Paired:
 
     name: str
     pairs: Sequence[Pair]
-    unpaired: int  # tasks with a result in only one evaluation
+    unpaired: int  # number of tasks with a result in only one evaluation
 
     @property
     def values(self) -> list[float]:
@@ -38,7 +38,7 @@ class Paired:
 
 
 def compare(before: str | Path, after: str | Path, *, metric: str = "success") -> dict[str, Any]:
-    """Return the difference between `after` and `before` on the tasks both played, as JSON-compatible data."""
+    """Return the difference between `after` and `before` on the tasks that both contain, as JSON-compatible data."""
     if metric not in METRICS:
         raise BadValue(f"`metric` must be one of {', '.join(METRICS)}; got {metric!r}")
     one, two = read_evaluation(before), read_evaluation(after)
@@ -64,7 +64,7 @@ def _pairs(one: EvaluationRecord, two: EvaluationRecord, value: Callable[[Outcom
     first, second = _by_task(one, value), _by_task(two, value)
     other = {name: name for name in second}
     counterparts = _unmatched(two, second, first)
-    for env_id, name in _unmatched(one, first, second).items():  # keywords differ; reported under settings_that_differ
+    for env_id, name in _unmatched(one, first, second).items():  # other kwargs: see settings_that_differ
         if env_id in counterparts:
             other[name] = counterparts[env_id]
     paired = []
@@ -77,14 +77,14 @@ def _pairs(one: EvaluationRecord, two: EvaluationRecord, value: Callable[[Outcom
 
 
 def _unmatched(record: EvaluationRecord, names: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
-    """Return id -> name of the entries without a counterpart of the same name, where the id is unique."""
+    """Map ids to names for entries without a counterpart of the same name whose id is unique."""
     left = [entry for entry in record.suite.entries if entry.name in names and entry.name not in others]
     ids = [entry.id for entry in left]
     return {entry.id: entry.name for entry in left if ids.count(entry.id) == 1}
 
 
 def _by_task(record: EvaluationRecord, value: Callable[[Outcome], float]) -> dict[str, dict[int, float]]:
-    """Return the mean over attempts for each environment and seed."""
+    """Return the mean over all attempts for each environment and seed."""
     outcomes: Mapping[Key, Outcome] = record.outcomes()
     by_env: dict[str, dict[int, float]] = {}
     for index, entry in enumerate(record.suite.entries):
@@ -132,7 +132,7 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
         for row in rows
     ]
     estimate = estimates[0] if len(rows) == 1 else mean_of_means(estimates)
-    # The permutation test flips signs per task, with the weight each task has in the mean.
+    # The permutation test flips the sign of each task, weighted by the task's weight in the mean.
     weighed = [value / len(one.pairs) for one in paired for value in one.values]
     p, test = (rows[0]["p"], rows[0]["test"]) if len(rows) == 1 else (sign_flips(weighed), "sign flips")
     return {

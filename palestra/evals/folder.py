@@ -27,13 +27,13 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "aiohttp", "reasoning-gym")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRecord:
-    """EvalSettings of an evaluation as stored in its folder, finished or not."""
+    """Settings of an evaluation as stored in its folder; the evaluation may be unfinished."""
 
     folder: Path
     suite: Suite
     agent: Mapping[str, Any]
-    plan: Mapping[str, Any]  # must be equal for an evaluation to resume
-    saved: Mapping[str, Any]  # all of run.json
+    plan: Mapping[str, Any]  # an evaluation can be resumed only with an equal plan
+    saved: Mapping[str, Any]  # contents of run.json
 
     @property
     def title(self) -> str:
@@ -83,7 +83,7 @@ def write_settings(folder: Path, plan: Mapping[str, Any], command: Sequence[str]
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of installed packages that may change results."""
+    """Return the versions of installed packages that may affect results."""
     versions = {"palestra": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in _PACKAGES:
         try:
@@ -94,7 +94,7 @@ def package_versions() -> dict[str, str]:
 
 
 def read_evaluation(folder: str | Path) -> EvaluationRecord:
-    """Read the settings of the evaluation in `folder`; raise BadValue if it holds none."""
+    """Read the settings of the evaluation in `folder`; raise BadValue if there is none."""
     folder = Path(folder)
     path = folder / SETTINGS
     try:
@@ -123,7 +123,7 @@ def holds_evaluation(folder: Path) -> bool:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `folder`, so that only one process evaluates there."""
+    """Hold an exclusive lock on `folder`, so that only one evaluation at a time writes to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -142,7 +142,7 @@ def locked(folder: Path) -> Iterator[None]:
 def prepare_folder(
     folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, overwrite: bool = False, **more: Any
 ) -> None:
-    """Prepare the folder for a new evaluation, or verify that it holds the same one; refuse anything else."""
+    """Prepare `folder` to start or resume an evaluation; raise BadValue if it belongs to something else."""
     if (folder / SETTINGS).exists():
         if not holds_evaluation(folder):
             raise BadValue(f"{folder} holds a training run; choose another --out")
@@ -164,7 +164,7 @@ def prepare_folder(
 
 
 def default_folder(suite: str, agent: str) -> Path:
-    """Return the folder used when none is given: `runs/eval-SUITE-AGENT`."""
+    """Return the default folder of an evaluation: `runs/eval-SUITE-AGENT`."""
     return Path(f"runs/eval-{_slug(suite)}-{_slug(agent)}")
 
 

@@ -1,4 +1,4 @@
-"""Reduce stored episodes to the numbers that the statistics need."""
+"""Extract from stored episodes the fields needed for the statistics."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Key = tuple[int, int, int]  # suite entry, seed, attempt
 class Outcome:
     """Result of one episode."""
 
-    entry: int  # of the suite
+    entry: int  # index of the suite entry
     seed: int
-    member: int  # which attempt at the task
+    member: int  # number of the attempt at the task
     success: bool | None  # None after an infrastructure failure
-    reward: float  # total
+    reward: float  # total reward
     score: float  # grade of the last turn if the environment reports one, else 1 or 0 for success
     turns: int
     tokens_read: int | None  # None if the engine reports no token counts
     tokens_written: int | None
     tool_calls: int
-    invalid: int  # actions that could not be parsed or broke the rules
+    invalid: int  # number of actions that could not be parsed or broke the rules
     ending: str  # "solved", "lost", "horizon" ...
     truncated: bool
-    boundary: str | None  # of its failure
-    kind: str  # of its failure
+    boundary: str | None  # component that failed, if the episode failed
+    kind: str  # exception type of the failure
     message: str
-    attempts: int  # including this one, counted after infrastructure failures
+    attempts: int  # number of attempts, including retries after infrastructure failures
     started: float  # seconds since the epoch
     seconds: float
     agent_seconds: float
@@ -86,7 +86,7 @@ def outcome(episode: Mapping[str, Any]) -> Outcome:
 
 
 def read_outcomes(folder: Path) -> dict[Key, Outcome]:
-    """Return one outcome per episode; a finished one is kept, a failed one is replaced by a later attempt."""
+    """Return one outcome per episode; later attempts replace failed outcomes but not finished ones."""
     path = folder / EPISODES
     return latest(outcome(data) for data in read_json(path)) if path.exists() else {}
 
@@ -106,7 +106,7 @@ def _calls(turns: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]:
-    """Return the prompt tokens and sampled tokens of all model calls."""
+    """Return the number of prompt tokens and of sampled tokens in all model calls."""
     read = written = 0
     asked = False
     for call in _calls(turns):
@@ -122,7 +122,7 @@ def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]
 
 
 def _tool_calls(turns: list[Mapping[str, Any]]) -> int:
-    """Return the tool calls counted by the environment, or else the native tool calls of the model's replies."""
+    """Return the number of tool calls reported by the environment, or else of native tool calls in the replies."""
     used = next(
         (turn["info"]["tool_calls_used"] for turn in reversed(turns) if "tool_calls_used" in turn["info"]), None
     )

@@ -1,4 +1,4 @@
-"""Confidence intervals and tests for paired differences. Pure functions, standard library only."""
+"""Confidence intervals and significance tests for paired differences: pure functions without dependencies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLIPS = 10_000
 
 
 def difference(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:
-    """Return the mean of paired success differences (one per task, from -1 to 1) with its interval."""
+    """Return the mean of paired differences in success (one per task, from -1 to 1) with its confidence interval."""
     n = len(values)
     middle = fsum(values) / n
     if any(values):
@@ -23,7 +23,7 @@ def difference(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estima
         if n > 1 and (spread := variance(values)) > 0:
             reach = student(n - 1) * sqrt(spread / n)
             return Estimate(value=middle, low=max(-1.0, middle - reach), high=min(1.0, middle + reach), n=n)
-    # All differences equal: add one pseudo-pair in each direction (Bonett and Price), for a non-empty interval.
+    # If all differences are equal, one pseudo-pair in each direction (Bonett and Price) gives a non-empty interval.
     centre = fsum(values) / (n + 2)
     reach = Z * sqrt(((fsum(value * value for value in values) + 2) / (n + 2) - centre**2) / (n + 2))
     return Estimate(value=middle, low=max(-1.0, centre - reach), high=min(1.0, centre + reach), n=n)
@@ -41,14 +41,14 @@ def mcnemar(wins: int, losses: int) -> float:
 def sign_flips(values: Sequence[float]) -> float:
     """Return the p-value of the sign-flip permutation test of paired differences.
 
-    The test is exact for few differences; otherwise it uses ten thousand draws from a fixed seed.
+    The test is exact for few differences; otherwise it uses 10,000 random permutations with a fixed seed.
     """
     found = [abs(value) for value in values if value]
     if not found:
         return 1.0
     far = abs(fsum(values)) * (1 - 1e-9) - 1e-12
     if len(found) <= EXACT:
-        sums = [found[0]]  # fix the first sign: the other half is symmetric
+        sums = [found[0]]  # the first sign is fixed, since the other half is symmetric
         for value in found[1:]:
             sums = [total + sign for total in sums for sign in (value, -value)]
         return sum(abs(total) >= far for total in sums) / len(sums)
@@ -66,7 +66,7 @@ def sign_flips(values: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values after Holm's step-down correction, in the given order."""
+    """Return the p-values after Holm's step-down correction, in the same order."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     found, worst = [0.0] * len(p_values), 0.0
     for place, index in enumerate(order):

@@ -21,8 +21,8 @@ from palestra.rollout.codec import from_json
 from palestra.rollout.store import read_json
 from palestra.rollout.types import Trajectory
 
-SHOWN = 8  # episodes
-LOOKED_AT = 64  # per environment, from which the shown ones are chosen
+SHOWN = 8  # number of episodes in the report
+LOOKED_AT = 64  # number of episodes per environment from which these are selected
 MOST_RANGES = 60
 MOST_LISTED = 200
 
@@ -64,7 +64,7 @@ def page(record: EvaluationRecord, summary: Mapping[str, Any], episodes: Sequenc
 
 
 def sample(folder: Path, count: int = SHOWN) -> list[Trajectory]:
-    """Choose a few solved and unsolved episodes, taking the environments in turn."""
+    """Select a few solved and unsolved episodes, alternating between the environments."""
     path = folder / EPISODES
     if not path.exists():
         return []
@@ -81,7 +81,7 @@ def sample(folder: Path, count: int = SHOWN) -> list[Trajectory]:
 
 
 def pass_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """Chart pass@k and pass^k over k, averaged over the environments that have them."""
+    """Return a chart of pass@k and pass^k over k, averaged over the environments that have these values."""
     series = []
     for sign, name, style in (("@", "pass@k: any of k", "two"), ("^", "pass^k: all of k", "one")):
         ks = sorted(
@@ -127,7 +127,7 @@ def _endings(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _replays(replay: Mapping[str, Any] | None) -> str:
-    """List how the replays of a rescored evaluation went, and the episodes whose observations differ."""
+    """Return HTML with the replay counts of a rescored evaluation and the episodes whose observations differ."""
     if replay is None:
         return ""
     counts = html.table(["replay", "episodes"], [[word, str(n)] for word, n in replay["counts"].items()], named=True)

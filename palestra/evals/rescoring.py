@@ -1,7 +1,7 @@
-"""Score a finished evaluation again: replay its actions in the environments, or grade its episodes with a function.
+"""Rescore a finished evaluation by replaying its actions or by grading its episodes with a function.
 
-The agent is not called. If an environment now returns different observations, the stored actions no longer respond to
-them: such episodes are marked in `meta["replay"]`.
+The agent is not called. If an environment now returns different observations, the stored actions were not chosen in
+response to them; `meta["replay"]` of an episode records such differences.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from palestra.rollout.types import Failure, Task, Turn
 from palestra.seeding import child_seed
 from palestra.types import Action, Observation, text_of
 
-CHUNK = 256  # episodes in memory at once
+CHUNK = 256  # number of episodes in memory at a time
 SAME = "same"
 
 
@@ -54,11 +54,11 @@ async def rescore(
     overwrite: bool = False,
     command: Sequence[str] | None = None,
 ) -> RescoreResult:
-    """Score the episodes of the evaluation in `source` again and write the result to `folder`.
+    """Rescore the episodes of the evaluation in `source` and write the result to `folder`.
 
-    Without a `grader`, the stored actions are replayed in the current environments, with `kwargs` overriding their
-    keywords. A `grader` ("module:name") is called with each trajectory and returns whether it succeeded, a score from 0
-    to 1, or a mapping with "success", "score" and "reward".
+    Without a `grader`, the stored actions are replayed in the current environments; `kwargs` override the keyword
+    arguments of the environments. A `grader` ("module:name") is called with each trajectory and returns whether it
+    succeeded, a score from 0 to 1, or a mapping with "success", "score" and "reward".
     """
     settings = settings or EvalSettings()
     before, folder = read_evaluation(source), Path(folder)
@@ -96,7 +96,7 @@ async def rescore(
 
 
 def _chunks(before: EvaluationRecord, outcomes: Mapping[Key, Outcome]) -> Iterator[list[Trajectory]]:
-    """Yield chunks of stored episodes that have a result in the source and none here yet; failures are skipped."""
+    """Yield chunks of the source's episodes that are not rescored yet; failed episodes are skipped."""
     path = before.folder / EPISODES
 
     def wanted() -> Iterator[Trajectory]:
@@ -145,7 +145,7 @@ async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: EvalSet
 
 
 def _agent_seed(task: Task) -> int:
-    """Return the agent seed that a rollout derives from `task`; it identifies the episode."""
+    """Return the agent seed that a rollout derives from `task`, which identifies the episode."""
     return child_seed(task.seed, "agent", task.member)
 
 
@@ -160,7 +160,7 @@ def _timed(trajectory: Trajectory, stored: Trajectory, note: str) -> Trajectory:
 
 
 class _Replay(Agent):
-    """Agent that replays stored actions and records where the observations differ."""
+    """Agent that replays stored actions and records the first turn in which observations differ."""
 
     def __init__(self, episodes: Mapping[int, Trajectory]) -> None:
         self._episodes = episodes
@@ -184,7 +184,7 @@ class _ReplaySession(AgentSession):
         del info
         turns = self._stored.turns
         if self._turn == len(turns):
-            if self._stored.truncated:  # truncated, for example by the model's context window
+            if self._stored.truncated:  # for example because the context window was full
                 raise ContextFull("the stored episode was truncated at this turn")
             self._note("unfinished")
             raise EnvFailed(f"the episode did not end after its {len(turns)} stored actions")
@@ -218,7 +218,7 @@ async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: EvalSetti
                 if inspect.isawaitable(result):
                     result = await result
                 return _with_grade(trajectory, result)
-            except Exception as err:  # noqa: BLE001  # an exception of the grader is a failure, not a score of 0
+            except Exception as err:  # noqa: BLE001  # an exception in the grader is a failure, not a score of 0
                 failure = Failure(boundary="grader", kind=type(err).__name__, message=str(err)[:2000])
                 return replace(trajectory, success=None, failure=failure)
 
@@ -226,7 +226,7 @@ async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: EvalSetti
 
 
 def _with_grade(trajectory: Trajectory, result: Any) -> Trajectory:
-    """Return the trajectory with the grader's result on its last turn."""
+    """Return the trajectory with the result of the grader in its last turn."""
     if isinstance(result, bool):
         result = {"success": result}
     elif isinstance(result, (int, float)):
@@ -249,7 +249,7 @@ def _with_grade(trajectory: Trajectory, result: Any) -> Trajectory:
 
 
 def _replay_notes(folder: Path) -> dict[str, Any]:
-    """Return replay counts, and every episode whose replay differed."""
+    """Return the replay counts and all episodes whose replay differed."""
     counts: Counter[str] = Counter()
     listed = []
     for data in read_json(folder / EPISODES):

@@ -1,4 +1,4 @@
-"""Run a suite with an agent and store every episode; an interrupted evaluation resumes where it stopped."""
+"""Evaluate an agent on a suite and store every episode; an interrupted evaluation can be resumed."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from palestra.rollout.codec import to_json
 from palestra.rollout.env_provider import EnvBackend
 from palestra.wrappers import Horizon
 
-SUMMARY_INTERVAL = 20.0  # seconds
+SUMMARY_INTERVAL = 20.0  # minimum seconds between two updates of the summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSettings:
-    """Execution settings: they change no result, so they may differ when an evaluation resumes."""
+    """Execution settings. They do not affect results, so they may change when an evaluation is resumed."""
 
     concurrency: int = 32
     retries: int = 2  # per episode, after infrastructure failures
-    give_up_after: int = 64  # consecutive failures
-    call_timeout: float | None = None  # seconds for one reply, step or reset
+    give_up_after: int = 64  # number of consecutive failures
+    call_timeout: float | None = None  # maximum seconds for one reply, step or reset
     env_backend: EnvBackend = "inline"  # where environments run: inline, thread, process or ray
     env_workers: int | None = None  # number of threads, processes or Ray actors
-    step_timeout: float | None = None  # seconds for one step; None: as call_timeout
-    reset_timeout: float | None = None  # seconds for one reset; None: as step_timeout
+    step_timeout: float | None = None  # maximum seconds for one step; None: same as call_timeout
+    reset_timeout: float | None = None  # maximum seconds for one reset; None: same as step_timeout
     prices: Prices = field(default_factory=Prices)
     progress: bool = False
 
@@ -52,7 +52,7 @@ class Evaluation:
     folder: Path
     summary: Mapping[str, Any]
     outcomes: Mapping[Key, Outcome]
-    played: int  # episodes played by this call
+    played: int  # number of episodes played by this call
     stopped: str | None = None  # reason why some episodes were not started
 
     @property
@@ -91,10 +91,10 @@ async def run_evaluation(
     overwrite: bool = False,
     command: Sequence[str] | None = None,
 ) -> Evaluation:
-    """Play the episodes of `suite` that have no result yet, each once, and write the summary.
+    """Play the episodes of `suite` that have no result yet and write the summary.
 
-    Infrastructure failures are retried. All randomness derives from the seed of the task and the number of the attempt,
-    so results depend neither on the order of episodes nor on interruptions.
+    Infrastructure failures are retried. All randomness depends only on the seed of the task and the number of the
+    attempt, so results depend neither on the order of episodes nor on interruptions.
     """
     settings = settings or EvalSettings()
     folder = Path(folder)
@@ -102,7 +102,7 @@ async def run_evaluation(
         async with agent:
             plan = plan_of(suite, agent.describe())
             prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite)
-            with Writer(folder / EPISODES) as store:  # also removes a partial line left by a crash
+            with Writer(folder / EPISODES) as store:  # also removes an incomplete line left by a crash
                 outcomes = read_outcomes(folder)
                 summary_writer = _SummaryWriter(read_evaluation(folder), outcomes, settings.prices)
                 played, stopped = await _play(suite, agent, outcomes, store, settings, summary_writer)
@@ -154,7 +154,7 @@ async def _play(
 
 
 class _SummaryWriter:
-    """Write the summary periodically during the run, using at most 5% of the time."""
+    """Writes the summary periodically during the run, using at most 5% of the run time."""
 
     def __init__(self, record: EvaluationRecord, outcomes: Mapping[Key, Outcome], prices: Prices) -> None:
         self._write = partial(write_summary, record, outcomes, prices)
@@ -180,14 +180,14 @@ def _by_sampling(entries: Sequence[SuiteEntry], tasks: Sequence[Task]) -> list[t
 
 
 def horizons(entries: Sequence[SuiteEntry]) -> list[Callable[[Env], Env]]:
-    """Return the wrapper that applies the horizon of a task, if any entry has one."""
+    """Return a wrapper that limits episodes to the horizon of their task, or no wrapper if no entry has a horizon."""
     return [lambda env: Horizon(env, None)] if any(entry.turns is not None for entry in entries) else []
 
 
 def write_summary(
     record: EvaluationRecord, outcomes: Mapping[Key, Outcome], prices: Prices | None = None, **more: Any
 ) -> dict[str, Any]:
-    """Write `summary.json` from the outcomes so far."""
+    """Write `summary.json` for the outcomes so far."""
     summary = {
         "suite": record.suite.name,
         "agent": dict(record.agent),

@@ -1,4 +1,4 @@
-"""Estimates with 95% confidence intervals. Pure, deterministic functions, standard library only.
+"""Estimates with 95% confidence intervals: pure, deterministic functions without dependencies.
 
 Choice of intervals (`tests/evals/test_coverage.py` measures their coverage):
 
@@ -28,7 +28,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value and its 95% interval; no interval if all values are equal or only one task was played."""
+    """A value and its 95% confidence interval; there is none for a single task or if all values are equal."""
 
     value: float
     low: float | None = None
@@ -37,13 +37,13 @@ class Estimate:
     weight: float = 0.0  # effective sample size of a rate
 
     def scaled(self, start: float, end: float) -> Estimate:
-        """Rescale linearly so that `start` maps to 0 and `end` to 1."""
+        """Rescale the estimate linearly so that `start` maps to 0 and `end` to 1."""
         low, high = (None if edge is None else (edge - start) / (end - start) for edge in (self.low, self.high))
         return Estimate(value=(self.value - start) / (end - start), low=low, high=high, n=self.n)
 
 
 def rate(tasks: Sequence[Sequence[bool]]) -> Estimate:
-    """Return the success rate of tasks with one or more attempts each; every task has the same weight."""
+    """Return the success rate over tasks, each with one or more attempts; every task has the same weight."""
     means = [sum(task) / len(task) for task in tasks if task]
     if not means:
         raise BadValue("a rate needs at least one episode")
@@ -52,7 +52,7 @@ def rate(tasks: Sequence[Sequence[bool]]) -> Estimate:
     if episodes == n:  # one attempt per task
         return _wilson(p, float(n), n)
     spread = _variance(means) / n if n > 1 else 0.0
-    if spread <= 0:  # the correlation of attempts cannot be estimated: assume 1
+    if spread <= 0:  # the correlation between attempts cannot be estimated; assume 1
         return _wilson(p, float(n), n)
     worth = p * (1 - p) / spread * (Z / student(n - 1)) ** 2
     return _wilson(p, min(max(worth, 1.0), float(episodes)), n)
@@ -61,7 +61,7 @@ def rate(tasks: Sequence[Sequence[bool]]) -> Estimate:
 def mean(
     tasks: Sequence[Sequence[float]], *, bounds: tuple[float, float] = (-inf, inf), resamples: int = RESAMPLES
 ) -> Estimate:
-    """Return the mean over tasks of the mean over attempts; the interval resamples tasks."""
+    """Return the mean over tasks of the mean over attempts; tasks are resampled for the confidence interval."""
     values = [_mean(task) for task in tasks if task]
     if not values:
         raise BadValue("a mean needs at least one episode")
@@ -69,7 +69,7 @@ def mean(
     kinds = sorted(set(values))
     if len(kinds) == 1:
         return Estimate(value=middle, n=n)
-    if len(kinds) == 2:  # values are all 0 or 1: a rate, for which resampling performs poorly
+    if len(kinds) == 2:  # all values are 0 or 1: a rate, for which resampling performs poorly
         bottom, top = kinds
         found = _wilson((middle - bottom) / (top - bottom), float(n), n)
         low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (found.low, found.high))
@@ -84,7 +84,7 @@ def mean_of_rates(rates: Sequence[Estimate]) -> Estimate:
     p = _mean([one.value for one in rates])
     if count == 1:
         return rates[0]
-    # Shrink rates towards 0.5, so that an environment with no success in a few episodes has a variance above zero.
+    # Shrink rates toward 0.5, so that an environment without a success in a few episodes has a nonzero variance.
     drawn = [(one.value * one.weight + 1) / (one.weight + 2) for one in rates]
     spread = fsum(q * (1 - q) / one.weight for q, one in zip(drawn, rates, strict=True)) / count**2
     # A sample stratified by environment is at least as informative as a simple random sample of the same size.
@@ -122,7 +122,7 @@ def student(freedom: int) -> float:
         raise BadValue(f"`freedom` must be at least 1, got {freedom}")
     if freedom > 1000:
         return Z + (Z**3 + Z) / (4 * freedom)  # accurate to six decimal places
-    low, high = Z, 12.8  # the quantile for one degree is 12.7062
+    low, high = Z, 12.8  # the quantile for one degree of freedom is 12.7062
     for _ in range(60):
         middle = (low + high) / 2
         if _student_tail(middle, freedom) > 0.025:
@@ -153,7 +153,7 @@ def _student_tail(t: float, freedom: int) -> float:
 
 def _wilson(p: float, worth: float, n: int) -> Estimate:
     """Return the Wilson score interval; the effective sample size `worth` may be fractional."""
-    low, high = Rate(p * worth, worth).interval(Z)  # type: ignore[arg-type]  # its formula takes any count
+    low, high = Rate(p * worth, worth).interval(Z)  # type: ignore[arg-type]  # the formula also holds for fractional counts
     return Estimate(value=p, low=min(low, p), high=max(high, p), n=n, weight=worth)
 
 
@@ -162,7 +162,7 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
     n = len(values)
     error = sqrt(_variance(values) / n)
     tiny = error * 1e-6  # standard error of a resample with equal values, up to rounding
-    rng = Random(n)  # fixed seed: equal values give equal intervals
+    rng = Random(n)  # fixed seed, so that equal values have equal intervals
     found = []
     for _ in range(resamples):
         drawn = rng.choices(values, k=n)

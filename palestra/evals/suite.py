@@ -46,7 +46,7 @@ class SuiteEntry:
     """One environment of a suite."""
 
     id: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)  # keywords of `make`, including "tools"
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of `make`, including "tools"
     seeds: tuple[int, ...]  # one task per seed
     k: int = K  # attempts per task
     turns: int | None = None  # maximum number of turns
@@ -56,12 +56,12 @@ class SuiteEntry:
 
     @property
     def name(self) -> str:
-        """Id with its overridden keywords."""
+        """Id of the environment, with its overridden keyword arguments."""
         given = ", ".join(f"{key}={value!r}" for key, value in sorted(self.kwargs.items()))
         return f"{self.id}({given})" if given else self.id
 
     def tasks(self, index: int) -> list[Task]:
-        """Return the tasks of this entry, which is number `index` of the suite."""
+        """Return the tasks of this entry; `index` is its position in the suite."""
         options = {} if self.turns is None else {"horizon": self.turns}
         return [
             Task(
@@ -78,7 +78,7 @@ class SuiteEntry:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON-compatible data; consecutive seeds are stored as first and count."""
+        """Return the entry as JSON-compatible data; consecutive seeds are stored as the first seed and a count."""
         first = self.seeds[0]
         plain = self.seeds == tuple(range(first, first + len(self.seeds)))
         seeds = {"first": first, "count": len(self.seeds)} if plain else list(self.seeds)
@@ -95,7 +95,7 @@ class SuiteEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Named list of environments to evaluate on."""
+    """A named list of environments to evaluate on."""
 
     name: str
     entries: tuple[SuiteEntry, ...]
@@ -116,7 +116,7 @@ def builtin_suites() -> list[str]:
 
 
 def load_suite(name: str) -> Suite:
-    """Load a built-in suite (`suite:NAME`) or a TOML file."""
+    """Load a built-in suite (`suite:NAME`) or a suite from a TOML file."""
     if name.startswith("suite:"):
         short = name.removeprefix("suite:")
         if short not in builtin_suites():
@@ -142,7 +142,7 @@ def load_suite(name: str) -> Suite:
 
 
 def parse(data: Mapping[str, Any], *, name: str, where: str) -> Suite:
-    """Build the suite that `data` describes; unknown settings raise with the nearest name."""
+    """Build the suite described by `data`; raise BadValue for unknown settings and suggest the most similar name."""
     _refuse_unknown(data, _TOP, where)
     envs = data.get("env")
     if not isinstance(envs, list) or not envs or not all(isinstance(env, Mapping) for env in envs):
@@ -157,7 +157,7 @@ def parse(data: Mapping[str, Any], *, name: str, where: str) -> Suite:
 
 
 def suite_entry(
-    id: str = "",  # noqa: A002  # the key in the TOML file
+    id: str = "",  # noqa: A002  # same name as the key in the TOML file
     *,
     kwargs: Mapping[str, Any] | None = None,
     n: int = N,
@@ -170,7 +170,7 @@ def suite_entry(
     sampling: Mapping[str, Any] | None = None,
     where: str = "an evaluation",
 ) -> SuiteEntry:
-    """Build a validated suite entry."""
+    """Validate the settings of a suite entry and build it."""
     parts = get_spec(id).parts
     for word, value, least in (("n", n, 1), ("k", k, 1), ("seed", seed, 0), ("turns", turns, 1)):
         if not (word == "turns" and value is None) and (type(value) is not int or value < least):
@@ -193,7 +193,7 @@ def suite_entry(
 
 
 def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) -> Suite:
-    """Return the suite with n, k, seed and turns overridden for all entries (None keeps them) and keywords added."""
+    """Return the suite with added keyword arguments and with n, k, seed and turns overridden unless they are None."""
     overrides = {key: value for key, value in settings.items() if value is not None}
     for word, least in (("n", 1), ("seed", 0)):
         if word in overrides and overrides[word] < least:
@@ -202,7 +202,7 @@ def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) 
     for entry in suite.entries:
         seeds = list(entry.seeds)
         if "n" in overrides or "seed" in overrides:
-            # An explicit list of seeds is truncated to n; consecutive seeds start at the given seed.
+            # An explicit list of seeds is truncated to n; consecutive seeds start at `seed`.
             first, count = overrides.get("seed", seeds[0]), overrides.get("n", len(seeds))
             plain = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
             seeds = list(range(first, first + count)) if plain or "seed" in overrides else seeds[:count]
@@ -223,7 +223,7 @@ def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) 
 
 
 def with_sampling(base: Sampling, settings: Mapping[str, Any]) -> Sampling:
-    """Return `base` with the sampling overrides of a suite entry."""
+    """Return `base` overridden with the sampling settings of a suite entry."""
     overrides = dict(settings)
     if "stop" in overrides:
         overrides["stop"] = (overrides["stop"],) if isinstance(overrides["stop"], str) else tuple(overrides["stop"])

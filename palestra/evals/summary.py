@@ -1,7 +1,7 @@
 """Summarize outcomes per environment, category and level, and in total, as JSON-compatible data.
 
-`table` depends on the episodes only, so that an interrupted evaluation ends with the same table as one that ran
-through. Everything that depends on the clock is in `running`.
+`table` depends only on the episodes, so an interrupted and resumed evaluation has the same table as an uninterrupted
+one. Everything that depends on time is in `running`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | No
     """Return `table` (rows per environment, category, level, and the total) and `running` (timing)."""
     prices = prices or Prices()
     keys = [(task.meta["entry"], task.seed, task.member) for task in suite.tasks()]
-    finished = {key: outcomes[key] for key in keys if key in outcomes}  # in suite order, not in the order of completion
+    finished = {key: outcomes[key] for key in keys if key in outcomes}  # in suite order, not in completion order
     rows, estimates = [], []
     for index, entry in enumerate(suite.entries):
         episodes = [one for key, one in finished.items() if key[0] == index]
@@ -80,7 +80,7 @@ def _environment(
         return row, {}
     known = {"success": stats.rate([[bool(one.success) for one in group] for group in groups])}
     for name, value in _VALUES.items():
-        # A return equal to success is a rate, for which better intervals exist than for a mean.
+        # If the return always equals success, it is a rate, for which there are better intervals than for a mean.
         same = all(value(one) == float(bool(one.success)) for one in played)
         known[name] = known["success"] if same else stats.mean([[value(one) for one in group] for group in groups])
     spec = get_spec(entry.id)
@@ -97,12 +97,12 @@ def _environment(
 
 
 def _other_task(entry: SuiteEntry) -> bool:
-    """Return whether keywords differ from the registered ones, for which the stated rates do not apply."""
+    """Return whether keyword arguments differ from the registered ones, so that the documented rates do not apply."""
     return any(key not in ("tools", "max_tool_calls") for key in entry.kwargs)
 
 
 def _counts(planned: int, mine: Sequence[Outcome]) -> Row:
-    """Count planned, finished, failed and missing episodes, and their endings."""
+    """Count planned, finished, failed and missing episodes, and how episodes ended."""
     return {
         "planned": planned,
         "episodes": sum(not one.failed for one in mine),
@@ -124,7 +124,7 @@ def _passes(groups: Sequence[Sequence[Outcome]], k: int) -> Row:
 
 
 def _between(found: stats.Estimate) -> stats.Estimate:
-    """Clip to the range of a probability."""
+    """Clip an estimate to the range from 0 to 1."""
     low, high = (None if edge is None else min(1.0, max(0.0, edge)) for edge in (found.low, found.high))
     return stats.Estimate(value=found.value, low=low, high=high, n=found.n)
 
@@ -159,12 +159,12 @@ _Known = tuple[SuiteEntry, Row, dict[str, stats.Estimate]]
 def _groups(estimates: Sequence[_Known], by: Callable[[SuiteEntry], str], prices: Prices) -> list[Row]:
     names = list(
         dict.fromkeys(by(entry) for entry, _, _ in estimates if by(entry))
-    )  # entries without a level are left out
+    )  # entries without a level are omitted
     return [_together(name, [one for one in estimates if by(one[0]) == name], prices) for name in names]
 
 
 def _together(name: str, members: Sequence[_Known], prices: Prices) -> Row:
-    """Average over environments with equal weight, independent of their number of episodes."""
+    """Average over environments with equal weight, regardless of their number of episodes."""
     row: Row = {"name": name, "envs": len(members)}
     for key in ("planned", "episodes", "failed", "missing"):
         row[key] = sum(one[key] for _, one, _ in members)

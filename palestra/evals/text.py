@@ -20,7 +20,7 @@ def number(value: float | None) -> str:
 
 
 def interval(row: Row, key: str, form: Callable[[float | None], str]) -> str:
-    """Format a value with its interval, as in `50.0% (45.0% to 55.0%)`, or the value alone if there is none."""
+    """Format a value with its interval, for example `50.0% (45.0% to 55.0%)`, or alone if it has no interval."""
     if row.get(key) is None:
         return "-"
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
@@ -29,7 +29,7 @@ def interval(row: Row, key: str, form: Callable[[float | None], str]) -> str:
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """Return (heading, cell formatter) of each column that has a value in at least one row."""
+    """Return the heading and the cell formatter of each column that has a value in at least one row."""
     result: list[tuple[str, Callable[[Row], str]]] = [
         ("", lambda row: str(row["name"])),
         ("episodes", lambda row: f"{row['episodes']}"),
@@ -70,7 +70,7 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def sections(table: Row) -> list[tuple[str, list[Row]]]:
-    """Return (title, rows) of the non-redundant parts of a table."""
+    """Return the title and the rows of each non-redundant section of a table."""
     parts = [("environment", list(table["envs"]))]
     for title, key in (("category", "categories"), ("level", "levels")):
         if len(table[key]) > 1:

@@ -1,1 +1,1 @@
-"""Palestra's environments in other frameworks; one file or package per framework, each with an extra of its name."""
+"""Adapters that make Palestra environments available in other frameworks, each with an optional extra of its name."""

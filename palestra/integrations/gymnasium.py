@@ -1,13 +1,13 @@
-"""Palestra environments as Gymnasium environments of strings.
+"""Use Palestra environments as Gymnasium environments with text observations and actions.
 
     import gymnasium
     from palestra.integrations.gymnasium import register_all, to_gymnasium
 
     env = to_gymnasium("game:Sudoku-v0-easy")
     register_all()
-    env = gymnasium.make("palestra/game.Sudoku-v0-easy")  # Gymnasium splits ids at a colon, so ours becomes a dot
+    env = gymnasium.make("palestra/game.Sudoku-v0-easy")  # Gymnasium splits ids at a colon, so it is replaced by a dot
 
-`palestra.envs.external.gymnasium` is the other direction.
+`palestra.envs.external.gymnasium` does the opposite: it makes Gymnasium environments available in Palestra.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["AnyText", "ToGymnasium", "register_all", "to_gymnasium"]
 
 
 class AnyText(gymnasium.Space[str]):
-    """Space of all strings. Samples come from `draw(seed)`, or are short printable texts by default."""
+    """Space of all strings. Samples are returned by `draw(seed)`; by default they are short printable strings."""
 
     def __init__(self, draw: Callable[[int], str] | None = None, seed: int | None = None) -> None:
         super().__init__(dtype=str, seed=seed)
@@ -65,12 +65,13 @@ class AnyText(gymnasium.Space[str]):
 
 
 class ToGymnasium(gymnasium.Env[str, str]):
-    """A Palestra env, given by name or as an instance, as a `gymnasium.Env` of strings; `kwargs` go to `palestra.make`.
+    """Adapter from a Palestra env, passed by name or as an instance, to a `gymnasium.Env` with strings.
 
-    The action space samples actions of the env's random player, from the seed of the space.
+    `kwargs` are passed to `palestra.make`. The action space samples actions from the env's random player, using the
+    seed of the space.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  # Gymnasium's name and type
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  # name and type required by Gymnasium
 
     def __init__(self, env: Env | str, *, render_mode: str | None = None, **kwargs: Any) -> None:
         if render_mode not in (None, "ansi"):
@@ -116,7 +117,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         self.env.close()
 
     def _random_action(self, seed: int) -> str:
-        if self._last is None:  # no episode yet: sample in another one
+        if self._last is None:  # before the first episode: sample from another instance
             player = self.env.spawn()
             player.reset(seed=seed)
         else:
@@ -124,7 +125,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         player.unwrapped._player_rng = Random(seed)
         try:
             return player.sample_random_action()
-        except BadValue:  # an env without a random player
+        except BadValue:  # the env has no random player
             return AnyText(seed=seed).sample()
 
 

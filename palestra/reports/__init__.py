@@ -1,1 +1,1 @@
-"""Building blocks of HTML reports: self-contained pages, SVG charts, episodes as conversations."""
+"""Building blocks of HTML reports: self-contained pages, SVG charts and episodes displayed as conversations."""

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages from sections, tables, tiles and episodes. Standard library only."""
+"""Build self-contained HTML pages from sections, tables, tiles and episodes, without dependencies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
 
 STYLE = Path(__file__).with_name("page.css")
-LONGEST = 4000  # maximum characters shown per message
+LONGEST = 4000  # maximum characters displayed per message
 
 
 def whole_page(title: str, sections: Sequence[str]) -> str:
@@ -34,7 +34,7 @@ def section(title: str, content: str, style: str = "") -> str:
 
 
 def tiles(found: Sequence[tuple[str, str, str]]) -> str:
-    """Render (name, value, detail) as cards; those without a value are omitted."""
+    """Render tuples of name, value and detail as cards; cards without a value are omitted."""
     cards = "".join(
         f'<div class="tile"><span>{escape(name)}</span><b>{escape(value)}</b><small>{escape(more)}</small></div>'
         for name, value, more in found
@@ -68,7 +68,7 @@ def episode(trajectory: Trajectory) -> str:
 
 
 def mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
-    """Choose `count` episodes, alternating solved and unsolved, of different tasks where possible."""
+    """Select `count` episodes, alternating between solved and unsolved ones, from different tasks if possible."""
     chosen: list[Trajectory] = []
     rest = list(played)
     while rest and len(chosen) < count:
@@ -81,7 +81,7 @@ def mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
 
 
 def replace_file(path: Path, data: bytes) -> Path:
-    """Replace `path` atomically, so that readers see the old or the new content."""
+    """Replace `path` atomically, so that readers see either the old or the new content."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_bytes(data)

@@ -1,4 +1,4 @@
-"""SVG chart of named values with intervals as horizontal ranges. Standard library only."""
+"""SVG chart of named values with their confidence intervals, without dependencies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from palestra.reports.svg import ticks
 
 WIDTH, LINE, TOP, BOTTOM = 760, 22, 8, 26
-_LETTER = 7.2  # pixels per character, an upper estimate
+_LETTER = 7.2  # maximum width of a character in pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Range:
     value: float
     low: float | None = None
     high: float | None = None
-    marks: tuple[float, ...] = ()  # reference values, drawn as thin lines
+    marks: tuple[float, ...] = ()  # reference values, rendered as thin lines
 
 
 def draw(

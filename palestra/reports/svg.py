@@ -1,4 +1,4 @@
-"""SVG line charts, styled by the CSS of the embedding page. Standard library only."""
+"""SVG line charts, styled by the CSS of the page that contains them, without dependencies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-MOST = 240  # maximum points per line; more are averaged
+MOST = 240  # maximum points per line; longer lines are downsampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Description of a chart; `marks` are labelled vertical lines."""
+    """Description of a chart; `marks` are labeled vertical lines."""
 
     title: str
     series: Sequence[Series]
@@ -38,7 +38,7 @@ class Chart:
     width: int = 760
     height: int = 300
     x_label: str = "steps"
-    span: tuple[float, float] | None = None  # range of y; None: fit the points
+    span: tuple[float, float] | None = None  # range of the y axis; None: fit the data
     form: Callable[[float], str] = "{:g}".format
     legend: bool = False
 
@@ -78,7 +78,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def thinned(points: Sequence[Point], most: int = MOST) -> list[Point]:
-    """Downsample to at most `most` points by averaging neighbours."""
+    """Downsample to at most `most` points by averaging neighboring points."""
     if len(points) <= most:
         return list(points)
     bounds = [len(points) * i // most for i in range(most + 1)]
@@ -185,7 +185,7 @@ class _Frame:
         return f'<polyline class="curve {series.style}" points="{path}"/>'
 
     def dots(self, series: Series) -> str:
-        """Draw a dot with its interval and tooltip for every point."""
+        """Render every point as a dot with its interval and a tooltip."""
         found = []
         for p in series.points:
             x, y = self.x(p.x), self.y(p.y)

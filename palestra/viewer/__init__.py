@@ -1,4 +1,4 @@
-"""Web viewer for a folder of runs: learning curves, episodes, tokens, and playing environments in the browser."""
+"""Web viewer for a folder of runs: learning curves, episodes, tokens, and environments to play in the browser."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ __all__ = ["create_app"]
 
 
 def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:
-    """Return the viewer of `folder` as an ASGI application; `palestra view` serves it.
+    """Return an ASGI application that displays the runs in `folder`, as served by `palestra view`.
 
-    Every client must present `token`, if given. `any_host` accepts requests for any host name and requires a token.
+    If `token` is set, clients must authenticate with it. `any_host` accepts requests for any host name and requires a
+    token.
     """
     from palestra.optional import require
 

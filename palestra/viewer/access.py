@@ -1,7 +1,7 @@
 """Access control of the viewer: host names, token, same-origin checks, and security headers.
 
-Web pages of other origins must not read or control the viewer: requests for foreign host names are refused (DNS
-rebinding), and requests that change state need a header that other origins cannot send.
+Web pages of other origins must not be able to read or control the viewer. Requests for other host names are therefore
+refused (DNS rebinding), and requests that change state require a header that other origins cannot send.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OWN_HEADER = "x-palestra"  # other origins cannot send this header without CORS permission, which is never granted
-LARGEST = 1 << 20  # bytes of a request
+LARGEST = 1 << 20  # maximum size of a request in bytes
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -47,7 +47,7 @@ _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pa
 
 
 class AccessControl:
-    """ASGI middleware that checks every request before the application sees it."""
+    """ASGI middleware that checks every request before passing it to the application."""
 
     def __init__(self, app: App, *, token: str | None, any_host: bool) -> None:
         self._app = app
@@ -89,7 +89,7 @@ class AccessControl:
 
     def _known_host(self, host: str) -> bool:
         if self._any_host:
-            return True  # safe with a token: a browser sends the cookie only to the host it was set for
+            return True  # safe with a token, since browsers send a cookie only to the host that set it
         match = _HOST.fullmatch(host)
         return match is not None and match[1].lower() in LOOPBACK
 
@@ -122,7 +122,7 @@ class AccessControl:
 
 
 def _foreign(scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """Return why a request that changes state is refused, or None."""
+    """Return the status and message with which to refuse a state-changing request, or None to accept it."""
     if scope["method"] in ("GET", "HEAD"):
         return None
     if headers.get("sec-fetch-site", "same-origin") != "same-origin" or OWN_HEADER not in headers:

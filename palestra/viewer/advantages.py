@@ -1,4 +1,4 @@
-"""Recompute the advantages of a training step from its stored rewards, where that is possible."""
+"""Recompute the advantages of a training step from its stored rewards, if possible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.viewer.index import Index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnAdvantages:
-    """Advantages per turn, or the reason why there are none; `source` describes how they were computed."""
+    """Advantages per turn, or the reason why they are unavailable; `source` describes how they were computed."""
 
     advantages: list[float] | None
     source: str
@@ -36,7 +36,7 @@ def advantages(
         algorithm = make_algorithm(name, **{key: value for key, value in table.items() if key != "name"})
     except (BadValue, TypeError) as err:
         return _unknown(f"cannot read the settings of the run: {err}")
-    assert isinstance(algorithm, PolicyGradient)  # noqa: S101  # for the type checker
+    assert isinstance(algorithm, PolicyGradient)  # noqa: S101  # narrows the type
     if algorithm.needs_critic:
         return _unknown(f"{name} used a critic, whose values are not stored")
     if algorithm.config.kl_in_reward:

@@ -1,4 +1,4 @@
-"""HTTP routes of the viewer: JSON about the runs in a folder, and the static files of the page."""
+"""HTTP routes of the viewer: a JSON API for the runs in a folder, and static files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ActionRequest(BaseModel):
 
 
 class PlayerRequest(BaseModel):
-    """Request for the action of the expert or the random player."""
+    """Request for an action of the expert or the random player."""
 
     model_config = ConfigDict(extra="forbid")
     player: str
@@ -110,7 +110,7 @@ class Viewer:
         self.index.close()
 
     def look(self, run: str) -> RunSummary:
-        """Return the summary of a run and index it first."""
+        """Return the summary of a run and move the run to the front of the indexing queue."""
         place = self.folder.run(run)
         self.indexer.wake(run)
         return self.records.of(place)
@@ -127,7 +127,7 @@ class Viewer:
         return record, file, n, parse(lines.read(path, spot))
 
     def _spot(self, run: str, file: str, n: int, path: Path) -> lines.LinePosition:
-        """Return the position of an episode, waiting briefly for one that was just written."""
+        """Return the position of an episode in its file; wait briefly if it is not indexed yet."""
         until = monotonic() + PATIENCE
         while True:
             behind = self.indexer.is_behind(run, file, path)
@@ -141,7 +141,7 @@ class Viewer:
             sleep(0.05)
 
     def rate(self, run: str) -> dict[str, float]:
-        """Return the share of solved episodes among the finished ones, for runs whose files do not state it."""
+        """Return the success rate of the finished episodes, for runs whose files do not contain it."""
         counts = {item["value"]: item["count"] for item in self.index.facets(run)["outcome"]}
         played = sum(counts.get(name, 0) for name in ("solved", "unsolved", "truncated"))
         return {"success": counts.get("solved", 0) / played} if played else {}
@@ -150,7 +150,7 @@ class Viewer:
         return self.index.progress(run) | {"reading": self.indexer.reading(run)}
 
     def pulse(self, runs: list[str]) -> dict[str, Any]:
-        """Return what has changed; cheap enough to poll every second or two."""
+        """Return hashes that change when runs change, and the indexing progress; cheap enough to poll every second."""
         places: dict[str, RunLocation] = {place.name: place for place in self.indexer.seen()}
         marks = [f"{p.name}={self.records.version(p)}" for p in places.values()]
         changes = {}
@@ -170,7 +170,7 @@ class Viewer:
 
 
 def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:
-    """See `palestra.viewer.create_app`."""
+    """Implement `palestra.viewer.create_app`."""
     if any_host and not token:
         raise BadValue("any_host=True requires a token")
     viewer = Viewer(folder)
@@ -315,7 +315,7 @@ def _add_playing(app: FastAPI, table: GameStore) -> None:
 
 
 def _add_static(app: FastAPI) -> None:
-    """Serve the static files, read once at start, so that no request path reaches the file system."""
+    """Add routes for the static files. They are read at startup, so that no request path reaches the file system."""
     for path in sorted(STATIC.iterdir()):
         if path.suffix in KINDS:
             address = "/" if path.name == "index.html" else f"/{path.name}"
@@ -372,7 +372,7 @@ def _finite(value: Any) -> Any:
 def _problem(_: Request, err: Exception) -> Response:
     status = (
         404 if isinstance(err, NotFound) else 202 if isinstance(err, NotIndexedYet) else 400
-    )  # 202: the client polls again
+    )  # after a 202 response, the client polls again
     if isinstance(err, ParsingFailed):
         status = 422
     elif isinstance(err, InfrastructureError):

@@ -1,4 +1,4 @@
-"""Convert a stored episode to the JSON that the episode page shows: turns, rewards, returns, boards, tools, times."""
+"""Convert a stored episode to JSON for the episode page: turns, rewards, returns, boards, tool calls and times."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from palestra.viewer.facts import outcome_of
 PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 _TOLD_APART = frozenset(
     {"suffix", "tool_calls", "use_tool", "tools", "tool_form"}
-)  # keys of `info` that are shown elsewhere on the page
+)  # keys of `info` that are displayed elsewhere on the page
 
 
 def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float] | None) -> dict[str, Any]:
-    """Return everything but the tokens; raise ParsingFailed if `data` is not a trajectory."""
+    """Return the JSON of an episode, without its tokens; raise ParsingFailed if `data` is not a trajectory."""
     try:
         turns = data["turns"]
         to_go = returns_to_go([float(turn["reward"]) for turn in turns], gamma)
@@ -58,7 +58,7 @@ def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float
 
 
 def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
-    """Return an image of an observation and its media type; only types that cannot contain scripts."""
+    """Return an image of an observation and its media type, which must be one that cannot contain scripts."""
     try:
         turns = data["turns"]
         observation = turns[turn]["observation"] if 0 <= turn < len(turns) else data["final_observation"]
@@ -74,7 +74,7 @@ def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
 
 
 def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Find the first board, which is not stored: the end of the prompt, if it has the shape of the next board."""
+    """Return the first board, which is not stored separately: the end of the prompt if it resembles the next board."""
     if not turns or not isinstance(turns[0]["observation"], str):
         return {}
     shape = turns[0]["info"].get("suffix")
@@ -86,7 +86,7 @@ def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _observation(stored: Any, before: Mapping[str, Any], turn: int) -> dict[str, Any]:
-    """Return the parts of an observation in order, with the board separated, and its role."""
+    """Return the role of an observation and its parts in order, with the board as a separate part."""
     parts: list[dict[str, Any]] = []
     for i, part in enumerate([{"type": "text", "text": stored}] if isinstance(stored, str) else stored):
         if part["type"] == "image":

@@ -1,4 +1,4 @@
-"""Parse a line of a trajectory file, and extract the fields that lists and filters need."""
+"""Parse a line of a trajectory file and extract the fields used for listing and filtering episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTCOMES = ("solved", "unsolved", "truncated", "failed", "unfinished")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeFields:
-    """Fields of an episode that the index stores."""
+    """Fields of an episode that are stored in the index."""
 
     env: str
     outcome: str  # one of OUTCOMES
@@ -28,25 +28,25 @@ class EpisodeFields:
     step: int | None  # training step
     error: str | None  # "boundary: kind" of a failure
     ending: str | None
-    invalid: int  # actions that could not be parsed or broke a rule
-    tools: int  # tool calls
-    tokens: int  # sampled
+    invalid: int  # number of actions that could not be parsed or broke a rule
+    tools: int  # number of tool calls
+    tokens: int  # number of sampled tokens
     seconds: float
     started: float
-    rewards: str  # per turn, as JSON
+    rewards: str  # JSON list with one reward per turn
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Parse a line into the form that rollouts store; raise ParsingFailed if it holds no episode."""
+    """Parse a line into the format of stored rollouts; raise ParsingFailed if it does not contain an episode."""
     try:
         data: Any = orjson.loads(line)
     except ValueError:
         try:
-            data = json.loads(line)  # also accepts NaN and lone surrogates
+            data = json.loads(line)  # unlike orjson, also accepts NaN and lone surrogates
         except ValueError as err:
             raise ParsingFailed(f"invalid JSON: {err}") from err
     if isinstance(data, dict) and isinstance(data.get("seed"), float):
-        data = json.loads(line)  # a seed beyond 64 bits, which orjson rounds
+        data = json.loads(line)  # the seed exceeds 64 bits, and orjson would round it
     if isinstance(data, dict) and "prompt" in data and "env" in data:
         data = _recorded(data)
     if not (isinstance(data, dict) and isinstance(data.get("env_id"), str) and isinstance(data.get("turns"), list)):
@@ -99,7 +99,7 @@ def _small(value: Any) -> int:
 
 
 def _recorded(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert an episode as written by `palestra play --record` and the `Record` wrapper."""
+    """Convert an episode written by `palestra play --record` or the `Record` wrapper."""
     turns = []
     shown = data["prompt"]
     for turn in data.get("turns") or ():

@@ -1,4 +1,4 @@
-"""Find the runs below a folder and their files, without ever leaving that folder."""
+"""Find the runs in a folder and their files, without access to anything outside of that folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEEPEST = 5
 
 
 class NotFound(BadValue):
-    """The folder has no such run or file, or it may not be shown."""
+    """The run or file does not exist, or access to it is not allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class RunLocation:
 
 
 class Folder:
-    """The served folder."""
+    """The folder of runs that the viewer serves."""
 
     def __init__(self, path: str | Path) -> None:
         try:
@@ -42,17 +42,21 @@ class Folder:
             raise BadValue(f"{path} is a file; pass the folder that contains it")
 
     def inside(self, path: Path) -> Path:
-        """Resolve all links in `path`; raise NotFound if it leads out of the folder."""
+        """Resolve all links in `path`; raise NotFound if the result is outside the folder."""
         try:
             real = path.resolve(strict=True)
-        except (OSError, ValueError, RuntimeError) as err:  # missing, a NUL in the name, or a loop of links
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as err:  # missing file, NUL character in the name, or symlink loop
             raise NotFound("no such file") from err
         if not real.is_relative_to(self.path):
             raise NotFound("no such file")
         return real
 
     def run(self, name: str) -> RunLocation:
-        """Return the run called `name`."""
+        """Return the run named `name`."""
         parts = PurePosixPath(name).parts
         if not name or name.startswith("/") or ".." in parts or "\0" in name or any(p.startswith(".") for p in parts):
             raise NotFound(f"no run {name!r}")
@@ -68,7 +72,7 @@ class Folder:
         raise NotFound(f"no run {name!r}")
 
     def runs(self) -> list[RunLocation]:
-        """Return all runs by name."""
+        """Return all runs, sorted by name."""
         return sorted(self._below(self.path, "", 0), key=lambda place: place.name)
 
     def _below(self, folder: Path, prefix: str, depth: int) -> Iterator[RunLocation]:
@@ -102,7 +106,7 @@ class Folder:
         return True
 
     def files(self, place: RunLocation) -> list[tuple[str, Path]]:
-        """Return (name within the run, path) of every trajectory file, in order."""
+        """Return the name within the run and the path of every trajectory file, in order."""
         if place.is_file:
             return [(place.path.name, place.path)] if self._safe(place.path) else []
         paths = [(name, place.path / name) for name in EPISODES if (place.path / name).is_file()]

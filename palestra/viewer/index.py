@@ -1,4 +1,4 @@
-"""SQLite index of episodes for listing, filtering and lookup; stored in the cache folder, never in the runs."""
+"""SQLite index of episodes for listing, filtering and lookup. It is stored in the cache folder, not in run folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palestra.errors import BadValue
 from palestra.viewer.facts import OUTCOMES, EpisodeFields
 from palestra.viewer.lines import LinePosition
 
-FORMAT = 3  # an index of another format is rebuilt
+FORMAT = 3  # version of the format; an index with another version is rebuilt
 PAGE = 50
 COLUMNS = [item.name for item in fields(EpisodeFields)]
 SORTS = {
@@ -61,7 +61,7 @@ class FileState:
     head: bytes  # first bytes of the file, to detect that it was replaced
     done: int
     lines: int
-    bad: int = 0  # lines that hold no trajectory
+    bad: int = 0  # number of lines that do not contain a trajectory
     error: str | None = None
 
 
@@ -105,7 +105,7 @@ class Filter:
 
 
 class Index:
-    """Database of a folder; one thread writes, any thread may read."""
+    """Index database of a folder. Only one thread may write to it; any thread may read from it."""
 
     def __init__(self, folder: Path) -> None:
         key = hashlib.sha256(str(folder).encode()).hexdigest()[:20]
@@ -116,7 +116,7 @@ class Index:
         self._lock = threading.Lock()
         try:
             self._prepare()
-        except sqlite3.DatabaseError:  # damaged: rebuild it
+        except sqlite3.DatabaseError:  # the database is corrupt: rebuild it
             for name in (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
                 name.unlink(missing_ok=True)
             self._local = threading.local()
@@ -130,7 +130,7 @@ class Index:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """Connection of the current thread."""
+        """Database connection of the current thread."""
         connection: sqlite3.Connection | None = getattr(self._local, "db", None)
         if connection is None:
             connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
@@ -163,7 +163,7 @@ class Index:
         marks = ", ".join("?" * (6 + len(COLUMNS)))
         with _transaction(db):
             db.executemany(
-                f"INSERT OR REPLACE INTO episodes VALUES ({marks})",  # noqa: S608  # question marks alone
+                f"INSERT OR REPLACE INTO episodes VALUES ({marks})",  # noqa: S608  # `marks` contains only question marks
                 ((run, file, n, spot.offset, spot.inner, spot.length, *_of_facts(facts)) for n, spot, facts in rows),
             )
             db.execute(
@@ -176,16 +176,16 @@ class Index:
         db = self.db
         with _transaction(db):
             for table in ("episodes", "files"):
-                db.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608  # both from above
+                db.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608  # no user input in the statement
 
     def known(self) -> list[tuple[str, str]]:
-        """Return (run, file) of all indexed files."""
+        """Return the run and the name of every indexed file."""
         return [(row[0], row[1]) for row in self.db.execute("SELECT run, file FROM files")]
 
     # Reading
 
     def progress(self, run: str) -> dict[str, Any]:
-        """Return how much of a run has been indexed."""
+        """Return the indexing progress of a run."""
         row = self.db.execute(
             "SELECT sum(lines - bad), sum(bad), sum(done), sum(size), count(*) FROM files WHERE run = ?", (run,)
         ).fetchone()
@@ -201,7 +201,7 @@ class Index:
         return {r[0]: r[1] for r in self.db.execute("SELECT run, sum(lines - bad) FROM files GROUP BY run")}
 
     def facets(self, run: str) -> dict[str, list[dict[str, Any]]]:
-        """Return the filter values of a run with their counts; recomputed when more has been indexed."""
+        """Return the available filter values of a run with their counts; cached until more episodes are indexed."""
         mark = tuple(self.db.execute("SELECT sum(lines), sum(done) FROM files WHERE run = ?", (run,)).fetchone())
         cached = self._facets.get(run)
         if cached is not None and cached[0] == mark:
@@ -209,7 +209,7 @@ class Index:
         facets_by_name = {}
         for name in ("env", "outcome", "error", "ending"):
             rows = self.db.execute(
-                f"SELECT {name}, count(*) FROM episodes WHERE run = ? AND {name} IS NOT NULL "  # noqa: S608  # from above
+                f"SELECT {name}, count(*) FROM episodes WHERE run = ? AND {name} IS NOT NULL "  # noqa: S608  # no user input
                 f"GROUP BY {name} ORDER BY count(*) DESC LIMIT 200",
                 (run,),
             )
@@ -223,7 +223,7 @@ class Index:
             raise BadValue(f"`sort` must be one of {', '.join(SORTS)}; got {sort!r}")
         where, values = wanted.where(run)
         total = self.db.execute(
-            f"SELECT {_TOTALS} FROM episodes WHERE {where}",  # noqa: S608  # conditions from Filter, values apart
+            f"SELECT {_TOTALS} FROM episodes WHERE {where}",  # noqa: S608  # values are passed as parameters
             values,
         ).fetchone()
         rows = self.db.execute(
@@ -253,7 +253,7 @@ class Index:
         return result
 
     def same_task(self, env: str, seed: str, *, most: int = 40) -> Sequence[dict[str, Any]]:
-        """Return the episodes of one task over all runs."""
+        """Return the episodes of one task in all runs."""
         rows = self.db.execute(
             "SELECT * FROM episodes WHERE env = ? AND seed = ? ORDER BY run, file, n LIMIT ?", (env, seed, most)
         )
@@ -269,7 +269,7 @@ class Index:
         return [dict(row) for row in rows]
 
 
-class _transaction:  # noqa: N801  # reads as a statement
+class _transaction:  # noqa: N801  # used like a statement: `with _transaction(db)`
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
@@ -286,7 +286,7 @@ def _shown(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def _place() -> Path:
-    """Return a writable folder: the cache folder, or a temporary one."""
+    """Return a writable folder for the index: the cache folder, or else a temporary folder."""
     folder = cache_folder() / "viewer"
     try:
         folder.mkdir(parents=True, exist_ok=True)

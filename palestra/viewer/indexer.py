@@ -1,4 +1,4 @@
-"""Background thread that keeps the index up to date: the run being viewed first, then all others, then new data."""
+"""Background thread that keeps the index up to date, starting with the run that is being viewed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from palestra.viewer.lines import Line, LinePosition, scan
 PAUSE = 1.0  # seconds between two scans of the folder
 BATCH_SECONDS = 0.4  # maximum seconds between two commits
 BATCH_ROWS = 2000
-HEAD = 256  # bytes; a different head means a different file
-UNREAD = -1  # stored as modification time of a file that is not fully read
+HEAD = 256  # number of bytes at the start of a file that are compared to detect a replaced file
+UNREAD = -1  # modification time stored for a file that is not completely indexed
 _log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Indexing thread; `wake(run)` gives priority to the run that a user views."""
+    """Indexing thread; `wake(run)` gives priority to the run that a user is viewing."""
 
     def __init__(self, folder: Folder, index: Index) -> None:
         self.folder = folder
         self.index = index
         self.places: list[RunLocation] = []
-        self.versions: dict[str, int] = {}  # incremented when more of a run has been indexed
+        self.versions: dict[str, int] = {}  # per run; incremented whenever more of the run has been indexed
         self._busy: set[str] = set()
         self._level_once: set[str] = set()
         self._wanted: list[str] = []
@@ -47,7 +47,7 @@ class Indexer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; may be called twice, and before `start`."""
+        """Stop the thread. May be called more than once, and before `start`."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -85,7 +85,7 @@ class Indexer:
             took = monotonic() - started
             self._wake.wait(max(PAUSE, 3 * took))  # scan large folders less often
             self._wake.clear()
-            self._stop.wait(0.2)  # merge many wake-ups into one scan
+            self._stop.wait(0.2)  # combine several wake-ups into one scan
 
     def _claim(self) -> bool:
         """Lock the index for writing; other viewers of the same folder only read it."""
@@ -110,7 +110,7 @@ class Indexer:
                 self._announce(name, behind)
             for i, (file, path) in enumerate(behind):
                 if self._wanted and self._wanted[-1] != name and waiting.get(self._wanted[-1]):
-                    waiting[name] = behind[i:]  # the user switched to another run: index that first
+                    waiting[name] = behind[i:]  # the user switched to another run, which is indexed first
                     break
                 self._read(name, file, path)
                 if self._stop.is_set():
@@ -138,7 +138,7 @@ class Indexer:
         return known is None or (known.inode, known.size, known.mtime) != (now.st_ino, now.st_size, now.st_mtime_ns)
 
     def _announce(self, run: str, files: list[tuple[str, Path]]) -> None:
-        """Store the file sizes first, so that progress can be shown."""
+        """Store the file sizes before indexing, so that progress can be displayed."""
         self._busy.add(run)
         for file, path in files:
             if self.index.state(run, file) is None:
@@ -160,7 +160,7 @@ class Indexer:
                 self.index.forget(run, file)
             self._add_lines(run, file, path, now)
         except (OSError, NotFound):
-            return  # the file is gone; the next scan removes it
+            return  # the file was deleted; the next scan removes it from the index
         self._changed(run)
 
     def _add_lines(self, run: str, file: str, path: Path, state: FileState) -> None:
@@ -191,7 +191,7 @@ class Indexer:
 
 
 def _size(files: list[tuple[str, Path]]) -> int:
-    """Return the total size of the files; small runs are indexed first."""
+    """Return the total size of the files, by which runs are sorted: small runs are indexed first."""
     found = 0
     for _, path in files:
         with suppress(OSError):
@@ -200,7 +200,7 @@ def _size(files: list[tuple[str, Path]]) -> int:
 
 
 def _look(path: Path) -> FileState:
-    """Return the state of a file before indexing."""
+    """Return the state of a file that has not been indexed."""
     with path.open("rb") as file:
         now = os.fstat(file.fileno())
         head = file.read(HEAD)
@@ -208,12 +208,12 @@ def _look(path: Path) -> FileState:
 
 
 def _same(known: FileState, now: FileState) -> bool:
-    """Return whether the file has only grown since it was indexed."""
+    """Return whether data was only appended to the file since it was indexed."""
     return known.inode == now.inode and now.head.startswith(known.head) and known.done <= now.size
 
 
 def _facts(line: Line) -> EpisodeFields | None:
-    """Extract the indexed fields, or None if the line holds no episode."""
+    """Extract the indexed fields; return None if the line does not contain an episode."""
     try:
         return None if line.data is None else episode_fields(parse(line.data))
     except ParsingFailed:

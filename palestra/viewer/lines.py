@@ -11,12 +11,12 @@ from typing import BinaryIO
 from palestra.errors import ParsingFailed
 
 CHUNK = 1 << 20
-LONGEST = 64 << 20  # bytes per line; longer lines are skipped to bound memory
+LONGEST = 64 << 20  # maximum bytes per line; longer lines are skipped to limit memory
 
 
 @dataclass(frozen=True, slots=True)
 class LinePosition:
-    """Position of a line: `inner` bytes into the decompressed gzip member at `offset` (0 in plain files)."""
+    """Position of a line: a byte offset and, in gzip files, `inner` bytes into the decompressed member at `offset`."""
 
     offset: int
     inner: int
@@ -26,12 +26,12 @@ class LinePosition:
 @dataclass(frozen=True, slots=True)
 class Line:
     spot: LinePosition
-    data: bytes | None  # None if too long
-    resume: int | None  # byte from which reading continues after this line, if it is a gzip member boundary
+    data: bytes | None  # None if the line is too long
+    resume: int | None  # offset at which a later scan can continue after this line; None inside a gzip member
 
 
 def scan(path: Path, start: int = 0) -> Iterator[Line]:
-    """Yield every complete line from byte `start` (0 or a `resume` value); a partial last line is skipped."""
+    """Yield every complete line from byte `start` (0 or a `resume` value) on; an incomplete last line is skipped."""
     with path.open("rb") as file:
         file.seek(start)
         yield from (_packed if path.suffix == ".gz" else _plain)(file, start)
@@ -58,11 +58,8 @@ def read(path: Path, spot: LinePosition) -> bytes:
 
 
 def _plain(file: BinaryIO, start: int) -> Iterator[Line]:
-    held, at, dropped = (
-        b"",
-        start,
-        0,
-    )  # `at` is the offset of `held`; `dropped` counts the bytes of a line that is too long
+    # `at` is the offset of the current line, `held` its bytes so far, `dropped` the number of discarded bytes.
+    held, at, dropped = b"", start, 0
     while piece := file.read(CHUNK):
         *whole, held = (held + piece).split(b"\n")
         for data in whole:
@@ -91,9 +88,10 @@ def _packed(file: BinaryIO, start: int) -> Iterator[Line]:
 
 
 def _unpacked(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes, int | None]]:
-    """Yield decompressed chunks of a gzip file, up to a truncated end.
+    """Yield decompressed chunks of a gzip file, which may be truncated.
 
-    Each comes with the offset of its member, the bytes of the member before it, and, for the last, the member's end.
+    Each item contains the offset of the gzip member, the position of the chunk in the decompressed member, the chunk,
+    and, for the last chunk of a member, the offset of the member's end.
     """
     unpacker = zlib.decompressobj(wbits=31)
     member = position = start

@@ -23,9 +23,9 @@ from palestra.viewer.episode_json import episode
 from palestra.viewer.folder import SETTINGS, STORED, Folder, NotFound
 from palestra.viewer.rendering import Rendering, drawn
 
-HOME = "played"  # run that stores the saved episodes
+HOME = "played"  # name of the run in which episodes are saved
 FILE = "episodes.jsonl"
-MOST = 16  # concurrent games; the least recently used one is dropped
+MOST = 16  # maximum number of concurrent games; the least recently used one is closed
 LONGEST = 100_000  # maximum characters of an action
 
 
@@ -41,9 +41,9 @@ class Game:
     started: float
     clock_start: float
     turns: list[Turn] = field(default_factory=list)
-    views: list[Rendering | None] = field(default_factory=list)  # drawing before each turn, and of the current state
-    helped: int = 0  # actions proposed by the expert or the random player
-    saved: str | None = None  # where it was saved
+    views: list[Rendering | None] = field(default_factory=list)  # renderings of the states before each turn and now
+    helped: int = 0  # number of actions proposed by the expert or the random player
+    saved: str | None = None  # where the episode was saved
     lock: threading.Lock = field(default_factory=threading.Lock)
     used: float = 0.0
     clock: float = 0.0
@@ -85,7 +85,7 @@ class GameStore:
         return entries
 
     def start(self, env_id: str, seed: int | None) -> str:
-        """Start a game and return its name; only registered ids with their registered keywords."""
+        """Start a game and return its name. Only registered ids with their registered keyword arguments are allowed."""
         env = make(get_registered_spec(env_id).id)
         observation, info = env.reset(seed=seed)
         now = perf_counter()
@@ -116,7 +116,7 @@ class GameStore:
             return self._shown(name, game)
 
     def move(self, name: str, text: str, *, box: bool) -> dict[str, Any]:
-        """Take an action; with `box`, wrap it in \\boxed{} if the environment expects that and it is missing."""
+        """Take an action; with `box`, wrap it in \\boxed{} if the environment expects this and it is missing."""
         if len(text) > LONGEST:
             raise BadValue(f"an action may have at most {LONGEST:,} characters")
         game = self._game(name)
@@ -145,7 +145,7 @@ class GameStore:
             return self._shown(name, game)
 
     def propose(self, name: str, player: str) -> str | None:
-        """Return the action of the expert or the random player, or None if there is no such player."""
+        """Return an action of the expert or the random player, or None if the environment has no such player."""
         game = self._game(name)
         with game.lock:
             if game.over:
@@ -228,7 +228,7 @@ class GameStore:
         return view.image
 
     def picture_of(self, name: str) -> dict[str, Any]:
-        """Return the stored form of a game, for its images."""
+        """Return a game in the format of stored episodes, from which its images are read."""
         game = self._game(name)
         with game.lock:
             return to_json(game.trajectory())

@@ -1,4 +1,4 @@
-"""Read the settings, metrics and results of a run from its folder; any part may be missing."""
+"""Read the settings, metrics and results of a run from its folder; any of these files may be missing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 from palestra.viewer.folder import EPISODES, METRICS, SETTINGS, STORED, SUMMARY, Folder, NotFound, RunLocation
 
-POINTS = 1500  # maximum points per curve; more are averaged
-MAX_CACHED = 60  # files whose content is cached
-LIVE = 120.0  # seconds without a change after which a run counts as stopped
+POINTS = 1500  # maximum points per curve; longer curves are downsampled
+MAX_CACHED = 60  # maximum number of files whose content is cached
+LIVE = 120.0  # seconds without a change after which a run is considered stopped
 SPARK = 40
 _RATE = {"success": "success", "low": "success_low", "high": "success_high"}
 
@@ -60,7 +60,7 @@ class RunSummary:
 
     @property
     def done(self) -> int:
-        """Completed training steps, or episodes with a result."""
+        """Number of completed training steps or, in an evaluation, of episodes with a result."""
         if self.kind == "eval":
             return _int(self.result.get("episodes"))
         return int(self.rows[-1]["step"]) + 1 if self.rows else 0
@@ -71,7 +71,7 @@ class RunSummary:
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """Total row of an evaluation's table."""
+        """Row with the totals of an evaluation."""
         table = self.summary.get("table") if isinstance(self.summary, dict) else None
         total = table.get("total") if isinstance(table, dict) else None
         return total if isinstance(total, dict) else {}
@@ -92,7 +92,7 @@ class RunSummary:
 
     @property
     def player(self) -> str:
-        """The trained model or the evaluated agent."""
+        """Name of the trained model or the evaluated agent."""
         agent = self.plan.get("agent", self.settings.get("agent"))
         model = self.setting("model", "name")
         return _text(model or (agent.get("name") if isinstance(agent, dict) else agent))
@@ -108,7 +108,7 @@ class RunSummary:
         return _live(self.kind, self.finished, self.updated)
 
     def card(self) -> dict[str, Any]:
-        """Return the fields shown in the list of runs."""
+        """Return the fields displayed in the list of runs."""
         found = {
             "name": self.place.name,
             "kind": self.kind,
@@ -133,7 +133,7 @@ class RunSummary:
         return found
 
     def curves(self) -> dict[str, Any]:
-        """Return all metrics over steps, tokens and time, downsampled, with evaluations and horizon stages."""
+        """Return downsampled curves of all metrics over steps, tokens and time, with evaluations and horizon stages."""
         return {
             "name": self.place.name,
             "done": self.done,
@@ -145,7 +145,7 @@ class RunSummary:
         }
 
     def _placed(self, rows: Sequence[Mapping[str, Any]], *, after: bool) -> list[dict[str, Any]]:
-        """Return rows with their x positions: episodes are sampled before the update, evaluations follow it."""
+        """Return rows with x positions: the episodes of a step are sampled before its update and evaluated after it."""
         spent = self._spent()
         placed = []
         for row in rows:
@@ -188,7 +188,7 @@ class RunSummary:
 
 
 class RunReader:
-    """Read run summaries, and reread only files that have changed."""
+    """Reads run summaries and caches them until their files change."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -209,7 +209,7 @@ class RunReader:
         )
 
     def card(self, place: RunLocation) -> dict[str, Any]:
-        """Return the list entry of a run; cached for all runs because it is small."""
+        """Return the fields of a run for the list of runs. They are small and therefore cached for all runs."""
         version = self.version(place)
         cached = self._cards.get(place.name)
         if cached is None or cached[0] != version:
@@ -219,7 +219,7 @@ class RunReader:
         return {**found, "updated": updated, "live": _live(found["kind"], found["finished"], updated)}
 
     def version(self, place: RunLocation) -> str:
-        """Return a value that changes when the summary changes."""
+        """Return a string that changes whenever the summary changes."""
         names = (SETTINGS, METRICS, SUMMARY)
         return "-".join(str(_mark(place.path / name)) for name in names) if not place.is_file else ""
 
@@ -277,7 +277,7 @@ def _json(data: bytes) -> Any:
 
 
 def _rows(data: bytes) -> list[dict[str, Any]]:
-    """Return the rows with a step, up to a partial line."""
+    """Return the rows that have a step, up to the first incomplete line."""
     rows = []
     for line in data.split(b"\n"):
         row = _json(line)
@@ -289,7 +289,7 @@ def _rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Downsample to at most POINTS rows by averaging neighbours."""
+    """Downsample to at most POINTS rows by averaging neighboring rows."""
     if len(rows) <= POINTS:
         return rows
     thinned = []
@@ -305,7 +305,7 @@ def _thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return one list per metric, with None where a row has no value."""
+    """Return one list per metric, with None for rows without a value."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 

@@ -1,8 +1,8 @@
 """Render the states of a stored episode by replaying its actions.
 
-Renderer are not stored; the same seed and actions reproduce the states. The replay is checked against the stored
-observations, and nothing is shown if they differ. Only registered environments with a renderer are created, and only
-with keywords that cannot name a file.
+Renderings are not stored, since the same seed and actions reproduce the states. The observations of the replay are
+compared with the stored ones, and nothing is displayed if they differ. Only registered environments with a renderer are
+created, and only with keyword arguments that cannot name a file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from palestra.registry import get_registered_spec, make
 from palestra.types import Observation
 from palestra.viewer.folder import NotFound
 
-MOST = 500  # maximum turns to replay
-LONGEST = 20.0  # seconds
-MAX_CACHED = 4  # episodes
+MOST = 500  # maximum number of turns to replay
+LONGEST = 20.0  # maximum seconds for a replay
+MAX_CACHED = 4  # number of cached episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +45,14 @@ def drawn(env: Env) -> Rendering | None:
 
 
 class Renderer:
-    """Render episodes and cache the most recent ones."""
+    """Renders episodes and caches the most recent ones."""
 
     def __init__(self) -> None:
         self._cache: dict[tuple[str, str], list[Rendering]] = {}
         self._lock = threading.Lock()
 
     def of(self, run: str, at: str, data: Mapping[str, Any]) -> list[Rendering]:
-        """Return a rendering before each turn and of the final state; raise BadValue if it cannot be rendered."""
+        """Return renderings of the state before each turn and of the final state; raise BadValue on failure."""
         found = replay(data)
         with self._lock:
             self._cache[run, at] = found
@@ -103,7 +103,7 @@ def _states(env: Env, seed: int, actions: Sequence[str], shown: Sequence[Any]) -
 
 
 def _same(now: Observation, stored: Any, turn: int) -> None:
-    """Compare observations; those with images are compared by their text."""
+    """Raise BadValue if two observations differ; only the text of observations with images is compared."""
     if _words(now) != _words(stored):
         raise BadValue(
             f"the observation of turn {turn + 1} differs from the stored one: the environment was wrapped (tools, "

@@ -13,9 +13,9 @@ from palestra.optional import require
 from palestra.viewer.folder import Folder, NotFound, RunLocation
 
 FILE = "tokenizer.json"
-PLACES = ("last", "best", "start", ".")  # subfolders of a run that hold a model
-_CUT = "\ufffd"  # the replacement character of an incomplete UTF-8 sequence
-_LONGEST = 8  # maximum tokens per character
+PLACES = ("last", "best", "start", ".")  # subfolders of a run that may contain a model
+_CUT = "\ufffd"  # replacement character for an incomplete UTF-8 sequence
+_LONGEST = 8  # maximum number of tokens per character
 
 
 class Decoder(Protocol):
@@ -23,7 +23,7 @@ class Decoder(Protocol):
 
 
 class Tokenizers:
-    """Load the tokenizers of runs from their folders and cache them until they change."""
+    """Loads the tokenizers of runs from their folders and caches them until the files change."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Tokenizers:
         self._lock = threading.Lock()
 
     def of(self, place: RunLocation, settings: Mapping[str, Any]) -> tuple[Decoder | None, str]:
-        """Return the tokenizer of a run and its origin, or None and the reason."""
+        """Return the tokenizer of a run and its origin, or None and the reason why there is none."""
         for path in self._candidates(place, settings):
             try:
                 real = self.folder.inside(path)
@@ -51,7 +51,7 @@ class Tokenizers:
         if checkpoints.is_dir():
             candidates += sorted(checkpoints.glob(f"step-*/{FILE}"))[-1:]
         for named in _models(settings):
-            # A model elsewhere in the served folder; models outside of it are not read.
+            # The model may be elsewhere in the served folder; models outside of it are not read.
             for start in (self.folder.path, self.folder.path.parent):
                 candidates += [start / named / sub / FILE for sub in (".", "best", "last")]
         return candidates
@@ -64,7 +64,7 @@ class Tokenizers:
                 library = require("tokenizers", extra="viewer")
                 try:
                     cached = changed, library.Tokenizer.from_str(self.folder.read(path).decode())
-                except Exception as err:  # the library raises plain Exceptions
+                except Exception as err:  # the library raises the base class Exception
                     raise ParsingFailed(f"cannot read {path.name}: {err}") from err
                 self._cache[path] = cached
                 while len(self._cache) > 4:
@@ -83,10 +83,10 @@ def _models(settings: Mapping[str, Any]) -> list[str]:
 
 
 def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[str, Any]]:
-    """Return the episode as token sequences.
+    """Return the episode as a list of token sequences.
 
-    A new sequence starts where a prompt does not extend the previous tokens. Each sequence holds spans of one turn,
-    prompt or sampled, with ids, text pieces and log-probabilities.
+    A new sequence starts if a prompt does not extend the previous tokens. A sequence consists of spans of prompt tokens
+    or sampled tokens, each from one turn, with ids, text pieces and log-probabilities.
     """
     stretches: list[dict[str, Any]] = []
     try:
@@ -123,7 +123,7 @@ def _span(
 
 
 def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
-    """Return the text of each id; a character split over several ids is given to the first of them."""
+    """Return the text of each id; a character that spans several ids is assigned to the first of them."""
     texts: list[str] = []
     i = 0
     while i < len(ids):
@@ -139,7 +139,7 @@ def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
 
 
 def _text(ids: Sequence[int], start: int, count: int, decoder: Decoder) -> str:
-    """Return the text that `count` ids add to the previous id; some decoders drop a leading space otherwise."""
+    """Decode `count` ids after the previous id, since some decoders drop the leading space of the first id."""
     now = list(ids[start : start + count])
     try:
         alone = decoder.decode(now, skip_special_tokens=False)

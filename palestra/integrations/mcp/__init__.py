@@ -1,4 +1,4 @@
-"""Environments as MCP servers, for any MCP client. (`palestra.tools.mcp` is the opposite: MCP servers as tools.)
+"""Serve environments to any MCP client. (`palestra.tools.mcp` does the opposite: it uses MCP servers as tools.)
 
 from palestra.integrations.mcp import create_server, serve
 
@@ -8,7 +8,7 @@ serve("game:Sudoku-v0-easy", http=8000)         # at http://127.0.0.1:8000/mcp
 
 from palestra.optional import require
 
-require("mcp", extra="mcp")  # before the import below, whose error would not name the extra
+require("mcp", extra="mcp")  # must precede the import below, whose error would not name the extra
 
 from palestra.integrations.mcp.to_mcp import create_server, serve  # noqa: E402
 

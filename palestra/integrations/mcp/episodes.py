@@ -1,4 +1,4 @@
-"""Episodes of an MCP server: one environment per episode, for any number of clients."""
+"""Manage the episodes of an MCP server: one environment per episode, for any number of clients."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from palestra.errors import EpisodeOver, ResetNeeded
 from palestra.seeding import check_seed, child_seed
 from palestra.types import Observation, Step
 
-MAX_EPISODES = 256  # the least recently used one is closed for a new one
+MAX_EPISODES = 256  # maximum number of running episodes; then the least recently used one is closed
 MAX_IDLE = 4
 
 
 @dataclass(slots=True)
 class Episode:
-    """Running episode of one client."""
+    """A running episode of one client."""
 
     key: str
     env: Env
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # steps of one episode run one after the other
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # steps of one episode run sequentially
     over: bool = False
 
 
 class Episodes:
-    """All running episodes. With `single` there is one client, whose steps need not name their episode."""
+    """All running episodes. With `single`, there is only one client, and its steps do not name an episode."""
 
     def __init__(self, make: Callable[[], Env], *, single: bool, seed: int | None = None) -> None:
         self.single = single
@@ -37,12 +37,12 @@ class Episodes:
         self._seed = seed
         self._started = 0
         self._running: OrderedDict[str, Episode] = OrderedDict()
-        self._idle: list[Env] = []  # environments of finished episodes, for reuse
+        self._idle: list[Env] = []  # environments of finished episodes, which are reused
 
     async def reset(self, seed: int | None) -> tuple[Episode, Observation, dict[str, Any]]:
         """Start an episode."""
         if self.single:
-            for key in list(self._running):  # the client cannot name its previous episode
+            for key in list(self._running):  # a single client can no longer access its previous episode
                 await self._drop(key)
         while len(self._running) >= MAX_EPISODES:
             await self._drop(next(iter(self._running)))

@@ -31,9 +31,9 @@ _IMAGE_TYPES = ((b"\x89PNG", "image/png"), (b"\xff\xd8", "image/jpeg"), (b"GIF8"
 def create_server(
     env_id: str, *, single: bool = True, seed: int | None = None, tools: Sequence[Any] = (), **kwargs: Any
 ) -> MCPServer[Any]:
-    """Return an MCPServer of the SDK, not yet running.
+    """Create an MCPServer of the SDK without running it.
 
-    With `single` it serves one client, whose steps need not name their episode.
+    With `single`, it serves only one client, whose steps do not name an episode.
     """
     return _build(env_id, single=single, seed=seed, tools=tools, **kwargs)[0]
 
@@ -43,7 +43,7 @@ def _build(
 ) -> tuple[MCPServer[Any], Episodes]:
     spec = get_spec(env_id)
     with make(env_id, tools=tools, **kwargs):
-        pass  # fail now on a wrong keyword, not at the first reset
+        pass  # raise errors for invalid keyword arguments now, not at the first reset
     episodes = Episodes(lambda: make(env_id, tools=tools, **kwargs), single=single, seed=seed)
 
     @asynccontextmanager
@@ -60,7 +60,7 @@ def _build(
         log_level="WARNING",
         lifespan=lifespan
         if single
-        else None,  # over HTTP every MCP session has its own lifespan, and episodes outlive it
+        else None,  # over HTTP, every MCP session has its own lifespan, but episodes outlive MCP sessions
     )
 
     async def reset(seed: int | None = None) -> CallToolResult:
@@ -110,14 +110,14 @@ def serve(
     ready: Callable[[str], None] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Serve an environment over standard input and output until the client leaves, or over HTTP on the port `http`.
+    """Serve an environment over standard input and output, or over HTTP if the port `http` is set.
 
-    `http=0` selects a free port. `ready` is called with the URL.
+    `http=0` selects a free port. `ready` is called with the URL of the HTTP server.
     """
     server, episodes = _build(env_id, single=http is None, seed=seed, tools=tools, **kwargs)
     logging.getLogger("mcp").setLevel(logging.ERROR)
     if http is None:
-        server.run("stdio")  # the SDK redirects what the environment prints to standard error
+        server.run("stdio")  # the SDK redirects the environment's prints to standard error
         return
     port = http or _free_port(host)
     address = f"http://{host}:{port}/mcp"
@@ -141,7 +141,7 @@ def _free_port(host: str) -> int:
 
 
 class _tool_errors:  # noqa: N801  # a context manager
-    """Report errors of the caller and of the infrastructure to the model; other exceptions are bugs of the server."""
+    """Report usage errors and infrastructure errors to the model; other exceptions are bugs in the server."""
 
     def __enter__(self) -> None:
         return None
@@ -171,5 +171,5 @@ def _content_block(part: Any) -> ContentBlock:
 
 
 def _jsonable(info: dict[str, Any]) -> Any:
-    """Return `info` with values that JSON cannot hold as text."""
+    """Return `info` with all values that JSON cannot represent converted to strings."""
     return json.loads(json.dumps(info, default=repr))

@@ -45,7 +45,7 @@ async function answer(response) {
     text = said.problem ?? text;
     if (Array.isArray(said.detail)) text = said.detail.map((part) => `${part.loc?.at(-1)}: ${part.msg}`).join("; ");
   } catch {
-    // the body is not JSON: use the status
+    // The body is not JSON: report the HTTP status instead.
   }
   throw new Problem(text, response.status);
 }

@@ -1,4 +1,4 @@
-// Line chart with a tooltip; redrawn when its width changes.
+// Line chart with a tooltip; rendered again when its width changes.
 
 import { el, set, svg } from "./dom.js";
 
@@ -156,7 +156,7 @@ function boundsOf(options) {
 
 const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400]; // seconds
 
-// grid: "whole" for integers, "time" for seconds shown as minutes and hours
+// grid: "whole" for integer ticks, "time" for seconds formatted as minutes and hours
 function ticks(low, high, count, grid = "") {
   const rough = Math.max(grid === "whole" ? 1 : 0, (high - low) / Math.max(1, count));
   const size = 10 ** Math.floor(Math.log10(rough));

@@ -1,4 +1,4 @@
-// Two episodes side by side, turn by turn.
+// Display two episodes side by side, turn by turn.
 
 import { get } from "./api.js";
 import { address, el, link, set } from "./dom.js";

@@ -1,4 +1,4 @@
-// Overlaid training curves of several runs.
+// Display the training curves of several runs in the same charts.
 
 import { get } from "./api.js";
 import { address, el, link, select, set } from "./dom.js";

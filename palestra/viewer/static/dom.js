@@ -1,4 +1,4 @@
-// Build DOM elements. Text is inserted as text nodes only, so stored data cannot become markup.
+// Build DOM elements. Text is inserted only as text nodes, so stored data is never interpreted as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -39,7 +39,7 @@ export function link(view, params, ...children) {
   return el("a", { href: address(view, params) }, ...children);
 }
 
-// URL of a view: #/view?name=value. Empty values are omitted; lists become repeated names.
+// URL of a view: #/view?name=value. Empty values are omitted; a list becomes a repeated parameter.
 export function address(view, params = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {

@@ -1,4 +1,4 @@
-// One episode: as a conversation, or as tokens.
+// Display one episode as a conversation or as tokens.
 
 import { get, post } from "./api.js";
 import { address, el, link, set } from "./dom.js";

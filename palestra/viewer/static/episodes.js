@@ -1,4 +1,4 @@
-// The episodes of a run: filtered and paged by the server.
+// List the episodes of a run; the server filters and paginates them.
 
 import { get } from "./api.js";
 import { address, el, link, select, set } from "./dom.js";

@@ -49,7 +49,7 @@ export const title = (key) =>
 export const form = (key) => (SHARES.has(base(key)) ? (value) => percent(value) : (value) => number(value));
 export const span = (key) => (base(key) === "success" ? [0, 1] : null);
 
-// Metrics that any of the runs has and that are not always zero, the best-known first.
+// Metrics that occur in any of the runs and are not always zero, the most common ones first.
 export function keysOf(all) {
   const known = Object.keys(NAMES);
   const found = new Set();

@@ -1,4 +1,4 @@
-// Keyboard shortcuts: global ones, and those of the current view.
+// Keyboard shortcuts: global shortcuts and shortcuts of the current view.
 
 import { el, set } from "./dom.js";
 
@@ -29,7 +29,7 @@ export function bindKeys(own) {
     }
     const found = own()[event.key] ?? EVERYWHERE[event.key];
     if (!found?.[1]) return;
-    if (event.key === "Enter" && event.target.closest("a, button, summary")) return; // the browser handles these
+    if (event.key === "Enter" && event.target.closest("a, button, summary")) return; // handled by the browser
     event.preventDefault();
     found[1]();
   });

@@ -13,8 +13,8 @@ import * as run from "./run.js";
 import * as runs from "./runs.js";
 
 const VIEWS = { "": runs, runs, run, curves, episodes, episode, compare, play };
-const PULSE = 2000; // milliseconds
-const FAST = 500; // while a run is being indexed
+const PULSE = 2000; // polling interval in milliseconds
+const FAST = 500; // polling interval while a run is being indexed
 const main = document.getElementById("main");
 const state = document.getElementById("state");
 let shown = null; // result of the current view: { runs, refresh, keys }
@@ -27,7 +27,7 @@ export function route() {
 }
 
 async function show() {
-  if (location.hash === "#main") return; // the skip link
+  if (location.hash === "#main") return; // the "skip to content" link
   const mine = ++serial;
   const { path, params } = route();
   const view = VIEWS[path] ?? null;
@@ -47,7 +47,7 @@ async function show() {
   }
   try {
     const asked = params.getAll("run");
-    const before = await get("pulse", { run: asked }); // changes during rendering are seen by the next poll
+    const before = await get("pulse", { run: asked }); // so that the next poll detects changes during rendering
     const made = await view.show(page, params);
     if (mine !== serial) {
       made?.close?.();

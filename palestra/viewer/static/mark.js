@@ -1,4 +1,4 @@
-// Mark one episode for comparison with another.
+// Select an episode to compare with another one.
 
 export function marked() {
   try {

@@ -1,4 +1,4 @@
-// Elements shared by several views.
+// UI elements shared by several views.
 
 import { el, link } from "./dom.js";
 import { bytes, number, percent } from "./format.js";

@@ -1,4 +1,4 @@
-// One large chart and many small ones for selected runs.
+// One large chart and a small chart per metric for the selected runs.
 
 import { chart, smoothed } from "./chart.js";
 import { el, set } from "./dom.js";

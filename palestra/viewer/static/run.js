@@ -1,4 +1,4 @@
-// One run: summary, curves, settings.
+// Display one run: summary, curves and settings.
 
 import { get } from "./api.js";
 import { el, link, set } from "./dom.js";
@@ -21,7 +21,7 @@ export async function show(page, params) {
   const table = el("div");
   const rest = el("div");
 
-  // Parts may appear while the page is open: metrics with the first step, the table with the last episode.
+  // Sections may be added while the page is open: metrics after the first step, the table after the last episode.
   function draw() {
     set(top, header(run), el("div", { class: "tiles" }, tiles(run, curves, listed)), reading(run.index));
     const keys = curves ? keysOf([curves]) : [];
@@ -133,7 +133,7 @@ function tiles(run, curves, listed) {
   return found;
 }
 
-// The table of an evaluation, as `palestra eval` prints it.
+// The result table of an evaluation, in the same format as in `palestra eval`.
 function results(summary) {
   const table = summary.table;
   if (!Array.isArray(table?.envs) || !table.total) return null;

@@ -1,4 +1,4 @@
-// All runs: filter, select, overlay their curves.
+// List all runs: filter them, select some and compare their curves.
 
 import { get } from "./api.js";
 import { address, el, link, select, set, svg } from "./dom.js";

@@ -1,4 +1,4 @@
-// The turns of an episode as a conversation.
+// Display the turns of an episode as a conversation.
 
 import { el } from "./dom.js";
 import { number, plural, seconds, signed } from "./format.js";
@@ -58,7 +58,7 @@ export function turn(item, index, picture) {
   );
 }
 
-// Show the model's thinking separately.
+// Display the model's reasoning separately.
 function words(text) {
   const match = /^([\s\S]*?)<think>([\s\S]*?)<\/think>([\s\S]*)$/.exec(text);
   if (!match) return piece({ type: "text", text });
@@ -155,7 +155,7 @@ export function figures(item, index) {
 const chip = (name, sign, text, title) =>
   el("span", { class: `chip ${sign > 0 ? "plus" : sign < 0 ? "minus" : "quiet"}`, title }, `${name} ${text}`);
 
-// One bar per turn: length by duration, colour by reward; a click scrolls to the turn.
+// One bar per turn: its length is the duration, its color depends on the reward, and a click scrolls to the turn.
 export function strip(turns, go) {
   if (turns.length < 2) return null;
   const longest = Math.max(...turns.map((item) => item.agent_seconds + item.env_seconds), 1e-9);

@@ -1,4 +1,4 @@
-// Tokens of the prompts and replies: shaded by probability, underlined by advantage, prompt tokens plain.
+// Display the tokens of prompts and replies. Sampled tokens are shaded by probability and underlined by advantage.
 
 import { el, set } from "./dom.js";
 import { number, percent, signed } from "./format.js";
