@@ -15,9 +15,8 @@ from palestra.errors import (
 )
 from palestra.remote.protocol import Fault
 
-BUSY = frozenset(
-    {"rate_limited", "quota", "capacity", "unavailable", "session_busy"}
-)  # error codes after which to retry later
+# Error codes after which to retry later.
+BUSY = frozenset({"rate_limited", "quota", "capacity", "unavailable", "session_busy"})
 LOST = frozenset({"session_gone", "unknown_session"})
 
 

@@ -18,13 +18,8 @@ from palestra.engines.base import Weights
 from palestra.errors import BadValue
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
-LOADING_ERRORS = (
-    OSError,
-    ValueError,
-    KeyError,
-    RuntimeError,
-    ImportError,
-)  # raised by transformers for invalid folders
+# Raised by transformers for invalid folders.
+LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, ImportError)
 
 
 def load(
