@@ -72,7 +72,7 @@ class Side:
         return {"seconds": seconds, "correct": sum(a == b[2] for a, b in zip(grades, pairs, strict=True))}
 
     def code(self, program: str, tests: dict[str, Any], times: int, expected: bool) -> list[float]:
-        """Return the seconds of each grading of one submission."""
+        """Grade one submission repeatedly and return the seconds of each run."""
         grade = self._side.code(program, tests)
         durations = []
         for _ in range(times):

@@ -116,7 +116,7 @@ class Server:
 
 
 def timed_page(page: Page, address: str, selector: str) -> float:
-    """Return the seconds until an element that matches `selector` is visible, from an empty tab."""
+    """Open the page in an empty tab and return the seconds until an element that matches `selector` is visible."""
     page.goto("about:blank")
     start = time.perf_counter()
     page.goto(address, wait_until="commit")

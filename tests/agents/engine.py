@@ -31,7 +31,7 @@ def prepare_reply(tokenizer: Any, text: str, *, end: str | None = "") -> Prepare
 
 
 class PreparedEngine(Engine):
-    """Returns `replies` in order, with log-probabilities of -(position + 1)."""
+    """Engine that returns `replies` in order, with log-probabilities of -(position + 1)."""
 
     def __init__(
         self,

@@ -180,7 +180,7 @@ def test_dpo_loss(seed: int) -> None:
 @settings(max_examples=3)
 @given(batch=episodes(groups=True), seed=seeds)
 def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode], seed: int) -> None:
-    """Compare the gradient of the whole computation with differences of the clipped objective in plain loops."""
+    """Compare the gradient with central differences of the clipped objective, computed from rewards in plain loops."""
     batch = batch[:4] if not policy_gradient(name).needs_groups else [e for e in batch if e.group == 0]
     algorithm = policy_gradient(name)
     advantages_of = algorithm.advantages(batch)

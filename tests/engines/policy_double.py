@@ -11,7 +11,7 @@ from palestra.engines.local.engine import LocalEngine
 
 
 class CopyEngine(PolicyEngine):
-    """Samples from a copy of `model`, which changes only through `publish(weights, version)`."""
+    """Engine that samples from a copy of `model`, which changes only through `publish(weights, version)`."""
 
     def __init__(self, model: Any, *, tokenizer: Any = None, **options: Any) -> None:
         self._inner = LocalEngine(copy.deepcopy(model), tokenizer=tokenizer, **options)

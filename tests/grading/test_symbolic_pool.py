@@ -87,7 +87,7 @@ def test_a_timeout_is_reported_in_the_grade(pool: SymbolicPool) -> None:
 
 
 def test_wall_clock_time_is_limited(pool: SymbolicPool) -> None:
-    """A worker that uses no CPU time is abandoned as well."""
+    """A worker that exceeds the wall-clock limit is abandoned even if it uses no CPU time."""
     graded(EQUAL, pool)
     for process in grading():
         if process.ppid() != os.getpid():

@@ -126,7 +126,7 @@ def test_node_that_dies() -> None:
 
 
 def _lost(play: SessionClient) -> bool:
-    """Return whether the session is reported as lost; Ray itself responds while it has no replica."""
+    """Return whether the session is reported as lost; until a replica runs again, Ray itself responds."""
     response = play.status()
     assert response.status in (404, 500, 503)
     return response.status == 404 and response.data["error"]["kind"] == "SessionLost"

@@ -373,7 +373,7 @@ def test_too_much_invalid_output_is_an_error(plain: McpTools) -> None:
 )
 def test_programs_that_are_not_servers(program: str, message: str) -> None:
     limit = 2 if "hello" in program else 300
-    before = {p.pid for p in psutil.Process().children()}  # child processes of other tests
+    before = {p.pid for p in psutil.Process().children()}  # other tests may have child processes
     with pytest.raises(ToolFailed, match=message):
         McpTools([sys.executable, "-c", program], start_timeout=limit).tools  # noqa: B018
     assert not [p for p in psutil.Process().children() if p.pid not in before and program[:12] in " ".join(p.cmdline())]

@@ -65,7 +65,7 @@ def test_a_failure_affects_one_env(accident: str, autoreset: Autoreset, threads:
 
 @pytest.mark.slow
 def test_several_failures_in_one_step() -> None:
-    """Three envs kill their shared worker at once, in threads, while healthy envs run in it."""
+    """Three envs kill their shared worker at the same time, from threads, while healthy envs run in it."""
     actions = ["exit", "sleep 0.3", "kill", "a", "sleep 0.3", "hang", "raise", "b"]
     with make_vec(Trouble, num_envs=8, **PROCESS) as vec:
         envs = [OneEnv(Trouble(), 0, i, "same_step") for i in range(8)]

@@ -27,7 +27,7 @@ DRAWS = 20_000  # generated hard questions; fewer if generating them is slow
 
 
 def assert_diverse(keys: list[Any], items: int) -> None:
-    """Check that `keys` repeat no more often than samples of `items` items: birthday bound plus four deviations."""
+    """Check by the birthday bound, with a margin of four deviations, that `keys` come from at least `items` items."""
     repeated = len(keys) - len(set(keys))
     expected = len(keys) ** 2 / 2 / items
     assert repeated <= expected + 4 * expected**0.5, f"{repeated} of {len(keys)} draws are repetitions"
@@ -50,7 +50,7 @@ def test_millions_of_questions(kind: type[GeneratedTask], level: str, items: int
 
 @pytest.mark.parametrize(("level", "items"), [("easy", 100_000), ("medium", 1_000_000), ("hard", 1_000_000)])
 def test_millions_of_figures(level: str, items: int) -> None:
-    """Count figures by question and measures, regardless of their rotation."""
+    """Figures count as equal if they have the same question and measures, whatever their rotation."""
     rng, settings = Random(0), Geometry.levels[level]
     keys = []
     for _ in range(DRAWS // 2):
@@ -62,7 +62,7 @@ def test_millions_of_figures(level: str, items: int) -> None:
 
 @pytest.mark.parametrize(("level", "items"), [("easy", 30_000), ("medium", 1_000_000), ("hard", 1_000_000)])
 def test_millions_of_programs(level: str, items: int) -> None:
-    """Count programs by task, without the examples."""
+    """Programs count as equal if they have the same task, whatever their examples."""
     rng = Random(0)
     settings = Puzzles.levels[level]
     assert_diverse([_draw(rng, settings["steps"], settings["classics"])[0].task for _ in range(DRAWS // 4)], items)
