@@ -138,7 +138,7 @@ def test_products_are_read_as_webshop_reads_them(folder: Path) -> None:
     assert 1019.99 <= lamp.price <= 1200
     assert lamp.bullet_points == ("Glass shade",)
     assert (box.price, box.price_tag, box.attributes, box.rating) == (100.0, "$100.0", (), "N.A.")
-    assert read_products(folder, None)[1].price == lamp.price  # a missing price is random but reproducible
+    assert read_products(folder, None)[1].price == lamp.price  # the price is sampled from the range, but reproducibly
 
 
 def test_human_and_generated_goals(folder: Path) -> None:
