@@ -1,7 +1,7 @@
 """ASGI application of the native protocol: HTTP routes and the WebSocket, both backed by the dispatcher.
 
-Written against ASGI directly: a step is a lookup and one message to a worker and back. With Starlette's routing the
-step route reaches 0.77 of this throughput, with its authentication 0.66 (docs/dependencies.md).
+No web framework is used, for throughput: with Starlette's routing, the step route reaches 77% of this throughput, and
+with its authentication 66% (docs/dependencies.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from palestra.server.settings import Settings
 
 log = logging.getLogger("palestra.server")
 
-# Operations on a session over HTTP: last part of the path -> type of the body.
+# Operations on a session over HTTP: the last part of the path and the type of the request body.
 OPERATIONS: dict[str, type[protocol.SessionRequest]] = {
     "reset": protocol.Reset,
     "step": protocol.Step,
@@ -55,11 +55,11 @@ _DECODE_STEPS = {m: protocol.decoder(m, protocol.Steps) for m in _MEDIA_TYPES}
 _DECODE_BATCH = {m: protocol.decoder(m, Batch) for m in _MEDIA_TYPES}
 _EMPTY_OBJECT = {JSON: b"{}", MSGPACK: b"\x80"}
 _SESSIONS = f"{PREFIX}/sessions/"
-_PUBLIC = frozenset({"/health", "/ready"})  # load balancers check these without a token
+_PUBLIC = frozenset({"/health", "/ready"})  # load balancers request these without a token
 
 
 class ProtocolAdapter(Protocol):
-    """Protocol of another project, served under `prefix`."""
+    """Adapter that serves the protocol of another project under `prefix`."""
 
     prefix: str
 
@@ -77,13 +77,13 @@ class App:
         self.settings = settings
         self.dispatcher = Dispatcher(settings)
         self.protocols = protocols or []
-        self.websockets = 0  # open connections
+        self.websockets = 0  # number of open connections
         self._authenticator = Authenticator(settings)
         self._openapi: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if scope.get("root_path"):  # mounted below a path, e.g. by Ray Serve
+        if scope.get("root_path"):  # mounted under a path prefix, e.g. by Ray Serve
             scope = {**scope, "path": scope["path"].removeprefix(scope["root_path"])}
         if kind == "http":
             await self._http(scope, receive, send)
@@ -98,7 +98,7 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     await self.dispatcher.start()
-                except Exception as err:  # noqa: BLE001  # the ASGI server reports it
+                except Exception as err:  # noqa: BLE001  # reported by the ASGI server
                     await send({"type": "lifespan.startup.failed", "message": f"{type(err).__name__}: {err}"})
                     return
                 await send({"type": "lifespan.startup.complete"})
@@ -272,7 +272,7 @@ class App:
 
 
 async def deny(scope: Scope, send: Send, error: Fault) -> None:
-    """Refuse a WebSocket handshake, with the HTTP status of the error if the ASGI server supports that."""
+    """Reject a WebSocket handshake, with the HTTP status of the error if the ASGI server supports it."""
     if "websocket.http.response" in scope.get("extensions", {}):
         body = msgspec.json.encode({"error": error})
         headers = [CONTENT_TYPES[JSON], (b"content-length", b"%d" % len(body))]

@@ -1,8 +1,8 @@
-"""Authenticate requests and read the headers that every route needs, in one pass over them.
+"""Authenticate requests and parse the headers that every route needs, in a single pass over the headers.
 
-Without tokens the server accepts requests to its loopback names only, so that no web page can reach it through a DNS
-name that resolves to this machine (DNS rebinding). Requests with an Origin of another site are always refused: browsers
-send one, programs do not.
+Without tokens, the server accepts only requests for loopback host names, so that no web page can access it through a
+DNS name that resolves to this machine (DNS rebinding). Requests with the Origin header of another site are always
+refused; browsers send this header, other programs do not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Client:
         self.accept = JSON
         self.content_length = 0
         self.request_id = b""
-        self.error: Fault | None = None  # why the request is refused
+        self.error: Fault | None = None  # reason why the request is refused
 
 
 class Authenticator:
@@ -40,7 +40,7 @@ class Authenticator:
         self._tokens = [(sha256(token.encode()).digest(), name) for token, name in settings.tokens.items()]
 
     def identify(self, scope: MutableMapping[str, Any]) -> Client:
-        """Read the headers of an ASGI scope; `error` is set if the request must be refused."""
+        """Parse the headers of an ASGI scope; `error` of the result is set if the request must be refused."""
         client = Client()
         host = authorization = b""
         origin = None
@@ -73,7 +73,7 @@ class Authenticator:
         return client
 
     def _owner(self, authorization: bytes) -> str | None:
-        """Return the owner of a bearer token. Compares with all tokens in constant time."""
+        """Return the owner of a bearer token, or None. The token is compared with all tokens in constant time."""
         scheme, _, token = authorization.partition(b" ")
         digest = sha256(token.strip()).digest()
         owner = None
@@ -91,7 +91,7 @@ def _media_type(value: bytes) -> str:
 
 
 def _origin_host(origin: bytes) -> bytes | None:
-    """Return host and port of an Origin header; None if it is not a URL."""
+    """Return the host and port of an Origin header, or None if it is not a URL."""
     try:
         return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Run a server in the background for the duration of a `with` block: for notebooks, tests and scripts."""
+"""Run a server in the background for the duration of a `with` block, for notebooks, tests and scripts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from palestra.errors import BadValue
 
-SHUTDOWN_TIMEOUT = 20.0  # seconds
+SHUTDOWN_TIMEOUT = 20.0  # seconds to wait for the server to stop
 
 
 @contextmanager
 def running(*envs: str, **options: Any) -> Iterator[str]:
     """Run `palestra serve ENVS` in a child process on a free port and yield its URL.
 
-    `options` are the flags of the command: `workers=2`, `token_file="t"`, `imports=["my_envs"]`.
+    `options` are flags of the command, for example `workers=2`, `token_file="t"` or `imports=["my_envs"]`.
     """
     command = [sys.executable, "-m", "palestra", "serve", *envs, "--port", "0", "--drain", "0", "--log-level", "error"]
     for name, value in options.items():
@@ -26,7 +26,7 @@ def running(*envs: str, **options: Any) -> Iterator[str]:
         for item in value if isinstance(value, list | tuple) else [value]:
             command += [flag] if item is True else [flag, str(item)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None  # noqa: S101  # both are pipes
+    assert process.stdout is not None  # noqa: S101  # narrows the type
     assert process.stderr is not None  # noqa: S101
     with process.stdout, process.stderr:
         url = re.search(r" at (http://\S+:\d+)", process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Run calls in workers, deliver their results, and end sessions (on request, lease, timeout or death of a worker)."""
+"""Run calls in workers, deliver their results, and end sessions (on request or after a timeout or worker failure)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("palestra.server")
 class Calls:
     """Calls that are running in the workers of one server.
 
-    `on_rows` receives the results of vector steps.
+    `on_rows` is called with the results of vector steps.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Calls:
         self.step_timeout = settings.step_timeout
         self._reset_timeout = settings.reset_timeout or settings.step_timeout
         self._on_rows = on_rows
-        self._forks: dict[int, Session] = {}  # new session by the number of the session it is forked from
+        self._forks: dict[int, Session] = {}  # pending forks, keyed by the number of the original session
 
     @property
     def free(self) -> int:
@@ -55,7 +55,7 @@ class Calls:
         return fault("capacity", f"{self.in_flight} calls are running, the maximum of this server", retry_after=1.0)
 
     def start(self, session: Session, media_type: str, respond: Respond, what: int, payload: Any) -> None:
-        """Send a command to the worker of an idle session; `respond` receives the result."""
+        """Send a command to the worker of an idle session; `respond` is called with the result."""
         session.media_type = media_type
         session.waiters = [respond]
         session.call_started = now = monotonic()
@@ -74,20 +74,20 @@ class Calls:
             create_id="",
             now=monotonic(),
         )
-        fork.expires_at = inf  # its lease starts when the copy exists
+        fork.expires_at = inf  # its lease starts when the fork is complete
         self._forks[session.key] = fork
         self.start(session, media_type, respond, commands.FORKS, fork.key)
 
     # Results from workers.
 
     def on_reply(self, key: int, what: int, status: int, data: Any) -> None:
-        """Deliver the result of one command to the clients that wait for it."""
+        """Deliver the result of a command to the clients that are waiting for it."""
         if what == commands.MANY:
             self._on_rows(*data)
             return
         session = self.sessions.by_key.get(key)
         if session is None or session.waiters is None:
-            return  # abandoned
+            return  # the call was abandoned
         now = monotonic()
         self.stats.record_call(_OPERATIONS[what], now - session.call_started)
         session.expires_at = now + session.lease
@@ -109,10 +109,10 @@ class Calls:
         self._deliver(session, result)
 
     def _encode(self, session: Session, data: Any) -> Result:
-        """Encode plain data of a worker whose interpreter has no msgspec."""
+        """Encode a result of a worker whose interpreter does not have msgspec."""
         try:
             body: bytes = encoder(session.media_type)(data)
-        except (ValueError, TypeError, OverflowError) as err:  # lone surrogates, integers over 64 bits
+        except (ValueError, TypeError, OverflowError) as err:  # lone surrogates, or integers above 64 bits
             return self._failed(session, commands.BROKE, commands.broken(err))
         return body
 
@@ -129,7 +129,7 @@ class Calls:
         if status != commands.OK:
             result = self._failed(session, status, data)
             self.sessions.end(session, None)
-            session.end_cause = session.end_cause or "closed"  # so that `_deliver` drops its number
+            session.end_cause = session.end_cause or "closed"  # makes `_deliver` drop the session
             return result
         self.stats.opened += 1
         body = {"session": session.id, "lease": session.lease, "seq": 0, **data}
@@ -146,7 +146,7 @@ class Calls:
         fork.expires_at = monotonic() + fork.lease
         extra = {"session": fork.id, "env": fork.env, "client": fork.owner, "fork_of": session.id}
         log.info("session opened", extra=extra)
-        if session.end_cause is not None:  # the client will not learn the name of the fork
+        if session.end_cause is not None:  # the client never receives the name of the fork
             self.end(fork, "closed")
         body = {"session": fork.id, "env": fork.env, "lease": fork.lease}
         return with_seq(encoder(session.media_type)(body), session.seq - 1, session.media_type)
@@ -170,7 +170,7 @@ class Calls:
     # Ends of sessions.
 
     def end(self, session: Session, cause: Cause, *, drop: bool = True) -> None:
-        """End a session. A running call receives the cause, and its environment is closed when the call returns."""
+        """End a session. A running call fails with the cause, and the environment is closed when the call returns."""
         self.stats.ended[cause] += 1
         self.sessions.end(session, cause)
         log.info("session ended", extra={"session": session.id, "env": session.env, "cause": cause})
@@ -185,7 +185,7 @@ class Calls:
             respond(gone)
 
     def sweep(self) -> None:
-        """Abandon calls that exceed their timeout and end sessions whose lease has run out."""
+        """Abandon calls that exceed their timeout and end sessions whose lease has expired."""
         now = monotonic()
         for session in self.sessions.with_calls():
             if session.waiters is not None:
@@ -197,7 +197,7 @@ class Calls:
         self.pool.check_workers()
 
     def _on_worker_death(self, worker: Worker, exit_status: str, running: frozenset[int]) -> None:
-        """End the sessions of a dead worker; `running` are those whose call was on a thread at that moment."""
+        """End the sessions of a dead worker; `running` contains those whose call was being executed."""
         for fork in [self._forks.pop(key) for key in worker.sessions if key in self._forks]:
             self._discard_fork(fork)
         for key in list(worker.sessions):
@@ -207,7 +207,7 @@ class Calls:
                 self._lose(session, "crashed" if crashed else "worker", exit_status)
 
     def _lose(self, session: Session, cause: Cause, detail: str = "") -> None:
-        """End a session whose environment is lost, together with a fork that was being made of it."""
+        """End a session whose environment is lost, and also a pending fork of it."""
         waiters, session.waiters = session.waiters, None
         if waiters is not None:
             self.in_flight -= 1

@@ -1,6 +1,6 @@
-"""Check that a server follows the protocol, over the wire and with nothing but its URL.
+"""Check that a server implements the protocol correctly, using only its URL.
 
-Any implementation of the protocol can be checked. The first violation is reported with the request and its response.
+Any implementation of the protocol can be checked. The first violation is reported with the request and the response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from palestra.errors import BadValue, ConformanceError
 from palestra.optional import require
 from palestra.remote.protocol import CODES, JSON, MSGPACK, OUTCOME, PREFIX
 
-STEP_FIELDS = OUTCOME[:5]  # `episode` is sent by sessions with autoreset only
+STEP_FIELDS = OUTCOME[:5]  # only sessions with autoreset send `episode`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Response:
 
     @property
     def code(self) -> str:
-        """Error code; "" for a success."""
+        """Error code; "" if the request succeeded."""
         return self.body.get("error", {}).get("code", "") if isinstance(self.body, dict) else ""
 
     @property
@@ -43,7 +43,7 @@ class Response:
 
 
 class Client:
-    """Plain HTTP client that remembers its last request for the error report."""
+    """HTTP client that stores its last request for error reports."""
 
     def __init__(self, base: str, env: str, token: str | None) -> None:
         parts = urlsplit(base)
@@ -65,7 +65,7 @@ class Client:
         token: str | None = None,
         raw: bytes | None = None,
     ) -> Response:
-        """Send a request: `body` is encoded as `content_type`, `raw` is sent unchanged."""
+        """Send a request. `body` is encoded as `content_type`; `raw` is sent unchanged."""
         headers = {"Accept": accept}
         used_token = self.token if token is None else token
         if used_token:
@@ -111,7 +111,7 @@ class Client:
         return str(response.body["action"]) if response.status == 200 else "x"
 
     def require(self, holds: bool, invariant: str, expected: str, response: Response) -> None:
-        """Raise ConformanceError with the last request unless `holds`."""
+        """Raise ConformanceError with the last request if `holds` is False."""
         if not holds:
             received = f"{response.status} {response.raw[:300]!r}"
             raise ConformanceError(invariant, f"{expected}; the response was {received}", f"    {self.last_request}")
@@ -256,7 +256,7 @@ def check_episodes(client: Client) -> None:
             break
     else:
         client.close(session)
-        return  # the episode is too long to check its end
+        return  # the episode is too long to check how it ends
     response = client.call(session, "step", action="x")
     refused = response.status == 409 and response.code == "episode_over"
     client.require(refused, "episodes", "a step after the end of the episode must be refused", response)
@@ -408,7 +408,8 @@ CHECKS: tuple[Callable[[Client], None], ...] = (
 def check_server(url: str, *, env: str | None = None, token: str | None = None) -> list[str]:
     """Run all checks on the server at `url` and return their descriptions.
 
-    Uses the environment `env`, or the first one that the server lists. Raises ConformanceError at the first violation.
+    The checks use the environment `env`, or else the first one that the server lists. Raises ConformanceError at the
+    first violation.
     """
     client = Client(url, env or "", token)
     if env is None:

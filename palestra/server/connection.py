@@ -1,8 +1,8 @@
-"""Uvicorn's HTTP and WebSocket protocols with limits against clients that are slow or send too much.
+"""Uvicorn's HTTP and WebSocket protocols with limits for clients that are too slow or send too much data.
 
-Uvicorn waits without limit for the end of a request and for its response to be read, and buffers any number of header
-lines and message fragments. Here the size of the request head, the time for a request and its response, and the number
-of fragments of a message are bounded; a client that exceeds them gets an error and is disconnected.
+Uvicorn waits indefinitely for the end of a request and for the client to read the response, and it buffers any number
+of header lines and message fragments. These classes limit the size of the request head, the time for a request and its
+response, and the number of fragments of a message. A client that exceeds a limit receives an error and is disconnected.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from palestra.remote.protocol import CODES, JSON, encode_json, fault
 if TYPE_CHECKING:
     from websockets.frames import Frame
 
-MAX_HEAD = 1 << 16  # bytes of the request line and headers
-MAX_OVERHEAD = 8  # bytes received per byte of the body limit; chunks of one byte need six
+MAX_HEAD = 1 << 16  # maximum bytes of the request line and headers
+MAX_OVERHEAD = 8  # maximum bytes received per byte of the body limit; chunks of one byte need six
 MAX_FRAGMENTS = 4_096  # per WebSocket message
 
 
 class WriteTimeout:
-    """Disconnect clients that do not read what they are sent."""
+    """Disconnects clients that do not read their responses."""
 
     transport: Any
     _unread = 0  # bytes in the write buffer at the last check
@@ -35,7 +35,7 @@ class WriteTimeout:
         if not unread or unread != self._unread:
             self._unread, self._unread_since = unread, now
         elif now - self._unread_since > timeout:
-            self.transport.abort()  # `close` would wait until the buffer is read
+            self.transport.abort()  # `close` would wait until the buffer is empty
 
 
 class HttpConnection(WriteTimeout, HttpToolsProtocol):
@@ -43,12 +43,12 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._max_overhead = MAX_OVERHEAD * self.config.ws_max_size  # which is the limit of a body
-        self._overhead = 0  # received bytes of this request that are not its body
-        self._state: tuple[Any, bool] = (None, False)  # of the request at the last check
+        self._max_overhead = MAX_OVERHEAD * self.config.ws_max_size  # ws_max_size is also the limit of a body
+        self._overhead = 0  # received bytes of this request that are not part of its body
+        self._state: tuple[Any, bool] = (None, False)  # state of the request at the last check
         self._state_since = monotonic()
 
-    # The next three run for every request. They call the base class by name because `super()` is measurably slower.
+    # The next three methods run for every request. They name the base class because `super()` is measurably slower.
 
     def on_message_begin(self) -> None:
         self._overhead = 0
@@ -78,7 +78,7 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
         idle = cycle is None or cycle.response_complete
         keep_alive = idle and self.timeout_keep_alive_task is not None and not cycle.more_body
         if self.pipeline or keep_alive or (not idle and not cycle.more_body):
-            self._state = (None, False)  # being served, or idle between requests, which uvicorn limits
+            self._state = (None, False)  # being served, or idle, for which uvicorn has a timeout
             return
         state = (cycle, idle)
         if state != self._state:
@@ -86,7 +86,7 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
         elif now - self._state_since > timeout:
             self._refuse("too_slow", f"a request must arrive within {timeout:g} s")
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # ours is JSON
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # the error response is JSON
         self._refuse("bad_request", "the request is not valid HTTP/1.1")
 
     def _refuse(self, code: str, message: str) -> None:
@@ -109,7 +109,7 @@ class WebSocketConnection(WriteTimeout, WebSocketsSansIOProtocol):
             self.handshake_complete = True  # otherwise uvicorn logs a refused handshake as an error
 
     def handle_cont(self, event: Frame) -> None:
-        if len(self.frames) >= MAX_FRAGMENTS:  # empty fragments never reach the size limit of a message
+        if len(self.frames) >= MAX_FRAGMENTS:  # empty fragments do not count toward the size limit
             self.conn.fail(1009, "a message has too many fragments")
             self.handle_parser_exception()
             return

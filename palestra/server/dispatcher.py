@@ -1,7 +1,8 @@
-"""Dispatch requests to sessions. HTTP, the WebSocket and the protocols of other projects all end here.
+"""Dispatch requests to sessions, for HTTP, the WebSocket and the protocols of other projects.
 
-Every session runs one call at a time. Resets, steps and forks are numbered; each number is executed once, however often
-the request is sent, and its response is stored until the next one. A session that has ended reports the cause.
+Every session runs one call at a time. Resets, steps and forks are numbered. Each numbered call is executed only once,
+even if its request is sent repeatedly, and its response is stored until the next call. Requests to a session that has
+ended return the cause.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Dispatcher:
         await self.calls.pool.stop()
 
     def end_all(self) -> None:
-        """End all sessions because the server stops; running calls receive that cause."""
+        """End all sessions because the server is stopping; running calls fail with that cause."""
         self.draining = True
         for session in self.sessions.all():
             self.calls.end(session, "stopped", drop=False)
@@ -111,7 +112,7 @@ class Dispatcher:
             self.calls.sweep()
 
     def submit(self, request: Request, owner: str, media_type: str, respond: Respond) -> None:
-        """Start a request. `respond` is called exactly once, now or later, with bytes of `media_type` or an error."""
+        """Start a request. `respond` is called exactly once, possibly later, with an encoded response or an error."""
         count = len(request.steps) if isinstance(request, Steps) else 1
         wait = 0.0 if self._rate_limiter is None else self._rate_limiter.wait(owner, count)
         if wait:
@@ -131,7 +132,7 @@ class Dispatcher:
         return await response
 
     def release(self, name: str, owner: str) -> None:
-        """End a session whose client has disconnected; no limit applies to this."""
+        """End a session whose client has disconnected. This request is not subject to any limit."""
         session = self.sessions.find(name, owner)
         if session is not None:
             self.calls.end(session, "closed")
@@ -233,7 +234,7 @@ class Dispatcher:
     # Checks before a call starts.
 
     def _find(self, request: SessionRequest, owner: str, respond: Respond) -> Session | None:
-        """Return the session and renew its lease, or respond with an error."""
+        """Return the session and renew its lease; if it is unavailable, respond with an error and return None."""
         session = self.sessions.find(request.session, owner)
         if session is None:
             cause = self.sessions.end_cause(request.session, owner)
@@ -243,7 +244,7 @@ class Dispatcher:
         return session
 
     def _accept(self, request: SessionRequest, owner: str, respond: Respond) -> Session | None:
-        """Return the session if it can run a call that has no number, or respond with an error."""
+        """Return the session if it can run an unnumbered call; otherwise respond with an error and return None."""
         session = self._find(request, owner, respond)
         if session is not None:
             if session.waiters is not None:
@@ -257,7 +258,7 @@ class Dispatcher:
     def _accept_numbered(
         self, request: Reset | Step | Fork, owner: str, media_type: str, respond: Respond
     ) -> Session | None:
-        """Return the session if this is its next numbered call; else respond with an error or the stored response."""
+        """Return the session if this is its next numbered call; if not, send an error or the stored response."""
         session = self._find(request, owner, respond)
         if session is None:
             return None
@@ -332,14 +333,14 @@ class Dispatcher:
 
 
 class RateLimiter:
-    """Token bucket per client that holds one second of requests. A vector step may overdraw it."""
+    """Token bucket per client with a capacity of one second of requests. A vector step may overdraw it."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._buckets: dict[str, tuple[float, float]] = {}  # owner -> (tokens, time of the last update)
 
     def wait(self, owner: str, count: int) -> float:
-        """Take `count` tokens and return 0, or return the seconds until the next request is accepted."""
+        """Take `count` tokens and return 0, or return the number of seconds until the next request is accepted."""
         now, size = monotonic(), max(1.0, self._rate)
         if len(self._buckets) > MAX_RATE_ENTRIES:
             self._buckets.clear()
@@ -351,14 +352,14 @@ class RateLimiter:
 
 
 def _is_retry(request: Reset | Step | Fork, session: Session) -> bool:
-    """Return whether a request has the id of the previous call, and its number or none."""
+    """Return whether a request has the id of the previous call and either the same number or no number."""
     return (
         bool(request.id) and request.id == session.last_id and (request.seq is None or request.seq == session.seq - 1)
     )
 
 
 def _one_id_per_class(ids: tuple[str, ...]) -> list[str]:
-    """Return one id per environment class, for workers to import before the first session."""
+    """Return one id per environment class; workers import these classes before the first session."""
     from palestra import registry
 
     by_class: dict[str, str] = {}

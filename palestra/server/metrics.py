@@ -1,4 +1,4 @@
-"""Server counters, and their export in the Prometheus text format."""
+"""Counters of the server and their export in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Stats:
-    """Counters since the server started. Plain numbers, since some of them change with every step."""
+    """Counters since the server started. They are plain numbers for speed, since some change with every step."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str]] = Counter()  # (operation, code)
-        self.call_counts: dict[str, list[int]] = {}  # operation -> calls per bucket; the last one has no upper bound
+        self.requests: Counter[tuple[str, str]] = Counter()  # keyed by operation and result code
+        self.call_counts: dict[str, list[int]] = {}  # calls per time bucket; the last one has no upper bound
         self.call_seconds: dict[str, float] = {}
-        self.ended: Counter[str] = Counter()  # by cause
+        self.ended: Counter[str] = Counter()  # number of ended sessions by cause
         self.opened = 0
         self.retries = 0
         self.episodes = 0
@@ -48,7 +48,7 @@ def metrics_text(dispatcher: Dispatcher, websockets: int) -> bytes:
 
 
 class _Collector:
-    """Metric families of one server, in the form prometheus-client renders."""
+    """Collector of the metric families of one server for prometheus-client."""
 
     def __init__(self, dispatcher: Dispatcher, websockets: int) -> None:
         self._dispatcher = dispatcher
@@ -99,7 +99,7 @@ class _Collector:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process; 0 where the system does not report it."""
+    """Return the resident memory of a process in bytes, or 0 if the system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_SIZE
     except (OSError, IndexError, ValueError):

@@ -1,8 +1,8 @@
 """Serve many sessions over one WebSocket.
 
-A message is one request or a list of them: JSON in text messages, msgpack in binary ones. Every response carries the id
-of its request; responses are sent in the order in which they are ready, and those that are ready together are sent as
-one list. Sessions do not depend on the connection: a client that reconnects continues with them.
+A message is one request or a list of requests: JSON in text messages, msgpack in binary messages. Every response
+contains the id of its request. Responses are sent in the order in which they become ready; those that are ready at the
+same time are sent as one list. Sessions do not depend on the connection, so a client can reconnect and continue.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from palestra.server.responses import envelope
 from palestra.server.sessions import Result
 
 log = logging.getLogger("palestra.server")
-MAX_UNSENT = 100_000  # responses that wait for a client to read
-MAX_REQUESTS = 4_096  # per message
+MAX_UNSENT = 100_000  # maximum number of responses that a client has not read yet
+MAX_REQUESTS = 4_096  # maximum number of requests per message
 _MEDIA_TYPES = (JSON, MSGPACK)
 _DECODE: dict[str, Any] = {m: protocol.decoder(m, list[Request] | Request) for m in _MEDIA_TYPES}
 _DECODE_ONE: dict[str, Any] = {m: protocol.decoder(m, Request) for m in _MEDIA_TYPES}
@@ -66,7 +66,7 @@ async def serve_websocket(dispatcher: Dispatcher, receive: Receive, send: Send, 
 
 
 def decode_message(data: bytes | str, media_type: str) -> tuple[list[Request], list[tuple[str, Fault]]]:
-    """Return the valid requests of a message, and an error with the request id for each of the others."""
+    """Return the valid requests of a message, and the request id and error of each invalid request."""
     try:
         message = _DECODE[media_type](data)
     except _DECODE_ERRORS as err:
@@ -110,7 +110,7 @@ def _request_id(data: bytes | str, media_type: str) -> str:
 
 
 class ResponseSender:
-    """Send responses in the background; those that are ready in the same turn of the event loop form one message."""
+    """Sends responses in the background; those ready in the same event loop iteration are sent as one message."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -125,7 +125,7 @@ class ResponseSender:
 
     def add(self, media_type: str, request_id: str, result: Result) -> None:
         if self._closed:
-            return  # a client that reconnects sends the request again, with the same id
+            return  # a client that reconnects repeats the request with the same id
         self._queues[media_type].append(envelope(request_id, result))
         self._ready.set()
 

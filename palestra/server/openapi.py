@@ -13,7 +13,7 @@ from palestra.remote.protocol import CODES, JSON, MSGPACK, PREFIX
 
 Schema: TypeAlias = dict[str, Any]
 
-# Error codes by kind of path. The first group applies to every request: a connection can fail before its path is read.
+# Error codes by kind of path. The first group applies to all paths, since a request can fail before its path is read.
 _ANY = ("bad_request", "too_large", "too_slow", "wrong_host", "not_allowed")
 _AUTH = ("unauthorized",)
 _LIMITS = ("rate_limited", "capacity")
@@ -147,7 +147,7 @@ _RETRY_AFTER = {"description": "Seconds to wait before a retry.", "schema": {"ty
 
 
 def openapi_document(envs: Sequence[str] = ()) -> Schema:
-    """Return the OpenAPI 3.1 document; `envs` appear as examples."""
+    """Return the OpenAPI 3.1 document; `envs` are used as examples."""
     operations = (
         ("reset", protocol.Reset, "StepResult", _IN_ENV),
         ("step", protocol.Step, "StepResult", _IN_ENV),
@@ -228,13 +228,13 @@ def openapi_document(envs: Sequence[str] = ()) -> Schema:
             "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        "security": [{"token": []}, {}],  # a server on loopback may run without tokens
+        "security": [{"token": []}, {}],  # a server on a loopback address may run without tokens
         "paths": paths,
     }
 
 
 def _body_of(record: Schema) -> Schema:
-    """Return the schema of an HTTP body: the path already names the operation and the session."""
+    """Return the schema of an HTTP body, without the operation and the session, which are part of the path."""
     properties = {name: schema for name, schema in record["properties"].items() if name not in ("op", "session")}
     required = [name for name in record["required"] if name != "op"]
     return {**record, "title": f"{record['title']}Body", "properties": properties, "required": required}
@@ -245,7 +245,7 @@ def _ref(name: str) -> Schema:
 
 
 def _responses(success: str, result: str | None, codes: tuple[str, ...]) -> Schema:
-    """Return the responses of a path. `result` is the name of a schema, "" for any object, None for text."""
+    """Return the responses of a path. `result` is the name of a schema, "" for any object, or None for text."""
     if result is None:
         content: Schema = {"text/plain": {"schema": {"type": "string"}}}
     else:

@@ -50,7 +50,7 @@ class HttpRequest:
         self._max_body = max_body
 
     async def body(self) -> bytes:
-        """Return the whole body. Raise RequestError if it is too large, ClientDisconnected if the client has left."""
+        """Return the whole body; raise RequestError if it is too large, ClientDisconnected if the client leaves."""
         if self.client.content_length > self._max_body:
             await self._discard_body()
             raise RequestError(too_large(self._max_body))
@@ -73,7 +73,7 @@ class HttpRequest:
         return data
 
     async def _discard_body(self) -> None:
-        """Receive the rest of a body: most clients read the response only after they have sent everything."""
+        """Receive and discard the rest of a body, since most clients read the response only after sending it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_TIMEOUT):
                 while (await self._receive()).get("more_body"):
@@ -82,7 +82,7 @@ class HttpRequest:
     async def send(
         self, status: int, body: bytes, *headers: tuple[bytes, bytes], content_type: str | None = None
     ) -> None:
-        """Send a response; the content type is the accepted one unless given."""
+        """Send a response; by default its content type is the one that the client accepts."""
         header = CONTENT_TYPES.get(content_type or self.accept) or (b"content-type", (content_type or "").encode())
         all_headers = [header, (b"content-length", b"%d" % len(body)), *headers]
         if self.client.request_id:
@@ -99,12 +99,12 @@ class HttpRequest:
             await self.send(status, result)
 
     async def send_value(self, value: Any, status: int = 200) -> None:
-        """Encode and send plain data."""
+        """Encode and send a value."""
         await self.send(status, encoder(self.accept)(value))
 
 
 class RequestError(Exception):
-    """Request that gets the error response `fault`."""
+    """Raised to reply to a request with the error `fault`."""
 
     def __init__(self, error: Fault) -> None:
         super().__init__(error.message)
@@ -116,7 +116,7 @@ class ClientDisconnected(Exception):
 
 
 def error_headers(error: Fault) -> Headers:
-    """Return the headers that belong to an error response."""
+    """Return the additional headers of an error response."""
     headers: Headers = []
     if isinstance(error.retry_after, float):
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))

@@ -1,4 +1,4 @@
-"""Build the responses of the dispatcher: errors, call numbers, conversion between JSON and msgpack, timeouts."""
+"""Build responses of the dispatcher: errors, call numbers, conversion between JSON and msgpack, and timeouts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _SEQ_KEY: Final = msgspec.msgpack.encode("seq")
 
 
 def transcoded(respond: Respond, source: str, target: str) -> Respond:
-    """Convert a stored response for a retry that accepts another media type than the first request."""
+    """Wrap `respond` to convert a response, for a retry that accepts another media type than the first request."""
     decode = msgspec.msgpack.decode if source == MSGPACK else msgspec.json.decode
 
     def convert(result: Result) -> None:
@@ -82,7 +82,7 @@ def transcoded(respond: Respond, source: str, target: str) -> Respond:
 
 
 def with_timeout(respond: Respond, seconds: float) -> Respond:
-    """Respond with `not_yet` after `seconds`; a later result is dropped here and returned to a retry."""
+    """Wrap `respond` to send `not_yet` after `seconds`; a later result is dropped and sent in response to a retry."""
     loop = asyncio.get_running_loop()
     pending = True
 
@@ -98,7 +98,7 @@ def with_timeout(respond: Respond, seconds: float) -> Respond:
 
 
 def envelope(request_id: str, result: Result) -> Response:
-    """Wrap a result for the WebSocket or a batch, where every response carries the id of its request."""
+    """Wrap a result for the WebSocket or a batch, in which every response contains the id of its request."""
     if isinstance(result, Fault):
         return Response(id=request_id, status=status_of(result), error=result)
     return Response(id=request_id, result=msgspec.Raw(result))

@@ -1,4 +1,4 @@
-"""Run the server process: listen, log, and drain sessions on SIGTERM or Ctrl-C."""
+"""Run the server process: listen for connections, write logs, and drain sessions on SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from palestra.server.app import App
 
 KEEP_ALIVE = 75  # seconds until an idle connection is closed
-TOKEN_VARIABLE = "PALESTRA_TOKEN"  # name of an environment variable
+TOKEN_VARIABLE = "PALESTRA_TOKEN"  # environment variable with a single token
 log = logging.getLogger("palestra.server")
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -45,7 +45,7 @@ def create_app(
         envs: Names of environments: ids, `module:Class`, URLs, or whole families written `game:`.
         workers: Number of worker processes per interpreter.
         python: Interpreters for families with conflicting packages, as FAMILY=PATH.
-        imports: Modules to import first, in the server and its workers, e.g. to register environments.
+        imports: Modules to import in the server and its workers at startup, e.g. to register environments.
         **settings: Any other field of `palestra.server.settings.Settings`.
     """
     require("msgspec", extra="serve")
@@ -92,20 +92,20 @@ def serve(
     Args:
         envs: Names of environments: ids, `module:Class`, URLs, or whole families written `game:`.
         host: Address to listen on. Any address other than loopback requires tokens.
-        port: Port to listen on; 0 selects a free one, which `on_ready` receives.
+        port: Port to listen on; 0 selects a free port, which is part of the URL passed to `on_ready`.
         workers: Number of worker processes (default: one per core).
         python: Interpreters for families with conflicting packages, as FAMILY=PATH.
-        imports: Modules to import first, e.g. to register environments.
-        token_file: File with one `token` or `name token` per line; PALESTRA_TOKEN can hold a single token instead.
+        imports: Modules to import at startup, e.g. to register environments.
+        token_file: File with one `token` or `name token` per line; PALESTRA_TOKEN can set a single token instead.
         max_sessions: Maximum number of open sessions.
         sessions_per_client: Maximum number of open sessions per token.
         rate: Maximum number of requests per second and token.
         lease: Seconds after which an unused session ends.
         step_timeout: Maximum seconds for one step.
-        reset_timeout: Maximum seconds for creating or resetting an environment (default: as `step_timeout`).
+        reset_timeout: Maximum seconds for creating or resetting an environment (default: `step_timeout`).
         max_body: Maximum size of a request in MB.
         memory: Maximum memory of one worker in MB.
-        any_kwargs: Accept keywords from clients that may name files of this machine.
+        any_kwargs: Accept keyword arguments from clients even if they may name files on this machine.
         drain: Seconds that open sessions may continue after SIGTERM.
         node: Prefix of session names, for load balancers that route by path.
         log_level: Level of the JSON log lines on standard error; None leaves logging unchanged.
@@ -154,8 +154,8 @@ def run_app(
 ) -> None:
     """Run an application on a listening socket until SIGTERM or Ctrl-C.
 
-    After the signal no new sessions are accepted and open ones may continue for `drain` seconds. A second signal stops
-    at once.
+    After the signal, no new sessions are accepted, and open sessions may continue for `drain` seconds. A second signal
+    stops the server immediately.
     """
     uvicorn = require("uvicorn", extra="serve")
     require("httptools", extra="serve")
@@ -182,7 +182,7 @@ def run_app(
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """Disable uvicorn's handlers: here a signal starts draining."""
+            """Disable uvicorn's signal handlers, since a signal must start draining instead."""
             yield
 
         async def on_tick(self, counter: int) -> bool:
@@ -211,7 +211,7 @@ def run_app(
 
 
 class Shutdown:
-    """Drain sessions on the first signal and stop on the second."""
+    """Drains sessions on the first signal and stops the server on the second."""
 
     def __init__(self, app: App, server: Any, drain: float) -> None:
         self._dispatcher = app.dispatcher
@@ -240,7 +240,7 @@ class Shutdown:
 
 
 class JsonFormatter(logging.Formatter):
-    """Format a log record, with its extra fields, as one JSON object per line."""
+    """Formats a log record with its extra fields as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -255,7 +255,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str) -> None:
-    """Write JSON log lines of the server to standard error."""
+    """Configure the server's logger to write JSON lines to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     for name in ("palestra.server", "uvicorn"):

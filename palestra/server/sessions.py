@@ -1,4 +1,4 @@
-"""Session table: owner, lease, call number and last response of every session. Bookkeeping only, nothing here waits."""
+"""Session table: owner, lease, call number and last response of every session. No operation blocks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Result: TypeAlias = bytes | Fault
 Respond: TypeAlias = Callable[[Result], None]  # delivers the response of one request
 Cause: TypeAlias = Literal["closed", "expired", "deadline", "crashed", "worker", "stopped"]
 
-MAX_ENDED = 20_000  # ended sessions whose cause can still be reported
+MAX_ENDED = 20_000  # maximum number of ended sessions whose cause is stored
 
 
 class SharedResponse(Protocol):
-    """Response bytes that several sessions share: the rows of a vector step."""
+    """Encoded response shared by several sessions, which contains the rows of a vector step."""
 
     def extract(self, key: int, seq: int) -> bytes:
-        """Return the response of the session `key` alone."""
+        """Return the response of the session `key` as the response to a single step."""
         ...
 
 
 class Session:
-    """Environment of one client, and the state of its calls."""
+    """An environment of one client and the state of its calls."""
 
     __slots__ = (
         "call_started",
@@ -62,11 +62,11 @@ class Session:
         self.lease = lease
         self.expires_at = now + lease
         self.seq = 0  # number of the next call
-        self.waiters: list[Respond] | None = None  # where to send the response of the running call; None: no call runs
+        self.waiters: list[Respond] | None = None  # receivers of the running call's response; None: no running call
         self.call_started = 0.0
-        self.deadline = 0.0  # when the running call is abandoned
-        self.media_type = ""  # of the response of the running call
-        self.failure: Fault | None = None  # set while the environment is unusable, until the next reset
+        self.deadline = 0.0  # time at which the running call is abandoned
+        self.media_type = ""  # media type of the running call's response
+        self.failure: Fault | None = None  # set if the environment is unusable until the next reset
         self.end_cause: Cause | None = None  # set if the session ended while a call was running
         self.last_id = ""  # request id of the previous numbered call, for retries
         self.last_fingerprint = 0
@@ -79,12 +79,12 @@ class Session:
 
 
 class Sessions:
-    """All sessions of one server, and the causes of the most recent ends."""
+    """All sessions of one server, and the reasons why recent sessions ended."""
 
     def __init__(self, node: str = "") -> None:
         self._prefix = f"{node}." if node else ""
         self.by_id: dict[str, Session] = {}
-        self.by_key: dict[int, Session] = {}  # includes ended sessions whose last call still runs
+        self.by_key: dict[int, Session] = {}  # includes ended sessions whose last call is still running
         self._by_create_id: dict[tuple[str, str], Session] = {}
         self._count_by_owner: dict[str, int] = {}
         self._ended: OrderedDict[str, tuple[str, Cause]] = OrderedDict()
@@ -109,7 +109,7 @@ class Sessions:
         return session
 
     def end(self, session: Session, cause: Cause | None) -> None:
-        """Remove a session and remember its cause for a while (None: the session was never usable)."""
+        """Remove a session and store the cause for a while (None: the session was never usable)."""
         if self.by_id.pop(session.id, None) is None:
             return
         owner = session.owner
@@ -138,12 +138,12 @@ class Sessions:
         self.by_key.pop(key, None)
 
     def find(self, name: str, owner: str) -> Session | None:
-        """Return the session of that name; sessions of other owners are not visible."""
+        """Return the session named `name` if it belongs to `owner`, otherwise None."""
         session = self.by_id.get(name)
         return session if session is not None and session.owner == owner else None
 
     def created_by(self, owner: str, create_id: str) -> Session | None:
-        """Return the session that the request `create_id` of this owner opened."""
+        """Return the session opened by the request `create_id` of this owner."""
         return self._by_create_id.get((owner, create_id))
 
     def count(self, owner: str) -> int:
@@ -151,7 +151,7 @@ class Sessions:
         return self._count_by_owner.get(owner, 0)
 
     def end_cause(self, name: str, owner: str) -> Cause | None:
-        """Return why a session of `owner` ended, if it is still remembered."""
+        """Return why a session of `owner` ended, or None if the cause is no longer stored."""
         ended_owner, cause = self._ended.get(name, ("", None))
         return cause if ended_owner == owner else None
 
@@ -160,5 +160,5 @@ class Sessions:
         return list(self.by_id.values())
 
     def with_calls(self) -> list[Session]:
-        """Return the open sessions and the ended ones whose last call still runs."""
+        """Return the open sessions and the ended sessions whose last call is still running."""
         return list(self.by_key.values())

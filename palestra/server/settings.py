@@ -1,4 +1,4 @@
-"""Settings of a server, validated before anything starts."""
+"""Settings of a server, which are validated before it starts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Settings:
     envs: tuple[str, ...]  # ids of the served environments
     groups: tuple[Group, ...] = (Group(families=frozenset()),)
     imports: tuple[str, ...] = ()  # modules that register environments
-    tokens: Mapping[str, str] = field(default_factory=dict)  # token -> client name; empty: no token is required
+    tokens: Mapping[str, str] = field(default_factory=dict)  # client names by token; empty: no token is required
     any_host: bool = False  # accept any Host header
-    any_kwargs: bool = False  # accept keywords that may name files
+    any_kwargs: bool = False  # accept keyword arguments that may name files
     node: str = ""  # prefix of session names, for load balancers that route by path
     lease: float = 600.0  # default lease of a session
     max_lease: float = 86_400.0
-    step_timeout: float = 120.0  # for one call of an environment; a call that takes longer loses its session
-    reset_timeout: float | None = None  # for creating and resetting an environment; None: as step_timeout
-    request_timeout: float = 60.0  # for a request to arrive, and for the client to read its response
-    ping: float = 20.0  # interval of WebSocket pings, and time to respond to one
+    step_timeout: float = 120.0  # for one call of an environment; the session is terminated if a call takes longer
+    reset_timeout: float | None = None  # for creating and resetting an environment; None: same as step_timeout
+    request_timeout: float = 60.0  # for receiving a request, and for the client to read the response
+    ping: float = 20.0  # interval between WebSocket pings, and timeout for the reply
     max_sessions: int = 4_096
     sessions_per_client: int | None = None
-    rate: float | None = None  # requests per second and client
-    max_in_flight: int = 4_096  # calls that run at the same time
+    rate: float | None = None  # maximum requests per second and client
+    max_in_flight: int = 4_096  # maximum number of concurrent calls
     max_body: int = 16 << 20
-    threads: int = 64  # slow calls that run at the same time in one worker
-    memory: int | None = None  # per worker
+    threads: int = 64  # maximum number of concurrent slow calls per worker
+    memory: int | None = None  # maximum memory per worker
 
     def __post_init__(self) -> None:
         if not self.envs:
@@ -73,7 +73,7 @@ def resolve_env_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def worker_groups(workers: int, pythons: Iterable[str]) -> tuple[Group, ...]:
-    """Return a group of workers per interpreter in `pythons` (FAMILY=PATH), and one for all other families."""
+    """Return one group of workers per interpreter in `pythons` (FAMILY=PATH), and one group for all other families."""
     by_path: dict[str, set[str]] = {}
     for entry in pythons:
         family, equals, path = entry.partition("=")
@@ -90,7 +90,7 @@ def worker_groups(workers: int, pythons: Iterable[str]) -> tuple[Group, ...]:
 
 
 def read_tokens(path: str | Path) -> dict[str, str]:
-    """Read a token file: one `token` or `name token` per line, # starts a comment. Return client names by token."""
+    """Read a token file with one `token` or `name token` per line and # comments; return client names by token."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as err:
@@ -121,7 +121,7 @@ _MAX_DEPTH = 4
 
 
 def check_keywords(keywords: Mapping[str, object], *, unrestricted: bool = False) -> None:
-    """Raise BadValue for keywords of a client that could name a file or start a program on the server.
+    """Raise BadValue for keyword arguments of a client that could name a file or start a program on the server.
 
     Clients may send numbers, booleans and short strings. With `unrestricted`, strings may also name files.
     """

@@ -1,9 +1,9 @@
 """Step many sessions with one request and one response.
 
-Workers encode the rows; the server only joins the bytes. A row is [index, observation, reward, terminated, truncated,
-info, episode]: `index` is the position of the step in the request, `episode` the number of the running episode if the
-session resets automatically. A session stores the block of rows that contains its own as its last response, and the
-block is decoded only for a retry.
+Workers encode the rows; the server only concatenates the bytes. A row is [index, observation, reward, terminated,
+truncated, info, episode]: `index` is the position of the step in the request, and `episode` is the number of the
+running episode if the session resets automatically. The last response of a session is the encoded block that contains
+its row; the block is decoded only for a retry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StepError(msgspec.Struct, kw_only=True):
-    """Step of a vector request that has no row."""
+    """Error of one step of a vector request."""
 
     index: int
     error: Fault
@@ -39,7 +39,7 @@ class StepRows:
     __slots__ = ("_decoded", "data", "keys", "media_type")
 
     def __init__(self, keys: Sequence[int], data: bytes, media_type: str) -> None:
-        self.keys = keys  # session numbers, in the order of the rows
+        self.keys = keys  # session numbers in the order of the rows
         self.data = data  # encoded array of rows
         self.media_type = media_type
         self._decoded: dict[int, list[Any]] | None = None
@@ -65,7 +65,7 @@ class StepRows:
 
 
 class VectorResponse:
-    """Response of a vector request while its rows and errors arrive."""
+    """Response to a vector request, which collects rows and errors as they arrive."""
 
     __slots__ = ("_blocks", "_errors", "_missing", "_on_done", "_respond", "_size", "_timer", "media_type", "started")
 
@@ -93,9 +93,9 @@ class VectorResponse:
             self._finish(count)
 
     def add_result(self, index: int, result: Result) -> None:
-        """Add the response of one step: an error, or the stored response of a retry."""
+        """Add the response of one step, which is an error or the stored response to a retry."""
         if not self._missing:
-            return  # after the timeout
+            return  # the response was already sent because of the timeout
         if isinstance(result, Fault):
             self._errors.append(StepError(index=index, error=result))
         else:
@@ -128,16 +128,16 @@ class VectorResponse:
 
 
 class VectorSteps:
-    """Vector requests of one server. `step` runs a step that needs the checks of a single request."""
+    """Vector requests of one server. `step` is called for steps that need the checks of a single request."""
 
     def __init__(self, calls: Calls, step: Callable[[Step, str, str, Respond], None]) -> None:
         self._calls = calls
         self._step = step
-        self._responses: dict[int, VectorResponse] = {}  # by request number
+        self._responses: dict[int, VectorResponse] = {}  # keyed by request number
         self._last_number = 0
 
     def submit(self, request: Steps, owner: str, media_type: str, respond: Respond) -> None:
-        """Send the steps that can start now to their workers, one message per worker; check the others one by one."""
+        """Send all steps that can start now in one message per worker, and handle the other steps one by one."""
         calls = self._calls
         self._last_number += 1
         number = self._last_number
@@ -186,7 +186,7 @@ class VectorSteps:
     def on_rows(self, number: int, media_type: str, keys: tuple[int, ...], data: Any, episodes: int) -> None:
         """Handle finished steps of the request `number`; `episodes` of them ended an episode."""
         calls = self._calls
-        if not isinstance(data, bytes):  # the interpreter of the worker has no msgspec
+        if not isinstance(data, bytes):  # the worker's interpreter does not have msgspec
             try:
                 data = encoder(media_type)(data)
             except (ValueError, TypeError, OverflowError) as err:
@@ -202,13 +202,13 @@ class VectorSteps:
         dropped: set[int] = set()
         for key in keys:
             session = find(key)
-            if session is None or session.waiters is None:  # abandoned
+            if session is None or session.waiters is None:  # the call was abandoned
                 dropped.add(key)
                 continue
             waiters, session.waiters = session.waiters, None
             calls.in_flight -= 1
             session.expires_at = now + session.lease
-            if session.end_cause is not None:  # its waiters have received the cause
+            if session.end_cause is not None:  # the cause was already sent to its waiters
                 dropped.add(key)
                 calls.sessions.forget_key(key)
                 calls.pool.drop(session.worker, key)

@@ -1,7 +1,7 @@
-"""Worker process of the environment server: host the environments of many sessions and run their commands.
+"""Worker process of the environment server, which hosts the environments of many sessions and runs their commands.
 
-Commands and replies travel in batches. The executor runs them in one thread while they are quick, and in more threads
-while some are slow. Results are encoded to bytes here, so that the server only forwards them.
+Commands and replies are sent in batches. The executor uses one thread while commands are fast and more threads while
+some are slow. Workers encode results to bytes, so that the server only forwards them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from palestra.workers.types import RESET, STEP
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory, tune_gc
 
-MAX_TRACE = 4_000  # characters kept from the end of a traceback
-MAX_ROWS = 1 << 16  # bytes of rows per reply
+MAX_TRACE = 4_000  # maximum length of a traceback; only its end is sent
+MAX_ROWS = 1 << 16  # maximum bytes of rows per reply
 INFINITY = float("inf")
 
-# A command is (session number, kind, payload). Numbers and plain tuples, since thousands of them cross pipes.
+# A command is (session number, kind, payload). It is a plain tuple for speed, since thousands are sent over pipes.
 MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, ABANDON, PING, MANY = range(11)
-# MANY: the steps of one request; payload (request, media type, sessions, indexes, actions). Each becomes a ROW in this
-# process. Finished rows are sent as (0, MANY, OK, (request, media type, sessions, rows, number of ended episodes)).
+# MANY contains the steps of one request; its payload is (request, media type, sessions, indexes, actions). The worker
+# turns each step into a ROW command. Finished rows are sent as
+# (0, MANY, OK, (request, media type, sessions, rows, number of ended episodes)).
 
 # A reply is (session number, kind, status, data).
 OK = 0
-REFUSED = 1  # the caller's mistake, nothing has changed; data: (code, kind, message)
+REFUSED = 1  # invalid request without effect; data: (code, kind, message)
 BROKE = 2  # the environment failed and is discarded; data: (boundary, cause, kind, message, trace)
-OVER = 3  # OK, and the episode has ended
+OVER = 3  # success, and the episode has ended
 
 _CODES: list[tuple[type[BaseException], str]] = [
     (EpisodeOver, "episode_over"),
@@ -52,7 +53,7 @@ _CODES: list[tuple[type[BaseException], str]] = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWorkerConfig:
-    """First message to a worker."""
+    """Configuration of a worker, which is the first message sent to it."""
 
     lanes: int
     threads: int
@@ -62,7 +63,7 @@ class SessionWorkerConfig:
 
 
 class HostedEnv:
-    """Environment of one session. With `runner`, it belongs to a vector and is reset automatically."""
+    """Environment of one session. If `runner` is set, it is part of a vector env and resets automatically."""
 
     __slots__ = ("env", "factory", "runner", "started")
 
@@ -70,10 +71,10 @@ class HostedEnv:
         self.factory = factory
         self.runner = runner
         self.env: Env | None = None
-        self.started = False  # an episode exists
+        self.started = False  # whether an episode was started
 
     def running(self) -> Env:
-        """Return the environment, which must have an episode."""
+        """Return the environment; raise ResetNeeded if no episode was started."""
         if not self.started:
             raise ResetNeeded("no episode has been started; call reset first")
         return self.open()
@@ -125,14 +126,14 @@ class SessionWorker(CommandLoop):
         for key, kind, _ in batch:
             if kind == ABANDON:
                 self._executor.abandon_env(key)
-                self._envs.pop(key, None)  # not closed: a thread is still in it
+                self._envs.pop(key, None)  # not closed, since a thread is still using it
             elif kind == PING:
                 self._done.append((key, PING, OK, None))
                 self._flush()
 
     def close_envs(self) -> None:
         for env in list(self._envs.values()):
-            with suppress(Exception):  # it may be too broken to close
+            with suppress(Exception):  # closing a failed environment may raise
                 env.drop()
 
     def _run(self, command: tuple[int, int, Any], thread: ExecutorThread) -> None:
@@ -145,7 +146,7 @@ class SessionWorker(CommandLoop):
             status, data = REFUSED, (code, type(err).__name__, _message_of(err))
         except Abandoned:
             raise
-        except BaseException as err:  # noqa: BLE001  # any exception of an env is a failure of this session only
+        except BaseException as err:  # noqa: BLE001  # an exception in an env affects only its session
             status, data = BROKE, broken(err)
             self._discard_env(key)
             if isinstance(err, MemoryError):
@@ -175,11 +176,11 @@ class SessionWorker(CommandLoop):
         ready: list[tuple[int, int, Any]],
         replies: list[tuple[int, int, int, Any]],
     ) -> None:
-        """Append the rows of one request as few replies of limited size: each session keeps its last reply whole."""
+        """Append the rows of one request as a few replies of limited size, since sessions store whole replies."""
         keys, statuses, rows = zip(*ready, strict=True)
         try:
             data = encode_result(rows, media_type)
-        except Exception as err:  # noqa: BLE001  # a row cannot be encoded: a failure of its session only
+        except Exception as err:  # noqa: BLE001  # a row that cannot be encoded affects only its session
             if len(ready) == 1:
                 self._discard_env(keys[0])
                 replies.append((keys[0], ROW, BROKE, broken(err)))
@@ -195,14 +196,14 @@ class SessionWorker(CommandLoop):
     def _discard_env(self, key: int) -> None:
         env = self._envs.get(key)
         if env is not None:
-            with suppress(BaseException):  # it is broken
+            with suppress(BaseException):  # closing a failed environment may raise
                 env.drop()
 
-    # Handlers: each returns the status and the data of its reply.
+    # Handlers of commands. Each returns the status and the data of the reply.
 
     def _make(self, key: int, payload: Any) -> tuple[int, Any]:
         env_id, kwargs, vector = payload
-        spec = get_spec(env_id)  # any form of name: the dispatcher admits only names that the server was started with
+        spec = get_spec(env_id)  # safe: the dispatcher accepts only names that the server was started with
         factory = EnvFactory(env_id, kwargs=kwargs)
         runner = None
         if vector is not None:
@@ -326,13 +327,13 @@ def _row_commands(
 
 
 def encode_result(data: dict[str, Any] | tuple[Any, ...], media_type: str) -> Any:
-    """Encode `data` as `media_type`; return plain data if this interpreter has no encoder for it."""
+    """Encode `data` as `media_type`; return it unencoded if this interpreter has no encoder."""
     encode = _ENCODERS.get(media_type)
     return _builtin(data) if encode is None else encode(data)
 
 
 def _builtin(value: Any) -> Any:
-    """Convert to builtin types: the interpreter of the server may not have the packages of this one."""
+    """Convert a value to built-in types, since the server's interpreter may lack packages of this one."""
     if value is None or isinstance(value, str | bytes | bool | int | float):
         return value if type(value) in _BUILTIN else next(t for t in _BUILTIN if isinstance(value, t))(value)
     if isinstance(value, Mapping):
@@ -348,7 +349,7 @@ _BUILTIN: tuple[Any, ...] = (bool, int, float, str, bytes, type(None))
 
 
 def _plain(value: Any) -> Any:
-    """Convert types that msgspec does not support: numpy numbers and arrays, paths."""
+    """Convert types that msgspec does not support: NumPy numbers and arrays, and paths."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, os.PathLike):
@@ -359,7 +360,7 @@ def _plain(value: Any) -> Any:
 def _encoders() -> dict[str, Callable[[Any], bytes]]:
     try:
         import msgspec
-    except ImportError:  # an interpreter with other packages: the server encodes for it
+    except ImportError:  # msgspec is not installed for this interpreter, so the server encodes
         return {}
     return {
         "application/json": msgspec.json.Encoder(enc_hook=_plain).encode,
@@ -371,7 +372,7 @@ _ENCODERS = _encoders()
 
 
 def broken(err: BaseException) -> tuple[str, str, str, str, str]:
-    """Return an exception as data: boundary, cause, kind, message, trace."""
+    """Convert an exception to a tuple of boundary, cause, kind, message and traceback."""
     boundary = err.boundary if isinstance(err, InfrastructureError) else "env"
     cause = "memory" if isinstance(err, MemoryError) else "raised"
     trace = "".join(traceback.format_exception(err))[-MAX_TRACE:]
@@ -379,10 +380,10 @@ def broken(err: BaseException) -> tuple[str, str, str, str, str]:
 
 
 def _message_of(err: BaseException) -> str:
-    """Return the message of an exception, if it has one, in characters that can be encoded."""
+    """Return the message of an exception, restricted to characters that can be encoded."""
     try:
         return _utf8(str(err)[:MAX_TRACE])
-    except Exception:  # noqa: BLE001  # its __str__ fails
+    except Exception:  # noqa: BLE001  # __str__ of the exception raised
         return "(no message)"
 
 
@@ -399,7 +400,7 @@ def main(sock_fd: int, life_fd: int, activity_fd: int) -> None:
     if config.memory is not None:
         limit_memory(config.memory)
     for module in config.imports:
-        with suppress(ModuleNotFoundError):  # another interpreter has other modules; reported when a session opens
+        with suppress(ModuleNotFoundError):  # may be missing in this interpreter; reported when a session opens
             importlib.import_module(module)
     for env_id in config.preload:
         try:

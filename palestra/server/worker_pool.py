@@ -1,7 +1,7 @@
-"""Worker processes of the environment server, driven by its event loop.
+"""Pool of worker processes of the environment server, managed in the server's event loop.
 
-Commands sent in one iteration of the loop travel together. A worker that dies is replaced, and its sessions are
-reported lost. A worker with too many hung threads accepts no more sessions and ends with its last one. A worker that
+Commands of one event loop iteration are sent together. A worker that dies is replaced, and its sessions are reported as
+lost. A worker with too many hung threads accepts no new sessions and exits after its last session ends. A worker that
 does not reply to pings is killed.
 """
 
@@ -19,21 +19,21 @@ from typing import Any
 from palestra.server.worker import ABANDON, DROP, PING, SessionWorkerConfig, main
 from palestra.workers.worker_process import WorkerProcess, end_workers
 
-GRACE = 5.0  # seconds workers get to close their environments
-PING_TIMEOUT = 5.0  # seconds
-MAX_STUCK = 16  # hung threads per worker
-START_TIMEOUT = 60.0  # seconds
+GRACE = 5.0  # seconds that workers have to close their environments
+PING_TIMEOUT = 5.0  # seconds to wait for the reply to a ping
+MAX_STUCK = 16  # maximum number of hung threads per worker
+START_TIMEOUT = 60.0  # seconds to wait for a worker to start
 log = logging.getLogger("palestra.server")
 
 OnReply = Callable[[int, int, int, Any], None]  # session number, kind, status, data
-OnDeath = Callable[["Worker", str, frozenset[int]], None]  # worker, how it ended, the sessions it was running
+OnDeath = Callable[["Worker", str, frozenset[int]], None]  # worker, exit status, sessions with a running call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Workers that run some families under one interpreter."""
+    """Workers that run certain environment families with one interpreter."""
 
-    families: frozenset[str]  # empty: all families that no other group has
+    families: frozenset[str]  # empty: all families that are in no other group
     python: str | None = None
     workers: int = 1
 
@@ -47,11 +47,11 @@ class Worker:
         self.process = process
         self.sessions: set[int] = set()
         self.outbox: list[tuple[int, int, Any]] = []
-        self.stuck = 0  # hung threads
-        self.retired = False  # accepts no new sessions and ends with its last one
-        self.pinged: float | None = None  # time of the oldest ping without reply
+        self.stuck = 0  # number of hung threads
+        self.retired = False  # accepts no new sessions and exits after its last one
+        self.pinged: float | None = None  # time of the oldest ping without a reply
         self.started = monotonic()
-        self.writing = False  # the event loop waits for space to write
+        self.writing = False  # whether the event loop is waiting until it can write
 
     @property
     def pid(self) -> int:
@@ -114,21 +114,21 @@ class WorkerPool:
         return min(free, key=lambda worker: len(worker.sessions), default=None)
 
     def send(self, worker: Worker, command: tuple[int, int, Any]) -> None:
-        """Send a command, together with all others of this iteration of the event loop."""
+        """Send a command, together with all other commands of this event loop iteration."""
         worker.outbox.append(command)
         if not self._dirty:
             self._loop.call_soon(self._send_all)
         self._dirty.add(worker)
 
     def drop(self, worker: Worker, key: int) -> None:
-        """Close the environment of a session, without waiting for it."""
+        """Close the environment of a session without waiting for the result."""
         worker.sessions.discard(key)
         if worker.process.alive:
             self.send(worker, (key, DROP, None))
         self._end_if_unused(worker)
 
     def abandon(self, worker: Worker, key: int) -> None:
-        """Abandon the hung call of a session and ping the worker to see whether the rest of it responds."""
+        """Abandon the hung call of a session, and ping the worker to check whether it still responds."""
         worker.sessions.discard(key)
         worker.stuck += 1
         self.send(worker, (key, ABANDON, None))
@@ -141,7 +141,7 @@ class WorkerPool:
         self._end_if_unused(worker)
 
     def check_workers(self) -> None:
-        """Kill the workers that do not respond or do not start; called periodically."""
+        """Kill workers that do not respond or fail to start. This method is called periodically."""
         now = monotonic()
         for worker in list(self.workers):
             if worker.pinged is not None and now - worker.pinged > PING_TIMEOUT:
@@ -180,7 +180,7 @@ class WorkerPool:
         log.info("worker started", extra={"worker": worker.number, "pid": worker.pid})
 
     def _package_folder(self) -> str:
-        """Return a folder that contains only this package, for interpreters that do not have it installed."""
+        """Return a folder that contains only this package, for interpreters in which it is not installed."""
         import palestra
 
         folder = Path(self._scratch.name) / "package"
@@ -190,7 +190,7 @@ class WorkerPool:
         return str(folder)
 
     def _empty_folder(self) -> str:
-        """Return the working directory of workers, in which no relative path leads to a file."""
+        """Return an empty folder as the working directory of workers, so that no relative path refers to a file."""
         folder = Path(self._scratch.name) / "empty"
         folder.mkdir(exist_ok=True)
         return str(folder)
@@ -236,7 +236,7 @@ class WorkerPool:
         self._loop.remove_writer(worker.process.sock)
 
     def _on_exit(self, worker: Worker) -> None:
-        """Report and replace a worker that has ended."""
+        """Report and replace a worker that has exited."""
         self._unwatch(worker)
         self.workers.remove(worker)
         self._dirty.discard(worker)
@@ -257,7 +257,7 @@ class WorkerPool:
         self._failed_starts[worker.group] = failed_starts
         if failed_starts == 0:
             self._replace(worker.group)
-        else:  # back off: it does not even start
+        else:  # back off, since the worker failed before it was ready
             self._replace_in(min(0.1 * 2**failed_starts, 30.0), worker.group)
 
     def _replace(self, group: Group) -> None:
@@ -265,7 +265,7 @@ class WorkerPool:
             return
         try:
             self._start_worker(group)
-        except OSError as err:  # the machine is out of memory, processes or handles
+        except OSError as err:  # out of memory, processes or file descriptors
             log.error("cannot start a worker", extra={"error": str(err)})
             self._replace_in(1.0, group)
 

@@ -185,7 +185,7 @@ class Trainer(ABC):
         )
 
     async def publish(self) -> None:
-        """Copy the current weights to the engine."""
+        """Make the engine use the current weights for sampling."""
         async with self.engine.paused():
             if self.engine.shares_weights:
                 self.learner.policy.update_sampler()

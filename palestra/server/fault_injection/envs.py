@@ -1,6 +1,6 @@
-"""Register the `fault:` environments on import: guessing games with one kind of failure each.
+"""Register the `fault:` environments on import. Each is a guessing game with one kind of failure.
 
-They are not in the catalog, since they violate the invariants of environments on purpose.
+They are not in the catalog because they deliberately violate the invariants of environments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = {
 
 
 def make_faulty(*, kind: str, rate: float = 1.0, **kwargs: Any) -> Env:
-    """Return a guessing game that fails as `kind` describes in `rate` of its steps; `kwargs` go to FaultyEnv."""
+    """Return a guessing game with failures of type `kind` at the given rate; `kwargs` are passed to FaultyEnv."""
     rates: dict[str, Any] = {kind: rate}
     return FaultyEnv(registry.make("game:GuessTheNumber-v0-hard"), **rates, **kwargs)
 

@@ -1,7 +1,7 @@
 """Proxy that delays, drops, duplicates, reorders and corrupts the responses of a server.
 
-Bytes towards the server pass unchanged. The bytes back are split into responses (HTTP responses, WebSocket messages),
-and each of them gets a random fault, drawn from `seed`.
+Requests are forwarded unchanged. Data from the server is split into responses (HTTP responses or WebSocket messages),
+and a random fault, determined by `seed`, may be applied to each of them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRates:
-    """Probability of each fault per response; the rest pass unchanged."""
+    """Probability of each fault per response; all other responses are forwarded unchanged."""
 
-    drop: float = 0.0  # the request is executed, but the connection breaks before the response
-    delay: float = 0.0  # the response is `seconds` late
+    drop: float = 0.0  # the request is executed, but the connection is closed before the response
+    delay: float = 0.0  # the response is delayed by `seconds`
     duplicate: float = 0.0  # the response is sent twice
     reorder: float = 0.0  # the response is sent after the next one on its connection
-    half_open: float = 0.0  # nothing is sent any more, and the connection stays open
-    garbage: float = 0.0  # random bytes, then the connection is closed
+    half_open: float = 0.0  # nothing more is sent, but the connection stays open
+    garbage: float = 0.0  # random bytes are sent, then the connection is closed
 
     def draw(self, rng: Random) -> str:
-        """Return the name of a fault, or "pass"."""
+        """Sample the name of a fault, or "pass" for none."""
         drawn = rng.random()
         for name in self.__slots__:
             rate: float = getattr(self, name)
@@ -44,7 +44,7 @@ class FaultRates:
 
 
 class FaultyProxy:
-    """Proxy for the server at `url`. Clients connect to its own `url`; `counts` has the number of each fault.
+    """Proxy for the server at `url`. Clients connect to the `url` of the proxy; `counts` counts the injected faults.
 
     with FaultyProxy("http://localhost:8100", drop=0.01, seed=1) as faulty:
         env = palestra.make(f"{faulty.url}/game:Wordle-v0-hard", recover="replay")
@@ -82,7 +82,7 @@ class FaultyProxy:
         self.close()
 
     def close(self) -> None:
-        """Break all connections and stop."""
+        """Close all connections and stop the proxy."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
@@ -106,7 +106,7 @@ class FaultyProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.01)  # for the sockets to close
+        await asyncio.sleep(0.01)  # allow the sockets to close
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -130,7 +130,7 @@ class FaultyProxy:
             self._writers -= {writer, server_writer}
 
     async def _forward_responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward responses from the server to the client, one at a time, with faults."""
+        """Forward responses from the server to the client one by one and inject faults."""
         delayed: bytes | None = None  # sent after the next response
         upgraded = False
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -139,7 +139,7 @@ class FaultyProxy:
                     response = await _read_message(reader)
                 else:
                     response, upgraded = await _read_response(reader)
-                    if upgraded:  # the handshake passes unchanged
+                    if upgraded:  # the handshake is forwarded unchanged
                         writer.write(response)
                         continue
                 fault = self._rates.draw(self._rng)
@@ -167,7 +167,7 @@ class FaultyProxy:
         writer.transport.abort()
 
     def _send_later(self, writer: asyncio.StreamWriter, response: bytes) -> None:
-        """Send a reordered response even if no other follows; it may then arrive twice."""
+        """Send a delayed response even if no other response follows it; the client may receive it twice."""
 
         def send() -> None:
             if not writer.is_closing():
@@ -195,7 +195,7 @@ async def _read_response(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
 
 
 async def _read_message(reader: asyncio.StreamReader) -> bytes:
-    """Read one WebSocket message of a server, with all its fragments."""
+    """Read one WebSocket message from a server, including all its fragments."""
     message = b""
     while True:
         head = await reader.readexactly(2)

@@ -1,4 +1,4 @@
-"""Environment wrapper that injects failures at a given rate, reproducibly per seed."""
+"""Environment wrapper that injects failures at a given rate; the seed determines when they occur."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from palestra.types import Step
 
 
 class FaultyEnv(Wrapper):
-    """Make steps of `env` fail with the given probabilities, drawn from the seed of the episode and the turn.
+    """Make steps of `env` fail with the given probabilities, determined by the seed of the episode and the turn.
 
-    `slow` sleeps `seconds` first; `hang` never returns; `raises` raises RuntimeError; `crash` ends the process at once,
-    like a segmentation fault; `grow` leaks `megabytes`. `wrong_seed` is the probability that a reset starts a different
-    episode than the seed selects.
+    `slow` sleeps `seconds` before the step; `hang` never returns; `raises` raises RuntimeError; `crash` terminates the
+    process immediately, like a segmentation fault; `grow` leaks `megabytes` of memory. `wrong_seed` is the probability
+    that a reset ignores its seed and starts a different episode.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Protocols of other projects on the same server, one module per protocol, each under its own path prefix."""
+"""Adapters for the protocols of other projects, which the same server offers under separate path prefixes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def all_protocols(settings: Settings) -> list[ProtocolAdapter]:
-    """Return an adapter per protocol."""
+    """Return one adapter per protocol."""
     from palestra.server.protocols.agentgym import AgentGym
     from palestra.server.protocols.mcp import Mcp
     from palestra.server.protocols.openenv import OpenEnv

@@ -1,7 +1,7 @@
-"""AgentGym's HTTP protocol, one family per path: `/agentgym/textcraft/create`, `reset`, `step` and so on.
+"""AgentGym's HTTP protocol, with one path prefix per family: `/agentgym/textcraft/create`, `reset`, `step` and so on.
 
-AgentGym's own clients work unchanged. Its environments are numbered; a number is valid for the client that created it
-only, is never used twice, and becomes invalid when its session ends.
+AgentGym's own clients work unchanged. Its environments are numbered. A number is valid only for the client that created
+the environment, is never reused, and becomes invalid when its session ends.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from palestra.server.request import HttpRequest, Receive, RequestError, Scope, S
 from palestra.server.settings import Settings
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
-BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families that call the number of an environment env_idx, not id
+BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families that name the environment number env_idx, not id
 RESET_AT_CREATE = frozenset({"searchqa", "textcraft", "webshop"})  # families whose `create` starts an episode
-MAX_GAP = 1 << 16  # between consecutive numbers, so that none can be guessed from another
+MAX_GAP = 1 << 16  # maximum gap between consecutive numbers, which makes them hard to guess
 
 
 class Body(Struct, kw_only=True):
-    """Fields of all requests of the protocol; other fields are ignored."""
+    """Fields of all requests in the protocol; unknown fields are ignored."""
 
     id: Number | None = None
     env_idx: Number | None = None
@@ -59,7 +59,7 @@ class AgentGymSession(ProtocolSession):
         super().__init__(dispatcher, owner, on_end=on_end)
         self.family = family
         self.number = number
-        self.goal: str | None = None  # of all its episodes, if the client chose one
+        self.goal: str | None = None  # goal of all episodes, if the client chose one
 
     def results(self) -> tuple[StepResult, StepResult]:
         """Return the first and the latest result of the running episode."""
@@ -74,8 +74,8 @@ class AgentGym:
     def __init__(self, settings: Settings) -> None:
         self._ids = {family: family_envs(settings.envs, family) for family in TASKS}
         self._sessions: dict[int, AgentGymSession] = {}
-        self._ended: OrderedDict[int, tuple[str, str]] = OrderedDict()  # number -> (owner, session)
-        self._last_number = secrets.randbelow(1 << 32)  # random, so that clients of a previous run find nothing
+        self._ended: OrderedDict[int, tuple[str, str]] = OrderedDict()  # owner and session by number
+        self._last_number = secrets.randbelow(1 << 32)  # random, so that numbers of a previous run are invalid
         self._operations: dict[str, Callable[[AgentGymSession, Body, str], Awaitable[Any]]] = {
             "reset": self._reset,
             "step": self._step,
@@ -147,7 +147,7 @@ class AgentGym:
             return session
         if self._has_ended(number, owner):
             _, name = self._ended[number]
-            await ProtocolSession(dispatcher, owner).request(Status(session=name))  # raises the cause of its end
+            await ProtocolSession(dispatcher, owner).request(Status(session=name))  # raises the cause
         raise RequestError(fault("unknown_session", f"no environment {number}, or it belongs to another client"))
 
     def _forget(self, number: int) -> None:
@@ -177,7 +177,7 @@ class AgentGym:
         except BaseException:
             session.close()
             raise
-        if session.is_open:  # it may have ended before the client learns its number
+        if session.is_open:  # it may have ended before the client receives its number
             self._sessions[number] = session
         return views.create_response(family, number, session.last)
 
@@ -188,7 +188,7 @@ class AgentGym:
             try:
                 await session.ensure_open(task.env, task.kwargs)
             except RequestError:
-                if not session.session:  # the old session is gone and no new one was opened
+                if not session.session:  # the old session has ended and no new one was opened
                     self._sessions.pop(session.number, None)
                 raise
             return await session.reset(task.seed, options, request_id=request_id)
@@ -215,7 +215,7 @@ def _check_method(request: HttpRequest, method: str) -> None:
 
 
 def _query_number(request: HttpRequest, family: str) -> int:
-    """Return the number of the environment from the query."""
+    """Return the environment number from the query string."""
     key = "env_idx" if family in BY_ENV_IDX else "id"
     value = parse_qs(request.query.decode("latin-1")).get(key, [""])[0]
     if not (value.isascii() and value.isdigit() and len(value) < 17):

@@ -1,7 +1,8 @@
-"""Map AgentGym's task numbers to our environment ids, seeds and options.
+"""Map AgentGym's task numbers to environment ids, seeds and options.
 
-BabyAI and ScienceWorld follow AgentGym's order if the environment with all their levels or tasks is served. All other
-families spread the numbers: with n environments, task i is environment i mod n with seed i // n.
+BabyAI and ScienceWorld follow AgentGym's order if the environment with all their levels or tasks is served. In all
+other families, the numbers are distributed over the environments: with n environments, task i is environment i mod n
+with seed i // n.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ class Task(NamedTuple):
 
 
 def spread(ids: Sequence[str], number: int) -> Task:
-    """Distribute task numbers over all served environments."""
+    """Return task `number`, with task numbers distributed over all served environments."""
     return Task(ids[number % len(ids)], number // len(ids), {}, {})
 
 
 def babyai(ids: Sequence[str], number: int) -> Task:
-    """Return level `number % 40 + 1` with seed `number // 40`."""
+    """Return the task of level `number % 40 + 1` with seed `number // 40`."""
     return Task(BABYAI_ALL, number, {}, {}) if BABYAI_ALL in ids else spread(ids, number)
 
 
 def sciworld(ids: Sequence[str], number: int) -> Task:
-    """Return the variations of all task types in order, starting over after the last one."""
+    """Return task `number` in a list of the variations of all task types, which repeats after its end."""
     if SCIWORLD_ALL not in ids:
         return spread(ids, number)
     variations = _sciworld_variations()
@@ -47,7 +48,7 @@ def sciworld(ids: Sequence[str], number: int) -> Task:
 
 
 def webshop(ids: Sequence[str], number: int) -> Task:
-    """Apply AgentGym's rules: pages as plain text, and invalid actions do not end the episode."""
+    """Return a task with AgentGym's rules: pages are plain text, and invalid actions do not end the episode."""
     rules = {"mode": "text", "error_reward": 0.0, "stop_when_error": False}
     return spread([WEBSHOP] if WEBSHOP in ids else ids, number)._replace(kwargs=rules)
 
@@ -60,7 +61,7 @@ def _sciworld_variations() -> tuple[tuple[str, int], ...]:
     return tuple((kind.name, variation) for kind in types for variation in range(kind.variations))
 
 
-TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {  # AgentGym's family -> ours, and its order
+TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {  # AgentGym family: Palestra family, task order
     "babyai": ("babyai", babyai),
     "textcraft": ("textcraft", spread),
     "sciworld": ("sciworld", sciworld),
@@ -70,7 +71,7 @@ TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {  # AgentG
 
 
 def family_envs(ids: Sequence[str], family: str) -> tuple[str, ...]:
-    """Return the served environments of an AgentGym family, without those that need downloads if there are others."""
+    """Return the served environments of an AgentGym family; omit those that need downloads if there are others."""
     served = [name for name in ids if name.partition(":")[0] == TASKS[family][0]]
     available = [name for name in served if not registry.get_spec(name).needs_data]
     return tuple(available or served)

@@ -1,4 +1,4 @@
-"""Response bodies of AgentGym's families, in the form its clients expect."""
+"""Response bodies of AgentGym's families, in the format that its clients expect."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def step_response(family: str, result: StepResult, total_reward: float) -> Any:
         body["info"] = None
     elif family == "babyai":
         body["score"] = total_reward
-    elif family == "sciworld":  # whose scores are percentages
+    elif family == "sciworld":  # its scores are percentages
         body |= {"reward": round(100 * reward), "score": _score(result)}
     return body
 
@@ -64,7 +64,7 @@ def close_response(family: str, number: int, was_open: bool) -> Any:
 def _task(first: StepResult) -> dict[str, Any]:
     info = first.info
     names = {"task_name": "task", "var_num": "variation", "task_description": "goal"}
-    return {theirs: info.get(ours, "") for theirs, ours in names.items()}  # a custom environment may not provide them
+    return {theirs: info.get(ours, "") for theirs, ours in names.items()}  # custom environments may lack them
 
 
 def _score(result: StepResult) -> int:
@@ -86,7 +86,7 @@ async def _detail(_session: ProtocolSession, first: StepResult, last: StepResult
 
 
 async def _commands(_session: ProtocolSession, first: StepResult, _last: StepResult) -> str:
-    """Return the recipes: the `craft ...` lines after their heading."""
+    """Return the crafting recipes: the `craft ...` lines after the heading."""
     lines = first.text.partition("Crafting recipes:\n")[2].splitlines()
     return "\n".join(_leading_recipes(lines))
 
@@ -103,7 +103,7 @@ async def _goal(_session: ProtocolSession, first: StepResult, _last: StepResult)
 
 
 async def _action_hint(session: ProtocolSession, first: StepResult, last: StepResult) -> dict[str, Any]:
-    """Return the commands and the visible objects. Listing objects takes a turn, so it is done in a fork."""
+    """Return the commands and the visible objects. Listing objects takes a turn, so a fork is used for it."""
     commands = [command for command in _COMMAND.findall(first.text) if command not in ("help", "objects")]
     lines = [] if last.done else (await session.peek("objects")).splitlines()
     objects = [line.strip() for line in lines if line.startswith(("\t", " "))]

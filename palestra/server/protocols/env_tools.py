@@ -1,4 +1,4 @@
-"""Environment as four MCP tools (reset, step, render, close), shared by the MCP and OpenEnv protocols."""
+"""MCP tools of an environment (reset, step, render, close), shared by the MCP and OpenEnv protocols."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ _PARAMETERS = {tool["name"]: set(tool["inputSchema"]["properties"]) for tool in 
 
 
 class RpcError(Exception):
-    """Invalid JSON-RPC call; args are the error code and the message."""
+    """Invalid JSON-RPC call; `args` contains the error code and the message."""
 
 
 async def call_tool(
     session: ProtocolSession, env: str, name: object, arguments: object, request_id: str
 ) -> dict[str, Any]:
-    """Run a tool and return its MCP result. A repeated `request_id` is executed once."""
+    """Run a tool and return its MCP result. Calls with the same `request_id` are executed only once."""
     if not isinstance(name, str) or name not in _PARAMETERS:
         raise RpcError(INVALID_PARAMS, f"unknown tool {name!r}; available: {', '.join(_PARAMETERS)}")
     values = {} if arguments is None else arguments
@@ -104,7 +104,7 @@ async def _step(session: ProtocolSession, action: object, request_id: str) -> di
 
 
 def error_result(error: Fault) -> dict[str, Any]:
-    """Return an error of the dispatcher as a tool result: a message for the model, and fields for programs."""
+    """Convert an error of the dispatcher to a tool result with a message for the model and fields for programs."""
     return {**_tool_result(error.message, {"code": error.code, **error_details(error)}), "isError": True}
 
 
@@ -142,7 +142,7 @@ def rpc_result(request_id: Any, result: Any) -> dict[str, Any]:
 
 
 def decode_rpc(body: bytes) -> dict[str, Any]:
-    """Decode a JSON-RPC message, or raise RpcError."""
+    """Decode a JSON-RPC message; raise RpcError if it is invalid."""
     try:
         message = decode_json(body, Any)
     except RequestError as err:

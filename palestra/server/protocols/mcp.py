@@ -1,8 +1,8 @@
 """MCP over streamable HTTP for any environment: `/mcp/ID`, with the tools reset, step, render and close.
 
-An MCP session has one environment, opened by its first reset and closed with it. Responses are plain JSON, since
-nothing is streamed. The SDK's server is not used: it would be a second application with its own sessions, to which the
-server's leases and limits could not apply.
+An MCP session has one environment, which is opened by the first reset and closed with the session. Responses are plain
+JSON, since nothing is streamed. The server of the MCP SDK is not used because it manages its own sessions, to which
+leases and limits of this server would not apply.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Mcp:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._envs = frozenset(settings.envs)
-        self._sessions: dict[tuple[str, str], McpSession] = {}  # by owner and session name
+        self._sessions: dict[tuple[str, str], McpSession] = {}  # keyed by owner and session name
         self._last_sweep = monotonic()
 
     async def websocket(self, app: App, scope: Scope, receive: Receive, send: Send, client: Client) -> None:  # noqa: ARG002
@@ -83,7 +83,7 @@ class Mcp:
         app.dispatcher.stats.requests["mcp", code] += 1
 
     def _sweep(self) -> None:
-        """Drop sessions without an open environment that have not been used for the length of a lease."""
+        """Drop sessions without an open environment that have been unused for longer than a lease."""
         now = monotonic()
         if now - self._last_sweep < min(60.0, self._settings.lease):
             return
@@ -156,7 +156,7 @@ class Mcp:
         return name
 
     def _on_end(self, key: tuple[str, str], cause: Cause | None) -> None:
-        if cause in ("expired", "stopped"):  # other causes are reported to the next call
+        if cause in ("expired", "stopped"):  # other causes are reported by the next call
             self._sessions.pop(key, None)
 
 

@@ -1,8 +1,8 @@
 """OpenEnv's protocol for any environment: `/openenv/ID/reset`, `step`, `state` and so on, and a WebSocket at `ws`.
 
-OpenEnv's own client works unchanged. Differences from OpenEnv's server: over plain HTTP an episode continues from
-request to request, identified by `episode_id` or, without one, as the client's only unnamed episode; a step that is
-sent again with the same `request_id` is not executed twice; seeds are honoured.
+OpenEnv's own client works unchanged. Differences from OpenEnv's server: over plain HTTP, an episode continues across
+requests and is identified by `episode_id` (a client may have one episode without an id); a step that is sent again with
+the same `request_id` is not executed twice; seeds are respected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from palestra.server.request import HttpRequest, Receive, RequestError, Scope, S
 from palestra.server.responses import draining
 from palestra.server.settings import Settings
 
-MAX_REQUEST_IDS = 256  # remembered per episode
+MAX_REQUEST_IDS = 256  # number of ids stored per episode
 Id = Annotated[str, Meta(max_length=255)]
 
 
@@ -57,15 +57,15 @@ class CloseBody(Struct, kw_only=True):
 
 
 class OpenEnvEpisode(ProtocolSession):
-    """One episode over HTTP."""
+    """An episode played over HTTP."""
 
     def __init__(self, dispatcher: Dispatcher, owner: str, episode_id: str, on_end: Callable[[object], None]) -> None:
         super().__init__(dispatcher, owner, on_end=on_end)
         self.episode_id = episode_id
-        self.request_ids: deque[str] = deque(maxlen=MAX_REQUEST_IDS)  # of steps, the latest last
+        self.request_ids: deque[str] = deque(maxlen=MAX_REQUEST_IDS)  # of the latest steps, newest last
 
     def check_request_id(self, request_id: str) -> None:
-        """Raise if a step with this id was executed and its response is no longer stored."""
+        """Raise RequestError if a step with this id was executed but its response is no longer stored."""
         session = self.dispatcher.sessions.find(self.session, self.owner)
         if request_id in self.request_ids and session is not None and session.last_id != request_id:
             raise RequestError(fault("out_of_order", "this request_id belongs to an earlier step of the episode"))
@@ -81,9 +81,9 @@ class OpenEnv:
     def __init__(self, settings: Settings) -> None:
         self._envs = frozenset(settings.envs)
         self._episodes: dict[Key, OpenEnvEpisode] = {}
-        self._unnamed: dict[tuple[str, str], str] = {}  # (owner, env) -> id of the episode the client did not name
-        self._ended: OrderedDict[Key, str] = OrderedDict()  # -> session of an ended episode
-        self._tool_sessions: dict[tuple[str, str], OpenEnvEpisode] = {}  # by owner and session id
+        self._unnamed: dict[tuple[str, str], str] = {}  # by owner and env: id of the unnamed episode
+        self._ended: OrderedDict[Key, str] = OrderedDict()  # sessions of ended episodes
+        self._tool_sessions: dict[tuple[str, str], OpenEnvEpisode] = {}  # keyed by owner and session id
         self._routes: dict[str, tuple[str, Callable[[Dispatcher, HttpRequest, str], Awaitable[Any]]]] = {
             "reset": ("POST", self._reset),
             "step": ("POST", self._step),
@@ -137,7 +137,7 @@ class OpenEnv:
             app.websockets -= 1
 
     def _split_path(self, path: str) -> tuple[str, str]:
-        """Return the environment and the route of a path."""
+        """Split a path into the environment id and the route."""
         rest = path[len(self.prefix) :]
         env, _, route = (rest, "", "") if rest in self._envs else rest.rpartition("/")
         if env not in self._envs:
@@ -148,7 +148,7 @@ class OpenEnv:
     # Episodes over HTTP.
 
     def _key(self, owner: str, env: str, episode_id: str) -> Key:
-        """Return the key of an episode; without an id, of the one episode that the client did not name."""
+        """Return the key of an episode; an empty id refers to the client's unnamed episode."""
         return owner, env, episode_id or self._unnamed.get((owner, env), "")
 
     async def _find(self, dispatcher: Dispatcher, key: Key) -> OpenEnvEpisode:
@@ -157,7 +157,7 @@ class OpenEnv:
             return episode
         session = self._ended.get(key)
         if session is not None:
-            await ProtocolSession(dispatcher, key[0]).request(Status(session=session))  # raises the cause of its end
+            await ProtocolSession(dispatcher, key[0]).request(Status(session=session))  # raises the cause
         raise RequestError(fault("reset_needed", "no such episode; call reset to start one"))
 
     def _forget(self, key: Key) -> None:
@@ -188,7 +188,7 @@ class OpenEnv:
                 await episode.ensure_open(env)
                 result = await episode.reset(fields.seed, fields.options, request_id=_header_id(request))
             except RequestError:
-                if not episode.session:  # none was opened, or it was lost and this error reports it
+                if not episode.session:  # no session was opened, or it was lost, which this error reports
                     self._forget(key)
                 raise
             episode.request_ids.clear()
@@ -272,7 +272,7 @@ class OpenEnv:
             message_text = "session_id is missing or unknown; openenv/session/create returns one"
             raise env_tools.RpcError(env_tools.INVALID_PARAMS, message_text)
         result = await env_tools.call_tool(session, env, params.get("name"), params.get("arguments"), "")
-        if params.get("name") == "close":  # after this no end of a session would remove it
+        if params.get("name") == "close":  # on_end is not called in this case
             self._drop_tool_session(owner, session.episode_id)
         return result
 

@@ -1,7 +1,7 @@
-"""Messages of OpenEnv's protocol: decode its requests and build its responses.
+"""Decode requests and build responses of OpenEnv's protocol.
 
-An action is `{"action": "..."}`; `text` and `message` are accepted as well, since clients of text environments use
-them. An observation is `{"text": ..., "info": ..., ...}`, with `parts` if it contains images.
+An action is `{"action": "..."}`; the keys `text` and `message` are also accepted, since clients of text environments
+use them. An observation is `{"text": ..., "info": ..., ...}`, with `parts` if it contains images.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class ResetFields(NamedTuple):
     """Fields of a reset request."""
 
     seed: int | None
-    episode_id: str  # "" if the client gave none
+    episode_id: str  # "" if the client did not send an id
     options: dict[str, Any]
 
 
 def parse_reset(data: dict[str, Any]) -> ResetFields:
-    """Read the seed and the episode id; all other fields are options of the environment."""
+    """Parse the seed and the episode id; all other fields are options of the environment."""
     options = dict(data)
     seed, episode_id = options.pop("seed", None), options.pop("episode_id", None)
     options.pop("request_id", None)
@@ -48,7 +48,7 @@ def parse_action(data: dict[str, Any]) -> str:
 
 
 def step_response(result: StepResult, episode_id: str) -> dict[str, Any]:
-    """Return the response of a reset or a step."""
+    """Return the response to a reset or a step."""
     observation: dict[str, Any] = {
         "text": result.text,
         "info": result.info,
@@ -88,7 +88,7 @@ _CODES = {
 
 
 def error_message(error: Fault, *, creating: bool = False) -> dict[str, Any]:
-    """Return an error message for the WebSocket. `creating`: the environment was being created."""
+    """Return an error message for the WebSocket. `creating` is True if the error occurred while creating the env."""
     code = _CODES.get(error.code, "EXECUTION_ERROR")
     if creating and error.code == "env_failed":
         code = "FACTORY_ERROR"

@@ -1,8 +1,8 @@
-"""WebSocket of OpenEnv's protocol: one environment per connection, closed with it; one reply per message, in order.
+"""WebSocket of OpenEnv's protocol: one environment per connection, and one reply per message, in order.
 
-OpenEnv's client sends no request ids: after a timeout it takes the next reply, whatever it belongs to, for the reply to
-its next message. So if a message arrives before the previous one was answered, the previous reply is dropped. A message
-with a `request_id` always gets a reply, which carries the same id.
+OpenEnv's client sends no request ids, so after a timeout it would mistake a late reply for the reply to its next
+message. If a message arrives before the reply to the previous one was sent, that reply is therefore dropped. A message
+with a `request_id` always receives a reply, which contains the same id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from palestra.server.protocols.openenv_messages import (
 from palestra.server.protocols.protocol_session import ProtocolSession, decode_json
 from palestra.server.request import Receive, RequestError, Send
 
-MAX_UNANSWERED = 8  # messages of one client; then no more are read
+MAX_UNANSWERED = 8  # maximum number of unanswered messages per client; no further messages are read
 
 
 class OpenEnvConnection:
@@ -57,7 +57,7 @@ class OpenEnvConnection:
             if request_id is not None:
                 reply["request_id"] = request_id
             elif not self._queue.empty():
-                continue  # the client no longer waits for it
+                continue  # the client is no longer waiting for this reply
             self._dispatcher.stats.requests["openenv", reply["data"].get("fault", "ok")] += 1
             await self._send({"type": "websocket.send", "text": encode_json(reply).decode()})
 
@@ -65,7 +65,7 @@ class OpenEnvConnection:
         self._session.close()
 
     async def _reply(self, text: str | bytes) -> tuple[dict[str, Any] | None, str | None]:
-        """Return the reply to a message (None: close the connection) and its request id."""
+        """Return the reply to a message, or None to close the connection, and its request id."""
         try:
             message = decode_json(text, Any)
         except RequestError as err:
@@ -95,7 +95,7 @@ class OpenEnvConnection:
         if kind == "step":
             action = parse_action(data)
             if session.session and not session.is_open:
-                await session.ensure_open(self._env)  # raises the cause of the loss; the next reset opens a new one
+                await session.ensure_open(self._env)  # raises the cause if it was lost; a reset opens a new one
             result = await session.step(action, request_id=request_id)
             return {"type": "observation", "data": step_response(result, self._episode_id or "")}
         if kind == "state":

@@ -1,8 +1,8 @@
-"""Session of a client that uses another protocol.
+"""Session of a client that uses the protocol of another project.
 
-An AgentGym environment number, an OpenEnv episode or connection and an MCP session are each one ProtocolSession, backed
-by a session of the dispatcher that is opened when it is needed. Leases, quotas, capacity, timeouts and crashes are
-handled by the dispatcher exactly as in the native protocol.
+Each AgentGym environment number, OpenEnv episode or connection, and MCP session corresponds to one ProtocolSession,
+which opens a session of the dispatcher on demand. The dispatcher handles leases, quotas, capacity, timeouts and crashes
+exactly as in the native protocol.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from palestra.server.dispatcher import Dispatcher
 from palestra.server.request import HttpRequest, RequestError, error_headers
 from palestra.server.sessions import Cause, Result
 
-MAX_ENDED = 20_000  # ended sessions whose cause can still be reported
+MAX_ENDED = 20_000  # maximum number of ended sessions whose cause is stored
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -64,9 +64,9 @@ _decode_step = msgspec.json.Decoder(StepResult).decode
 
 
 class ProtocolSession:
-    """Session that is opened on demand, with the latest result. Runs one call at a time and refuses a second one.
+    """Session that is opened on demand and stores the latest result. Concurrent calls are refused.
 
-    `on_end` is called with the cause when the session ends without a request through this object.
+    `on_end` is called with the cause if the session ends for any reason other than a request through this object.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class ProtocolSession:
         self.owner = owner
         self.env = ""
         self.session = ""  # name of the dispatcher's session; "" if none is open
-        self.steps = 0  # of the running episode
-        self.total_reward = 0.0  # of the running episode
+        self.steps = 0  # number of steps in the running episode
+        self.total_reward = 0.0  # return of the running episode so far
         self.first: StepResult | None = None  # result of the last reset
         self.last: StepResult | None = None
         self._on_end = on_end
@@ -107,7 +107,7 @@ class ProtocolSession:
         return self.session != "" and self.dispatcher.sessions.find(self.session, self.owner) is not None
 
     async def ensure_open(self, env: str, kwargs: dict[str, Any] | None = None) -> None:
-        """Open a session of `env` unless one is open; a lost session raises its cause once."""
+        """Open a session of `env` unless one is open; raise once if the previous session was lost."""
         if self.session and not self.is_open:
             lost, self.session = self.session, ""
             await self.request(Status(session=lost))  # raises
@@ -116,7 +116,7 @@ class ProtocolSession:
         self.release()
         self.env = env
         self.first = self.last = None
-        # No await between release and submit, so that no other client can take the freed capacity.
+        # There is no await between release and submit, so that no other client can take the freed capacity.
         response: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         create = Create(env=env, kwargs=kwargs or {})
         self.dispatcher.submit(create, self.owner, JSON, partial(self._on_created, response))
@@ -127,7 +127,7 @@ class ProtocolSession:
             name = _decode_any(result)["session"]
             session = self.dispatcher.sessions.find(name, self.owner)
             if self._closed:
-                self.dispatcher.release(name, self.owner)  # the client left while the session was being opened
+                self.dispatcher.release(name, self.owner)  # the client disconnected while the session was being opened
             elif session is not None:
                 self.session = name
                 self.dispatcher.sessions.on_end(session, partial(self._on_session_end, name))
@@ -155,7 +155,7 @@ class ProtocolSession:
         previous = self.last
         request = Step(session=self.session, action=action, id=request_id, timeout=timeout)
         result = _decode_step(await self.request(request))
-        if previous is None or result.seq > previous.seq:  # otherwise the response of a retry, already counted
+        if previous is None or result.seq > previous.seq:  # otherwise a retry, already counted
             self.steps += 1
             self.total_reward += result.reward or 0.0
             self.last = result
@@ -172,7 +172,7 @@ class ProtocolSession:
             raise RequestError(fault("reset_needed", "no episode is running; call reset first"))
 
     async def peek(self, action: str) -> str:
-        """Return the observation after `action`, taken in a fork that is then closed."""
+        """Take `action` in a temporary fork and return the observation."""
         fork = _decode_any(await self.request(Fork(session=self.session)))["session"]
         try:
             return _decode_step(await self.request(Step(session=fork, action=action))).text
@@ -188,20 +188,20 @@ class ProtocolSession:
         return was_open
 
     def close(self) -> bool:
-        """Release the session and open no other one."""
+        """End the underlying session and prevent this object from opening another one."""
         self._closed = True
         return self.release()
 
 
 def result_or_raise(result: Result) -> bytes:
-    """Return a result, or raise RequestError for an error."""
+    """Return `result`, or raise RequestError if it is an error."""
     if isinstance(result, Fault):
         raise RequestError(result)
     return result
 
 
 async def read_body(request: HttpRequest, body_type: Any) -> Any:
-    """Decode the JSON body as `body_type`; a missing body is an empty object."""
+    """Decode the JSON body as `body_type`; an empty body is treated as an empty object."""
     body = await request.body()
     if body and request.content_type != JSON:
         raise RequestError(fault("unsupported_media", f"Content-Type must be {JSON}"))
@@ -209,7 +209,7 @@ async def read_body(request: HttpRequest, body_type: Any) -> Any:
 
 
 def decode_json(body: bytes | str, body_type: Any) -> Any:
-    """Decode JSON as `body_type`, or raise RequestError."""
+    """Decode JSON as `body_type`; raise RequestError if it is invalid."""
     try:
         return msgspec.json.decode(body, type=body_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
@@ -217,11 +217,11 @@ def decode_json(body: bytes | str, body_type: Any) -> Any:
 
 
 def error_details(error: Fault) -> dict[str, Any]:
-    """Return the fields of an error that are set, besides its message and code."""
+    """Return the fields of an error that are set, except its message and code."""
     details = {"boundary": error.boundary, "cause": error.cause, "kind": error.kind}
     return {name: value for name, value in details.items() if value}
 
 
 async def send_error(request: HttpRequest, error: Fault, body: Any) -> None:
-    """Send an error in the format of another protocol, with the status and headers of the native one."""
+    """Send an error with a body in the format of another protocol and the native protocol's status and headers."""
     await request.send(status_of(error), msgspec.json.encode(body), *error_headers(error), content_type=JSON)
