@@ -18,7 +18,7 @@ from palestra.algorithms.reinforce_pp import ReinforcePP, ReinforcePPConfig
 from palestra.algorithms.rloo import RLOO, RLOOConfig
 from palestra.algorithms.sft import SFT, SFTConfig, sft_weights, turn_weights
 
-__all__ = [  # noqa: RUF022  # plainly sorted, as tests/test_public.py requires
+__all__ = [  # noqa: RUF022  # tests/test_public.py requires the order of sorted()
     "Advantages",
     "AgentEvol",
     "AgentEvolConfig",

@@ -127,7 +127,7 @@ def next_set(
 
     def weight(trajectory: Trajectory) -> float:
         if weighting == "return":
-            return max(trajectory.total_reward, 0.0)  # a negative weight would unlearn a success
+            return max(trajectory.total_reward, 0.0)  # a negative weight would reduce the probability of a success
         return 1.0 if weighting == "equal" else 1.0 / sizes[task_key(trajectory)]
 
     finished = [trajectory for trajectory in base if trajectory.failure is None]

@@ -58,7 +58,7 @@ class Pair:
 
     chosen: Trajectory
     rejected: Trajectory
-    margin: float  # difference of their scores
+    margin: float  # difference between their scores
 
 
 class DPO(Algorithm[DPOConfig]):

@@ -5,7 +5,7 @@ positions (padding, prompts, NaN) affect neither a loss nor a gradient.
 
 A batch is too large for one backward pass, so it is split into micro-batches. Every loss divides by the counts of the
 whole batch (`Denominators`) rather than those of the micro-batch, so the sum over micro-batches is the loss of the
-batch for any split, padding or packing. Metrics add up in the same way, see `combine`.
+batch for any split, padding or packing. Metrics are combined in the same way (see `combine`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAX_LOG_RATIO = 20.0  # in nats; larger log-ratios are clamped to avoid overflow
 class Denominators:
     """Token and sequence counts of the whole batch. The counts of micro-batches and ranks can be added."""
 
-    tokens: float  # sampled tokens, weighted
-    sequences: float  # sequences with a sampled token, weighted
-    length: float = 1.0  # the constant of Dr. GRPO: maximum number of sampled tokens per sequence
+    tokens: float  # weighted number of sampled tokens
+    sequences: float  # weighted number of sequences with a sampled token
+    length: float = 1.0  # constant divisor of Dr. GRPO: maximum number of sampled tokens per sequence
 
     @classmethod
     def of(
@@ -65,11 +65,11 @@ class LossInputs:
     logprobs: Tensor  # with gradient
     old_logprobs: Tensor  # of the sampling policy
     advantages: Tensor
-    mask: Tensor  # bool, or 0 and 1
+    mask: Tensor  # booleans, or 0 and 1
     proximal_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
-    entropy: Tensor | None = None  # of the full distribution at each token; with gradient
-    lengths: Tensor | None = None  # number of sampled tokens of each token's sequence; None: each row is one sequence
+    entropy: Tensor | None = None  # entropy of the distribution at each token, with gradient
+    lengths: Tensor | None = None  # number of sampled tokens in each token's sequence; None: one sequence per row
 
     def __post_init__(self) -> None:
         for name in ("old_logprobs", "advantages", "mask", "proximal_logprobs", "ref_logprobs", "entropy"):
@@ -343,7 +343,7 @@ def dpo_loss(
 
 
 def _lengths(valid: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return the number of sampled tokens of each token's sequence, at least 1."""
+    """Return the number of sampled tokens in each token's sequence, at least 1."""
     each = valid.sum(dim=1, keepdim=True) if lengths is None else lengths.expand_as(valid).masked_fill(~valid, 1)
     return each.clamp(min=1)
 

@@ -93,7 +93,7 @@ def token_gae(
 
 
 def explained_variance(returns: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> float:
-    """Return 1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for one no better than the mean."""
+    """Return 1 - Var(returns - values) / Var(returns), which is 1 for a perfect and 0 for a constant critic."""
     targets = [x for row in returns for x in row]
     errors = [
         g - v for row, estimates in zip(returns, values, strict=True) for g, v in zip(row, estimates, strict=True)

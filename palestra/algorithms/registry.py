@@ -13,7 +13,7 @@ from palestra.algorithms.base import Algorithm, AlgorithmConfig
 from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
 
-GROUP = "algorithms"  # entry points of the group palestra.algorithms: name = "package.module:Class"
+GROUP = "algorithms"  # entry point group palestra.algorithms, with entries name = "package.module:Class"
 
 _BUILT_IN = {
     "reinforce": "palestra.algorithms.reinforce:Reinforce",

@@ -21,7 +21,7 @@ class Outcome:
     entry: int  # index of the suite entry
     seed: int
     member: int  # number of the attempt at the task
-    success: bool | None  # None after an infrastructure failure
+    success: bool | None  # None if the episode failed
     reward: float  # total reward
     score: float  # grade of the last turn if the environment reports one, else 1 or 0 for success
     turns: int
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def outcome(episode: Mapping[str, Any]) -> Outcome:
-    """Extract the outcome of a stored episode; raise ParsingFailed if `data` is not one."""
+    """Extract the outcome of a stored episode; raise ParsingFailed if the data is invalid."""
     try:
         turns = episode["turns"]
         failure = episode["failure"]

@@ -183,7 +183,7 @@ def _pinned(record: EvaluationRecord) -> str:
 
 
 def _in_turn(lists: Iterable[Sequence[Trajectory]]) -> Iterator[Trajectory]:
-    """Yield the first item of each list, then the second of each, and so on."""
+    """Yield the first item of each list, then the second item of each list, and so on."""
     waiting = [list(one) for one in lists]
     while any(waiting):
         for one in waiting:

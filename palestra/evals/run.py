@@ -34,7 +34,7 @@ class EvalSettings:
     """Execution settings. They do not affect results, so they may change when an evaluation is resumed."""
 
     concurrency: int = 32
-    retries: int = 2  # per episode, after infrastructure failures
+    retries: int = 2  # maximum retries per episode after infrastructure failures
     give_up_after: int = 64  # number of consecutive failures
     call_timeout: float | None = None  # maximum seconds for one reply, step or reset
     env_backend: EnvBackend = "inline"  # where environments run: inline, thread, process or ray

@@ -133,7 +133,7 @@ def student(freedom: int) -> float:
 
 
 def _student_tail(t: float, freedom: int) -> float:
-    """Return P(T > t) by the finite sums for odd and even degrees of freedom."""
+    """Return P(T > t), computed with the finite sums for odd and even degrees of freedom."""
     angle = atan(t / sqrt(freedom))
     c2 = cos(angle) ** 2
     if freedom % 2:
@@ -172,7 +172,7 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
         found.append(away / own if own > tiny else inf if away > 0 else -inf if away < 0 else 0.0)
     found.sort()
     edge = round(0.025 * (resamples - 1))
-    # Clip to the range of the values: the t statistic is unbounded when resamples have no variance.
+    # Clip to the range of the values, since the t statistic is unbounded if resamples have no variance.
     low = max(middle - found[resamples - 1 - edge] * error, min(values))
     high = min(middle - found[edge] * error, max(values))
     reach = student(n - 1) * error

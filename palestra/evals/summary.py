@@ -192,7 +192,7 @@ def _together(name: str, members: Sequence[_Known], prices: Prices) -> Row:
 
 
 def _running(suite: Suite, found: Sequence[Outcome]) -> Row:
-    """Return wall-clock time, retries and other figures that depend on the machine."""
+    """Return wall-clock time, retries and other statistics that depend on the machine."""
     seconds: dict[int, list[float]] = {}
     for one in found:
         seconds.setdefault(one.entry, []).append(one.seconds)
@@ -207,7 +207,7 @@ def _running(suite: Suite, found: Sequence[Outcome]) -> Row:
 
 
 def _busy(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the time during which at least one episode was running; pauses between runs do not count."""
+    """Return the total time during which at least one episode was running, without pauses between runs."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))

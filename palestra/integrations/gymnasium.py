@@ -88,7 +88,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         self.spec = gymnasium.envs.registration.EnvSpec(
             id=_gymnasium_id(env if isinstance(env, str) else type(env).__name__),
             entry_point="palestra.integrations.gymnasium:ToGymnasium",
-            order_enforce=False,  # the env itself rejects a step before reset
+            order_enforce=False,  # the env itself raises on a step before reset
             disable_env_checker=True,
             kwargs={"env": env, "render_mode": render_mode, **kwargs},
         )

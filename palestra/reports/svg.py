@@ -15,7 +15,7 @@ MOST = 240  # maximum points per line; longer lines are downsampled
 class Point:
     x: float
     y: float
-    low: float | None = None  # bounds of the interval
+    low: float | None = None  # lower bound of the interval
     high: float | None = None
     text: str = ""  # tooltip
 
@@ -74,7 +74,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     last = math.floor(high / step + 1e-9)
     return list(
         dict.fromkeys(float(f"{i * step:.12g}") for i in range(first, last + 1))
-    )  # 0.3, not 0.30000000000000004
+    )  # rounded, to avoid 0.30000000000000004
 
 
 def thinned(points: Sequence[Point], most: int = MOST) -> list[Point]:

@@ -99,7 +99,7 @@ def _origin_host(origin: bytes) -> bytes | None:
 
 
 def _host_name(host: bytes) -> bytes:
-    """Return a Host header without its port."""
+    """Return the host name of a Host header, without the port."""
     host = host.lower()
     if host.startswith(b"["):
         return b"".join(host.partition(b"]")[:2])

@@ -48,7 +48,7 @@ class Calls:
 
     @property
     def free(self) -> int:
-        """Number of calls that can still be started."""
+        """Number of further calls that can be started now."""
         return self._max_in_flight - self.in_flight
 
     def full(self) -> Fault:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_HEAD = 1 << 16  # maximum bytes of the request line and headers
 MAX_OVERHEAD = 8  # maximum bytes received per byte of the body limit; chunks of one byte need six
-MAX_FRAGMENTS = 4_096  # per WebSocket message
+MAX_FRAGMENTS = 4_096  # maximum number of fragments per WebSocket message
 
 
 class WriteTimeout:

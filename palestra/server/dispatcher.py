@@ -337,7 +337,7 @@ class RateLimiter:
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
-        self._buckets: dict[str, tuple[float, float]] = {}  # owner -> (tokens, time of the last update)
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens and time of the last update, by owner
 
     def wait(self, owner: str, count: int) -> float:
         """Take `count` tokens and return 0, or return the number of seconds until the next request is accepted."""

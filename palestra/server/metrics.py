@@ -31,7 +31,7 @@ class Stats:
         self.episodes = 0
 
     def record_call(self, operation: str, seconds: float, calls: int = 1) -> None:
-        """Add `calls` calls that took `seconds` each."""
+        """Record `calls` calls with a duration of `seconds` each."""
         counts = self.call_counts.get(operation)
         if counts is None:
             counts = self.call_counts[operation] = [0] * (len(BUCKETS) + 1)
@@ -41,7 +41,7 @@ class Stats:
 
 
 def metrics_text(dispatcher: Dispatcher, websockets: int) -> bytes:
-    """Return the response of `/metrics`."""
+    """Return the body of the response to `/metrics`."""
     prometheus = require("prometheus_client", extra="serve")
     text: bytes = prometheus.generate_latest(_Collector(dispatcher, websockets))
     return text

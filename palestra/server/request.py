@@ -1,4 +1,4 @@
-"""One HTTP request: read its body and send its response."""
+"""Read the body of an HTTP request and send its response."""
 
 from __future__ import annotations
 

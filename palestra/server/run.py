@@ -100,13 +100,13 @@ def serve(
         max_sessions: Maximum number of open sessions.
         sessions_per_client: Maximum number of open sessions per token.
         rate: Maximum number of requests per second and token.
-        lease: Seconds after which an unused session ends.
+        lease: Number of seconds after which an unused session ends.
         step_timeout: Maximum seconds for one step.
         reset_timeout: Maximum seconds for creating or resetting an environment (default: `step_timeout`).
         max_body: Maximum size of a request in MB.
         memory: Maximum memory of one worker in MB.
         any_kwargs: Accept keyword arguments from clients even if they may name files on this machine.
-        drain: Seconds that open sessions may continue after SIGTERM.
+        drain: Number of seconds for which open sessions may continue after SIGTERM.
         node: Prefix of session names, for load balancers that route by path.
         log_level: Level of the JSON log lines on standard error; None leaves logging unchanged.
         on_ready: Called with the URL when the server accepts sessions.

@@ -11,7 +11,7 @@ from palestra.remote.protocol import Fault
 from palestra.server.worker_pool import Worker
 
 Result: TypeAlias = bytes | Fault
-Respond: TypeAlias = Callable[[Result], None]  # delivers the response of one request
+Respond: TypeAlias = Callable[[Result], None]  # sends the response to one request
 Cause: TypeAlias = Literal["closed", "expired", "deadline", "crashed", "worker", "stopped"]
 
 MAX_ENDED = 20_000  # maximum number of ended sessions whose cause is stored
@@ -134,7 +134,7 @@ class Sessions:
         self._listeners[session.id] = listener
 
     def forget_key(self, key: int) -> None:
-        """Drop the worker number of an ended session."""
+        """Remove the entry of an ended session from `by_key`."""
         self.by_key.pop(key, None)
 
     def find(self, name: str, owner: str) -> Session | None:

@@ -62,7 +62,7 @@ class Settings:
 
 
 def resolve_env_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Expand families (`game:`) and check all other names; duplicates are removed."""
+    """Expand families (`game:`) to ids, check all other names and remove duplicates."""
     ids: dict[str, None] = {}
     for name in names:
         if name.endswith(":"):

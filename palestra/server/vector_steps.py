@@ -51,7 +51,7 @@ class StepRows:
         return self._decoded
 
     def extract(self, key: int, seq: int) -> bytes:
-        """Return one session's row as the response of a single step."""
+        """Return the row of one session as the response to a single step."""
         body = dict(zip(OUTCOME, self.by_key[key][1:], strict=True))
         if body["episode"] is None:
             del body["episode"]
@@ -184,7 +184,7 @@ class VectorSteps:
             calls.pool.send(worker, (0, commands.MANY, (number, media_type, *batch)))
 
     def on_rows(self, number: int, media_type: str, keys: tuple[int, ...], data: Any, episodes: int) -> None:
-        """Handle finished steps of the request `number`; `episodes` of them ended an episode."""
+        """Handle finished steps of the request `number`; `episodes` is the number of episodes that ended."""
         calls = self._calls
         if not isinstance(data, bytes):  # the worker's interpreter does not have msgspec
             try:

@@ -1,4 +1,4 @@
-"""LoRA adapters: add, load, save and merge them."""
+"""Add, load, save and merge LoRA adapters."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ class MicroBatch:
     rows: list[list[TrainingSample]]
     prefix: Tensor  # [1, S]; its tokens are not in the loss
     ids: Tensor
-    segments: Tensor  # index of a token's sample within its row; -1 for padding
-    positions: Tensor  # position of a token within its sample
+    segments: Tensor  # index of each token's sample within the row; -1 for padding
+    positions: Tensor  # position of each token within its sample
     mask: Tensor  # bool; True for tokens in the loss (those that the policy sampled)
     packed: bool = False
 
@@ -216,7 +216,7 @@ def _micro_batch(
 
 
 def _prefix(samples: Sequence[TrainingSample]) -> int:
-    """Return the length of the prefix to factor out. The token before the first predicted one stays in the samples."""
+    """Return the length of the prefix to factor out; it ends before the token that precedes the first loss token."""
     first = min((s.mask.index(1) if 1 in s.mask else len(s) - 1 for s in samples), default=1)
     shared = max(0, min(shared_prefix(samples), first - 1))
     return shared if shared * (len(samples) - 1) >= MIN_SAVED_TOKENS else 0

@@ -29,7 +29,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig(Section):
-    """`[env]`: the environments to train on and how they run."""
+    """`[env]` section: the environments to train on and how they are run."""
 
     name: tuple[str, ...] = option(
         (),
@@ -118,7 +118,7 @@ class EnvConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Section):
-    """`[model]`: the model to train."""
+    """`[model]` section: the model to train."""
 
     name: str = option(
         "default:0.1M",
@@ -158,7 +158,7 @@ class ModelConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(Section):
-    """`[sampling]`: how episodes are played."""
+    """`[sampling]` section: settings for playing episodes."""
 
     episodes: int = option(
         256,
@@ -206,7 +206,7 @@ class SamplingConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Section):
-    """`[optimizer]`: how the weights are updated."""
+    """`[optimizer]` section: settings for updating the weights."""
 
     name: Literal["adamw", "muon"] = option(
         "adamw",
@@ -248,7 +248,7 @@ class OptimizerConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStartConfig(Section):
-    """`[warm_start]`: supervised training of an untrained model before RL."""
+    """`[warm_start]` section: supervised training of an untrained model before RL."""
 
     episodes: int = option(
         -1,
@@ -277,7 +277,7 @@ class WarmStartConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig(Section):
-    """`[eval]`: evaluation on held-out seeds during training."""
+    """`[eval]` section: evaluation on held-out seeds during training."""
 
     every: int = option(
         10,
@@ -319,7 +319,7 @@ class EvalConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Section):
-    """`[run]`: length, output folder and machine settings."""
+    """`[run]` section: number of steps, output folder and hardware settings."""
 
     out: str = option("", "Folder of the run (default: runs/ENV-ALGORITHM-SEED).")
     seed: int = option(0, "Random seed of the tasks, the sampling, the minibatches and the initial weights.")

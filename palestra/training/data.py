@@ -47,7 +47,7 @@ def find(places: Iterable[str]) -> list[Path]:
             folder = path / "trajectories" if (path / "run.json").exists() else path
             files = _files(folder.rglob("*"))
         else:
-            files = _files(f for name in glob(place, recursive=True) for f in _within(Path(name)))  # noqa: PTH207  # any glob
+            files = _files(f for name in glob(place, recursive=True) for f in _within(Path(name)))  # noqa: PTH207  # Path.glob rejects absolute paths
         if not files:
             raise BadValue(
                 f"--data {place}: no trajectories found (*.jsonl, *.jsonl.gz). A run stores them in its folder "

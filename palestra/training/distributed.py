@@ -61,7 +61,7 @@ class DistributedContext:
         return list(items[count * self.rank // self.size : count * (self.rank + 1) // self.size])
 
     def on_main(self, function: Callable[[], T]) -> T:
-        """Call `function` in the main process; return its result, or raise its exception, in every process."""
+        """Call `function` in the main process, and return its result or raise its exception in every process."""
         outcome: list[Any] = [None, None]
         if self.is_main:
             try:
@@ -93,7 +93,7 @@ def connect(*, timeout: float = 3600.0) -> DistributedContext:
         backend = "cpu:gloo,cuda:nccl"
     if not dist.is_initialized():
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-        # Destroyed only at exit: a second process group would find stale addresses in torchrun's store.
+        # The group is destroyed only at exit, since a second group would find stale addresses in torchrun's store.
         atexit.register(_disconnect)
     return DistributedContext(rank=rank, size=size)
 

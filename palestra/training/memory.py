@@ -30,7 +30,7 @@ def enable_recompute(model: Any) -> None:
     not allow a KV cache.
     """
     for layer in transformer_layers(model):
-        layer.forward = MethodType(_forward, layer)  # a bound method, so that a deep copy calls its own layer
+        layer.forward = MethodType(_forward, layer)  # bound, so that a deep copy of the model calls the copied layer
 
 
 def _forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -44,7 +44,7 @@ class Muon(torch.optim.Optimizer):
                 if p.grad is not None:
                     by_shape[tuple(p.shape)].append(p)
             for (rows, columns), params in by_shape.items():
-                # The iteration needs the full matrix, so every process gathers a sharded one.
+                # The iteration needs full matrices, so every process gathers those that are sharded.
                 updates = torch.stack([full_tensor(self._momentum(p)) for p in params])
                 size = group["lr"] * MATRIX_SCALE * max(rows, columns) ** 0.5
                 for p, update in zip(params, orthogonal(updates), strict=True):
@@ -109,7 +109,7 @@ class Optimizer:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All parameters that are updated (master copies for low-precision weights)."""
+        """All parameters that are updated; for low-precision weights, these are the master copies."""
         return self.model_parameters + self.critic_parameters
 
     def set_lr(self, lr: float, critic_lr: float) -> None:

@@ -75,7 +75,7 @@ class Policy(nn.Module):
 
     @property
     def sampler(self) -> Any:
-        """The model the engine samples from: a full transformers model without adapters."""
+        """The model that the engine samples from, which is a full transformers model without adapters."""
         return self.model if self._sampler[0] is None else self._sampler[0]
 
     def separate_sampler(self) -> None:
@@ -175,7 +175,7 @@ class Policy(nn.Module):
         cache = None
         if batch.shared:
             recorder = PrefixRecorder()
-            with memory.recompute(False):  # the prefix is short, and its keys and values are stored in any case
+            with memory.recompute(False):  # not worthwhile: keys and values of the prefix are stored anyway
                 body(input_ids=batch.prefix, past_key_values=recorder, use_cache=True)
             cache = PrefixCache(recorder, batch.shared)
         windows = loading.layer_windows(self.model) or {}

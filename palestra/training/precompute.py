@@ -52,7 +52,7 @@ def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bo
 
 @torch.no_grad()
 def final_values(learner: Learner, trajectories: Sequence[Trajectory]) -> list[float]:
-    """Return the critic's value of the state after the last turn of each truncated trajectory, and 0 for the others."""
+    """Return the critic's value of the final state of each truncated trajectory, and 0 for all other trajectories."""
     values = [0.0] * len(trajectories)
     if learner.policy.critic is None:
         return values
@@ -128,7 +128,7 @@ def _values(samples: Sequence[TrainingSample], level: Level) -> list[float] | No
 
 
 def _kl(samples: Sequence[TrainingSample], turns: int) -> list[float] | None:
-    """Return the KL from the policy that sampled to the reference model, summed per turn."""
+    """Return the KL from the sampling policy to the reference model, summed over the tokens of each turn."""
     if not samples or samples[0].ref_logprobs is None:
         return None
     sums = [0.0] * turns

@@ -33,7 +33,7 @@ class StalenessBuffer:
         return group in self._episodes
 
     def start(self, group: GroupKey, version: int) -> None:
-        """Admit a group whose first episode starts with weights of `version`."""
+        """Add a group whose first episode starts with weights of version `version`."""
         self._size += 1
         self._incomplete[group] = version
         self._episodes[group] = []

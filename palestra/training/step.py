@@ -205,7 +205,7 @@ def _backtracked(
 ) -> bool:
     """Scale back the update since `before` until its KL is at most `kl_backtrack`; return whether it was scaled.
 
-    Tries a quarter of the update, a sixteenth, and then undoes it.
+    The update is scaled to a quarter, then to a sixteenth, and finally undone.
     """
     fractions = [0.75, 0.75, 1.0]
     limit = learner.policy_gradient.config.kl_backtrack
@@ -216,7 +216,7 @@ def _backtracked(
 
 @torch.no_grad()
 def _step_kl(learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str]) -> float:
-    """Estimate the KL from the policy at the start of the step to the current one on some of the samples."""
+    """Estimate the KL from the policy at the start of the step to the current policy on some of the samples."""
     total, count = 0.0, 0.0
     for batch in learner.micro_batches(samples[:: max(1, len(samples) // KL_SAMPLES)], columns):
         start = batch.column("proximal_logprobs")

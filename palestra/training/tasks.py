@@ -42,7 +42,7 @@ class Curriculum:
         return cls(levels=names, threshold=threshold, open=1 if threshold else len(names))
 
     def after(self, trajectories: Sequence[Trajectory]) -> Curriculum:
-        """Return the curriculum after the episodes of a step."""
+        """Return the curriculum updated with the episodes of a step."""
         hardest = [bool(t.success) for t in trajectories if t.env_id == self.levels[self.open - 1]]
         if not self.threshold or self.open == len(self.levels) or not hardest:
             return self

@@ -122,7 +122,7 @@ class Trainer(ABC):
         """Restore the state returned by `state`."""
 
     async def run(self) -> TrainingRun:
-        """Train to the last step, or until the target success rate is reached."""
+        """Train until the last step or until the target success rate is reached."""
         steps = self.config.run.steps
         try:
             async with self.engine, self._env_workers():
@@ -247,7 +247,7 @@ class Trainer(ABC):
         return bool(self.config.eval.target) and self.best >= self.config.eval.target
 
     async def _evaluate_if_due(self, step: int) -> dict[str, Any]:
-        """Evaluate if it is due, and save the model if it is the best so far."""
+        """Run an evaluation if one is due, and save the model if it is the best so far."""
         config = self.config
         last = step + 1 == config.run.steps
         if not config.eval_envs or not (last or (config.eval.every and (step + 1) % config.eval.every == 0)):
@@ -260,7 +260,7 @@ class Trainer(ABC):
             checkpoint.save_model(self.learner, self.folder / "best")
         return metrics
 
-    # Records
+    # Metrics and files
 
     def record(self, row: dict[str, Any]) -> None:
         """Store a row of metrics and pass it to the callback or the log."""
@@ -314,7 +314,7 @@ class Trainer(ABC):
         return policy.frozen()
 
     def _save_reference(self) -> None:
-        """Save the model before the first step, if it is the reference model."""
+        """Save the current model as the reference model, if the algorithm needs one."""
         if self.learner.reference is not None:
             checkpoint.save_model(self.learner, self.folder / "start")
             self.learner.reference = self.learner.policy.frozen()

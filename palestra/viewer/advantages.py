@@ -23,7 +23,7 @@ class TurnAdvantages:
 def advantages(
     index: Index, config: Mapping[str, Any], run: str, file: str, n: int, step: int | None
 ) -> TurnAdvantages:
-    """Return the advantages of one episode, computed as in training from the rewards of all episodes of its step."""
+    """Return the advantages of one episode, computed from the rewards of all episodes of its step as in training."""
     table = config.get("algorithm")
     name = table.get("name") if isinstance(table, Mapping) else None
     if not isinstance(table, Mapping) or not isinstance(name, str):

@@ -356,8 +356,8 @@ def _json(data: Any) -> Response:
 
 def _dumps(data: Any) -> bytes:
     try:
-        return orjson.dumps(data)  # NaN becomes null: browsers reject NaN in JSON
-    except TypeError:  # a lone surrogate or a huge integer
+        return orjson.dumps(data)  # converts NaN to null, since browsers reject NaN in JSON
+    except TypeError:  # orjson supports neither lone surrogates nor huge integers
         return json.dumps(_finite(data)).encode()
 
 

@@ -22,7 +22,7 @@ class EpisodeFields:
     outcome: str  # one of OUTCOMES
     turns: int
     ret: float
-    seed: str  # as text: a seed may exceed 64 bits
+    seed: str  # a string, since a seed may exceed 64 bits
     grp: int
     member: int
     step: int | None  # training step

@@ -58,7 +58,7 @@ class FileState:
     inode: int
     size: int
     mtime: int
-    head: bytes  # first bytes of the file, to detect that it was replaced
+    head: bytes  # first bytes of the file, from which a replaced file is detected
     done: int
     lines: int
     bad: int = 0  # number of lines that do not contain a trajectory
@@ -139,7 +139,7 @@ class Index:
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA cache_size = -8000")  # KiB per connection
+            connection.execute("PRAGMA cache_size = -8000")  # 8000 KiB per connection
             self._local.db = connection
         return connection
 
@@ -171,7 +171,7 @@ class Index:
             )
 
     def forget(self, run: str, file: str | None = None) -> None:
-        """Delete the entries of a run, or of one of its files."""
+        """Delete the entries of a run or of one of its files."""
         condition, values = ("run = ?", (run,)) if file is None else ("run = ? AND file = ?", (run, file))
         db = self.db
         with _transaction(db):

@@ -88,7 +88,7 @@ class Indexer:
             self._stop.wait(0.2)  # combine several wake-ups into one scan
 
     def _claim(self) -> bool:
-        """Lock the index for writing; other viewers of the same folder only read it."""
+        """Try to lock the index for writing and return whether that succeeded; other viewers only read the index."""
         if self._lock is None:
             handle = os.open(self.index.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
             try:

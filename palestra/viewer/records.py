@@ -36,7 +36,7 @@ class RunSummary:
         return value if isinstance(value, dict) else {}
 
     def setting(self, section: str, name: str) -> Any:
-        """Return a setting of a training run, or None."""
+        """Return a setting of a training run, or None if it is not set."""
         table = self.config.get(section)
         return table.get(name) if isinstance(table, dict) else None
 
@@ -78,7 +78,7 @@ class RunSummary:
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """Plan of an evaluation."""
+        """Plan of an evaluation: its suite and agent."""
         value = self.settings.get("plan")
         return value if isinstance(value, dict) else {}
 

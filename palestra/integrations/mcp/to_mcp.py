@@ -1,4 +1,4 @@
-"""MCP server for one environment, with the tools `reset` and `step`."""
+"""MCP server that offers one environment through the tools `reset` and `step`."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class AgentGym:
         session = await self._find(dispatcher, owner, family, number)
         return await operation(session, body, request.client.request_id.decode("latin-1"))
 
-    # Numbers.
+    # Environment numbers.
 
     def _has_ended(self, number: int, owner: str) -> bool:
         return self._ended.get(number, ("", ""))[0] == owner

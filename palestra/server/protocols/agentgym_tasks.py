@@ -16,7 +16,7 @@ from palestra import registry
 BABYAI_ALL = "babyai:All-v0"
 SCIWORLD_ALL = "sciworld:All-v0"
 WEBSHOP = "webshop:Shop-v0"
-_EXCLUDED_TYPES = frozenset({"5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2"})  # AgentGym does not use these
+_EXCLUDED_TYPES = frozenset({"5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2"})  # not used by AgentGym
 
 
 class Task(NamedTuple):

@@ -1,4 +1,4 @@
-"""OpenEnv's protocol for any environment: `/openenv/ID/reset`, `step`, `state` and so on, and a WebSocket at `ws`.
+"""OpenEnv's protocol for any environment: `/openenv/ID/reset`, `step`, `state` and so on, and the WebSocket `ws`.
 
 OpenEnv's own client works unchanged. Differences from OpenEnv's server: over plain HTTP, an episode continues across
 requests and is identified by `episode_id` (a client may have one episode without an id); a step that is sent again with

@@ -86,7 +86,7 @@ class ProtocolSession:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Refuse other calls while the underlying session may change."""
+        """Refuse other calls while the context is active, since the underlying session may change."""
         self._check_idle()
         self._busy = True
         try:
@@ -110,7 +110,7 @@ class ProtocolSession:
         """Open a session of `env` unless one is open; raise once if the previous session was lost."""
         if self.session and not self.is_open:
             lost, self.session = self.session, ""
-            await self.request(Status(session=lost))  # raises
+            await self.request(Status(session=lost))  # raises the cause
         if self.session and self.env == env:
             return
         self.release()

@@ -268,7 +268,7 @@ def _warnings(trained: Sequence[Row]) -> list[str]:
 
 
 def _phases(rows: Sequence[Row]) -> list[str]:
-    """Return the names of the timings in the rows, in order of appearance."""
+    """Return the names of the timing metrics in the rows, in order of appearance."""
     return list(dict.fromkeys(key for row in rows for key in row if key.startswith("seconds_")))
 
 

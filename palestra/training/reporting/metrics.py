@@ -161,7 +161,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         try:
             rows.append(json.loads(line))
         except ValueError:
-            break  # a partial line, left by a crash
+            break  # an incomplete line left by a crash
     return rows
 
 
