@@ -314,4 +314,5 @@ class TaskFactories:
 async def _close(env: Env) -> None:
     """Close an environment and ignore errors, because it has already failed or is no longer needed."""
     with suppress(Exception):
-        await asyncio.wait_for(env.aclose(), timeout=CLOSE_TIMEOUT)
+        async with asyncio.timeout(CLOSE_TIMEOUT):  # wait_for of Python 3.11 can swallow a cancellation
+            await env.aclose()

@@ -82,6 +82,7 @@ class Stream:
         self._spent = {"episodes": 0, "turns": 0, "tokens": 0}
         self._consecutive_failures = 0
         self._timeout_reason: str | None = None
+        self._closing = False
         self._iterator: AsyncGenerator[Trajectory, None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -111,6 +112,7 @@ class Stream:
                 else:
                     yield item
         finally:
+            self._closing = True  # a worker whose cancellation was swallowed must not start another task
             background = workers if clock is None else [*workers, clock]
             for task in background:
                 task.cancel()
@@ -139,7 +141,7 @@ class Stream:
                 limit = getattr(self.budget, unit)
                 if limit is not None and spent >= limit:
                     self.stopped = f"the budget of {limit} {unit} is used up"
-        if self.stopped is not None:
+        if self.stopped is not None or self._closing:
             return None
         if self._task_source is None:
             task = next(self._pending, None)
@@ -161,7 +163,7 @@ class Stream:
             if failure is None:
                 self._consecutive_failures = 0
                 return trajectory
-            if attempt > self.retries or self.stopped is not None:
+            if attempt > self.retries or self.stopped is not None or self._closing:
                 self._consecutive_failures += 1
                 if self._consecutive_failures >= self.give_up_after and self.stopped is None:
                     count = self._consecutive_failures

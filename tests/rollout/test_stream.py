@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import palestra
-from palestra.agents import ExpertAgent
+from palestra.agents import Agent, AgentSession, ExpertAgent
 from palestra.rollout import Task, collect, stream
+from palestra.types import Action
 from palestra.wrappers import Horizon
 from tests.conformance.defective_envs import Sound
 
@@ -81,3 +84,31 @@ def test_prepare_is_called_on_an_env_of_the_same_id_only(monkeypatch: pytest.Mon
     tasks = [Task(env_id=names[0], seed=seed, options={"sizes": 3} if seed == 2 else {}) for seed in range(4)]
     asyncio.run(collect(ExpertAgent(), tasks, concurrency=1, retries=0))
     assert prepared == [(guess, 1), (guess, 3)]
+
+
+def test_closing_ends_workers_whose_cancellation_is_lost() -> None:
+    """Close a stream whose agent swallows the cancellation while the source of tasks waits forever."""
+
+    class Stubborn(Agent):
+        def start(self, env: palestra.Env, *, seed: int | None = None) -> AgentSession:
+            return StubbornSession()
+
+    class StubbornSession(AgentSession):
+        async def act(self, observation: Any, info: dict[str, Any]) -> Action:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return Action(text=r"\boxed{1}")
+
+    async def tasks() -> AsyncIterator[Task]:
+        for seed in range(2):
+            yield Task(env_id="math:Arithmetic-v0-easy", seed=seed, group=seed)
+        await asyncio.Event().wait()
+
+    async def close_early() -> None:
+        async with stream(Stubborn(), tasks(), concurrency=2) as episodes:
+            first = asyncio.ensure_future(anext(aiter(episodes)))
+            await asyncio.sleep(0.2)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(close_early(), 30))
