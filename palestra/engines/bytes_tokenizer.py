@@ -97,7 +97,7 @@ class ByteTokenizer:
         return_dict: bool = False,
         **variables: Any,  # template variables, all unused
     ) -> Any:
-        """Render as ChatML: text, or (with `tokenize`) ids, or (with `return_dict`) `{"input_ids": ids}`."""
+        """Render as ChatML; return text, ids if `tokenize` is set, or `{"input_ids": ids}` if `return_dict` is set."""
         if variables.get("chat_template") not in (None, self.chat_template):
             raise BadValue("ByteTokenizer renders only its own template; use a Hugging Face tokenizer for another one")
         text: list[str] = []

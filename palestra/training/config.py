@@ -1,4 +1,4 @@
-"""Typed configuration of a training run, in sections. Imports no torch.
+"""Typed configuration of a training run, in sections. Does not import torch.
 
 Each section is a table of a TOML recipe; each field is a flag of `palestra train` and a keyword argument of
 `palestra.train`. `palestra.training.recipe` builds a config from flags, keyword arguments and recipes.

@@ -1,4 +1,4 @@
-"""Load stored trajectories and choose the examples of each batch. Imports no torch."""
+"""Load stored trajectories and choose the examples of each batch. Does not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build a training config from keyword arguments, flags or a TOML recipe. Imports no torch.
+"""Build a training config from keyword arguments, flags or a TOML recipe. Does not import torch.
 
 A recipe overrides the defaults; flags and keyword arguments override the recipe. Settings may be nested in section
 tables (`{"sampling": {"episodes": 64}}`) or flat by flag name (`{"episodes": 64}`). An unknown key raises BadValue,

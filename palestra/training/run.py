@@ -1,4 +1,4 @@
-"""Result of a training run: its metrics and its model. Imports no torch."""
+"""Result of a training run: its metrics and its model. Does not import torch."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_samples_follow_the_distribution_of_the_model() -> None:
         expected = (weights * draws).tolist()
         assert all(count == 0 for count, e in zip(counts, expected, strict=True) if e == 0)
         chi = sum((count - e) ** 2 / e for count, e in zip(counts, expected, strict=True) if e > 0.5)
-        assert chi < 32  # p < 0.001 at ten degrees of freedom; the seeds are fixed
+        assert chi < 32  # fails with probability < 0.001 (chi-squared, ten degrees of freedom); the seeds are fixed
 
 
 def _options(sampling: Sampling) -> dict[str, Any]:

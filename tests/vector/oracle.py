@@ -48,5 +48,5 @@ class OneEnv:
 def seen(observation: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> tuple[Any, ...]:
     """Convert the results of a vector to the format of the reference implementation."""
     failed = "failure" in info
-    assert failed == (reward != reward)  # NaN exactly if the step failed
+    assert failed == (reward != reward)  # NaN if and only if the step failed
     return (observation, None if failed else reward, terminated, truncated, failed, info.get("final_observation"))

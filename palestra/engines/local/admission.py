@@ -89,7 +89,7 @@ class AdmissionGate:
 
 
 class _LoopProbe:
-    """Reschedules itself in an event loop until QUIET_ROUNDS iterations pass without a new request."""
+    """Event-loop callback that reschedules itself until QUIET_ROUNDS iterations pass without a new request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, submitted: Callable[[], int]) -> None:
         self.quiet = threading.Event()

@@ -85,7 +85,7 @@ class AttentionPlanner:
         self._minus_infinity = torch.full((), float("-inf"), dtype=dtype, device=device)
 
     def order(self, start: Ints, stop: Ints, offset: Ints, size: Ints) -> tuple[Ints, int]:
-        """Return the order of the sequences in the flat token sequence, and how many of them decode a single token."""
+        """Return the order in which sequences are packed into the flat batch, and how many decode a single token."""
         count = stop - start
         if count.max() == 1:
             return np.lexsort((offset, size)), len(count)

@@ -42,7 +42,7 @@ class PrefixCache:
         return None if key is None else self._by_key.get(key)
 
     def add(self, entry: CacheEntry, hashes: list[int]) -> None:
-        """Add a busy entry. In the index by conversation it replaces an older entry with the same key."""
+        """Add a busy entry; it replaces any older entry of the same conversation."""
         if entry.key is not None:
             self._by_key[entry.key] = entry
         entry.prefix_hashes = hashes

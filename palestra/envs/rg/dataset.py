@@ -17,7 +17,7 @@ from palestra.errors import BadValue
 from palestra.grading.base import Grade
 from palestra.parsing import clip
 
-OTHER_ITEMS = 8  # the random player answers with the solution of one of this many other items
+OTHER_ITEMS = 8  # number of other items from which the random player samples its answer
 MIN_CORRECT_SCORE = 1.0 - 1e-9
 
 

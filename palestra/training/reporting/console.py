@@ -1,4 +1,4 @@
-"""Display the metrics of a run in the terminal as a live block or as one line per step. Imports no torch."""
+"""Display the metrics of a run in the terminal as a live block or as one line per step. Does not import torch."""
 
 from __future__ import annotations
 

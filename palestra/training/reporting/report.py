@@ -1,4 +1,4 @@
-"""Write `report.html` (a self-contained page) and `curve.png` for a run. Imports no torch.
+"""Write `report.html` (a self-contained page) and `curve.png` for a run. Does not import torch.
 
 Both are generated from `run.json`, `metrics.jsonl` and the stored trajectories, so they can be rebuilt at any time.
 """

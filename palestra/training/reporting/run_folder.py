@@ -1,4 +1,4 @@
-"""Read the folder of a run: settings, versions, metrics and sample episodes. Imports no torch."""
+"""Read the folder of a run: settings, versions, metrics and sample episodes. Does not import torch."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_with_few_boards_left_the_expert_maximizes_wins(seed: int, reveals: list
                     total += len(part) if len(rest) == count or len(part) == 1 else wins(part, rest)
             best = max(best, total)
             if len(alive) == len(fitting):
-                break  # a free cell costs nothing, so revealing it first is optimal
+                break  # revealing a cell that is safe on every board has no risk, so doing it first is optimal
         return best
 
     assert wins(boards, hidden, best_cell(env.view, 4, 4, count)) == wins(boards, hidden)
