@@ -95,8 +95,8 @@ def test_texts_without_calls(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<python>print(1)", "has to end with </python>"),
-        ("<tool_call>{", "has to end with </tool_call>"),
+        ("<python>print(1)", "must end with </python>"),
+        ("<tool_call>{", "must end with </tool_call>"),
         ('<tool_call>{"name": "add", "arguments": {"a": 1,}}</tool_call>', "not JSON"),
         ('<tool_call>{"nme": "add"}</tool_call>', '"name" and "arguments"'),
         ("<tool_call>5</tool_call>", '"name" and "arguments"'),
