@@ -13,7 +13,8 @@ from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.registry import EnvFactory, list_envs, register, unregister
-from palestra.training.config import TrainConfig, qualified_name
+from palestra.training.config import TrainConfig
+from palestra.training.config_values import qualified_name
 from palestra.training.recipe import from_mapping
 from palestra.training.run import TrainingRun
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
-from palestra.training.config import parse_weight
+from palestra.training.config_values import parse_weight
 from palestra.training.reporting.metrics import sparkline
 
 Row = Mapping[str, Any]

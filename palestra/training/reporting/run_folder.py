@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.errors import BadValue, ParsingFailed
 from palestra.reports.html import mixed
-from palestra.training.config import parse_weight
+from palestra.training.config_values import parse_weight
 from palestra.training.reporting import metrics
 
 if TYPE_CHECKING:

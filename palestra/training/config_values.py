@@ -1,0 +1,52 @@
+"""Values in a training config: defaults that depend on the model, weighted environment names, names of objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from palestra.algorithms.base import Algorithm
+from palestra.algorithms.options import flat_name
+from palestra.errors import BadValue
+
+
+def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool) -> dict[str, Any]:
+    """Return values for the unset options whose default depends on the model."""
+    return {
+        item.name: auto_value(item.metadata["auto"], flat_name(item), algorithm.defaults, trained=trained)
+        for item in fields(config)
+        if item.metadata.get("auto") and getattr(config, item.name) is None
+    }
+
+
+def auto_value(pair: tuple[Any, Any], name: str, defaults: Mapping[str, Any], *, trained: bool) -> Any:
+    """Return the default value of an option for an untrained or a trained model."""
+    value = defaults.get(name, pair)
+    return value[trained] if isinstance(value, tuple) else value
+
+
+def parse_weight(text: str) -> tuple[str, float]:
+    """Split NAME[=WEIGHT] into the name and the weight (default 1).
+
+    The `=` of a URL query parameter does not separate a weight: `http://host/ENV?a=5` has the default weight, and
+    `http://host/ENV?a=5=2` has the weight 2.
+    """
+    name, equals, weight = text.rpartition("=")
+    if not equals or ("?" in text and re.split(r"[?&]", text)[-1].count("=") < 2):
+        return text, 1.0
+    try:
+        number = float(weight)
+    except ValueError as err:
+        raise BadValue(f"--env takes NAME or NAME=WEIGHT with a number as weight, got {text!r}") from err
+    if not number > 0:
+        raise BadValue(f"the weight of an environment must be greater than 0, got {text!r}")
+    return name, number
+
+
+def qualified_name(value: str | Callable[..., Any]) -> str:
+    """Return a string unchanged and the module:name of a class or function."""
+    if isinstance(value, str):
+        return value
+    return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', type(value).__qualname__)}"
