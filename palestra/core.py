@@ -59,7 +59,7 @@ class Env(ABC):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Start an episode; return the prompt, and `info` with the seed of the episode under "seed".
 
-        The same seed produces the same episode. If `seed` is None, it is derived from that of the previous episode.
+        The same seed produces the same episode. If `seed` is None, it is derived from the seed of the previous episode.
         """
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Env(ABC):
         raise BadValue(f"{type(self).__name__} has no random player")
 
     def expert_action(self) -> str | None:
-        """Return the next action of the reference solver, based on what the agent observed; None if there is none."""
+        """Return the reference solver's next action, based on the observations so far; None if there is no solver."""
         return None
 
     def example_action(self) -> str:
@@ -103,7 +103,7 @@ class Env(ABC):
         self.seed = seed
         rng = getattr(self, "rng", None)
         if type(rng) is Rng:
-            rng.restart(seed)  # cheaper than a new object, which would allocate the 2.5 KB state of a Mersenne Twister
+            rng.restart(seed)  # faster than a new object, which would allocate the 2.5 KB state of a Mersenne Twister
         else:
             self.rng = Rng(seed)
         self._player_rng = None
@@ -166,7 +166,7 @@ class Env(ABC):
         return env
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Do the same as `reset` without blocking the event loop."""
+        """Call `reset` without blocking the event loop."""
         if self.inline:
             return self.reset(seed=seed, options=options)
         from asyncio import to_thread
@@ -174,7 +174,7 @@ class Env(ABC):
         return await to_thread(self.reset, seed=seed, options=options)
 
     async def astep(self, action: str) -> Step:
-        """Do the same as `step` without blocking the event loop."""
+        """Call `step` without blocking the event loop."""
         if self.inline:
             return self.step(action)
         from asyncio import to_thread
@@ -182,7 +182,7 @@ class Env(ABC):
         return await to_thread(self.step, action)
 
     async def aclose(self) -> None:
-        """Do the same as `close` without blocking the event loop."""
+        """Call `close` without blocking the event loop."""
         if self.inline:
             return self.close()
         from asyncio import to_thread

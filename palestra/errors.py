@@ -109,7 +109,7 @@ class EnvFailed(InfrastructureError):
 
 
 class SessionLost(EnvFailed):
-    """A server no longer has the session: its worker died, its lease expired, or it was closed (see `cause`)."""
+    """A server closed the session, its worker exited, or its lease expired; `cause` contains the reason."""
 
     cause = "unknown"
 

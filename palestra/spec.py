@@ -55,7 +55,7 @@ class EnvSpec:
 
     @property
     def parts(self) -> EnvId:
-        """The parts of the id; for a URL, those of the id at its end; for `module:Class`, the module and the class."""
+        """The parts of the id, of the id at the end of a URL, or of `module:Class` (the module and the class)."""
         name = self.id
         if "://" in name:
             name = name.partition("?")[0].rpartition("/")[2]

@@ -86,7 +86,7 @@ def test_unknown_ids_raise_with_the_nearest_id() -> None:
         palestra.make("game:sudoku-v0-easy")
     with pytest.raises(UnknownEnv, match="`palestra envs` lists all ids"):
         palestra.make("nonsense:Nothing-v0")
-    with pytest.raises(BadEnvId, match="Names are ids, family:Name-vN"):
+    with pytest.raises(BadEnvId, match="Valid names are family:Name-vN"):
         palestra.make("sudoku")
     with pytest.raises(UnknownEnv, match="no family 'gmae'. The families are .*game"):
         palestra.list_envs("gmae")

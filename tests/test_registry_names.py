@@ -115,7 +115,7 @@ def test_names_that_lead_nowhere_are_explained(module: str) -> None:
         palestra.make(f"{module}:NUMBER")
     with pytest.raises(BadValue, match="returned a str"):
         palestra.make(f"{module}:shout", text="x")
-    with pytest.raises(BadEnvId, match=r"does not name an environment.*module:Class.*http://HOST"):
+    with pytest.raises(BadEnvId, match=r"is not the name of an environment.*module:Class.*http://HOST"):
         palestra.make("just words")
     with pytest.raises(UnknownEnv, match="Did you mean game:Wordle"):
         palestra.make("game:Wordel-v0-easy")

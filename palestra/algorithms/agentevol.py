@@ -23,7 +23,7 @@ class AgentEvolConfig(CloningConfig):
 
     clone_into: Literal["start", "current"] = option(
         "start",
-        "Model from which the training of each round starts: start is the model before the first round, "
+        "Model from which each round starts training: start is the model before the first round, "
         "current is the latest model.",
         flag="evolve_from",
         choices=("start", "current"),

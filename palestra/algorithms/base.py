@@ -95,7 +95,7 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     aggregate: Aggregate = option(
         "token",
-        "How token losses are combined: token averages over all tokens, sequence averages within each "
+        "Aggregation of the token losses: token averages over all tokens, sequence averages within each "
         "sequence first, and constant divides by max_tokens as in Dr. GRPO.",
         choices=("token", "sequence", "constant"),
     )
@@ -112,7 +112,7 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     kl_in: Literal["loss", "reward"] = option(
         "loss",
-        "Where the KL penalty applies: loss adds it to the loss, reward subtracts it from the rewards.",
+        "Placement of the KL penalty: loss adds it to the loss, reward subtracts it from the rewards.",
         choices=("loss", "reward"),
     )
     target_kl: float = option(

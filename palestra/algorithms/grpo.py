@@ -22,7 +22,7 @@ class GroupConfig(PolicyGradientConfig):
 
     singleton: Singleton = option(
         "zero",
-        "How to treat a group in which all episodes but one failed: zero sets the advantage of that "
+        "Treatment of a group in which all episodes but one failed: zero sets the advantage of that "
         "episode to 0, error stops training.",
         choices=("zero", "error"),
     )

@@ -34,7 +34,7 @@ class CloningConfig(DataConfig):
 
     keep: Keep = option(
         "success",
-        "Which stored trajectories to train on: success selects the successful ones, all selects every trajectory.",
+        "Stored trajectories to train on: success selects the successful ones, all selects every trajectory.",
         flag="data_keep",
         choices=("success", "all"),
     )

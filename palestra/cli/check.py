@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     kwargs = env_kwargs(args)
     for name in expand_names(names) if names else []:
         if get_spec(name).needs_data and name not in args.envs and not kwargs:
-            reason = "needs data; name it explicitly, or pass --set path=FILE"
+            reason = "needs data: pass the full id to check it anyway, or --set path=FILE"
             print(json.dumps({"id": name, "skipped": reason}) if args.json else f"{name}: skipped, {reason}")
         else:
             failed += _env_fails(name, kwargs, args)

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     print("expert, random: success rates of the reference solver and of the random player.")
     if any(spec.needs_data for spec in specs):
         print("[data]: needs a data set, which is downloaded or read from a file: --set path=FILE.")
-    print("`palestra play ENV` plays one; `palestra check ENV` tests it.")
+    print("Play an environment with `palestra play ENV`; test it with `palestra check ENV`.")
     return 0
 
 
@@ -49,7 +49,7 @@ def _turns(spec: EnvSpec) -> str:
     if "max_turns" not in spec.kwargs:
         return "-"
     turns = spec.kwargs["max_turns"]
-    return "drawn" if turns is None else str(turns)
+    return "varies" if turns is None else str(turns)
 
 
 def _rate(rate: float | None) -> str:

@@ -51,13 +51,13 @@ _SAMPLING = (
         "temperature",
         float,
         "X",
-        "Sampling temperature; 0 always selects the most likely token (default: 1, or that of the training run).",
+        "Sampling temperature; 0 always selects the most likely token (default: 1, or the value of the training run).",
     ),
     (
         "top_p",
         float,
         "X",
-        "Sample only from the top tokens with this total probability (default: 1, or that of the training run).",
+        "Sample only from the top tokens with this total probability (default: 1, or the value of the training run).",
     ),
     (
         "top_k",
@@ -65,12 +65,17 @@ _SAMPLING = (
         "N",
         "Sample only from this many of the most likely tokens; 0 samples from all tokens (default: 0).",
     ),
-    ("min_p", float, "X", "Exclude tokens whose probability is below this fraction of the highest one (default: 0)."),
+    (
+        "min_p",
+        float,
+        "X",
+        "Exclude tokens whose probability is below this fraction of the highest probability (default: 0).",
+    ),
     (
         "max_tokens",
         int,
         "N",
-        "Maximum number of tokens per reply of the model (default: 512, or that of the training run).",
+        "Maximum number of tokens per reply of the model (default: 512, or the value of the training run).",
     ),
 )
 
@@ -118,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--system",
         metavar="TEXT",
-        help="System prompt at the start of every conversation (default: none, or that of the training run).",
+        help="System prompt at the start of every conversation (default: none, or the prompt of the training run).",
     )
     model.add_argument(
         "--style",

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             # Only the first reset passes a seed; the seeds of later episodes follow from it.
             step, seed = _play_episode(env, args, seed), None
             if step is None:
-                print("You left the game.")
+                print("You quit the game.")
                 break
             played += 1
             solved += bool(step.info.get("success"))
@@ -84,7 +84,7 @@ def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step 
     print(f"--- {name}, seed {info.get('seed', seed)}\n")
     print(text_of(observation))
     if args.agent == "human":
-        print("\n(Type your action; \\boxed{} is added for you. :hint shows the expert's action, :quit leaves.)")
+        print("\n(Type your action; \\boxed{} is added for you. :hint shows the expert's action, :quit exits.)")
     total = 0.0
     while True:
         action = _read_action(env) if args.agent == "human" else _choose_action(env, args.agent)

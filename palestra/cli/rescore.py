@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(table_text(result.evaluation.summary["table"]))
         counts = ", ".join(f"{count} {kind}" for kind, count in result.replays.items())
-        print(f"\nepisodes: {counts}; {len(result.flips)} with a different verdict than in {Path(args.run_folder)}")
+        print(f"\nepisodes: {counts}; {len(result.flips)} with a different outcome than in {Path(args.run_folder)}")
         for row in result.evaluation.summary["replay"]["episodes"][:20]:
             print(f"  {row['env']} seed {row['seed']}, attempt {row['member']}: {row['replay']}")
         print(f"report: {page}")

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.workers < 1:
         raise BadValue(f"--workers must be at least 1, got {args.workers}")
-    SearchTool(args.index, topk=args.topk, mode=args.mode)  # raises configuration errors before any process starts
+    SearchTool(args.index, topk=args.topk, mode=args.mode)  # report configuration errors before any process starts
     with _bind(args.host, args.port, reuse_port=args.workers > 1) as listener:
         port = listener.getsockname()[1]
         if args.workers == 1:

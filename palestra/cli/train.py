@@ -211,7 +211,7 @@ def _config(args: argparse.Namespace) -> TrainConfig:
         import_modules(_imports(base))
     elif (args.resume or args.report) and "env" not in given:
         if "out" not in given:
-            raise BadValue("name the run with --out FOLDER, or give the --env or the recipe it was started with")
+            raise BadValue("pass --out FOLDER to select the run, or the --env or recipe with which it was started")
         base = read_run(given["out"]).config
         import_modules(_imports(base))
     return from_mapping(merge(base, given))
@@ -239,7 +239,9 @@ def _check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
     if resume and last_checkpoint(folder) is None:
         raise BadValue(f"the run in {folder} has no checkpoint yet; leave out --resume to start it again")
     if overwrite and folder.is_dir() and any(folder.iterdir()) and not holds_run(folder):
-        raise BadValue(f"{folder} does not hold a run, so --overwrite does not delete it; choose another --out")
+        raise BadValue(
+            f"{folder} does not hold a run, so --overwrite does not delete its contents; choose another --out"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
@@ -340,8 +342,8 @@ def _can_draw_bars() -> bool:
 def _interrupted(folder: Path) -> str:
     step = last_checkpoint(folder)
     if step is None:
-        return "stopped before the first checkpoint; the same command starts again"
-    return f"stopped; the same command continues from the checkpoint at step {step}"
+        return "stopped before the first checkpoint; run the same command to start again"
+    return f"stopped; run the same command to continue from the checkpoint at step {step}"
 
 
 def _summary(done: TrainingRun, folder: Path) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     token = args.token or os.environ.get(TOKEN_VARIABLE) or None
 
     def print_address(address: str) -> None:
-        hint = " (add ?token=... once)" if token else ""
-        print(f"{args.folder} is shown at {address}{hint}. Press Ctrl-C to stop.", flush=True)
+        hint = " (append ?token=... on the first visit)" if token else ""
+        print(f"Serving {args.folder} at {address}{hint}. Press Ctrl-C to stop.", flush=True)
 
     serve(args.folder, host=args.host, port=args.port, token=token, ready=print_address)
     return 0

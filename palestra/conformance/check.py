@@ -33,7 +33,7 @@ class Report:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: sound ({len(self.passed)} checks, {self.seconds:.1f} s)"]
+        lines = [f"{self.name}: passed ({len(self.passed)} checks, {self.seconds:.1f} s)"]
         if self.expert is not None:
             lines.append(f"  expert {self.expert}")
         if self.random is not None:
@@ -54,7 +54,7 @@ def check_env(
     """Check that `target` satisfies all invariants: a name, an Env, or a callable that builds an Env from `kwargs`.
 
     Raises `ConformanceError` with the violated invariant, the defect, and code that reproduces it. Each player (random
-    and expert) plays up to `episodes` episodes, but stops after about `seconds` seconds once it has played three.
+    and expert) plays up to `episodes` episodes, but stops after about `seconds` seconds if it has played three or more.
     `allow` lists sources other than the seed that the environment may read ("clock"). `processes=False` skips the
     replays in fresh interpreters. A call that takes longer than `step_timeout` seconds is reported as a hang.
     """
@@ -87,8 +87,9 @@ def _run(
     ] or random_recordings
     recordings = sorted(recordings[:12], key=lambda recording: len(recording.actions))[
         :8
-    ]  # short episodes find the same defects
-    invariants.no_side_effects(subject, allow)  # checked first: it finds the cause of a defect, replays only its effect
+    ]  # short episodes reveal the same defects as long ones
+    # Side effects are checked first because they are the cause of differences between replays.
+    invariants.no_side_effects(subject, allow)
     invariants.determinism(subject, recordings)
     passed("determinism")
     invariants.flags(subject, recordings)
@@ -97,7 +98,7 @@ def _run(
     invariants.any_action(subject)
     passed("any action")
     if invariants.has_expert_peeks(subject):
-        report.notes.append("the environment states expert_peeks, so the expert may read hidden state")
+        report.notes.append("the environment sets expert_peeks, so the expert may read hidden state")
     else:
         invariants.no_peeking(subject, expert_recordings)
     if report.expert is not None:
@@ -113,7 +114,7 @@ def _run(
     invariants.cleanup(subject)
     passed("cleanup")
     if not processes:
-        report.notes.append("replays in fresh processes were skipped on request")
+        report.notes.append("replays in fresh processes were skipped because of processes=False")
     elif subject.factory is None:
         report.notes.append("the environment cannot be imported by name, so it was not replayed in a fresh process")
     else:

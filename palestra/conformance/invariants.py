@@ -50,12 +50,12 @@ def _cut(text: str) -> str:
 
 
 def determinism(subject: Subject, recordings: list[Recording]) -> None:
-    """Check that replays agree in a new env, in a reused env, interleaved with other envs, and in threads."""
+    """Check that replays are identical in a new env, in a reused env, interleaved with other envs, and in threads."""
     used = subject.make()
     for recording in recordings:
         with subject.make() as fresh:
             _expect_same(subject, recording, subject.replay(fresh, recording).record, "in a fresh env")
-        _expect_same(subject, recording, subject.replay(used, recording).record, "in an env that had played before")
+        _expect_same(subject, recording, subject.replay(used, recording).record, "in a reused env")
     used.close()
     _interleaved(subject, recordings)
     _threaded(subject, recordings)
@@ -77,7 +77,7 @@ def _interleaved(subject: Subject, recordings: list[Recording]) -> None:
                 if step.done:
                     over.add(i)
     for env, recording, record in zip(envs, recordings, records, strict=True):
-        _expect_same(subject, recording, record, "when other envs ran in between")
+        _expect_same(subject, recording, record, "when interleaved with other envs")
         env.close()
 
 
@@ -103,7 +103,7 @@ def _threaded(subject: Subject, recordings: list[Recording]) -> None:
     if errors:
         raise errors[0]
     for i, recording in enumerate(some):
-        _expect_same(subject, recording, records[i], "in a thread beside others")
+        _expect_same(subject, recording, records[i], "in one of several threads")
 
 
 def _unseeded(subject: Subject) -> None:
@@ -236,7 +236,7 @@ def flags(subject: Subject, recordings: list[Recording]) -> None:
                 subject.replay(env, recording)
                 subject.must_refuse(env, recording.seed, recording.actions)
     if subject.spec is not None and subject.spec.reward_range not in (env.reward_range, UNBOUNDED):
-        defect = f"the spec states reward_range={subject.spec.reward_range}, the env {env.reward_range}"
+        defect = f"the spec declares reward_range={subject.spec.reward_range}, but the env has {env.reward_range}"
         subject.fail(FLAGS, defect)
 
 
@@ -245,7 +245,7 @@ def solved_return(subject: Subject, recordings: list[Recording]) -> None:
     for recording in recordings:
         high = max(1.0, *recording.rewards)
         if recording.success and high == 1.0 and min(recording.rewards) >= 0 and abs(sum(recording.rewards) - 1) > 1e-6:
-            defect = f"a solved episode returned {sum(recording.rewards):g} in total; it must return 1"
+            defect = f"the return of a solved episode must be 1, got {sum(recording.rewards):g}"
             subject.fail(FLAGS, defect, recording.seed, recording.actions)
 
 
@@ -264,8 +264,8 @@ def no_peeking(subject: Subject, recordings: list[Recording]) -> None:
             known, other = chosen.setdefault(seen, (action, recording))
             if known != action:
                 defect = (
-                    f"the expert peeks: after the same {turn + 1} observations it plays {known!r} with seed "
-                    f"{other.seed} and {action!r} with seed {recording.seed}"
+                    f"the expert reads hidden state: after the same {turn + 1} observations it plays {known!r} with "
+                    f"seed {other.seed} and {action!r} with seed {recording.seed}"
                 )
                 subject.fail(VALIDITY, defect, recording.seed, recording.actions[:turn], ["env.expert_action()"])
 
@@ -278,7 +278,7 @@ def rate(subject: Subject, player: Player, measured: Rate) -> None:
     stated = spec.expert_success if player == "expert" else spec.random_success
     if stated is not None and not measured.fits(stated):
         subject.fail(
-            VALIDITY, f"the spec states a success rate of {stated:g} for the {player} player, measured {measured}"
+            VALIDITY, f"the spec declares a success rate of {stated:g} for the {player} player, but it is {measured}"
         )
 
 
@@ -363,7 +363,7 @@ def cleanup(subject: Subject) -> None:
         env.close()
         env.close()
 
-    live()  # resources that are opened once per process are not leaks
+    live()  # opens resources that are opened once per process, which are not leaks
     before = OpenResources.now()
     for _ in range(3):
         live()

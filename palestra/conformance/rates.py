@@ -59,7 +59,7 @@ def next_action(env: Env, player: Player) -> str:
 
 
 def success_rate(env: Env, player: Player, seeds: Iterable[int], *, seconds: float = float("inf")) -> Rate:
-    """Play one episode per seed; stop after about `seconds` seconds once three episodes have been played."""
+    """Play one episode per seed; stop after about `seconds` seconds if at least three episodes have been played."""
     solved = episodes = 0
     end = monotonic() + seconds
     for seed in seeds:

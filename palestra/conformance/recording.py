@@ -124,7 +124,7 @@ class Subject:
         if not low - 1e-9 <= reward <= high + 1e-9:
             self.fail(FLAGS, f"the reward {reward} is outside the stated range {low} to {high}", seed, actions)
         if (terminated or truncated) and not isinstance(info.get("success"), bool):
-            self.fail(FLAGS, 'the last step must carry info["success"], True or False', seed, actions)
+            self.fail(FLAGS, 'info["success"] must be True or False in the last step', seed, actions)
         if env.max_turns is not None and len(actions) >= env.max_turns and not (terminated or truncated):
             self.fail(FLAGS, f"the episode must end within its budget of {env.max_turns} turns", seed, actions)
 

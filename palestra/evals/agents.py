@@ -32,11 +32,11 @@ class ModelSettings:
 
     sampling: Sampling = field(default_factory=Sampling)
     system: str = ""
-    style: str = "plain"  # or "react", "tools"
+    style: str = "plain"  # format of the conversation: "plain", "react" or "tools"
     max_context: int | None = None
-    api_model: str = ""  # name of the model, for servers that host several models
+    api_model: str = ""  # name of the model on the server; needed if the server hosts several models
     api_key_env: str = "OPENAI_API_KEY"  # environment variable with the API key; the key itself is never stored
-    tokenizer: str = ""  # tokenizer of the server's model, for exact token ids
+    tokenizer: str = ""  # tokenizer of the model on the server; needed to record exact token ids
     device: str = "auto"
     dtype: str | None = None
 
@@ -75,7 +75,7 @@ class EvaluatedAgent:
             await self._agent.aclose()
 
     def agent(self, sampling: Mapping[str, Any]) -> Agent:
-        """Return an agent that samples with the default settings, overridden by those of a suite entry."""
+        """Return an agent with the default sampling settings, overridden by the settings of a suite entry."""
         if self._engine is None:
             if self._agent is None:
                 raise BadValue("enter the context first: async with EvaluatedAgent(name) as agent")
@@ -203,7 +203,10 @@ _ARGUMENTS = ("observation", "messages", "conversation", "info", "seed", "turn")
 
 
 def _argument_names(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
-    """Return, for each parameter of `choose` that can be filled in, the value to pass and whether it is positional."""
+    """Return, for each parameter of `choose`, the name of the value to pass and whether to pass it positionally.
+
+    Optional parameters with other names are omitted.
+    """
     try:
         parameters = inspect.signature(choose).parameters.values()
     except ValueError:  # a built-in function without a signature

@@ -64,7 +64,8 @@ def _pairs(one: EvaluationRecord, two: EvaluationRecord, value: Callable[[Outcom
     first, second = _by_task(one, value), _by_task(two, value)
     other = {name: name for name in second}
     counterparts = _unmatched(two, second, first)
-    for env_id, name in _unmatched(one, first, second).items():  # other kwargs: see settings_that_differ
+    # Entries with the same id and different keyword arguments are paired too; settings_that_differ lists the arguments.
+    for env_id, name in _unmatched(one, first, second).items():
         if env_id in counterparts:
             other[name] = counterparts[env_id]
     paired = []
@@ -77,7 +78,7 @@ def _pairs(one: EvaluationRecord, two: EvaluationRecord, value: Callable[[Outcom
 
 
 def _unmatched(record: EvaluationRecord, names: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
-    """Map ids to names for entries without a counterpart of the same name whose id is unique."""
+    """Map the id to the name of each entry whose name is not in `others`; ids that occur twice are omitted."""
     left = [entry for entry in record.suite.entries if entry.name in names and entry.name not in others]
     ids = [entry.id for entry in left]
     return {entry.id: entry.name for entry in left if ids.count(entry.id) == 1}
@@ -132,7 +133,7 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
         for row in rows
     ]
     estimate = estimates[0] if len(rows) == 1 else mean_of_means(estimates)
-    # The permutation test flips the sign of each task, weighted by the task's weight in the mean.
+    # The permutation test flips the signs of the tasks' differences, weighted in the same way as in the mean.
     weighed = [value / len(one.pairs) for one in paired for value in one.values]
     p, test = (rows[0]["p"], rows[0]["test"]) if len(rows) == 1 else (sign_flips(weighed), "sign flips")
     return {
@@ -152,7 +153,7 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
 
 
 def _settings(record: EvaluationRecord) -> dict[str, Any]:
-    """Return the settings that could explain a difference: all except the agent's name and the tasks."""
+    """Return the settings that could explain a difference, without the agent's name and the tasks."""
     agent = {key: value for key, value in record.agent.items() if key in ("sampling", "system", "style", "template")}
     per_env = {
         entry.id: {"kwargs": entry.kwargs, "k": entry.k, "turns": entry.turns, "sampling": entry.sampling}
@@ -174,12 +175,12 @@ def as_text(comparison: Mapping[str, Any], *, as_markdown: bool = False) -> str:
         head.insert(7, "p (Holm)")
     body = [_cells(row, row["name"], shown, several=several) for row in rows]
     if several:
-        body.append(_cells({**comparison["total"], "p_holm": None}, "all together", shown, several=True))
+        body.append(_cells({**comparison["total"], "p_holm": None}, "all environments", shown, several=True))
     title = f"{comparison['after']} against {comparison['before']}: {comparison['metric']}, paired by seed"
     table = (markdown if as_markdown else aligned)(head, body)
     parts = [f"### {title}" if as_markdown else title, table, _verdict(comparison, shown)]
     if comparison["total"]["unpaired"]:
-        parts.append(f"{comparison['total']['unpaired']} tasks have a result in only one evaluation and are left out.")
+        parts.append(f"{comparison['total']['unpaired']} tasks have a result in only one evaluation and are excluded.")
     for word in ("wins", "losses"):
         lines = [line for row in rows for line in _listed(row, word, shown)]
         if lines:

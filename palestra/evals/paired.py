@@ -48,7 +48,7 @@ def sign_flips(values: Sequence[float]) -> float:
         return 1.0
     far = abs(fsum(values)) * (1 - 1e-9) - 1e-12
     if len(found) <= EXACT:
-        sums = [found[0]]  # the first sign is fixed, since the other half is symmetric
+        sums = [found[0]]  # the first sign is fixed because the other half of the sums is symmetric
         for value in found[1:]:
             sums = [total + sign for total in sums for sign in (value, -value)]
         return sum(abs(total) >= far for total in sums) / len(sums)

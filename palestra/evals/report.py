@@ -116,7 +116,9 @@ def _successes(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in scored
     ]
     chart = ranges.draw("Success by environment", intervals, span=(0.0, 1.0), form=lambda value: f"{value * 100:.3g}%")
-    return chart + ("<p>Thin strokes: the random player and the expert.</p>" if any(r.marks for r in intervals) else "")
+    return chart + (
+        "<p>The thin marks are the random player and the expert.</p>" if any(r.marks for r in intervals) else ""
+    )
 
 
 def _endings(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -149,7 +151,7 @@ def _tiles(table: Mapping[str, Any], running: Mapping[str, Any]) -> str:
     total = table["total"]
     tiles = [("success", percent(total.get("success")), _edges(total, "success"))]
     if total.get("normalised") is not None:
-        tiles.append(("random = 0, expert = 1", f"{total['normalised']:.3f}", _edges(total, "normalised", "{:.3f}")))
+        tiles.append(("random=0, expert=1", f"{total['normalised']:.3f}", _edges(total, "normalised", "{:.3f}")))
     if total.get("return") is not None:
         tiles.append(("return", f"{total['return']:.3f}", _edges(total, "return", "{:.3f}")))
     if total.get("turns") is not None:
@@ -162,7 +164,7 @@ def _tiles(table: Mapping[str, Any], running: Mapping[str, Any]) -> str:
     tiles.append(("wall-clock", f"{running['wall_seconds']:,.1f} s", each))
     if total["failed"]:
         causes = ", ".join(f"{count} {where}" for where, count in total["failed_by"].items())
-        tiles.append(("failed episodes", str(total["failed"]), f"{causes}; excluded from all figures"))
+        tiles.append(("failed episodes", str(total["failed"]), f"{causes}; excluded from all statistics"))
     return html.tiles(tiles)
 
 

@@ -65,7 +65,7 @@ async def rescore(
     if folder.resolve() == before.folder.resolve():
         raise BadValue("rescore does not overwrite its source; choose another --out")
     if grader is not None and kwargs:
-        raise BadValue("`grader` and environment keywords exclude each other: only a replay can apply new keywords")
+        raise BadValue("`grader` cannot be combined with environment keywords, which take effect only in a replay")
     suite = with_overrides(before.suite, kwargs=kwargs or {})
     plan = plan_of(suite, before.agent)
     plan["rescored"] = {"from": str(before.folder), "grader": grader}

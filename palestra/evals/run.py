@@ -39,8 +39,8 @@ class EvalSettings:
     call_timeout: float | None = None  # maximum seconds for one reply, step or reset
     env_backend: EnvBackend = "inline"  # where environments run: inline, thread, process or ray
     env_workers: int | None = None  # number of threads, processes or Ray actors
-    step_timeout: float | None = None  # maximum seconds for one step; None: same as call_timeout
-    reset_timeout: float | None = None  # maximum seconds for one reset; None: same as step_timeout
+    step_timeout: float | None = None  # maximum seconds for one step; None means call_timeout
+    reset_timeout: float | None = None  # maximum seconds for one reset; None means step_timeout
     prices: Prices = field(default_factory=Prices)
     progress: bool = False
 

@@ -28,7 +28,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value and its 95% confidence interval; there is none for a single task or if all values are equal."""
+    """A value and its 95% confidence interval, which is None for a mean of equal values."""
 
     value: float
     low: float | None = None
@@ -69,7 +69,7 @@ def mean(
     kinds = sorted(set(values))
     if len(kinds) == 1:
         return Estimate(value=middle, n=n)
-    if len(kinds) == 2:  # all values are 0 or 1: a rate, for which resampling performs poorly
+    if len(kinds) == 2:  # two distinct values form a rate, for which resampling performs poorly
         bottom, top = kinds
         found = _wilson((middle - bottom) / (top - bottom), float(n), n)
         low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (found.low, found.high))
@@ -85,8 +85,8 @@ def mean_of_rates(rates: Sequence[Estimate]) -> Estimate:
     if count == 1:
         return rates[0]
     # Shrink rates toward 0.5, so that an environment without a success in a few episodes has a nonzero variance.
-    drawn = [(one.value * one.weight + 1) / (one.weight + 2) for one in rates]
-    spread = fsum(q * (1 - q) / one.weight for q, one in zip(drawn, rates, strict=True)) / count**2
+    shrunk = [(one.value * one.weight + 1) / (one.weight + 2) for one in rates]
+    spread = fsum(q * (1 - q) / one.weight for q, one in zip(shrunk, rates, strict=True)) / count**2
     # A sample stratified by environment is at least as informative as a simple random sample of the same size.
     least = count**2 / fsum(1 / one.weight for one in rates)
     return _wilson(p, max(p * (1 - p) / spread, least), sum(one.n for one in rates))
@@ -119,7 +119,7 @@ def pass_all(k: int, attempts: int, solved: int) -> float:
 def student(freedom: int) -> float:
     """Return the 97.5% quantile of Student's t distribution."""
     if freedom < 1:
-        raise BadValue(f"`freedom` must be at least 1, got {freedom}")
+        raise BadValue(f"the degrees of freedom must be at least 1, got {freedom}")
     if freedom > 1000:
         return Z + (Z**3 + Z) / (4 * freedom)  # accurate to six decimal places
     low, high = Z, 12.8  # the quantile for one degree of freedom is 12.7062
@@ -163,25 +163,30 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
     error = sqrt(_variance(values) / n)
     tiny = error * 1e-6  # standard error of a resample with equal values, up to rounding
     rng = Random(n)  # fixed seed, so that equal values have equal intervals
-    found = []
+    statistics = []
     for _ in range(resamples):
-        drawn = rng.choices(values, k=n)
-        centre = sum(drawn) / n
-        own = sqrt(max(0.0, sum([x * x for x in drawn]) / n - centre * centre) / (n - 1))
-        away = centre - middle
-        found.append(away / own if own > tiny else inf if away > 0 else -inf if away < 0 else 0.0)
-    found.sort()
+        resample = rng.choices(values, k=n)
+        center = sum(resample) / n
+        own_error = sqrt(max(0.0, sum([x * x for x in resample]) / n - center * center) / (n - 1))
+        deviation = center - middle
+        statistics.append(
+            deviation / own_error if own_error > tiny else inf if deviation > 0 else -inf if deviation < 0 else 0.0
+        )
+    statistics.sort()
     edge = round(0.025 * (resamples - 1))
     # Clip to the range of the values, since the t statistic is unbounded if resamples have no variance.
-    low = max(middle - found[resamples - 1 - edge] * error, min(values))
-    high = min(middle - found[edge] * error, max(values))
-    reach = student(n - 1) * error
-    return (low + middle - reach) / 2, (high + middle + reach) / 2
+    low = max(middle - statistics[resamples - 1 - edge] * error, min(values))
+    high = min(middle - statistics[edge] * error, max(values))
+    half_width = student(n - 1) * error
+    return (low + middle - half_width) / 2, (high + middle + half_width) / 2
 
 
 def _check_attempts(k: int, attempts: int, solved: int) -> None:
     if not 1 <= k <= attempts or not 0 <= solved <= attempts:
-        raise BadValue(f"1 <= k <= attempts and 0 <= solved <= attempts, got {k}, {attempts}, {solved}")
+        raise BadValue(
+            "k must be from 1 to attempts, and solved from 0 to attempts; "
+            f"got k={k}, attempts={attempts}, solved={solved}"
+        )
 
 
 def _mean(values: Sequence[float]) -> float:

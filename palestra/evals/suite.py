@@ -124,7 +124,7 @@ def load_suite(name: str) -> Suite:
             hint = f" Did you mean suite:{near[0]}?" if near else ""
             raise BadValue(
                 f"no suite {short!r}.{hint} Built-in suites: {', '.join(builtin_suites())}. "
-                "A suite file is given by its path."
+                "To use a suite file, pass its path."
             )
         text, where = files(__package__).joinpath(f"suites/{short}.toml").read_text(encoding="utf-8"), name
     else:

@@ -76,7 +76,7 @@ def sections(table: Row) -> list[tuple[str, list[Row]]]:
         if len(table[key]) > 1:
             parts.append((title, list(table[key])))
     if len(table["envs"]) > 1:
-        parts.append(("all together", [table["total"]]))
+        parts.append(("all environments", [table["total"]]))
     return parts
 
 

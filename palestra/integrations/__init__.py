@@ -1,1 +1,1 @@
-"""Adapters that make Palestra environments available in other frameworks, each with an optional extra of its name."""
+"""Adapters to other frameworks. Each adapter requires the optional extra of the same name."""

@@ -117,7 +117,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         self.env.close()
 
     def _random_action(self, seed: int) -> str:
-        if self._last is None:  # before the first episode: sample from another instance
+        if self._last is None:  # before the first episode, sample from another instance
             player = self.env.spawn()
             player.reset(seed=seed)
         else:

@@ -101,10 +101,10 @@ def preload(env_id: str) -> None:
 class EnvFactory:
     """Picklable description of an environment; calling it builds the environment, in this or another process.
 
-    The fields are the arguments of `make`. If `builder` is set, a callable that takes `kwargs` and returns an Env,
-    `name` is only a label. So that a worker process can build the same environment, a pickled factory contains the spec
-    of an id that was registered in this process, and the names of the modules loaded with `--import`. Factories that
-    build the same environment are equal and have the same `key`.
+    The fields are the arguments of `make`. `builder` is an optional callable that takes `kwargs` and returns an Env; if
+    it is set, `name` is only a label. A pickled factory also contains the names of the modules loaded with `--import`
+    and the spec of an id registered in this process, so that a worker process can build the same environment.
+    Factories that build the same environment are equal and have the same `key`.
     """
 
     name: str
@@ -130,7 +130,7 @@ class EnvFactory:
     def of(cls, source: str | EnvFactory | Callable[..., Env], **options: Any) -> EnvFactory:
         """Create a factory from a name, an Env class, a function that builds an Env, or another factory.
 
-        A name is looked up immediately, so that a mistake is reported here and not in a worker. `options` set the
+        A name is looked up immediately, so that an unknown name is reported here and not in a worker. `options` set the
         fields. If `source` is a factory, `kwargs` are merged into its keyword arguments, `wrappers` are applied outside
         its wrappers, and other options replace its fields.
         """
@@ -213,7 +213,7 @@ def _as_tuple(items: str | Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _identity(value: Any) -> str:
-    """Return a description of a tool, wrapper or builder that is equal only for the same object or name."""
+    """Return a string that identifies a tool, wrapper or builder."""
     if isinstance(value, (str, tuple, list, Mapping)):
         return repr(value)
     return f"{getattr(value, '__qualname__', type(value).__qualname__)}@{id(value):x}"

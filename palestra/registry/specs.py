@@ -150,7 +150,7 @@ def _load_plugins(family: str | None = None) -> None:
 def _register_plugin(loaded: Any) -> None:
     """Register the environments of an entry point.
 
-    It refers to a module that registers environments when imported, a function that does so, a list of specs or a spec.
+    `loaded` is a spec, a list of specs, a function that registers environments, or a module that has registered them.
     """
     specs = getattr(loaded, "SPECS", loaded)
     if isinstance(specs, EnvSpec):
@@ -206,8 +206,8 @@ def get_registered_spec(env_id: str) -> EnvSpec:
         candidates = [lower[match] for match in get_close_matches(env_id.lower(), lower, n=3)]
         hint = f" Did you mean {', '.join(candidates)}?" if candidates else ""
         raise UnknownEnv(
-            f"no environment {env_id!r}.{hint} `palestra envs` lists all ids; an environment of your own is named "
-            "module:Class, or by its id together with --import MODULE."
+            f"no environment {env_id!r}.{hint} `palestra envs` lists all ids. To use your own environment, pass "
+            "module:Class, or its id together with --import MODULE."
         )
     return _specs[env_id]
 
@@ -217,13 +217,13 @@ def _family_of(env_id: str) -> str:
         return EnvId.parse(env_id).family
     except BadEnvId:
         raise BadEnvId(
-            f"{env_id!r} does not name an environment. Names are ids, family:Name-vN[-variant] (game:Sudoku-v0-easy), "
-            "module:Class of your own, gymnasium:NAME, or the URL of one on a server: http://HOST:PORT/ID."
+            f"{env_id!r} is not the name of an environment. Valid names are family:Name-vN[-variant] (for example "
+            "game:Sudoku-v0-easy), module:Class, gymnasium:NAME, and http://HOST:PORT/ID."
         ) from None
 
 
 def _is_module_class(name: str) -> bool:
-    """Return whether the name has the form `module:Class` and is not an id: it has no version and no known family."""
+    """Return whether the name has the form `module:Class`, where `module` is not a known family of ids."""
     module, colon, path = name.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
         return False
@@ -241,7 +241,7 @@ def _class_spec(name: str) -> EnvSpec:
             raise UnknownEnv(f"{name!r} cannot be used as module:Class: {err}") from err
         raise UnknownEnv(
             f"no environment {name!r}: {module!r} is neither a family of environments nor a module with {path!r} in it "
-            f"({err}) `palestra envs` lists all ids."
+            f"({err}). `palestra envs` lists all ids."
         ) from err
     if name in _specs:  # the module registered an environment under this name
         return _specs[name]

@@ -52,8 +52,8 @@ class EnvConfig(Section):
     )
     backend: Literal["inline", "thread", "process", "ray"] = option(
         "inline",
-        "Where environments run: inline (in the event loop of the trainer), thread, process or ray; use "
-        "process for environments that need much CPU time.",
+        "Backend that runs the environments: inline (in the event loop of the trainer), thread, process or "
+        "ray; use process for environments that need a lot of CPU time.",
         flag="env_backend",
         choices=("inline", "thread", "process", "ray"),
     )
@@ -65,12 +65,12 @@ class EnvConfig(Section):
     )
     step_timeout: float = option(
         0.0,
-        "Maximum seconds per environment step; an episode whose step takes longer fails, and 0 means no limit.",
+        "Maximum seconds per environment step; if exceeded, the episode fails; 0 means no limit.",
         at_least=0,
     )
     reset_timeout: float = option(
         0.0,
-        "Maximum seconds per environment reset; an episode whose reset takes longer fails, and 0 means no limit.",
+        "Maximum seconds per environment reset; if exceeded, the episode fails; 0 means no limit.",
         at_least=0,
     )
     imports: tuple[str, ...] = option(
@@ -326,7 +326,7 @@ class RunConfig(Section):
     seed: int = option(0, "Random seed of the tasks, the sampling, the minibatches and the initial weights.")
     steps: int = option(
         80,
-        "Number of training steps, or of updates for sft and dpo, for which 0 means --epochs passes over the data.",
+        "Number of training steps, or of updates for sft and dpo; there, 0 means --epochs passes over the data.",
         at_least=0,
     )
     save_every: int = option(10, "Number of training steps between checkpoints.", at_least=1)

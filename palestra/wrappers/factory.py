@@ -91,7 +91,7 @@ def _find(name: str, tokenizer: ChatTokenizer | None) -> Callable[..., Env]:
     module_name, colon, path = name.partition(":")
     if not colon:
         names = ", ".join(sorted([*WRAPPERS, *_WITH_TOKENIZER]))
-        raise BadValue(f"no wrapper {name!r}. The wrappers are {names}; one of your own is named module:callable.")
+        raise BadValue(f"no wrapper {name!r}. The wrappers are {names}; pass module:callable for your own.")
     try:
         target: Any = import_module(module_name)
         for part in path.split("."):

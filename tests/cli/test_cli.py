@@ -145,13 +145,13 @@ def test_tools_are_named_on_the_command_line() -> None:
 def test_a_person_may_leave(stdin: str) -> None:
     done = palestra_cli("play", "game:GuessTheNumber-v0-hard", "--seed", "4", stdin=stdin)
     assert done.returncode == 0
-    assert done.stdout.endswith("You left the game.\n")
+    assert done.stdout.endswith("You quit the game.\n")
 
 
 def test_check_reports_as_text_and_as_json() -> None:
     done = palestra_cli("check", "game:GuessTheNumber-v0-easy", "--episodes", "10")
     assert done.returncode == 0
-    assert "sound" in done.stdout
+    assert "passed" in done.stdout
     row = json.loads(palestra_cli("check", "game:GuessTheNumber-v0-easy", "--json").stdout)
     assert row["passed"]
     assert row["expert"] == 1.0
@@ -165,7 +165,7 @@ def test_check_skips_environments_that_need_data_unless_it_is_given(tmp_path: Pa
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"problem": f"{i} + 1?", "answer": i + 1}) + "\n" for i in range(5)))
     args = ["math:File-v0", "--set", f"path={rows}", "--episodes", "5", "--seconds", "1"]
-    assert "sound" in palestra_cli("check", *args).stdout
+    assert "passed" in palestra_cli("check", *args).stdout
 
 
 def test_check_reports_a_violation_and_fails() -> None:
@@ -188,7 +188,7 @@ def test_check_reports_a_violation_and_fails() -> None:
     ("args", "words"),
     [
         (["play", "game:Sudokku-v0-easy"], "Did you mean game:Sudoku-v0-easy"),
-        (["play", "sudoku"], "Names are ids, family:Name-vN"),
+        (["play", "sudoku"], "Valid names are family:Name-vN"),
         (["play", "game:Sudoku-v0-easy", "--set", "clus=3"], "Did you mean clues"),
         (["play", "game:Sudoku-v0-easy", "--set", "clues"], "--set takes KEY=VALUE"),
         (["play", "game:Sudoku-v0-easy", "--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),

@@ -146,7 +146,7 @@ def test_too_many_failed_episodes_exit_with_3(capsys: pytest.CaptureFixture[str]
 def test_rescore(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", GAME, "--agent", "my_players:play", "-n", "10", "--quiet", "--out", "runs/a"]) == 0
     assert main(["rescore", "runs/a", "--out", "runs/b"]) == 0
-    assert "episodes: 10 same; 0 with a different verdict" in capsys.readouterr().out
+    assert "episodes: 10 same; 0 with a different outcome" in capsys.readouterr().out
     assert main(["rescore", "runs/a", "--out", "runs/c", "--grader", "my_players:grade", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["table"]["total"]["success"] == 1.0

@@ -288,7 +288,7 @@ def test_a_stopped_run_resumes_with_the_same_command(
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert "Traceback" not in errors
     if number == signal.SIGINT:
-        assert "the same command continues" in errors
+        assert "run the same command to continue" in errors
         assert Path("run/report.html").exists()
     assert len(curve("run")) < len(uninterrupted)
     assert main(["train", *LONG, "--quiet"]) == 0

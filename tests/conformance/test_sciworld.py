@@ -46,8 +46,8 @@ def test_invariants(env_id: str) -> None:
     report = palestra.check_env(env_id, kwargs=SHORT, episodes=2, seconds=1.0, processes=False, step_timeout=120.0)
     assert len(report.passed) == 7
     assert report.notes == [
-        "the environment states expert_peeks, so the expert may read hidden state",
-        "replays in fresh processes were skipped on request",
+        "the environment sets expert_peeks, so the expert may read hidden state",
+        "replays in fresh processes were skipped because of processes=False",
     ]
 
 

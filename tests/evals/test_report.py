@@ -83,7 +83,7 @@ def test_csv_holds_every_number(done: Evaluation) -> None:
 
 def test_the_table_in_words(done: Evaluation) -> None:
     text = table_text(done.summary["table"])
-    for words in (GAME, "random=0, expert=1", "pass@2", "pass^2", "all together"):
+    for words in (GAME, "random=0, expert=1", "pass@2", "pass^2", "all environments"):
         assert words in text
 
 

@@ -155,7 +155,7 @@ def test_usage_errors_raise(tmp_path: Path) -> None:
     source = played(tmp_path / "a", GAME, n=1)
     with pytest.raises(BadValue, match="does not overwrite its source"):
         again(source, source)
-    with pytest.raises(BadValue, match="exclude each other"):
+    with pytest.raises(BadValue, match="cannot be combined"):
         again(source, tmp_path / "b", grader=f"{HERE}:half", kwargs={"max_turns": 2})
     with pytest.raises(BadValue, match="must be a function of a trajectory"):
         again(source, tmp_path / "b", grader=f"{HERE}:GAME")

@@ -29,7 +29,7 @@ class Episode:
 
 
 class Episodes:
-    """All running episodes. With `single`, there is only one client, and its steps do not name an episode."""
+    """All running episodes. With `single`, there is only one client, so steps need no episode key."""
 
     def __init__(self, make: Callable[[], Env], *, single: bool, seed: int | None = None) -> None:
         self.single = single
@@ -81,7 +81,7 @@ class Episodes:
         if key is None:
             raise ResetNeeded("no episode is running; call reset first")
         if key not in self._running:
-            raise ResetNeeded(f"no episode {key[:40]!r}, or it has been closed; call reset, which returns a new one")
+            raise ResetNeeded(f"no episode {key[:40]!r}, or it has been closed; call reset to start a new episode")
         self._running.move_to_end(key)
         return self._running[key]
 

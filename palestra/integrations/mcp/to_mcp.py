@@ -33,7 +33,7 @@ def create_server(
 ) -> MCPServer[Any]:
     """Create an MCPServer of the SDK without running it.
 
-    With `single`, it serves only one client, whose steps do not name an episode.
+    With `single`, the server has only one client, so its tool `step` takes no episode key.
     """
     return _build(env_id, single=single, seed=seed, tools=tools, **kwargs)[0]
 
@@ -60,11 +60,11 @@ def _build(
         log_level="WARNING",
         lifespan=lifespan
         if single
-        else None,  # over HTTP, every MCP session has its own lifespan, but episodes outlive MCP sessions
+        else None,  # over HTTP, every MCP session has a lifespan, but episodes must outlive MCP sessions
     )
 
     async def reset(seed: int | None = None) -> CallToolResult:
-        """Start an episode: returns the task, its rules and the format of actions. Equal seeds give equal episodes."""
+        """Start an episode and return the task, its rules and the action format. Equal seeds give equal episodes."""
         with _tool_errors():
             episode, observation, info = await episodes.reset(seed)
         structured: dict[str, Any] = {"episode": episode.key, "info": _jsonable(info)}
@@ -92,7 +92,7 @@ def _build(
         return await run_step(None, action)
 
     async def step_in(episode: str, action: str) -> CallToolResult:
-        """Take one action, in the format that `reset` described, in the episode that it returned."""
+        """Take one action in an episode that `reset` returned, in the format that `reset` described."""
         return await run_step(episode, action)
 
     server.add_tool(reset, name="reset", structured_output=False)
