@@ -2,7 +2,7 @@
 
 from palestra.envs.world import World, article_of, draw_question
 
-world = World(seed=1, pages=100_000)       # instant: pages are generated on demand
+world = World(seed=1, pages=100_000)       # returns immediately, because pages are generated on demand
 article_of(world, 17).text
 draw_question(world, Random(0), "3hop").answer
 """

@@ -1,4 +1,4 @@
-"""Generate the article of a page: sentences that state its facts, with links to the pages that they mention."""
+"""Generate the article of a page, whose sentences state the page's facts and link to the pages they mention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINK = re.compile(r"\[\[(.*?)\]\]")
 _SLOT = re.compile(r"\{(\w+)\}")
 _HE = {"he": "he", "He": "He", "his": "his", "His": "His", "him": "him"}
 _SHE = {"he": "she", "He": "She", "his": "her", "His": "Her", "him": "her"}
-# Slots that every page can fill; the other slots of a tier decide whether the tier can be used.
+# Slots that can be filled for every page. The other slots of a tier determine whether the tier can be used.
 _ALWAYS = frozenset({"name", "surname", *_HE})
 YEARS = frozenset({"founded_year", "year", "first_climbed"})  # these numbers are formatted without thousands separators
 
@@ -57,7 +57,7 @@ def article_of(world: World, page: int) -> Article:
     if drawn[61] & 1:
         other = _fill(FILLERS[kind][(drawn[60] + 1 + drawn[62] % 2) % len(FILLERS[kind])], slots)
         rest.append(other)
-    if len(rest) > 1:  # the order of the other sentences is random, too
+    if len(rest) > 1:  # randomize the order of the sentences after the first
         shift = drawn[63] % len(rest)
         rest = rest[shift:] + rest[:shift]
         if drawn[59] & 1:
@@ -89,7 +89,7 @@ _needs_cache: dict[str, frozenset[str]] = {}
 
 
 def _needs(sentence: str) -> frozenset[str]:
-    """Return the slots of a sentence that some pages cannot fill."""
+    """Return the slots of a sentence for which some pages have no value."""
     needs = _needs_cache.get(sentence)
     if needs is None:
         needs = _needs_cache[sentence] = frozenset(_SLOT.findall(sentence)) - _ALWAYS

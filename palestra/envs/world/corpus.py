@@ -48,15 +48,15 @@ def row(article: Article) -> dict[str, Any]:
 
 
 def write_jsonl(world: World, path: str | Path, *, progress: Callable[[int], None] | None = None) -> int:
-    """Write all pages to a JSONL file and return its size in bytes. The file is created only when it is complete.
+    """Write all pages to a JSONL file atomically and return its size in bytes.
 
-    `progress` is called with the number of pages written after every thousand pages.
+    After every thousand pages, `progress` is called with the number of pages written so far.
     """
     return _write_rows((row(article) for article in articles(world)), Path(path), progress)
 
 
 def write_questions(world: World, path: str | Path, *, each: int, seed: int = 0) -> int:
-    """Write `each` questions of every kind, with answers and proofs, to a JSONL file and return its size in bytes."""
+    """Write `each` questions per kind, with answers and proofs, to a JSONL file and return its size in bytes."""
     rows = (
         question_row(draw_question(world, Random(child_seed(seed, "questions", kind, number)), kind))
         for kind in QUESTIONS
@@ -108,7 +108,7 @@ class WorldCorpus:
 
     @property
     def key(self) -> str:
-        """Unique name of the corpus, which is the cache key of its index."""
+        """Unique name of the corpus, used as the cache key of its search index."""
         return f"world-{self.pages}-{self.seed}-{_wording()}"
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
@@ -119,6 +119,6 @@ class WorldCorpus:
 
 @cache
 def _wording() -> str:
-    """Return a digest of the modules that generate the text, so that an index of an older text is not reused."""
+    """Return a digest of the modules that generate the text, so that a search index of older text is not reused."""
     sources = [get_data(__package__, f"{name}.py") or b"" for name in _WORDING_MODULES]
     return blake2b(b"".join(sources), digest_size=5).hexdigest()

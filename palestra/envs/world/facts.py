@@ -1,6 +1,6 @@
-"""Compute the facts of a page as a mapping from relation names to values, for articles, questions and the reader.
+"""Compute the facts of a page as a mapping from relation names to values.
 
-Pages are represented as `Ref`, dates as `Date` and lists as tuples. Unknown facts are omitted.
+Pages are represented as `Ref`, dates as `Date` and lists as tuples. The mapping omits unknown facts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _country(world: World, country: int) -> Facts:
         "area": sum(province_area(world, province) for province in provinces),
         "provinces": tuple(Ref(world.page("province", province)) for province in provinces),
     }
-    if count > 2:  # the countries form a ring, in which each borders the next
+    if count > 2:  # the countries form a ring, and each borders the previous and the next one
         adjacent = ((country - 1) % count, (country + 1) % count)
         facts["neighbours"] = tuple(Ref(world.page("country", other)) for other in adjacent)
     if rivers:
@@ -204,7 +204,7 @@ def _work(world: World, work: int) -> Facts:
 
 
 def _teacher(world: World, person: int) -> int | None:
-    """Return the person's teacher, an adult of the previous generation, or None."""
+    """Return the person's teacher, who was born 10 to 33 years earlier, or None."""
     drawn = world.random_bytes("teacher", person)
     if drawn[0] < 90:
         return None

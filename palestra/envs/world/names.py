@@ -1,4 +1,4 @@
-"""Map numbers to unique names: invented places and families, given names, titles of works.
+"""Map numbers to unique invented names of places, families and works.
 
 A stem has a fixed number of syllables, each made of consonants followed by vowels, and every ending starts with a
 consonant. A name therefore determines its stem, and names with different numbers differ regardless of their endings.
@@ -80,15 +80,15 @@ _FIGURES = (
     "Surgeon", "Tailor", "Teacher", "Thief", "Traveller", "Uncle", "Watchman", "Weaver", "Widow",
 )  # fmt: skip
 
-# A pair of words is used either for short titles or for long ones: a search for "The Cold Ballad" should not return
-# only titles such as "The Keeper of the Cold Ballad".
+# A pair of words is used either in short titles or in long titles. Otherwise, a search for "The Cold Ballad" could
+# return only titles such as "The Keeper of the Cold Ballad".
 _PAIRS = len(_ADJECTIVES) // 2 * len(_THINGS)
 PLAIN_TITLES = _PAIRS  # number of titles such as "The Silent Orchard"
 LONG_TITLES = _PAIRS * len(_FIGURES)  # number of titles such as "The Keeper of the Silent Orchard"
 
 
 def syllables_for(stems: int) -> int:
-    """Return the number of syllables that a stem needs so that there are at least twice as many stems as requested."""
+    """Return the number of syllables per stem that allows for at least twice as many stems as requested."""
     count = 2
     while len(_SYLLABLES) ** count < 2 * stems:
         count += 1
@@ -96,7 +96,7 @@ def syllables_for(stems: int) -> int:
 
 
 def stems(syllables: int) -> int:
-    """Return how many different stems with this number of syllables exist."""
+    """Return the number of different stems with this many syllables."""
     return int(len(_SYLLABLES) ** syllables)
 
 
@@ -121,6 +121,6 @@ def long_title(number: int) -> str:
 
 
 def _pair(number: int, side: int) -> str:
-    """Return a pair of adjective and noun. The pairs of side 0 and 1 are disjoint, like the colors of a chessboard."""
+    """Return an adjective and a noun. The pairs of side 0 and of side 1 are disjoint."""
     thing, half = divmod(number, len(_ADJECTIVES) // 2)
     return f"{_ADJECTIVES[2 * half + (thing + side) % 2]} {_THINGS[thing]}"

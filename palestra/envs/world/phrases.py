@@ -1,6 +1,6 @@
-"""Wordings of questions: questions and noun phrases for each relation, comparisons and counts.
+"""Templates for questions about relations, comparisons and counts, and for noun phrases.
 
-The module `questions` fills in these templates and `solver` parses them. `{x}` is a title or a noun phrase.
+The module `questions` fills in the templates, and `solver` parses them. `{x}` is a title or a noun phrase.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """Wordings for a relation that pages of the given `kinds` state."""
+    """Templates for a relation that is stated on pages of the given `kinds`."""
 
     kinds: tuple[str, ...]
     questions: tuple[str, ...]
@@ -54,8 +54,8 @@ RELATIONS: Mapping[str, Relation] = {
     ),
     "organisation": Relation(
         kinds=("person",),
-        questions=("What did {x} found?", "Which organisation was founded by {x}?"),
-        nouns=("the organisation founded by {x}",),
+        questions=("What did {x} found?", "Which organization was founded by {x}?"),
+        nouns=("the organization founded by {x}",),
     ),
     "birth_date": Relation(kinds=("person",), questions=("When was {x} born?", "On which date was {x} born?")),
     "death_date": Relation(kinds=("person",), questions=("When did {x} die?", "On which date did {x} die?")),
@@ -72,8 +72,8 @@ RELATIONS: Mapping[str, Relation] = {
         nouns=("the city in which {x} is set", "the setting of {x}"),
     ),
     "patron": Relation(
-        kinds=("work",), questions=("Who commissioned {x}?", "By which organisation was {x} commissioned?"),
-        nouns=("the organisation that commissioned {x}",),
+        kinds=("work",), questions=("Who commissioned {x}?", "By which organization was {x} commissioned?"),
+        nouns=("the organization that commissioned {x}",),
     ),
     "dedicatee": Relation(
         kinds=("work",), questions=("To whom is {x} dedicated?",), nouns=("the person to whom {x} is dedicated",)
@@ -171,7 +171,7 @@ RELATIONS: Mapping[str, Relation] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Wordings for comparing two pages of the same kind by a relation."""
+    """Templates for questions that compare two pages of the same kind by a relation."""
 
     kind: str
     relation: str
@@ -230,13 +230,13 @@ COMPARISONS: tuple[Comparison, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Wording for counting the items of a list, or only the items that pass a test."""
+    """Template for questions that count the items of a list, or only the items that pass a test."""
 
     kind: str
     items: str  # name of the relation that lists the items
     question: str
     relation: str = ""  # relation of an item whose value is tested
-    test: str = ""  # "is", "before" or "over": how the value is compared with {y} in the question
+    test: str = ""  # comparison of the value with {y} in the question: "is", "before" or "over"
 
 
 COUNTS: tuple[Count, ...] = (
@@ -289,7 +289,7 @@ COUNTS: tuple[Count, ...] = (
     ),
 )
 
-# Questions that no page answers.
+# Questions about properties that no page states.
 NEVER_STATED: Mapping[str, tuple[str, ...]] = {
     "person": (
         "What was the favourite dish of {x}?",

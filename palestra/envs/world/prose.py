@@ -1,9 +1,9 @@
-"""Sentence templates of articles, by kind of page. `articles` fills them in and `reader` parses them.
+"""Sentence templates of articles, by kind of page. `articles` fills them in, and `reader` parses them.
 
-A page has one sentence from each group. A group is a sequence of tiers, ordered from the most facts to the fewest. The
-first tier whose slots can all be filled is used, with one of its wordings chosen at random. Slots are names of facts;
-`name` is the title, `a_type` is the type with its indefinite article, and `he`, `his` and `surname` refer to a person.
-A sentence ends at the first period that is followed by a space.
+An article has at most one sentence from each group. A group is a sequence of tiers, ordered from the most facts to the
+fewest. The first tier whose slots can all be filled is used, and one of its templates is chosen at random. Most slots
+are names of facts. In addition, `name` is the title, `a_type` is the type with its indefinite article, and `he`, `his`
+and `surname` refer to a person. A sentence ends at the first period that is followed by a space.
 """
 
 from __future__ import annotations

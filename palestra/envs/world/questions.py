@@ -1,7 +1,7 @@
-"""Generate random questions about a world, with answers and proofs: the facts that the answer depends on.
+"""Generate random questions about a world, with answers and proofs. A proof lists the facts the answer depends on.
 
 Every relation has one value, so answers are unique. Unanswerable questions depend on a fact that does not exist in the
-world, so no page can state it.
+world, so no page states it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """One fact: the page `title` states `value` for `relation`. An empty value means that the page states no value."""
+    """The value that the page `title` states for `relation`. An empty value means that the page states none."""
 
     page: int  # -1 if there is no such page
     title: str
@@ -78,7 +78,7 @@ def draw_question(world: World, rng: Random, kind: str) -> Question:
     raise AssertionError(f"{world} has no question of the kind {kind}")
 
 
-# Noun phrases, which describe a page by relations that lead to it from a named page
+# Noun phrases, which describe a page by following relations from a named page
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ _BY_KIND: Mapping[str, tuple[str, ...]] = {
 
 
 def _further(world: World, rng: Random, at: _Reached) -> _Reached | None:
-    """Follow a random relation to a page that was not visited before, or return None if there is none."""
+    """Follow a random relation to a page that was not visited before, or return None if there is no such page."""
     kind, facts = world.kind(at.page), facts_of(world, at.page)
     relations = [
         name
@@ -190,7 +190,7 @@ def _compare(world: World, rng: Random) -> Question | None:
 
 
 def _subject(world: World, rng: Random, comparison: Comparison) -> _Reached | None:
-    """Return a random page to compare, which is named directly or described by a relation of another page."""
+    """Return a random page to compare, either named directly or described by a relation, or None."""
     if rng.random() < 0.5:
         return _named(world, _of_kind(world, rng, comparison.kind))
     at = _further(world, rng, _anywhere(world, rng))
@@ -229,7 +229,7 @@ def _value(world: World, item: Ref | Dated, count: Count) -> Any:
 
 
 def _limit(rng: Random, count: Count, values: Sequence[Any]) -> Any:
-    """Return a random value to compare the items with: the value of one of the items or a value close to it."""
+    """Return a random value to compare the items with, equal or close to the value of one of the items."""
     value = rng.choice(values)
     if count.test == "is":
         return value
@@ -268,7 +268,7 @@ def _missing_fact(world: World, rng: Random) -> Question | None:
 
 
 def _missing_page(world: World, rng: Random) -> Question | None:
-    """Return a question about an entity that has no page but a name generated like those of other entities."""
+    """Return a question about an entity that has no page. Its name is generated like the names of other entities."""
     kind = rng.choice(("country", "province", "city", "river", "mountain", "person", "organisation", "event"))
     word = {"person": "family", "organisation": "city", "event": "city"}.get(kind, kind)
     name = world.unused_name(word, rng.randrange(world.stems_used))

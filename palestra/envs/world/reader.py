@@ -1,4 +1,4 @@
-"""Parse the text of an article into facts, represented as strings, using only the sentence templates."""
+"""Parse the text of an article into facts, represented as strings, with the sentence templates as the only source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Invertible pseudo-random functions on numbers, with which a page is generated without generating other pages.
+"""Invertible pseudo-random functions on integers, used to generate a page without generating any other page.
 
 `Permutation` reorders a range, and `Split` distributes children among parents. Both can be evaluated in both directions
-and store nothing, so a world of a million pages takes no more memory than a world of a hundred pages.
+and store no tables, so a world of a million pages takes no more memory than a world of a hundred pages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Permutation:
         self._shift = (bits + 1) // 2  # at least half the bits, so that the shifted xor is its own inverse
         drawn = blake2b(b"permutation", key=key, digest_size=48).digest()
         numbers = [int.from_bytes(drawn[at : at + 8], "big") for at in range(0, 48, 8)]
-        # Each of the three rounds has an odd factor, its inverse and a summand.
+        # Each of the three rounds has an odd factor, a constant to add, and the inverse of the factor.
         self._keys = [
             ((factor | 1) & self._mask, add & self._mask, pow(factor | 1, -1, self._mask + 1))
             for factor, add in zip(numbers[:3], numbers[3:], strict=True)
@@ -35,7 +35,7 @@ class Permutation:
             for factor, add, _ in self._keys:
                 number = (number * factor + add) & mask
                 number ^= number >> shift
-            if number < self.size:  # otherwise apply the permutation again, until the result is in the range
+            if number < self.size:  # otherwise repeat until the result is within the range
                 return number
 
     def inverse(self, number: int) -> int:
@@ -49,10 +49,10 @@ class Permutation:
 
 
 class Split:
-    """Distribute `children` unevenly among `parents`, each of which gets at least `least` if there are enough.
+    """Uneven distribution of `children` among `parents`. Each parent gets at least `least` if there are enough.
 
-    Parents are divided into groups with equal numbers of children. Random weights distribute the children of a group
-    among its parents.
+    The parents are divided into groups with nearly equal numbers of children. Within a group, random weights determine
+    the number of children of each parent.
     """
 
     def __init__(self, children: int, parents: int, key: bytes, *, least: int = 0, group: int = 8) -> None:

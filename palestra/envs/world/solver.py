@@ -1,9 +1,9 @@
 """Reference solver, which shows that every question can be answered by searching and reading alone.
 
-The solver knows the wordings of questions and articles, but nothing about the world. Its argument `search` is a
-function that returns the search tool's text for a query, `Doc 1(Title: ...) ...`. The solver parses nested noun phrases
-from the outermost to the innermost, looks up the page that is named there, and follows the facts on the pages. If a
-fact is missing, the answer is "unknown".
+The solver uses the templates of questions and articles, but no data of the world. Its argument `search` is a function
+that returns the search tool's text for a query, in the form `Doc 1(Title: ...) ...`. The solver parses nested noun
+phrases down to the innermost title, looks up the page with this title, and follows the relations stated on the pages.
+If a fact is missing, the answer is "unknown".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DOC = re.compile(r"^Doc [0-9]+\(Title: (.*?)\) ", re.M)
 
 
 class Solver:
-    """Answer questions with a search function, and cache the pages read."""
+    """Solver that answers questions with a search function and caches the pages it has read."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -70,7 +70,7 @@ class Solver:
         return next((page.facts[name] for name in names if name in page.facts), None)
 
     def lookup(self, title: str) -> Reading | None:
-        """Return the parsed article with this title, or None if several queries do not find it."""
+        """Return the parsed article with this title, or None if no query finds it."""
         if title not in self._read and title not in self._absent:
             for query in queries(title):
                 self.searches += 1
@@ -82,7 +82,7 @@ class Solver:
         return self._read.get(title)
 
     def _parse_results(self, results: str) -> None:
-        """Parse and cache every article in the search results, including those that were not requested."""
+        """Parse and cache all articles in the search results, not only the requested one."""
         headings = list(_DOC.finditer(results))
         for index, heading in enumerate(headings):
             end = headings[index + 1].start() - 1 if index + 1 < len(headings) else len(results)
@@ -135,7 +135,8 @@ def _key(value: str) -> tuple[int, ...]:
     return (int(words[0]),)
 
 
-# Words that all articles of a kind contain. Added to a title, they rank its article above those that only mention it.
+# Words that are common in articles of one kind. Adding them to a query for a title ranks the article itself above
+# articles that only mention the title.
 _COMMON = (
     "capital provinces square kilometres mountain river",
     "city province inhabitants people metres above sea",
@@ -150,7 +151,7 @@ _COMMON = (
 
 
 def queries(title: str) -> list[str]:
-    """Return queries for a page: its title, the title with words of each kind of article, and its longest word."""
+    """Return queries for a title: the title alone, the title with common words of each kind, and its longest word."""
     return [title, f"{title} {title}", *(f"{title} {title} {words}" for words in _COMMON), max(title.split(), key=len)]
 
 
@@ -169,7 +170,7 @@ def _noun_patterns() -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
 
 
 def _patterns(wordings: dict[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
-    """Return the pattern of each wording with the relations it may express, longest and most specific first."""
+    """Return the pattern of each template with the relations that use it, sorted from the longest to the shortest."""
     by_words: dict[str, list[str]] = {}
     for name, sentences in wordings.items():
         for sentence in sentences:

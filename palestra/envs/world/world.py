@@ -1,9 +1,9 @@
-"""Generate a world from a seed and a size: its entities, their names and their relations.
+"""Generate the entities of a world, their names and their relations from a seed and a number of pages.
 
 Nothing is stored. The facts of a page are computed from its number with invertible permutations and splits and with
 random bytes derived from the number (`World.random_bytes`). Generating a page takes the same time in a world of a
-hundred pages as in a world of a million, and its content depends neither on the process nor on the pages generated
-before.
+hundred pages as in a world of a million. The content of a page does not depend on the process or on the pages that
+were generated before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palestra.seeding import check_seed
 
 MIN_PAGES, MAX_PAGES = 100, 1_000_000
 NOW = 2000  # the year in which the encyclopedia was written
-FIRST_BIRTH, SPAN = 1500, 380  # the oldest member of each family is born in one of the SPAN years from FIRST_BIRTH on
+FIRST_BIRTH, SPAN = 1500, 380  # every family starts in one of the SPAN years from FIRST_BIRTH on
 FAMILY = 8  # people per family
 YOUNGEST_DEATH = 50  # minimum age at death in years; all actions of a person happen at a younger age
 
@@ -84,7 +84,7 @@ class World:
         self._stem_order = Permutation(names.stems(self._syllables), self._sub("stems"))
         self._plain_order = Permutation(names.PLAIN_TITLES, self._sub("plain titles"))
         self._long_order = Permutation(names.LONG_TITLES, self._sub("long titles"))
-        # Caches for values that a page and the pages that mention it need repeatedly.
+        # Cache values that are needed repeatedly, for a page and for the pages that mention it.
         self.title = lru_cache(maxsize=200_000)(self._title)
         self.random_bytes = lru_cache(maxsize=30_000)(self._random_bytes)
         self.born = lru_cache(maxsize=50_000)(self._born)
@@ -190,7 +190,7 @@ class World:
         family, role = divmod(person, FAMILY)
         drawn = self.random_bytes("family", family)
         candidates = names.WOMEN if self.woman(person) else names.MEN
-        # The members of a family are 13 names apart, so their given names differ.
+        # The names of family members are 13 list positions apart, so they all differ.
         return candidates[(drawn[0] + 13 * role) % len(candidates)]
 
     @staticmethod
@@ -200,11 +200,11 @@ class World:
 
     @staticmethod
     def _youngest(drawn: bytes) -> int:
-        """Return the generation of the last family member: 2, 3, or 0 for a relative with unknown parents."""
+        """Return the generation (2 or 3) of the last family member, or 0 for a relative with unknown parents."""
         return (2, 3, 3, 0)[drawn[2] & 3]
 
     def _existing(self, person: int) -> int | None:
-        """Return the person, or None if this member is missing because the last family is incomplete."""
+        """Return the person, or None for a missing member of the last family, which may be incomplete."""
         return person if person < self.counts["person"] else None
 
     def _parents(self, person: int) -> tuple[int, int] | None:
@@ -239,7 +239,7 @@ class World:
         month, day = 1 + drawn[0] % 12, 1 + drawn[1] % 28
         parents = self.parents(person)
         if parents is not None:
-            # Siblings are born three years apart, so that no two are born in the same year.
+            # Siblings are born about three years apart, so that no two are born in the same year.
             position = {2: 0, 4: 1, 5: 0, 6: 1, 7: 2}[role]
             year = max(self.born(parent).year for parent in parents) + 22 + 3 * position + drawn[2] % 2
         elif role == 3:
@@ -260,7 +260,7 @@ class World:
         return Date(year, 1 + drawn[4] % 12, 1 + drawn[5] % 28) if year < NOW else None
 
     def home(self, family: int) -> int:
-        """Return the city a family comes from."""
+        """Return the home city of a family."""
         return self.homes_of.parent(self._home_order(family))
 
     def birth_city(self, person: int) -> int | None:
@@ -284,7 +284,7 @@ class World:
         return natives
 
     def person_born_around(self, year: int, chance: int) -> int:
-        """Return a person born around that year or some decades later; callers must check the dates."""
+        """Return a person born around that year or up to some decades later. Callers must check the dates."""
         rank = (year - FIRST_BIRTH) * self.families // SPAN + chance % max(1, self.families // 40)
         family = self._age_order.inverse(min(max(rank, 0), self.families - 1))
         return min(family * FAMILY + chance // 7 % 5, self.counts["person"] - 1)
@@ -316,7 +316,7 @@ class World:
         return CREATORS[chance % len(CREATORS)][1][self.random_bytes("work", work)[0] % 3]
 
     def work_year(self, work: int) -> int:
-        """Return the year of a work, which falls in its creator's life; later works have later years."""
+        """Return the year in which a work was completed. The works of a creator are numbered in chronological order."""
         creator = self.creator(work)
         works = self.works_by(creator)
         step = max(1, 26 // len(works))
@@ -330,7 +330,7 @@ class World:
         city = self.seat(organisation)
         position = organisation - self.seats_of.of(city)[0]
         drawn = self.random_bytes("seats", city)
-        start = drawn[0] if drawn[1] >= 110 else 0  # favors universities, which questions about people require
+        start = drawn[0] if drawn[1] >= 110 else 0  # prefer type 0, the university, where people study
         return (start + position) % len(ORGANISATIONS)
 
     def founder(self, organisation: int) -> int:

@@ -1,4 +1,4 @@
-"""Test that questions have one answer and a proof on the pages, and that the solver finds the answer by searching."""
+"""Test that the pages prove the answer to each question and that the solver finds the answer by searching."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_counts_equal_the_listed_items() -> None:
     assert plain
     for question in plain:
         assert int(question.answer) == len(question.proof[-1].value.replace(" and ", ", ").split(", "))
-    assert any(len(question.proof) > 2 for question in questions)  # some proofs check every list item
+    assert any(len(question.proof) > 2 for question in questions)  # some proofs contain a fact for every list item
     assert len({question.answer for question in questions}) > 4
 
 
@@ -122,7 +122,7 @@ def test_unanswerable_questions_are_answered_by_no_page() -> None:
 
 
 def test_facts_missing_from_a_page_are_on_no_other_page() -> None:
-    """Parents, teachers and birthplaces are stated on both pages or on neither."""
+    """Relations between two pages, such as parent and child, are stated on both pages or on neither."""
     world = World(1, 1000)
     readings = [read(a.title, a.text) for a in (article_of(world, page) for page in range(world.pages))]
     by_title = {reading.title: reading for reading in readings if reading is not None}

@@ -32,7 +32,7 @@ def test_a_permutation_shuffles() -> None:
     images = [shuffle(number) for number in range(1000)]
     assert sum(image == number for number, image in enumerate(images)) < 10
     steps = [(b - a) % 1000 for a, b in pairwise(images)]
-    assert len(set(steps)) > 500  # neighbors are moved to varying distances
+    assert len(set(steps)) > 500  # the distance between images of adjacent numbers varies
 
 
 @given(st.integers(1, 300), st.integers(1, 80), st.integers(0, 2), keys)

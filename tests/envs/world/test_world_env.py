@@ -1,4 +1,4 @@
-"""Test `qa:World-v0-*`: questions as environments, with the search tool over the world's pages."""
+"""Test the environments `qa:World-v0-*`, which ask questions about a world and offer a search over its pages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_index_is_cached_for_other_processes(cache: Path, monkeypatch: pytes
     first = searched()
     indexes = list((cache / "search").iterdir())
     assert len(indexes) == 1
-    monkeypatch.setattr(search_tool, "_indexes", {})  # as in a new process
+    monkeypatch.setattr(search_tool, "_indexes", {})  # a new process has no index in memory
     stamp = (indexes[0] / "palestra-search.json").stat().st_mtime_ns
     assert searched() == first
     assert (indexes[0] / "palestra-search.json").stat().st_mtime_ns == stamp
