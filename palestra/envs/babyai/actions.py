@@ -1,6 +1,6 @@
-"""List the actions that are possible in the current view and translate an action into moves.
+"""List the actions that are possible in the current view, and translate an action into moves.
 
-Paths cross only visible floor and open doors. Because nothing but the agent moves, a planned path never fails.
+Paths cross only visible floor and open doors. Nothing moves except the agent, so a planned path is never blocked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def next_to(pos: Pos, cells: set[Pos]) -> bool:
 
 
 def path_to(start: Pos, facing: int, target: Pos, floor: set[Pos], *, onto: bool = False) -> list[int] | None:
-    """Return the shortest moves over `floor` after which the agent faces `target` or, with `onto`, stands on it."""
+    """Return the shortest moves over `floor` that end facing `target` or, with `onto`, standing on it."""
     first = (start, facing)
     previous: dict[tuple[Pos, int], tuple[tuple[Pos, int], int] | None] = {first: None}
     queue = deque([first])
@@ -88,7 +88,7 @@ def path_to(start: Pos, facing: int, target: Pos, floor: set[Pos], *, onto: bool
 
 
 def available(level: Level, view: View) -> list[str]:
-    """Return every action that would have an effect now, in the form in which the agent writes it."""
+    """Return all actions that would have an effect now, in the format that the agent must use."""
     x, y = level.pos
     dx, dy = DIRECTIONS[level.facing]
     front = level.cells[(y + dy) * level.width + x + dx]
@@ -173,7 +173,7 @@ def _primitive(words: str, level: Level) -> list[int] | Refusal:
 def _find(name: str, view: View) -> Thing | None:
     """Return the object in view with this name, or None.
 
-    A name without a number means the nearest such object, and the state of a door may be omitted.
+    A name without a number refers to the nearest object of that name. The state of a door may be omitted.
     """
     name = name.removeprefix("the ")
     door = _DOOR.fullmatch(name)

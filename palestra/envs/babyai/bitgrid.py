@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Placed = tuple[int, int, Any]  # x, y and minigrid's object
+Placed = tuple[int, int, Any]  # x, y and the minigrid object
 
 
 def objects_on(grid: Any) -> list[Placed]:

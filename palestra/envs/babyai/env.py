@@ -1,4 +1,7 @@
-"""BabyAI: carry out an instruction in partly visible rooms, with single moves or with actions on named objects."""
+"""Environment BabyAI, in which the agent follows an instruction in partially observable rooms.
+
+The agent uses single moves or actions on named objects.
+"""
 
 from __future__ import annotations
 
@@ -83,14 +86,14 @@ class BabyAI(MultiTurnEnv):
         return (
             "You are in a grid of rooms with walls, doors, keys, balls and boxes. You see up to six cells ahead and "
             f"three to each side, but not through walls or closed doors.\nYour goal: {current.mission}.\n"
-            "If the goal gives an order, do its parts in that order. Left, right, in front and behind in the goal "
-            "refer to your position and direction at the start, within the starting room. Going to an object means "
-            f"standing next to it and facing it.\n{_rules(current.engine.instrs)}"
+            "If the goal specifies an order, complete its parts in that order. Left, right, in front and behind in "
+            "the goal refer to your position and direction at the start, within the starting room. Going to an object "
+            f"means standing next to it and facing it.\n{_rules(current.engine.instrs)}"
             "Actions: turn left; turn right; move forward (or move forward 3); go to OBJECT; pick up OBJECT; drop "
             "(onto the empty cell ahead); toggle (open or close the door ahead; a box opens and disappears); "
             f"go through DOOR; toggle and go through DOOR; {CHECK}. Name objects as listed, for example red ball 1; "
             "the nearest of its kind is number 1. You can carry one object at a time, and a locked door opens only "
-            "while you carry a key of its colour.\n"
+            "while you carry a key of its color.\n"
             f"Answer with one action, for example: {self.example_action()}\nYou may think first; "
             'the last line of your reply, or the text after "Action:", is the action. '
             f"You have {self.max_turns} turns.{legend}\n\n{self._observation()}"
@@ -117,7 +120,7 @@ class BabyAI(MultiTurnEnv):
         if ending is None:
             return Outcome(self._observation(), info=self._counters())
         reward = 0.0 if ending == "lost" else current.discounted if self.discounted else 1.0
-        last = "Mission completed." if ending == "solved" else "That broke the rules of the mission: it has failed."
+        last = "Mission completed." if ending == "solved" else "You broke a rule of the mission, so it has failed."
         return Outcome(f"{last}\n{self._observation(actions=False)}", reward, ending, info=self._counters())
 
     def example_action(self) -> str:
@@ -140,7 +143,7 @@ class BabyAI(MultiTurnEnv):
         return as_text(self.current) if mode == "text" else as_png(self.current)
 
     def _copy(self, memo: dict[int, Any]) -> Self:
-        levels, self._levels = self._levels, {}  # a fork needs only the level being played
+        levels, self._levels = self._levels, {}  # a fork needs only the current level
         try:
             clone = super()._copy(memo)
         finally:
@@ -181,9 +184,9 @@ class BabyAI(MultiTurnEnv):
         )
 
     def _remember(self, carried: Any) -> None:
-        """Record two things that the expert cannot read from the map.
+        """Record the number of turns since the last pickup and the cells on which objects were dropped.
 
-        These are the number of turns since the last pickup and the cells on which objects were dropped.
+        The expert needs these numbers and cannot read them from the map.
         """
         current = self._current_level()
         self._held = self._held + 1 if current.carrying is carried else 0
@@ -235,7 +238,7 @@ class BabyAI(MultiTurnEnv):
 
 
 def _rules(instruction: Any) -> str:
-    """Return the text of the rules whose violation ends the episode, for missions with strict clauses."""
+    """Return the text of the rules that follow from strict clauses. Breaking one of them ends the episode."""
     clauses = [instruction]
     strict = set()
     while clauses:
@@ -245,7 +248,7 @@ def _rules(instruction: Any) -> str:
             strict.add(type(clause).__name__)
     rules = ""
     if "OpenInstr" in strict:
-        rules += "Opening or closing any door other than the next one to open fails the mission at once.\n"
+        rules += "Opening or closing any door other than the next one to open fails the mission immediately.\n"
     if "PickupInstr" in strict:
-        rules += "Picking up anything other than the requested object fails the mission at once.\n"
+        rules += "Picking up anything other than the requested object fails the mission immediately.\n"
     return rules

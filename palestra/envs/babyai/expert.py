@@ -1,8 +1,8 @@
-"""Plan the next moves of an expert that knows only what it has seen.
+"""Plan the next moves of an expert that uses only the cells it has seen.
 
-The expert replans every turn. It explores the nearest unseen floor until the objects of the mission are in sight,
-clears the path (doors, keys, obstacles) before it picks up an object to carry, and drops objects it no longer needs on
-cells where they block nothing.
+The expert replans every turn. It explores the nearest unseen floor until it finds the objects of the mission. Before it
+picks up an object to carry, it clears the path of obstacles and locked doors. It drops objects that it no longer needs
+on cells where they do not block a path.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from palestra.envs.babyai.pathfinding import (
     moves_of,
 )
 
-PATIENCE = 12  # maximum turns spent looking for a good cell to drop an object; after that, any free cell is used
+PATIENCE = 12  # number of turns after which a carried object may be dropped on any free cell, even in the way
 REPEAT_DROP = 12  # extra cost of dropping an object on a cell used before, which prevents endless loops
 
 _RING = ((-1, -1), (0, -1), (1, -1), (1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0))  # the eight neighbors, clockwise
 
 
 class Intent(NamedTuple):
-    """Next plan: a walk, optionally followed by an action on the cell that the agent then faces."""
+    """Planned walk, optionally followed by an action on the cell that the agent faces at its end."""
 
     moves: list[int]
     act: int | None = None
@@ -151,7 +151,7 @@ class _Planner:
     def paths_any_facing(self) -> ShortestPaths:
         """Shortest paths that ignore the agent's current direction.
 
-        With these, the cell chosen for a drop does not change while the agent turns toward it.
+        They prevent the cell chosen for a drop from changing while the agent turns toward it.
         """
         if self._paths_any_facing is None:
             self._paths_any_facing = ShortestPaths(
@@ -352,7 +352,7 @@ class _Planner:
         return [state for _, state in sorted(poses)]
 
     def _keeps_path_clear(self, state: int, target: Pos) -> bool:
-        """Return whether blocking the cell in front of a pose leaves the path from there to `target` equally cheap."""
+        """Return whether an object dropped in front of a pose adds no obstacle to the path to `target`."""
         width = self.knowledge.width
         pos = ((state >> 2) % width, (state >> 2) // width)
         dx, dy = DIRECTIONS[state & 3]
@@ -402,9 +402,8 @@ class _Planner:
 
         pose = self.paths.nearest(unseen)
         if pose is not None and self._count_objects(self.paths.path(pose[1])):
-            pose = self.paths_any_facing.nearest(
-                unseen
-            )  # an obstacle must be moved first, so the current direction does not matter
+            # An obstacle must be moved first, so the current direction does not matter.
+            pose = self.paths_any_facing.nearest(unseen)
         box = None
         if pose is None or pose[0] >= FORBIDDEN:
             box = self._box()

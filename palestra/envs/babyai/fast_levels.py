@@ -1,9 +1,9 @@
-"""Subclasses of minigrid's levels that generate the same level from the same random numbers five times as fast.
+"""Subclasses of minigrid's levels that generate the same levels as minigrid, five times as fast.
 
 minigrid spends most of a reset building walls cell by cell (each a new object with checked coordinates), requesting
 random numbers from numpy one at a time, and scanning all cells for objects. These subclasses share one wall object,
-cache the objects of a grid, and take random numbers from `BatchedGenerator`. A test compares every level with the one
-that minigrid generates.
+cache the objects of a grid, and take random numbers from `BatchedGenerator`. A test compares the generated levels with
+minigrid's levels.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _BY_IDENTITY = {"GoToImpUnlock", "Unlock"}
 
 
 class _UniqueInt(int):
-    """An int that is never the same object as another int, even if both are equal."""
+    """An int that is a different object from every other int, including equal ones."""
 
 
 def fast_level_class(module: str, name: str) -> type:
-    """Return the fast subclass of minigrid's level class.
+    """Return the fast subclass of a level class of minigrid.
 
-    Episodes can be pickled because this module resolves the subclass by its name.
+    The module's `__getattr__` finds a subclass by its name, so that episodes can be pickled.
     """
     key = f"{module.replace('.', '/')}:{name}"
     level_class = _classes.get(key)
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
 
 
 def shared_wall() -> Any:
-    """Return the wall object that every wall cell refers to."""
+    """Return the wall object that all wall cells share."""
     return _grid_class()[1]
 
 
@@ -156,7 +156,7 @@ def _methods() -> dict[str, Any]:
         return self._grid
 
     def set_grid(self: Any, grid: Any) -> None:
-        grid.__class__ = fast_grid  # minigrid has just created an empty grid of its own class
+        grid.__class__ = fast_grid  # minigrid has just created an empty grid of its own class, which is converted
         self._grid = grid
 
     def gen_grid(self: Any, width: int, height: int) -> None:
@@ -166,7 +166,7 @@ def _methods() -> dict[str, Any]:
                 self.gen_mission()
                 self.validate_instrs(self.instrs)
             except (RecursionError, rejected):
-                continue  # minigrid rejected the level: generate another one
+                continue  # generate another level, because minigrid rejected this one
             break
         self.surface = self.mission = self.instrs.surface(self)
 
@@ -178,7 +178,7 @@ def _methods() -> dict[str, Any]:
         rooms_by_row = [[new_room((i * stride, j * stride), (size, size)) for i in range(columns)] for j in range(rows)]
         self.room_grid = rooms_by_row
         for j, row in enumerate(rooms_by_row):
-            for i, room in enumerate(row):  # doors and neighbors are to the right, down, left, up
+            for i, room in enumerate(row):  # doors and neighbors are stored in the order right, down, left, up
                 x, y = room.top
                 neighbors, door_pos = room.neighbors, room.door_pos
                 if i < columns - 1:
@@ -193,10 +193,8 @@ def _methods() -> dict[str, Any]:
                 if j > 0:
                     neighbors[3] = rooms_by_row[j - 1][i]
                     door_pos[3] = rooms_by_row[j - 1][i].door_pos[1]
-        self.agent_pos = (
-            columns // 2 * stride + size // 2,
-            rows // 2 * stride + size // 2,
-        )  # in the middle, facing east
+        # The agent starts in the middle, facing east.
+        self.agent_pos = (columns // 2 * stride + size // 2, rows // 2 * stride + size // 2)
         self.agent_dir = 0
 
     def rand_int(self: Any, low: int, high: int) -> int:

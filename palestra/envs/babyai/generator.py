@@ -14,18 +14,18 @@ _32 = (1 << 32) - 1
 
 
 class BatchedGenerator:
-    """Produce the same sequence as `numpy.random.default_rng(seed)` from raw bits fetched in batches."""
+    """Generator of the same sequence as `numpy.random.default_rng(seed)`, which fetches raw bits in batches."""
 
     def __init__(self, seed: int) -> None:
         self._bits: Any = require("numpy.random", extra="babyai").PCG64(seed)
-        # Unused 32-bit halves in reverse order of use. numpy uses the lower half of 64 bits first.
+        # Unused 32-bit halves. The last one is used next. numpy uses the lower half of 64 bits first.
         self._halves: list[int] = []
 
     def _refill(self) -> None:
         self._halves.extend(self._bits.random_raw(_BATCH).astype("<u8").view("<u4")[::-1].tolist())
 
     def integers(self, low: int, high: int) -> int:
-        """Return an integer in [low, high) by the same algorithm as numpy: Lemire's multiplication with rejection."""
+        """Return an integer in [low, high), computed by Lemire's rejection method as in numpy."""
         span = high - low
         if span <= 1:
             return low
@@ -58,9 +58,8 @@ class BatchedGenerator:
 
     def uniform(self, low: float, high: float) -> float:
         halves = self._halves
-        saved = (
-            halves.pop() if len(halves) % 2 else None
-        )  # a float uses 64 new bits; an unused half is kept for the next integer
+        # A float uses 64 new bits. An unused half is saved for the next integer.
+        saved = halves.pop() if len(halves) % 2 else None
         if not halves:
             self._refill()
         raw = halves.pop() | halves.pop() << 32

@@ -1,9 +1,9 @@
-"""Run a minigrid level that prints nothing and is cheap to copy.
+"""Run a minigrid level that prints nothing and can be copied quickly.
 
 minigrid generates the rooms and decides whether a mission is completed. Three of its features are disabled: its
-observation arrays (view.py computes a view in a fraction of the time), its printed output, and its own limit on moves.
-A mission that cannot be completed is replaced by a newly generated one, and a strict second clause does not apply to
-the move that completes the first clause.
+observation arrays (view.py computes a view in a fraction of the time), its printed output, and its limit on moves.
+There are two other differences from minigrid. A level whose mission cannot be completed is replaced by a newly
+generated level, and a strict second clause does not apply to the move that completes the first clause.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Level:
         self.moves = 0
 
     def start(self, seed: int) -> None:
-        """Generate the rooms and the mission that minigrid generates for `seed`."""
+        """Generate the same rooms and the same mission as minigrid for `seed`."""
         engine = self.engine
         try:
             engine.generator = BatchedGenerator(seed)
@@ -39,7 +39,7 @@ class Level:
                 engine.reset()  # the next level comes from the same random generator
         except Exception as err:
             raise EnvFailed(f"minigrid could not generate the level {self.name} for seed {seed}: {err!r}") from err
-        engine.generator = None  # no random numbers are needed after the start, and copies should be small
+        engine.generator = None  # no more random numbers are needed, and copies should be small
         engine.grid.things = None
         engine.agent_pos = (int(engine.agent_pos[0]), int(engine.agent_pos[1]))
         engine.agent_dir = int(engine.agent_dir)
@@ -110,10 +110,11 @@ class Level:
 
 
 def _strict_sequences(instruction: Any) -> list[tuple[Any, str, Any]]:
-    """Return (sequence, attribute set when the first clause is done, second clause) for each strict second clause.
+    """Return (sequence, attribute with the result of the first clause, second clause) for each strict second clause.
 
-    minigrid checks the move that completes the first clause against the second clause too, so a strict second clause
-    fails at once: opening one door and then another would be impossible. Strictness therefore starts one move later.
+    minigrid also checks the move that completes the first clause against the second clause. A strict second clause
+    would fail immediately, and a mission to open one door and then another could not be completed. Strictness therefore
+    starts one move later.
     """
     kind = type(instruction).__name__
     if kind not in ("BeforeInstr", "AfterInstr"):

@@ -1,7 +1,7 @@
 """AgentGym's forty levels in AgentGym's order, with their turn budgets and the success rates of a random player.
 
-Budgets and success rates were measured with `benchmarks/worlds.py --budgets 300`. A budget is about twice the largest
-number of turns that the expert needed.
+The budgets and success rates were measured with `benchmarks/worlds.py --budgets 300`. A turn budget is about twice the
+largest number of turns that the expert needed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LEVELS: dict[str, int] = {
     "BossLevelNoUnlock": 300,
 }
 
-# Levels by group, as in AgentGym-RL's results table. There, "Room" is OneRoomS20 and "Pickup" is level Pickup.
+# Levels by group, as in the results table of AgentGym-RL, which uses "Room" for OneRoomS20 and "Pickup" for Pickup.
 GROUPS: dict[str, tuple[str, ...]] = {
     "GoTo": tuple(level for level in LEVELS if level.startswith("GoTo")),
     "AOD": ("ActionObjDoor",),

@@ -12,7 +12,8 @@ from palestra.envs.babyai.level import FORWARD, LEFT, RIGHT
 
 Pos = tuple[int, int]
 
-FAR = 10**9
+FAR = 10**9  # cost of a state that cannot be reached
+# Extra costs of entering a cell:
 SHUT = 2  # a closed door, which must be opened
 OBSTACLE = 15  # an object on the path, which must be picked up and dropped elsewhere
 KEEP_IN_PLACE = 40  # an object on the path that the mission requires to stay in place
@@ -21,7 +22,7 @@ FORBIDDEN = 5_000  # an action that would fail the mission; used only if there i
 
 
 class Knowledge(NamedTuple):
-    """Everything a player can know: the contents of the cells it has seen, its pose and the object it carries."""
+    """Information available to the expert: the cells it has seen, its pose and the object it carries."""
 
     width: int
     height: int
@@ -47,7 +48,7 @@ class Knowledge(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Costs of entering a cell, in addition to the step itself."""
+    """Settings that determine the extra cost of entering a cell, in addition to the step itself."""
 
     doors: int  # 0, or FORBIDDEN if the mission forbids opening other doors
     things: int  # 0, or FORBIDDEN if the mission forbids picking up other objects

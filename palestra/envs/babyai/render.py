@@ -16,7 +16,8 @@ _COLORS = {"red": "r", "green": "g", "blue": "b", "purple": "p", "yellow": "y", 
 def as_text(level: Level) -> str:
     """Return the grid as text, two characters per cell.
 
-    The characters are the symbol of the object and the first letter of its color ("-" for grey). The agent is an arrow.
+    The first character is the symbol of the object, and the second is the first letter of its color ("-" for grey). The
+    agent is shown as a double arrow.
     """
     lines = []
     for y in range(level.height):

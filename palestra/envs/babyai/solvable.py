@@ -1,4 +1,4 @@
-"""Check whether the mission of a newly generated level can be completed at all.
+"""Check whether the mission of a newly generated level can be completed.
 
 minigrid sometimes places a key inside the locked room that it opens. In a level that forbids picking up anything but
 the target, other objects may block the way to the target. Such levels are replaced by newly generated ones.
@@ -12,8 +12,11 @@ from palestra.envs.babyai.bitgrid import flood_fill, free_cells, neighbors, obje
 
 
 def solvable(engine: Any) -> bool:
-    """Return whether every clause can be met, given that objects can be moved (unless the mission forbids it) and a
-    locked door opens if its key can be reached."""
+    """Return whether every clause of the mission can be completed.
+
+    Objects count as movable unless the mission forbids picking them up. A locked door counts as passable if its key can
+    be reached.
+    """
     clauses = _clauses(engine.instrs)
     locked = any(cell.type == "door" and cell.is_locked for _, _, cell in objects_on(engine.grid))
     if not locked and not any(_strict_pickup(clause) for clause in clauses):

@@ -1,4 +1,4 @@
-"""Compute what the agent sees: the visible cells, the named objects among them, a description and a map."""
+"""Compute the agent's view: the visible cells, the named objects on them, a description and a map."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class View(NamedTuple):
 
 
 def _offsets() -> list[list[tuple[int, int]]]:
-    """Return, for each direction, the offset of every cell of the view, nearest row first, left to right."""
+    """Return for each direction the offsets of the view's cells, from the nearest row and from the left."""
     tables = []
     for dx, dy in DIRECTIONS:
         table = [
@@ -53,7 +53,7 @@ _OFFSETS = _offsets()
 
 
 def view_of(level: Level) -> View:
-    """Compute the view by minigrid's visibility rule: light spreads row by row and stops at walls and closed doors."""
+    """Compute the view by the rule of minigrid: light spreads row by row and stops at walls and closed doors."""
     width, height, cells = level.width, level.height, level.cells
     x0, y0 = level.pos
     table = _OFFSETS[level.facing]
@@ -125,7 +125,7 @@ def _nearness(thing: tuple[int, int, int, Any, tuple[int, int]]) -> tuple[int, i
 
 @cache
 def _spread(lit: int, dark: int) -> tuple[int, int]:
-    """Return the lit cells of a row after light has spread in both directions, and those of the row behind it."""
+    """Spread light to both sides within a row. Return the lit cells of this row and of the next row."""
     behind = 0
     for side in range(SIZE - 1):
         bit = 1 << side
@@ -148,7 +148,7 @@ def name_of(what: Any) -> str:
 
 
 def describe(view: View, carrying: Any, *, with_map: bool) -> str:
-    """Describe the view: objects with their distances, walls ahead and to the sides, the carried object, the map."""
+    """Return a description of the view: objects and their distances, walls, the carried object and the map."""
     lines = []
     if view.things:
         lines.append("You see:")

@@ -1,4 +1,4 @@
-"""Test the views, actions, rewards and levels of BabyAI; where possible, compare them with minigrid."""
+"""Test the views, actions, rewards and levels of BabyAI, and compare them with minigrid where possible."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_view_equals_minigrids(level: str, seed: int, turns: int) -> None:
     env = make_env(level, seed)
     wander(env, turns)
     engine = env.current.engine
-    base: Any = MiniGridEnv  # our subclasses do not generate arrays
+    base: Any = MiniGridEnv  # Palestra's subclasses do not generate observation arrays
     image = base.gen_obs(engine)["image"]
     signs = {
         "?": "unseen",
@@ -116,7 +116,7 @@ def test_levels_equal_minigrids_for_the_same_seed(level: str, monkeypatch: pytes
     search = unpatched("minigrid.envs.babyai.core.verifier").ObjDesc.find_matching_objs
     for seed in (0, 7, 12345):
         with monkeypatch.context() as patch:
-            patch.setattr(verifier.ObjDesc, "find_matching_objs", search)  # our version is faster
+            patch.setattr(verifier.ObjDesc, "find_matching_objs", search)  # undo Palestra's patch
             reference.reset(seed=seed)
         if not solvable(reference):
             continue  # Palestra generates a new level instead
@@ -237,7 +237,7 @@ def test_parts_of_the_observation_can_be_left_out() -> None:
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     level = Level("PickupAbove")
     for seed in range(30):
-        level.start(seed)  # minigrid prints every rejected level
+        level.start(seed)  # minigrid prints a message for every rejected level
     assert capfd.readouterr().out == ""
 
 
@@ -303,7 +303,7 @@ def test_strict_levels_state_their_rules_and_can_be_solved() -> None:
     env = make_env("OpenDoorsOrderN4Debug")
     for seed in range(12):
         prompt, _ = env.reset(seed=seed)
-        assert "fails the mission at once" in prompt
+        assert "fails the mission immediately" in prompt
         while not (step := env.step(env.expert_action())).terminated:
             pass
         assert step.info["success"], seed
