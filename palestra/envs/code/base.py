@@ -7,7 +7,7 @@ from palestra.envs.tasks.generated import GeneratedTask
 from palestra.grading import CallTest, Grade, grade_code
 from palestra.parsing import fenced, last_code
 
-GROUPS = 2  # number of processes that share the hidden calls; starting a process costs more than running a call
+GROUPS = 2  # number of processes that run the hidden tests; starting a process takes longer than running a test
 _BATCH_FUNCTION = f"palestra_{FUNCTION}_batch"
 _BATCH_SOURCE = f"\n\ndef {_BATCH_FUNCTION}(calls):\n    return [{FUNCTION}(*args) for args in calls]\n"
 
@@ -15,7 +15,7 @@ _BATCH_SOURCE = f"\n\ndef {_BATCH_FUNCTION}(calls):\n    return [{FUNCTION}(*arg
 class CodeTask(GeneratedTask):
     """Base class of generated programming tasks.
 
-    `gold` of an item holds its hidden tests, and `answer` is a program that passes them.
+    The field `gold` of an item contains its hidden tests, and `answer` is a program that passes them.
     """
 
     answer_name = "program"
@@ -40,7 +40,7 @@ class CodeTask(GeneratedTask):
         if FUNCTION not in answer:  # without this function, no test can pass, so do not start a process
             why = f"the program does not define a function {FUNCTION}"
             return Grade(correct=False, score=0.0, why=why, hint=f"It does not define a function `{FUNCTION}`.")
-        from palestra.tools.sandbox import Limits  # deferred import: generating tasks does not need the sandbox
+        from palestra.tools.sandbox import Limits  # imported here because generating tasks does not need the sandbox
 
         return grade_code(answer + _BATCH_SOURCE, group_tests(self.item.gold), limits=Limits(wall=10.0, cpu=1.0))
 

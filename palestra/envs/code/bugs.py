@@ -110,7 +110,7 @@ def insert_bugs(source: str, sites: Sequence[BugSite], seed: int) -> ast.Module:
 
 
 def are_independent(tree: ast.Module, sites: Sequence[BugSite]) -> bool:
-    """Return whether the bugs can be combined, that is, no bug removes the code that another one modifies."""
+    """Return whether the bugs can be combined, which requires that no bug removes code that another one modifies."""
     nodes = list(ast.walk(tree))
     for number, kind in sites:
         if kind in ("missing line", "missing else"):
@@ -145,7 +145,10 @@ def _insert_bug(node: Any, kind: str, rng: Random) -> None:
 
 
 def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
-    """Return a function that runs the program and raises LimitExceeded if it exceeds a limit; modifies `tree`."""
+    """Return a function that runs the program and raises LimitExceeded if it exceeds a limit.
+
+    This function modifies `tree`.
+    """
     instrumented = _Instrumenter().visit(tree)
     space: dict[str, Any] = {}
     iterations_left = 0
@@ -163,7 +166,7 @@ def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
         elif isinstance(value, str | list) and len(value) > MAX_SIZE:
             raise LimitExceeded("value too long")
 
-    exec(compile(instrumented, "<candidate>", "exec"), space)  # noqa: S102  # generated source, never an agent's code
+    exec(compile(instrumented, "<candidate>", "exec"), space)  # noqa: S102  # generated code, not an agent's code
     space["_tick"], space["_check"] = tick, check
     function = space[FUNCTION]
 
@@ -181,7 +184,7 @@ def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
 
 
 class _Instrumenter(ast.NodeTransformer):
-    """Inserts a call to `_tick` into every loop body and a call to `_check` after every assignment to a name."""
+    """Insert a call to `_tick` into every loop body and a call to `_check` after every assignment to a name."""
 
     def visit_For(self, node: ast.For) -> Any:
         return self._loop(node)

@@ -1,4 +1,4 @@
-"""Catalog of the family `code` (data only): GEM's data sets, and program generators."""
+"""Specs of the `code` environments: GEM's data sets and program generators."""
 
 from __future__ import annotations
 

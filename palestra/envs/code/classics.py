@@ -1,4 +1,4 @@
-"""Well-known programming problems with random parameters; each function takes an rng and returns a Program."""
+"""List the generators of well-known programming problems. Each takes a random generator and returns a Program."""
 
 from __future__ import annotations
 

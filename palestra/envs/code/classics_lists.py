@@ -1,4 +1,4 @@
-"""Classic problems on a list of numbers: pairs, windows, runs and subsequences.
+"""Generate classic problems on a list of numbers: pairs, windows, runs and subsequences.
 
 The generated code reads the list from the variable `value`.
 """
@@ -12,7 +12,7 @@ from palestra.envs.code.programs import COUNT, Program, draw_inputs
 
 def _on_numbers(rng: Random, task: str, *code: str) -> Program:
     inputs = tuple((value,) for value in draw_inputs(rng, "numbers", COUNT))
-    return Program(takes=(("value", "a list of whole numbers"),), task=task, code=code, inputs=inputs, gives="number")
+    return Program(takes=(("value", "a list of integers"),), task=task, code=code, inputs=inputs, gives="number")
 
 
 def pairs(rng: Random) -> Program:
@@ -28,7 +28,7 @@ def pairs(rng: Random) -> Program:
     )
     return _on_numbers(
         rng,
-        f"Return the number of pairs of positions (i, j), with i before j, for whose elements {condition}.",
+        f"Return the number of pairs of elements at two different positions, in list order, for which {condition}.",
         "count = 0",
         "for i in range(len(value)):",
         "    for j in range(i + 1, len(value)):",
@@ -104,8 +104,8 @@ def subsequence(rng: Random) -> Program:
     )
     return _on_numbers(
         rng,
-        f"Return the length of the longest {condition} subsequence: elements in their original order, not necessarily "
-        "adjacent. For an empty list, return 0.",
+        f"Return the length of the longest {condition} subsequence. A subsequence consists of elements in their "
+        "original order, which need not be adjacent. For an empty list, return 0.",
         "best = [1] * len(value)",
         "for i in range(len(value)):",
         "    for j in range(i):",
@@ -119,8 +119,8 @@ def best_block(rng: Random) -> Program:
     k = rng.randint(1, 9)
     return _on_numbers(
         rng,
-        f"Subtract {k} from every element. Then return the largest sum of a block of consecutive elements; the block "
-        "may be empty, with the sum 0.",
+        f"Subtract {k} from every element. Then return the largest sum of a block of consecutive elements. The block "
+        "may be empty, and its sum is then 0.",
         "best = current = 0",
         "for x in value:",
         f"    current = max(0, current + x - {k})",

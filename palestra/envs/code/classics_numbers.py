@@ -1,4 +1,4 @@
-"""Classic problems on numbers: coins, a knapsack, sequences, the Josephus problem."""
+"""Generate classic problems on numbers: coins, a knapsack, sequences and the Josephus problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def coins(rng: Random) -> Program:
     values = sorted(rng.sample(range(2, 16), rng.randint(2, 4)))
     listed = ", ".join(map(str, values))
     inputs = [(0,), (1,), (values[0],), (values[-1] - 1,), *((rng.randint(5, 120),) for _ in range(COUNT - 4))]
-    takes = (("amount", "a non-negative whole number"),)
+    takes = (("amount", "a non-negative integer"),)
     if rng.random() < 0.5:
         return Program(
             takes=takes,
@@ -33,8 +33,8 @@ def coins(rng: Random) -> Program:
         )
     return Program(
         takes=takes,
-        task=f"Return the number of ways in which coins can add up to the amount, regardless of their order; for the "
-        f"amount 0 there is one way. Coins of these values are available, as many of each as needed: {listed}.",
+        task=f"Return the number of ways in which coins can add up to the amount, regardless of their order. For the "
+        f"amount 0, there is one way. Coins of these values are available, as many of each as needed: {listed}.",
         code=(
             "ways = [1] + [0] * amount",
             f"for coin in {values}:",
@@ -51,19 +51,19 @@ def knapsack(rng: Random) -> Program:
     bonus = rng.randint(0, 5)
 
     def case() -> tuple[Any, Any]:
-        things = [[rng.randint(1, 9), rng.randint(1, 20)] for _ in range(rng.randint(1, 7))]
-        return things, rng.randint(0, 25)
+        items = [[rng.randint(1, 9), rng.randint(1, 20)] for _ in range(rng.randint(1, 7))]
+        return items, rng.randint(0, 25)
 
     inputs: list[Any] = [([], 5), ([[3, 4]], 2), ([[3, 4]], 3), ([[1, 1], [1, 1]], 0)]
     inputs += [case() for _ in range(COUNT - 4)]
-    extra = f" A thing with an even weight is worth {bonus} more than stated." if bonus else ""
+    extra = f" An item with an even weight is worth {bonus} more than stated." if bonus else ""
     return Program(
-        takes=(("things", "a list of pairs [weight, worth]"), ("limit", "a non-negative whole number")),
-        task="Choose some of the things, each at most once, so that their weights add up to at most the limit and "
+        takes=(("items", "a list of pairs [weight, worth]"), ("limit", "a non-negative integer")),
+        task="Choose some of the items, each at most once, so that their weights add up to at most the limit and "
         f"their total worth is as large as possible.{extra} Return the total worth.",
         code=(
             "best = [0] * (limit + 1)",
-            "for weight, worth in things:",
+            "for weight, worth in items:",
             *(["    if weight % 2 == 0:", f"        worth += {bonus}"] if bonus else []),
             "    for room in range(limit, weight - 1, -1):",
             "        best[room] = max(best[room], best[room - weight] + worth)",
@@ -78,7 +78,7 @@ def recurrence(rng: Random) -> Program:
     p, q, m, a, b = rng.randint(1, 5), rng.randint(1, 5), rng.randint(7, 999), rng.randint(0, 5), rng.randint(1, 6)
     inputs = [(n,) for n in (0, 1, 2, 3, 10, *(rng.randint(4, 60) for _ in range(COUNT - 5)))]
     return Program(
-        takes=(("n", "a non-negative whole number"),),
+        takes=(("n", "a non-negative integer"),),
         task=f"A sequence starts with a(0) = {a} and a(1) = {b}. Each later element a(i) is the remainder when "
         f"{p} * a(i - 1) + {q} * a(i - 2) is divided by {m}. Return a(n).",
         code=(
@@ -97,10 +97,10 @@ def circle_game(rng: Random) -> Program:
     start = rng.randint(1, 5)
     inputs = [(n,) for n in (1, 2, 3, 5, *(rng.randint(4, 50) for _ in range(COUNT - 4)))]
     return Program(
-        takes=(("n", "a positive whole number"),),
+        takes=(("n", "a positive integer"),),
         task=f"n people stand in a circle, numbered consecutively from {start}. Counting starts with the first person. "
         f"Every {ordinal(step)} remaining person leaves the circle, and counting continues with the next person, "
-        "until one is left. Return the number of this person.",
+        "until only one person is left. Return the number of this person.",
         code=(
             f"people = list(range({start}, {start} + n))",
             "at = 0",
@@ -118,7 +118,7 @@ def collatz(rng: Random) -> Program:
     by, add, limit = rng.randint(2, 5), rng.randint(1, 9), rng.randint(20, 60)
     inputs = [(n,) for n in (1, 2, 3, 7, *(rng.randint(4, 500) for _ in range(COUNT - 4)))]
     return Program(
-        takes=(("n", "a positive whole number"),),
+        takes=(("n", "a positive integer"),),
         task=f"Repeat: if n is even, halve it; otherwise, replace it by the remainder when {by} * n + {add} is divided "
         f"by 1009. Stop as soon as n is at most 1, or after {limit} repetitions. Return the number of repetitions.",
         code=(

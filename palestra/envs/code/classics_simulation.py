@@ -1,4 +1,4 @@
-"""Classic simulation problems: grids, automata, a robot, brackets, intervals, words and a stack machine."""
+"""Generate classic simulation problems: grids, automata, a robot, brackets, intervals, words and a stack machine."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def paths(rng: Random) -> Program:
     code += [f"        ways[r][c] = total % {modulus}", "return ways[-1][-1]"]
     steps = "right, down, or diagonally right and down" if diagonal else "right or down"
     return Program(
-        takes=(("grid", "a list of rows of equal length, each a list of 0 and 1, with at least one cell"),),
-        task=f"A step goes to the adjacent cell {steps}. Cells with a 1 are blocked. Return the number of paths from "
-        f"the top left cell to the bottom right cell, as the remainder when divided by {modulus}; if the first or the "
-        "last cell is blocked, the number is 0.",
+        takes=(("grid", "a list of rows of equal length, each a list of 0s and 1s, with at least one cell"),),
+        task=f"Each step moves one cell {steps}. Cells with a 1 are blocked. Return the number of paths from the top "
+        f"left cell to the bottom right cell, modulo {modulus}. If the first or the last cell is blocked, the number "
+        "is 0.",
         code=tuple(code),
         inputs=tuple(inputs),
         gives="number",
@@ -75,7 +75,7 @@ def matrix(rng: Random) -> Program:
                 ),
             ),
             (
-                f"Rotate the grid by 90 degrees clockwise, multiply all numbers by {k} and return them row by row.",
+                f"Rotate the grid by 90 degrees clockwise, multiply all numbers by {k}, and return them row by row.",
                 "numbers",
                 (
                     "turned = []",
@@ -104,7 +104,7 @@ def matrix(rng: Random) -> Program:
         )
     )
     return Program(
-        takes=(("grid", "a list of rows of equal length, each a non-empty list of whole numbers; at least one row"),),
+        takes=(("grid", "a non-empty list of rows of equal length, each a non-empty list of integers"),),
         task=task,
         code=code,
         inputs=tuple(inputs),
@@ -118,10 +118,10 @@ def automaton(rng: Random) -> Program:
     inputs += [("".join(rng.choice("01") for _ in range(rng.randint(3, 16))),) for _ in range(COUNT - 4)]
     table = ", ".join(f"{i:03b} gives {rule >> i & 1}" for i in range(8))
     return Program(
-        takes=(("cells", "a non-empty string of 0 and 1"),),
-        task="In each step, every character is replaced according to three characters: its left neighbour, itself and "
-        f"its right neighbour, all as they were before the step; beyond the ends of the string there are zeros. "
-        f"{table}. Return the string after {steps} step{'s' if steps > 1 else ''}.",
+        takes=(("cells", "a non-empty string of the characters 0 and 1"),),
+        task="In each step, every character is replaced depending on three characters: its left neighbor, itself and "
+        f"its right neighbor, all as they were before the step. Beyond the ends of the string, there are zeros. The "
+        f"rules are: {table}. Return the string after {steps} step{'s' if steps > 1 else ''}.",
         code=(
             f"rule = {[rule >> i & 1 for i in range(8)]}",
             f"for _ in range({steps}):",
@@ -150,8 +150,8 @@ def robot(rng: Random) -> Program:
     return Program(
         takes=(("moves", "a string of the letters F, B, L and R"),),
         task=f"A robot starts at x = {x}, y = {y} and faces north, the direction in which y increases; x increases to "
-        f"the east. F moves it {stride} forward, B moves it 1 back without turning, L turns it left and R turns it "
-        f"right, by 90 degrees each. Return {result} after all moves.",
+        f"the east. F moves it forward by {stride}, B moves it back by 1 without turning, L turns it left by 90 "
+        f"degrees, and R turns it right by 90 degrees. Return {result} after all moves.",
         code=(
             f"x, y = {x}, {y}",
             "dx, dy = 0, 1",
@@ -195,8 +195,8 @@ def intervals(rng: Random) -> Program:
     }[which]
     return Program(
         takes=(("spans", "a list of [start, end] with start < end, in any order"),),
-        task=f"Merge all intervals that {condition} into one from the smallest start to the largest end, until no two "
-        f"such intervals are left. {result}",
+        task=f"Merge intervals that {condition} into one interval from the smallest start to the largest end, until no "
+        f"two such intervals are left. {result}",
         code=(
             "merged = []",
             "for start, end in sorted(spans):",
@@ -228,9 +228,9 @@ def brackets(rng: Random) -> Program:
     pairs = ", ".join(f"{kind[0]} with {kind[1]}" for kind in kinds)
     return Program(
         takes=(("text", "a string"),),
-        task=f"The string contains brackets, which match like this: {pairs}; ignore all other characters. Return the "
-        f"maximum nesting depth of the brackets (0 if there are none), or {wrong} if they are not balanced: a closing "
-        "bracket without an opening one, a mismatched pair, or a bracket that is never closed.",
+        task=f"The string contains brackets, which match like this: {pairs}. Ignore all other characters. Return the "
+        f"maximum nesting depth of the brackets (0 if there are none), or {wrong} if they are not balanced, that is, "
+        "if there is a closing bracket without an opening one, a mismatched pair, or a bracket that is never closed.",
         code=(
             f"partner = {dict(zip(closers, openers, strict=True))}",
             "stack = []",
@@ -278,15 +278,15 @@ def word_counts(rng: Random) -> Program:
             (
                 (
                     "Return a string with each distinct word followed by the number of its occurrences, such as "
-                    "`ab3 c1`, separated by single spaces, sorted by this number, the highest first, and "
-                    "alphabetically if it is the same."
+                    "`ab3 c1`, separated by single spaces. Sort the words by decreasing number of occurrences, and "
+                    "words with equal numbers alphabetically."
                 ),
                 "text",
                 ('return " ".join(w + str(counts[w]) for w in sorted(counts, key=lambda w: (-counts[w], w)))',),
             ),
             (
-                (f"Return the total number of letters of all words that occur fewer than {k} times; count every "
-                "occurrence."),
+                (f"Return the total number of letters of all words that occur fewer than {k} times. Count every "
+                "occurrence of these words."),
                 "number",
                 ("total = 0", "for w in counts:", f"    if counts[w] < {k}:", "        total += len(w) * counts[w]",
                  "return total"),
@@ -294,7 +294,7 @@ def word_counts(rng: Random) -> Program:
         )
     )  # fmt: skip
     return Program(
-        takes=(("words", "a list of words, strings of lower-case letters"),),
+        takes=(("words", "a list of words, which are strings of lowercase letters"),),
         task=task,
         code=(*count, *code),
         inputs=tuple(inputs),
@@ -331,9 +331,10 @@ def calculator(rng: Random) -> Program:
     return Program(
         takes=(("program", "a string of tokens separated by single spaces"),),
         task="Process the tokens from left to right with a stack. A number is pushed onto the stack. Any other token "
-        f"pops the top two numbers, of which the lower one is the first, and pushes a result: {meanings}. Each result "
-        f"is replaced by its remainder (0 to {modulus - 1}) when divided by {modulus} before it is pushed. Return the "
-        "number that is left; the program is always valid and leaves exactly one.",
+        "pops the top two numbers and pushes a result; the number that was on top is the second of the two, and the "
+        f"other is the first. {meanings}. Each result is replaced by its remainder (0 to {modulus - 1}) when divided "
+        f"by {modulus} before it is pushed. Return the number that is left at the end. The program is always valid and "
+        "leaves exactly one number.",
         code=(
             "stack = []",
             "for token in program.split():",

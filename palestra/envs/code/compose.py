@@ -1,4 +1,4 @@
-"""Generate reference programs: sequences of operations, optionally combined with a classic problem."""
+"""Generate reference programs from sequences of operations, optionally combined with a classic problem."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GeneratedProgram:
 
 
 def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedProgram:
-    """Generate a random program of `steps` operations; with `classics`, it may be combined with a classic problem.
+    """Generate a random program of `steps` operations. With `classics`, it may be combined with a classic problem.
 
     The outputs have at least three different values, so that a program that returns a constant fails. Omitting any of
     the operations changes at least one output.
@@ -42,7 +42,7 @@ def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedPro
 
 
 def _draw(rng: Random, steps: int, classics: bool) -> tuple[Program, list[Program]]:
-    """Return a random program, and variants of it that each omit one operation."""
+    """Return a random program and its variants, each of which omits one operation."""
     which = rng.randrange(3) if classics else 0
     if which == 0:
         return _chain(rng, steps)
@@ -68,7 +68,7 @@ def _chain(rng: Random, steps: int) -> tuple[Program, list[Program]]:
 
 
 def _before(rng: Random, program: Program, steps: int) -> tuple[Program, list[Program]]:
-    """Return a program that applies operations to the list and then solves the classic problem, and its variants."""
+    """Return a program that applies operations to its input before it solves a classic problem, and its variants."""
     parts = [draw_operation(rng, "numbers") for _ in range(steps)]
 
     def build(chosen: list[DrawnOperation]) -> Program:
@@ -86,7 +86,7 @@ def _before(rng: Random, program: Program, steps: int) -> tuple[Program, list[Pr
 
 
 def _after(rng: Random, program: Program, steps: int) -> tuple[Program, list[Program]]:
-    """Return a program that solves the classic problem and applies operations to its result, and its variants."""
+    """Return a program that applies operations to the result of a classic problem, and its variants."""
     parts = [draw_operation(rng, program.gives, signed=True) for _ in range(steps)]
     names = ", ".join(name for name, _ in program.takes)
 

@@ -24,8 +24,8 @@ class DrawnOperation:
 def draw_operation(rng: Random, takes: str, *, ending: bool = False, signed: bool = False) -> DrawnOperation:
     """Sample an operation on a value of kind `takes`.
 
-    With `ending`, its code ends with a return statement; otherwise, it keeps the kind of the value. With `signed`, a
-    number may be negative, so operations on decimal digits are excluded.
+    With `ending`, the code of the operation ends with a return statement. Otherwise, the operation does not change the
+    kind of the value. With `signed`, numbers may be negative, so operations on decimal digits are excluded.
     """
     candidates = (_ENDINGS if ending else _STEPS)[takes]
     if signed:

@@ -1,4 +1,4 @@
-"""Operations on numbers and on lists of numbers; a program ends with an operation that has a return statement."""
+"""Operations on numbers and on lists of numbers. Operations with a return statement can only end a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPERATIONS = (
     Operation(
         "numbers",
         "numbers",
-        "Replace every number by its remainder when divided by {k} (a number from 0 to {k} - 1)",
+        "Replace every number by its remainder when divided by {k} (at least 0 and less than {k})",
         map_to("x % {k}"),
     ),
     Operation("numbers", "numbers", "Halve every number, rounding down", map_to("x // 2")),
@@ -168,7 +168,7 @@ OPERATIONS = (
     Operation(
         "number",
         "number",
-        "Add to it the number that its reversed decimal digits form",
+        "Add to it the number formed by its decimal digits in reverse order",
         ("value = value + int(str(value)[::-1])",),
     ),
     Operation("numbers", "number", "Return the sum of the numbers (0 for an empty list)", ("return sum(value)",)),
@@ -247,8 +247,8 @@ OPERATIONS = (
     Operation(
         "number",
         "number",
-        "Return the number of positive divisors of the remainder of the result when divided by 1000, or 0 if the "
-        "remainder is 0",
+        "Divide the result by 1000 and return the number of positive divisors of the remainder, or 0 if the remainder "
+        "is 0",
         (
             "rest = value % 1000",
             "count = 0",

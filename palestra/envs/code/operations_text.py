@@ -1,4 +1,4 @@
-"""Operations on strings and on lists of words; a program ends with an operation that has a return statement."""
+"""Operations on strings and on lists of words. Operations with a return statement can only end a program."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ OPERATIONS = (
             "value = kept",
         ),
     ),
-    Operation("text", "text", "Change all letters to upper case", ("value = value.upper()",)),
-    Operation("text", "text", "Change all letters to lower case", ("value = value.lower()",)),
-    Operation("text", "text", "Swap upper case and lower case", ("value = value.swapcase()",)),
+    Operation("text", "text", "Change all letters to uppercase", ("value = value.upper()",)),
+    Operation("text", "text", "Change all letters to lowercase", ("value = value.lower()",)),
+    Operation("text", "text", "Swap uppercase and lowercase letters", ("value = value.swapcase()",)),
     Operation("text", "text", "Reverse the string", ("value = value[::-1]",)),
     Operation("text", "text", "Remove all digits", ('value = "".join(c for c in value if not c.isdigit())',)),
     Operation(
         "text",
         "text",
-        "Remove every {c} and every {d} (in lower case)",
+        "Remove every lowercase {c} and every lowercase {d}",
         ('value = value.replace("{c}", "").replace("{d}", "")',),
     ),
-    Operation("text", "text", "Replace every {c} (in lower case) by {d}", ('value = value.replace("{c}", "{d}")',)),
+    Operation("text", "text", "Replace every lowercase {c} by {d}", ('value = value.replace("{c}", "{d}")',)),
     Operation(
         "text",
         "text",
@@ -116,7 +116,7 @@ OPERATIONS = (
     Operation(
         "text",
         "text",
-        "Shift every lower-case letter {k} places forward in the alphabet, continuing with a after z",
+        "Shift every lowercase letter {k} places forward in the alphabet, wrapping around from z to a",
         (
             'moved = ""',
             "for c in value:",
@@ -155,7 +155,7 @@ OPERATIONS = (
         ('return min(value) if value else ""',),
     ),
     Operation(
-        "words", "text", "Return the string of the first letters of all words", ('return "".join(x[0] for x in value)',)
+        "words", "text", "Return the first letters of all words as one string", ('return "".join(x[0] for x in value)',)
     ),
     Operation(
         "words",
@@ -168,7 +168,7 @@ OPERATIONS = (
     Operation(
         "text",
         "number",
-        "Return the number of characters before its first {c} (in lower case), or -1 if there is none",
+        "Return the number of characters before its first lowercase {c}, or -1 if there is none",
         ('return value.find("{c}")',),
     ),
     Operation("text", "number", "Return the number of distinct characters", ("return len(set(value))",)),
@@ -181,7 +181,7 @@ OPERATIONS = (
     Operation(
         "text",
         "number",
-        "Return the sum of its digits, each as a single-digit number (0 if there are none)",
+        "Return the sum of all digits in it, each taken as a single-digit number (0 if there are none)",
         ("return sum(int(c) for c in value if c.isdigit())",),
     ),
     Operation(

@@ -17,9 +17,9 @@ class CodeProblems(DataTask):
     """Programming problems with hidden tests, in any format that `palestra.grading.read_tests` accepts.
 
     Each test may use `seconds` of CPU time. If there are more than `max_tests` tests, only the longest ones are run.
-    With `stop_early`, no further tests are started after a failure, which is faster, but the share of passed tests is
-    not reported. `function` is the column with the name of the function to call, and `starter` the column with starter
-    code. There is an expert only if `solution` names a column with correct programs.
+    With `stop_early`, no further tests are started after a failure. This is faster, but the fraction of passed tests is
+    not reported. `function` is the column with the name of the function to call, and `starter` is the column with
+    starter code. An expert is available only if `solution` names a column with correct programs.
     """
 
     answer_name = "program"
@@ -40,7 +40,7 @@ class CodeProblems(DataTask):
     ) -> None:
         super().__init__(**options)
         if max_tests is not None and (isinstance(max_tests, bool) or max_tests < 1):
-            raise BadValue(f"max_tests must be a positive whole number, or None for all tests, got {max_tests!r}")
+            raise BadValue(f"max_tests must be a positive integer, or None to run all tests; got {max_tests!r}")
         self.tests = tests
         self.solution = solution
         self.function = function
@@ -88,11 +88,11 @@ class CodeProblems(DataTask):
         # The wall-clock limit is generous because the machine may be busy.
         limits = Limits(cpu=self.seconds, wall=2.5 * self.seconds)
         grade = grade_code(answer, self.item.gold, limits=limits, max_tests=self.max_tests, stop_early=self.stop_early)
-        if self.stop_early:  # how many tests were started depends on timing, so the results must not contain it
+        if self.stop_early:  # the number of tests that ran depends on timing, so the grade must not contain it
             return Grade(correct=grade.correct, score=float(grade.correct), why=grade.why)
         return grade
 
-    def expert_action(self) -> str | None:  # returns None if there is no column of solutions
+    def expert_action(self) -> str | None:  # None if the row has no solution
         return self.write(self.item.answer) if self.item.answer else None
 
     def random_answer(self) -> str:
@@ -103,7 +103,7 @@ class CodeProblems(DataTask):
 
 
 def _without_none(tests: Any) -> Any:
-    """Drop None values, with which Arrow fills the fields that are missing in a row."""
+    """Drop None values, which Arrow inserts for fields that are missing in a row."""
     if isinstance(tests, Mapping):
         return {name: _without_none(value) for name, value in tests.items() if value is not None}
     if isinstance(tests, list):

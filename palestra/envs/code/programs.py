@@ -1,4 +1,4 @@
-"""Reference programs: a description in English, Python code, and test inputs."""
+"""Reference programs, which consist of a description in English, Python code and test inputs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Args = tuple[Any, ...]
 FUNCTION = "solve"
 COUNT = 12  # test inputs per program
 TYPES = {
-    "numbers": "a list of whole numbers",
-    "words": "a list of non-empty strings of lower-case letters",
+    "numbers": "a list of integers",
+    "words": "a list of non-empty strings of lowercase letters",
     "text": "a string of ASCII letters, digits and spaces",
-    "number": "a non-negative whole number",
+    "number": "a non-negative integer",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A reference program; `code` is the unindented body of its function and ends with a return statement."""
+    """A reference program. `code` is the unindented body of its function and ends with a return statement."""
 
     takes: tuple[tuple[str, str], ...]  # name and description of each argument
     task: str  # description of the program, in one or more sentences
@@ -45,19 +45,19 @@ class Program:
 def compile_function(source: str) -> Callable[..., Any]:
     """Return the function that a reference program defines."""
     space: dict[str, Any] = {}
-    exec(compile(source, "<reference>", "exec"), space)  # noqa: S102  # generated source, never an agent's code
+    exec(compile(source, "<reference>", "exec"), space)  # noqa: S102  # generated code, not an agent's code
     function: Callable[..., Any] = space[FUNCTION]
     return function
 
 
 def run_program(source: str, inputs: Sequence[Args]) -> list[Any]:
-    """Return the result of a reference program for each input; the program must not raise or mutate its arguments."""
+    """Return the result of a reference program for each input. The program must not raise or mutate its arguments."""
     function = compile_function(source)
     return [function(*args) for args in inputs]
 
 
 def ordinal(number: int) -> str:
-    """Return a number as an ordinal: `2nd`, `11th`."""
+    """Return a number as an ordinal such as `2nd` or `11th`."""
     suffixes = {1: "st", 2: "nd", 3: "rd"}
     return f"{number}{'th' if number % 100 in (11, 12, 13) else suffixes.get(number % 10, 'th')}"
 
@@ -67,7 +67,7 @@ def format_call(args: Args) -> str:
 
 
 def draw_inputs(rng: Random, kind: str, count: int) -> list[Any]:
-    """Return `count` inputs of the kind `kind`: edge cases first, then random values of increasing size."""
+    """Return `count` inputs of the given kind. Edge cases come first, followed by random values of increasing size."""
     if kind == "number":
         edges: list[Any] = [0, 1, 2, 10, 97]
         return edges + [rng.randint(3, 10 ** rng.randint(2, 6)) for _ in range(count - len(edges))]

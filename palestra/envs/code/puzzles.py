@@ -1,4 +1,4 @@
-"""Write a small program from its description and examples."""
+"""Environment in which the agent writes a small program from its description and examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Puzzles(CodeTask):
     With `classics`, some tasks combine a well-known problem (windows, coins, grids, automata, ...) with operations
     before or after it. The first hidden tests are edge cases (empty, one element, all equal). A program that always
     returns the same value or omits an operation fails. There are about fifty thousand different problems at the easy
-    level and millions at the other levels, even if the same problem with other examples is counted only once.
+    level and millions at the other levels, not counting the same problem with different examples.
     """
 
     levels: ClassVar[Levels] = {
@@ -62,7 +62,7 @@ class Puzzles(CodeTask):
 
 
 def choose_examples(rng: Random, cases: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Choose cases with different results for the prompt; the largest are used only if the others are too similar."""
+    """Choose cases with different results for the prompt. The largest inputs are used only if necessary."""
     order = sorted(range(len(cases)), key=lambda i: len(repr(cases[i][0])))
     small, large = order[: len(order) * 3 // 4], order[len(order) * 3 // 4 :]
     rng.shuffle(small)

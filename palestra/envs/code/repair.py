@@ -1,4 +1,4 @@
-"""Fix the bugs in a program, given its description and a failing case."""
+"""Environment in which the agent fixes the bugs in a program, given its description and a failing case."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from palestra.parsing import fenced
 
 
 class Repair(CodeTask):
-    """Find and fix `bugs` bugs in a program of `steps` operations; with `classics`, also in well-known problems.
+    """Find and fix `bugs` bugs in a program of `steps` operations or, with `classics`, in a well-known problem.
 
     Bugs are wrong comparisons and operators, off-by-one constants, `and` instead of `or`, negated conditions, missing
     lines and branches, early returns, and `max` instead of `min`. The program always terminates, and it fails at least
-    one hidden test besides the one in the prompt. Each bug on its own also makes at least one test fail. Every level
-    has millions of different items.
+    one hidden test besides the one in the prompt. Each bug alone makes at least two tests fail. Every level has
+    millions of different items.
     """
 
     levels: ClassVar[Levels] = {
@@ -91,7 +91,7 @@ def _make_item(
 
 
 def _add_bugs(rng: Random, generated: GeneratedProgram, bugs: int) -> tuple[list[BugSite], int, list[Outcome]] | None:
-    """Sample `bugs` bugs that each change a result; return their sites, the seed and the outcomes, or None."""
+    """Sample bugs that each change a result. Return their sites, the seed and the outcomes, or None on failure."""
     tree = parse(generated.program.source)
     candidates = find_bug_sites(tree)
     rng.shuffle(candidates)
@@ -112,7 +112,7 @@ def _add_bugs(rng: Random, generated: GeneratedProgram, bugs: int) -> tuple[list
 
 
 def _outcomes(generated: GeneratedProgram, sites: list[BugSite], seed: int) -> list[Outcome] | None:
-    """Return the outcomes with these bugs, or None if the program does not terminate or fails fewer than two tests."""
+    """Return the outcomes with these bugs, or None if the program exceeds a limit or fails fewer than two tests."""
     run = compile_limited(insert_bugs(generated.program.source, sites, seed))
     try:
         outcomes = [run(args) for args in generated.program.inputs]

@@ -1,3 +1,5 @@
+"""Test the generated programming tasks and the bugs inserted into programs."""
+
 from __future__ import annotations
 
 import ast
