@@ -115,6 +115,6 @@ def _server_fails(url: str, as_json: bool) -> bool:
     except ConformanceError as err:
         print(json.dumps({"server": url, "passed": False, **vars(err)}) if as_json else f"{url}: FAILED\n  {err}")
         return True
-    text = "\n".join([f"{url} follows the protocol:", *(f"  {name}" for name in passed)])
+    text = "\n".join([f"{url} passed all checks:", *(f"  {name}" for name in passed)])
     print(json.dumps({"server": url, "passed": True, "checks": passed}) if as_json else text)
     return False

@@ -1,4 +1,4 @@
-"""Environment server: `serve` runs it, `running` starts it in the background, `create_app` returns an ASGI app.
+"""Environment server. `serve` runs it, `running` starts it in the background, and `create_app` returns an ASGI app.
 
 Clients connect with `palestra.make("http://HOST:PORT/ID")`.
 """

@@ -1,7 +1,7 @@
-"""ASGI application of the native protocol: HTTP routes and the WebSocket, both backed by the dispatcher.
+"""ASGI application that serves the native protocol over HTTP and WebSocket.
 
-No web framework is used, for throughput: with Starlette's routing, the step route reaches 77% of this throughput, and
-with its authentication 66% (docs/dependencies.md).
+No web framework is used because it would reduce the throughput: the step route reaches 77% of its current throughput
+with Starlette's routing, and 66% with Starlette's routing and authentication (docs/dependencies.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from palestra.server.settings import Settings
 
 log = logging.getLogger("palestra.server")
 
-# Operations on a session over HTTP: the last part of the path and the type of the request body.
+# Maps the last part of the path of a session's HTTP route to the type of the request body.
 OPERATIONS: dict[str, type[protocol.SessionRequest]] = {
     "reset": protocol.Reset,
     "step": protocol.Step,
@@ -55,11 +55,11 @@ _DECODE_STEPS = {m: protocol.decoder(m, protocol.Steps) for m in _MEDIA_TYPES}
 _DECODE_BATCH = {m: protocol.decoder(m, Batch) for m in _MEDIA_TYPES}
 _EMPTY_OBJECT = {JSON: b"{}", MSGPACK: b"\x80"}
 _SESSIONS = f"{PREFIX}/sessions/"
-_PUBLIC = frozenset({"/health", "/ready"})  # load balancers request these without a token
+_PUBLIC = frozenset({"/health", "/ready"})  # load balancers request these paths without a token
 
 
 class ProtocolAdapter(Protocol):
-    """Adapter that serves the protocol of another project under `prefix`."""
+    """Serves the protocol of another project under the path `prefix`."""
 
     prefix: str
 
@@ -71,19 +71,19 @@ class ProtocolAdapter(Protocol):
 
 
 class App:
-    """ASGI application; its lifespan starts and stops the dispatcher."""
+    """ASGI application. The dispatcher starts and stops with the ASGI lifespan."""
 
     def __init__(self, settings: Settings, protocols: list[ProtocolAdapter] | None = None) -> None:
         self.settings = settings
         self.dispatcher = Dispatcher(settings)
         self.protocols = protocols or []
-        self.websockets = 0  # number of open connections
+        self.websockets = 0  # number of open WebSocket connections
         self._authenticator = Authenticator(settings)
         self._openapi: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if scope.get("root_path"):  # mounted under a path prefix, e.g. by Ray Serve
+        if scope.get("root_path"):  # the app is mounted under a path prefix, for example by Ray Serve
             scope = {**scope, "path": scope["path"].removeprefix(scope["root_path"])}
         if kind == "http":
             await self._http(scope, receive, send)
@@ -98,7 +98,7 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     await self.dispatcher.start()
-                except Exception as err:  # noqa: BLE001  # reported by the ASGI server
+                except Exception as err:  # noqa: BLE001  # the ASGI server reports it
                     await send({"type": "lifespan.startup.failed", "message": f"{type(err).__name__}: {err}"})
                     return
                 await send({"type": "lifespan.startup.complete"})
@@ -129,7 +129,7 @@ class App:
             pass
 
     async def _session_route(self, request: HttpRequest, rest: str) -> None:
-        """Handle the operations of a session. This is the hot path."""
+        """Handle a request to one session. Most requests of the server take this path."""
         name, slash, operation = rest.partition("/")
         body: Any
         if not slash:
@@ -234,7 +234,7 @@ class App:
         elif self.dispatcher.draining:
             raise RequestError(draining())
         else:
-            raise RequestError(fault("unavailable", "a worker is starting", retry_after=1.0))
+            raise RequestError(fault("unavailable", "a worker is still starting", retry_after=1.0))
 
     async def _metrics(self, request: HttpRequest) -> None:
         text = metrics_text(self.dispatcher, self.websockets)
@@ -272,7 +272,7 @@ class App:
 
 
 async def deny(scope: Scope, send: Send, error: Fault) -> None:
-    """Reject a WebSocket handshake, with the HTTP status of the error if the ASGI server supports it."""
+    """Reject a WebSocket handshake. The HTTP status of the error is sent if the ASGI server supports it."""
     if "websocket.http.response" in scope.get("extensions", {}):
         body = msgspec.json.encode({"error": error})
         headers = [CONTENT_TYPES[JSON], (b"content-length", b"%d" % len(body))]

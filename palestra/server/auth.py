@@ -1,8 +1,8 @@
-"""Authenticate requests and parse the headers that every route needs, in a single pass over the headers.
+"""Authenticate requests and parse the headers that every route needs.
 
-Without tokens, the server accepts only requests for loopback host names, so that no web page can access it through a
-DNS name that resolves to this machine (DNS rebinding). Requests with the Origin header of another site are always
-refused; browsers send this header, other programs do not.
+A server without tokens accepts only requests to loopback host names. This prevents DNS rebinding, in which a web page
+accesses the server through a DNS name that resolves to this machine. Requests that a browser sends on behalf of another
+site, which are recognized by their Origin header, are always refused.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ LOCAL = "local"  # owner of all sessions on a server without tokens
 
 
 class Client:
-    """Identity and body format of one request, read from its headers."""
+    """Headers of one request: the owner of its token, the formats of its bodies, and its request id."""
 
     __slots__ = ("accept", "content_length", "content_type", "error", "owner", "request_id")
 
     def __init__(self) -> None:
         self.owner = LOCAL
-        self.content_type = ""  # JSON, MSGPACK, or "" for anything else
+        self.content_type = ""  # JSON, MSGPACK, or "" for any other type
         self.accept = JSON
         self.content_length = 0
         self.request_id = b""
-        self.error: Fault | None = None  # reason why the request is refused
+        self.error: Fault | None = None  # set if the request must be refused
 
 
 class Authenticator:
@@ -40,7 +40,7 @@ class Authenticator:
         self._tokens = [(sha256(token.encode()).digest(), name) for token, name in settings.tokens.items()]
 
     def identify(self, scope: MutableMapping[str, Any]) -> Client:
-        """Parse the headers of an ASGI scope; `error` of the result is set if the request must be refused."""
+        """Parse the headers of an ASGI scope. If the request must be refused, the result contains the `error`."""
         client = Client()
         host = authorization = b""
         origin = None
@@ -63,7 +63,7 @@ class Authenticator:
         if not self._any_host and _host_name(host) not in LOOPBACK:
             client.error = fault("wrong_host", "this server does not accept that Host header; use localhost")
         elif origin is not None and _origin_host(origin) != host:
-            client.error = fault("unauthorized", "requests from web pages of other sites are refused")
+            client.error = fault("unauthorized", "requests from web pages of other sites are not allowed")
         elif self._tokens:
             owner = self._owner(authorization)
             if owner is None:
@@ -73,7 +73,7 @@ class Authenticator:
         return client
 
     def _owner(self, authorization: bytes) -> str | None:
-        """Return the owner of a bearer token, or None. The token is compared with all tokens in constant time."""
+        """Return the owner of a bearer token, or None if the token is invalid. The comparison takes constant time."""
         scheme, _, token = authorization.partition(b" ")
         digest = sha256(token.strip()).digest()
         owner = None

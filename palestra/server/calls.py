@@ -1,4 +1,4 @@
-"""Run calls in workers, deliver their results, and end sessions (on request or after a timeout or worker failure)."""
+"""Send calls to workers, deliver their results, and end sessions on request or after a timeout or worker failure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ log = logging.getLogger("palestra.server")
 
 
 class Calls:
-    """Calls that are running in the workers of one server.
-
-    `on_rows` is called with the results of vector steps.
-    """
+    """Tracks the calls that are running in the workers. `on_rows` is called with the results of vector steps."""
 
     def __init__(
         self, settings: Settings, sessions: Sessions, stats: Stats, *, on_rows: Callable[..., None], preload: list[str]
@@ -44,15 +41,15 @@ class Calls:
         self.step_timeout = settings.step_timeout
         self._reset_timeout = settings.reset_timeout or settings.step_timeout
         self._on_rows = on_rows
-        self._forks: dict[int, Session] = {}  # pending forks, keyed by the number of the original session
+        self._forks: dict[int, Session] = {}  # pending forks, keyed by the key of the original session
 
     @property
     def free(self) -> int:
-        """Number of further calls that can be started now."""
+        """Number of calls that can be started before the limit is reached."""
         return self._max_in_flight - self.in_flight
 
     def full(self) -> Fault:
-        return fault("capacity", f"{self.in_flight} calls are running, the maximum of this server", retry_after=1.0)
+        return fault("capacity", f"the server is already running {self.in_flight} calls, its maximum", retry_after=1.0)
 
     def start(self, session: Session, media_type: str, respond: Respond, what: int, payload: Any) -> None:
         """Send a command to the worker of an idle session; `respond` is called with the result."""
@@ -74,11 +71,11 @@ class Calls:
             create_id="",
             now=monotonic(),
         )
-        fork.expires_at = inf  # its lease starts when the fork is complete
+        fork.expires_at = inf  # the lease of the fork starts when the copy is complete
         self._forks[session.key] = fork
         self.start(session, media_type, respond, commands.FORKS, fork.key)
 
-    # Results from workers.
+    # Results of calls.
 
     def on_reply(self, key: int, what: int, status: int, data: Any) -> None:
         """Deliver the result of a command to the clients that are waiting for it."""
@@ -87,7 +84,7 @@ class Calls:
             return
         session = self.sessions.by_key.get(key)
         if session is None or session.waiters is None:
-            return  # the call was abandoned
+            return  # the call was abandoned after its timeout
         now = monotonic()
         self.stats.record_call(_OPERATIONS[what], now - session.call_started)
         session.expires_at = now + session.lease
@@ -109,10 +106,10 @@ class Calls:
         self._deliver(session, result)
 
     def _encode(self, session: Session, data: Any) -> Result:
-        """Encode a result of a worker whose interpreter does not have msgspec."""
+        """Encode a result that the worker could not encode because its interpreter does not have msgspec."""
         try:
             body: bytes = encoder(session.media_type)(data)
-        except (ValueError, TypeError, OverflowError) as err:  # lone surrogates, or integers above 64 bits
+        except (ValueError, TypeError, OverflowError) as err:  # unpaired surrogates, or integers of more than 64 bits
             return self._failed(session, commands.BROKE, commands.broken(err))
         return body
 
@@ -129,7 +126,7 @@ class Calls:
         if status != commands.OK:
             result = self._failed(session, status, data)
             self.sessions.end(session, None)
-            session.end_cause = session.end_cause or "closed"  # makes `_deliver` drop the session
+            session.end_cause = session.end_cause or "closed"  # so that `_deliver` drops the session
             return result
         self.stats.opened += 1
         body = {"session": session.id, "lease": session.lease, "seq": 0, **data}
@@ -146,7 +143,7 @@ class Calls:
         fork.expires_at = monotonic() + fork.lease
         extra = {"session": fork.id, "env": fork.env, "client": fork.owner, "fork_of": session.id}
         log.info("session opened", extra=extra)
-        if session.end_cause is not None:  # the client never receives the name of the fork
+        if session.end_cause is not None:  # the client will not receive the name of the fork
             self.end(fork, "closed")
         body = {"session": fork.id, "env": fork.env, "lease": fork.lease}
         return with_seq(encoder(session.media_type)(body), session.seq - 1, session.media_type)
@@ -167,10 +164,10 @@ class Calls:
         log.warning("environment failed", extra=extra)
         return session.failure
 
-    # Ends of sessions.
+    # Methods that end sessions.
 
     def end(self, session: Session, cause: Cause, *, drop: bool = True) -> None:
-        """End a session. A running call fails with the cause, and the environment is closed when the call returns."""
+        """End a session. A running call fails with this cause, and the environment is closed when the call returns."""
         self.stats.ended[cause] += 1
         self.sessions.end(session, cause)
         log.info("session ended", extra={"session": session.id, "env": session.env, "cause": cause})
@@ -197,7 +194,7 @@ class Calls:
         self.pool.check_workers()
 
     def _on_worker_death(self, worker: Worker, exit_status: str, running: frozenset[int]) -> None:
-        """End the sessions of a dead worker; `running` contains those whose call was being executed."""
+        """End the sessions of a dead worker. `running` contains the keys of the sessions that were running a call."""
         for fork in [self._forks.pop(key) for key in worker.sessions if key in self._forks]:
             self._discard_fork(fork)
         for key in list(worker.sessions):
@@ -207,7 +204,7 @@ class Calls:
                 self._lose(session, "crashed" if crashed else "worker", exit_status)
 
     def _lose(self, session: Session, cause: Cause, detail: str = "") -> None:
-        """End a session whose environment is lost, and also a pending fork of it."""
+        """End a session whose environment is lost, together with its pending fork, if any."""
         waiters, session.waiters = session.waiters, None
         if waiters is not None:
             self.in_flight -= 1

@@ -1,6 +1,6 @@
-"""Check that a server implements the protocol correctly, using only its URL.
+"""Check over the network that a server implements the protocol correctly.
 
-Any implementation of the protocol can be checked. The first violation is reported with the request and the response.
+The server can be any implementation of the protocol. The first violation is reported with its request and response.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEP_FIELDS = OUTCOME[:5]  # only sessions with autoreset send `episode`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One HTTP response."""
+    """HTTP response with its decoded body."""
 
     status: int
     body: Any
@@ -34,7 +34,7 @@ class Response:
 
     @property
     def code(self) -> str:
-        """Error code; "" if the request succeeded."""
+        """Error code of the response, or "" if the request succeeded."""
         return self.body.get("error", {}).get("code", "") if isinstance(self.body, dict) else ""
 
     @property
@@ -43,7 +43,7 @@ class Response:
 
 
 class Client:
-    """HTTP client that stores its last request for error reports."""
+    """HTTP client that stores its last request for error messages."""
 
     def __init__(self, base: str, env: str, token: str | None) -> None:
         parts = urlsplit(base)
@@ -65,7 +65,7 @@ class Client:
         token: str | None = None,
         raw: bytes | None = None,
     ) -> Response:
-        """Send a request. `body` is encoded as `content_type`; `raw` is sent unchanged."""
+        """Send a request whose body is either `body`, encoded as `content_type`, or the bytes `raw`."""
         headers = {"Accept": accept}
         used_token = self.token if token is None else token
         if used_token:
@@ -111,14 +111,14 @@ class Client:
         return str(response.body["action"]) if response.status == 200 else "x"
 
     def require(self, holds: bool, invariant: str, expected: str, response: Response) -> None:
-        """Raise ConformanceError with the last request if `holds` is False."""
+        """Raise ConformanceError with the last request and its response if `holds` is False."""
         if not holds:
             received = f"{response.status} {response.raw[:300]!r}"
             raise ConformanceError(invariant, f"{expected}; the response was {received}", f"    {self.last_request}")
 
 
 def check_health(client: Client) -> None:
-    """/health and /ready return 200 without a token."""
+    """Check that /health and /ready return 200 without a token and that /openapi.json returns a document."""
     for path in ("/health", "/ready"):
         response = client.send("GET", path, token="")
         client.require(response.status == 200, "health", f"{path} must return 200", response)
@@ -128,7 +128,7 @@ def check_health(client: Client) -> None:
 
 
 def check_token(client: Client) -> None:
-    """A server with tokens refuses wrong ones."""
+    """Check that requests with an invalid token are refused, if the server requires a token."""
     if client.token is None:
         return
     for wrong in ("x", client.token[:-1], client.token + "x"):
@@ -138,7 +138,7 @@ def check_token(client: Client) -> None:
 
 
 def check_determinism(client: Client) -> None:
-    """The same seed and actions lead to the same results."""
+    """Check that replaying the same seed and actions returns the same results."""
     session = client.open()
     first = client.call(session, "reset", seed=11)
     valid = first.status == 200 and "observation" in first.body
@@ -154,19 +154,19 @@ def check_determinism(client: Client) -> None:
             response = client.call(session, "reset", seed=seed, actions=actions)
             results.append((response.status, response.body.get("observation"), response.body.get("reward")))
         same = results[0] == results[1]
-        client.require(same, "seeds", f"seed {seed} and actions {actions} must lead to the same result twice", response)
+        client.require(same, "seeds", f"seed {seed} and actions {actions} must always have the same result", response)
     client.close(session)
 
 
 def check_retry(client: Client) -> None:
-    """A step that is sent again with its id and number is executed once and gets the same response."""
+    """Check that a step that is retried with the same id and sequence number is executed only once."""
     session, reference = client.open(), client.open()
     client.call(session, "reset", seed=5, id="r", seq=0)
     client.call(reference, "reset", seed=5)
     action = client.random_action(session)
     first = client.call(session, "step", action=action, id="s", seq=1)
     second = client.call(session, "step", action=action, id="s", seq=1)
-    client.require(first.raw == second.raw, "exactly once", "a retry must get the same response", second)
+    client.require(first.raw == second.raw, "exactly once", "a retry must return the same response", second)
     client.call(reference, "step", action=action)
     if not (first.body.get("terminated") or first.body.get("truncated")):
         next_step = client.call(session, "step", action=action, id="t", seq=2)
@@ -177,34 +177,34 @@ def check_retry(client: Client) -> None:
 
 
 def check_create_retry(client: Client) -> None:
-    """A creation that is sent again with its id opens one session."""
+    """Check that retrying the creation of a session with the same id does not open a second session."""
     body = {"env": client.env, "id": f"conformance-{os.urandom(6).hex()}"}
     first = client.send("POST", f"{PREFIX}/sessions", body)
     second = client.send("POST", f"{PREFIX}/sessions", body)
     same = first.status == 201 and second.body.get("session") == first.body.get("session")
-    client.require(same, "exactly once", "a repeated creation must return the same session", second)
+    client.require(same, "exactly once", "retrying the creation of a session must return the same session", second)
     client.close(first.body["session"])
 
 
 def check_order(client: Client) -> None:
-    """Only the next sequence number is accepted; the error reports the expected one."""
+    """Check that a call with a wrong sequence number or a reused id is refused."""
     session = client.open()
     client.call(session, "reset", seed=1, id="a", seq=0)
     for seq in (0, 7):
         response = client.call(session, "step", action="x", id=f"wrong{seq}", seq=seq)
         refused = response.status == 409 and response.code == "out_of_order"
         refused = refused and response.body["error"].get("expected") == 1
-        client.require(refused, "order", f"seq {seq} must be refused with `expected` 1", response)
+        client.require(refused, "order", f"seq {seq} must be refused with an error in which `expected` is 1", response)
     for operation in ("fork", "step"):
         fields = {"action": "x"} if operation == "step" else {}
         response = client.call(session, operation, id="a", **fields)
         refused = response.status == 409 and response.code == "id_reused"
-        client.require(refused, "order", f"a {operation} with the id of a reset must be refused", response)
+        client.require(refused, "order", f"a {operation} that reuses the id of a reset must be refused", response)
     client.close(session)
 
 
 def check_concurrency(client: Client) -> None:
-    """Concurrent calls of one session run one at a time or are refused."""
+    """Check that only one of several concurrent calls with the same sequence number is accepted."""
     session = client.open()
     client.call(session, "reset", seed=2, id="a", seq=0)
     action = client.random_action(session)
@@ -223,28 +223,28 @@ def check_concurrency(client: Client) -> None:
     allowed = ("out_of_order", "session_busy")
     wrong = next((r for r in responses if r.status != 200 and r.code not in allowed), None)
     one = len(accepted) == 1 and wrong is None
-    expected = "one of eight calls with the same number must be accepted"
+    expected = "exactly one of eight calls with the same sequence number must be accepted"
     client.require(one, "one at a time", expected, wrong or responses[0])
     client.close(session)
 
 
 def check_close(client: Client) -> None:
-    """Closing twice is no error; calls of a closed or unknown session report that."""
+    """Check that a session can be closed twice, and that steps of closed and unknown sessions are refused."""
     session = client.open()
     for _ in range(2):
         response = client.call(session, "close")
-        client.require(response.status == 200, "close", "closing must be idempotent", response)
+        client.require(response.status == 200, "close", "closing a session twice must succeed", response)
     response = client.call(session, "step", action="x")
     gone = response.status == 410 and response.code == "session_gone"
     gone = gone and response.body["error"].get("cause") == "closed"
-    client.require(gone, "close", "a closed session must return 410 with the cause `closed`", response)
+    client.require(gone, "close", "a step of a closed session must return 410 with the cause `closed`", response)
     response = client.call("unknown", "step", action="x")
     unknown = response.status == 404 and response.code == "unknown_session"
-    client.require(unknown, "sessions", "an unknown session must return 404", response)
+    client.require(unknown, "sessions", "a step of an unknown session must return 404", response)
 
 
 def check_episodes(client: Client) -> None:
-    """Steps before the first reset and after the end of an episode are refused."""
+    """Check that steps before the first reset and after the end of an episode are refused."""
     session = client.open()
     response = client.call(session, "step", action="x")
     refused = response.status == 409 and response.code == "reset_needed"
@@ -256,7 +256,7 @@ def check_episodes(client: Client) -> None:
             break
     else:
         client.close(session)
-        return  # the episode is too long to check how it ends
+        return  # the episode is too long to reach its end
     response = client.call(session, "step", action="x")
     refused = response.status == 409 and response.code == "episode_over"
     client.require(refused, "episodes", "a step after the end of the episode must be refused", response)
@@ -264,7 +264,7 @@ def check_episodes(client: Client) -> None:
 
 
 def check_fork(client: Client) -> None:
-    """A fork is an independent copy of the episode."""
+    """Check that a fork continues the same episode and stays open when the original session is closed."""
     session = client.open()
     client.call(session, "reset", seed=4)
     action = client.random_action(session)
@@ -274,43 +274,43 @@ def check_fork(client: Client) -> None:
     fork = response.body["session"]
     original, copy = client.call(session, "step", action=action), client.call(fork, "step", action=action)
     same = original.without_seq == copy.without_seq
-    client.require(same, "fork", "the same action must lead to the same result in both", copy)
+    client.require(same, "fork", "an action must have the same result in the fork and the original", copy)
     client.close(session)
     response = client.send("GET", f"{PREFIX}/sessions/{fork}")
-    client.require(response.status == 200, "fork", "a fork must survive the end of the original", response)
+    client.require(response.status == 200, "fork", "a fork must stay open when the original is closed", response)
     client.close(fork)
 
 
 def check_msgpack(client: Client) -> None:
-    """msgpack bodies are accepted and carry the same content as JSON."""
+    """Check that the server accepts msgpack and returns the same observation in msgpack as in JSON."""
     json_session, msgpack_session = client.open(), client.open()
     plain = client.call(json_session, "reset", seed=6)
     path = f"{PREFIX}/sessions/{msgpack_session}/reset"
     packed = client.send("POST", path, {"seed": 6}, content_type=MSGPACK, accept=MSGPACK)
     is_msgpack = packed.headers.get("content-type", "").startswith(MSGPACK)
-    client.require(is_msgpack, "msgpack", "the response must be msgpack", packed)
+    client.require(is_msgpack, "msgpack", "the response must be encoded as msgpack", packed)
     same = packed.body.get("observation") == plain.body["observation"]
-    client.require(same, "msgpack", "the content must be the same as in JSON", packed)
+    client.require(same, "msgpack", "the observation must be the same in msgpack as in JSON", packed)
     client.close(json_session, msgpack_session)
 
 
 def check_batch(client: Client) -> None:
-    """The responses of a batch are in order, and one error does not affect the others."""
+    """Check that a batch returns its responses in order, and that an error affects only its own request."""
     sessions = [client.open() for _ in range(3)]
     requests: list[dict[str, Any]] = [{"op": "reset", "session": s, "seed": 1, "id": s} for s in sessions]
     requests.insert(1, {"op": "step", "session": "unknown", "action": "x", "id": "bad"})
     response = client.send("POST", f"{PREFIX}/batch", {"requests": requests})
     items = response.body.get("responses", []) if isinstance(response.body, dict) else []
     in_order = response.status == 200 and [item.get("id") for item in items] == [r["id"] for r in requests]
-    client.require(in_order, "batch", "responses must have the order of the requests", response)
+    client.require(in_order, "batch", "responses must be in the order of the requests", response)
     codes = [item.get("error", {}).get("code", "ok") for item in items]
     independent = codes == ["ok", "unknown_session", "ok", "ok"]
-    client.require(independent, "batch", "each request must get its own result or error", response)
+    client.require(independent, "batch", "an error must affect only its own request", response)
     client.close(*sessions)
 
 
 def check_vector_step(client: Client) -> None:
-    """The rows of a vector step equal the results of single steps, and a retry gets the same rows."""
+    """Check that a vector step returns the same results as single steps, also if it is retried."""
     sessions, references = [client.open() for _ in range(3)], [client.open() for _ in range(3)]
     for number, session in enumerate((*sessions, *references)):
         client.call(session, "reset", seed=number % 3, seq=0)
@@ -319,20 +319,24 @@ def check_vector_step(client: Client) -> None:
     response = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": [*steps, ["unknown", 1, "x"]]})
     rows = sorted(response.body.get("rows", [])) if isinstance(response.body, dict) else []
     complete = response.status == 200 and [row[0] for row in rows] == [0, 1, 2]
-    client.require(complete, "vector", "every step must have one row", response)
+    client.require(complete, "vector", "the response must contain one row per successful step", response)
     errors = [(item.get("index"), item.get("error", {}).get("code")) for item in response.body.get("errors", [])]
-    client.require(errors == [(3, "unknown_session")], "vector", "a failed step must be reported by index", response)
+    client.require(
+        errors == [(3, "unknown_session")], "vector", "a failed step must be reported with its index", response
+    )
     for row, reference, action in zip(rows, references, actions, strict=True):
         single = client.call(reference, "step", action=action, seq=1)
         expected = [single.body.get(name) for name in STEP_FIELDS]
-        client.require(row[1:6] == expected, "vector", f"a row must equal the single step, {expected}", response)
+        client.require(
+            row[1:6] == expected, "vector", f"a row must equal the single step's result {expected}", response
+        )
     retry = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": steps})
-    client.require(sorted(retry.body["rows"]) == rows, "vector", "a retry must get the same rows", retry)
+    client.require(sorted(retry.body["rows"]) == rows, "vector", "a retry must return the same rows", retry)
     client.close(*sessions, *references)
 
 
 def check_errors(client: Client) -> None:
-    """Invalid requests get the documented code and status."""
+    """Check that invalid requests return the documented error code and HTTP status."""
     session = client.open()
     path = f"{PREFIX}/sessions/{session}/step"
     form = "application/x-www-form-urlencoded"
@@ -352,12 +356,12 @@ def check_errors(client: Client) -> None:
         response = client.send(method, request_path, **arguments)
         status = CODES[code][0]
         correct = response.status == status and response.code == code
-        client.require(correct, "errors", f"the response must be {code}, {status}", response)
+        client.require(correct, "errors", f"the request must fail with {code} and status {status}", response)
     client.close(session)
 
 
 def check_websocket(client: Client) -> None:
-    """On the WebSocket every response has the id of its request; a message is one request or a list."""
+    """Check that every response on the WebSocket contains the id of its request."""
     websockets = require("websockets.sync.client", extra="serve")
     headers = {"Authorization": f"Bearer {client.token}"} if client.token else {}
     url = f"ws{client.base.removeprefix('http')}{PREFIX}/ws"
@@ -371,11 +375,11 @@ def check_websocket(client: Client) -> None:
         sessions = {item["id"]: item.get("result", {}).get("session") for item in received}
         client.last_request = f"websocket {requests}"
         complete = None not in sessions.values() and len(sessions) == 4
-        client.require(complete, "websocket", "each request must get a response", _as_response(received))
+        client.require(complete, "websocket", "each request must receive a response", _as_response(received))
         websocket.send(json.dumps({"op": "dance", "id": "bad"}))
         error = json.loads(websocket.recv(timeout=60))
         correct = error.get("id") == "bad" and error.get("error", {}).get("code") == "bad_request"
-        expected = "an invalid request must get an error with its id"
+        expected = "the response to an invalid request must be an error with the id of the request"
         client.require(correct, "websocket", expected, _as_response(error))
         for session in sessions.values():
             websocket.send(json.dumps({"op": "close", "session": session, "id": f"x{session}"}))
@@ -406,10 +410,9 @@ CHECKS: tuple[Callable[[Client], None], ...] = (
 
 
 def check_server(url: str, *, env: str | None = None, token: str | None = None) -> list[str]:
-    """Run all checks on the server at `url` and return their descriptions.
+    """Run all checks on the server at `url` and return their descriptions. Raise ConformanceError if a check fails.
 
-    The checks use the environment `env`, or else the first one that the server lists. Raises ConformanceError at the
-    first violation.
+    The checks use the environment `env`, by default the first environment that the server lists.
     """
     client = Client(url, env or "", token)
     if env is None:

@@ -1,8 +1,8 @@
-"""Uvicorn's HTTP and WebSocket protocols with limits for clients that are too slow or send too much data.
+"""Extend uvicorn's HTTP and WebSocket connections with limits for clients that are too slow or send too much data.
 
-Uvicorn waits indefinitely for the end of a request and for the client to read the response, and it buffers any number
-of header lines and message fragments. These classes limit the size of the request head, the time for a request and its
-response, and the number of fragments of a message. A client that exceeds a limit receives an error and is disconnected.
+Uvicorn has no timeout for receiving a request or for sending a response, and it buffers any number of headers and
+message fragments. These classes limit the size of the headers, the time to send a request and to read the response, and
+the number of fragments per message. A client that exceeds a limit is disconnected.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from palestra.remote.protocol import CODES, JSON, encode_json, fault
 if TYPE_CHECKING:
     from websockets.frames import Frame
 
-MAX_HEAD = 1 << 16  # maximum bytes of the request line and headers
-MAX_OVERHEAD = 8  # maximum bytes received per byte of the body limit; chunks of one byte need six
+MAX_HEAD = 1 << 16  # maximum size of the request line and headers, in bytes
+# Maximum overhead of chunked encoding, relative to the body limit. A one-byte chunk has five bytes of overhead.
+MAX_OVERHEAD = 8
 MAX_FRAGMENTS = 4_096  # maximum number of fragments per WebSocket message
 
 
 class WriteTimeout:
-    """Disconnects clients that do not read their responses."""
+    """Mixin that disconnects clients that do not read their responses."""
 
     transport: Any
-    _unread = 0  # bytes in the write buffer at the last check
+    _unread = 0  # size of the write buffer at the last check
     _unread_since = 0.0
 
     def check_write(self, now: float, timeout: float) -> None:
@@ -35,20 +36,21 @@ class WriteTimeout:
         if not unread or unread != self._unread:
             self._unread, self._unread_since = unread, now
         elif now - self._unread_since > timeout:
-            self.transport.abort()  # `close` would wait until the buffer is empty
+            self.transport.abort()  # not `close`, which would wait until the buffer is empty
 
 
 class HttpConnection(WriteTimeout, HttpToolsProtocol):
-    """HTTP connection of one client."""
+    """HTTP connection with limits for the size and duration of requests."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._max_overhead = MAX_OVERHEAD * self.config.ws_max_size  # ws_max_size is also the limit of a body
-        self._overhead = 0  # received bytes of this request that are not part of its body
+        # ws_max_size is also the maximum size of an HTTP body.
+        self._max_overhead = MAX_OVERHEAD * self.config.ws_max_size
+        self._overhead = 0  # received bytes of the current request that are not part of its body
         self._state: tuple[Any, bool] = (None, False)  # state of the request at the last check
         self._state_since = monotonic()
 
-    # The next three methods run for every request. They name the base class because `super()` is measurably slower.
+    # The next three methods run for every request. They call the base class by name because `super()` is slower.
 
     def on_message_begin(self) -> None:
         self._overhead = 0
@@ -67,9 +69,9 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
     def _check_overhead(self) -> None:
         in_head = self.scope is None or "method" not in self.scope
         if in_head:
-            self._refuse("too_large", f"the head of a request may have at most {MAX_HEAD:,} bytes")
+            self._refuse("too_large", f"the request line and headers may have at most {MAX_HEAD:,} bytes")
         elif self._overhead > self._max_overhead and self.cycle is not None and self.cycle.more_body:
-            self._refuse("too_large", "the chunk encoding of the body is too large")
+            self._refuse("too_large", "the overhead of the chunked encoding is too large")
 
     def check(self, now: float, timeout: float) -> None:
         """Disconnect a client that takes too long to send its request or to read the response."""
@@ -78,15 +80,16 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
         idle = cycle is None or cycle.response_complete
         keep_alive = idle and self.timeout_keep_alive_task is not None and not cycle.more_body
         if self.pipeline or keep_alive or (not idle and not cycle.more_body):
-            self._state = (None, False)  # being served, or idle, for which uvicorn has a timeout
+            # The request is being served, or the connection is idle, for which uvicorn has a timeout.
+            self._state = (None, False)
             return
         state = (cycle, idle)
         if state != self._state:
             self._state, self._state_since = state, now
         elif now - self._state_since > timeout:
-            self._refuse("too_slow", f"a request must arrive within {timeout:g} s")
+            self._refuse("too_slow", f"the request must be complete within {timeout:g} s")
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # the error response is JSON
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # replaced by a JSON error
         self._refuse("bad_request", "the request is not valid HTTP/1.1")
 
     def _refuse(self, code: str, message: str) -> None:
@@ -101,12 +104,12 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
 
 
 class WebSocketConnection(WriteTimeout, WebSocketsSansIOProtocol):
-    """WebSocket connection of one client."""
+    """WebSocket connection with a limit for the number of fragments per message."""
 
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
-            self.handshake_complete = True  # otherwise uvicorn logs a refused handshake as an error
+            self.handshake_complete = True  # so that uvicorn does not log a refused handshake as an error
 
     def handle_cont(self, event: Frame) -> None:
         if len(self.frames) >= MAX_FRAGMENTS:  # empty fragments do not count toward the size limit
@@ -117,7 +120,7 @@ class WebSocketConnection(WriteTimeout, WebSocketsSansIOProtocol):
 
 
 def check_connections(connections: Any, timeout: float) -> None:
-    """Disconnect all clients that exceed `timeout` seconds while sending a request or reading a response."""
+    """Disconnect all clients that need more than `timeout` seconds to send a request or to read a response."""
     now = monotonic()
     for connection in list(connections):
         if isinstance(connection, HttpConnection):

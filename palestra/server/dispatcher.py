@@ -1,8 +1,8 @@
-"""Dispatch requests to sessions, for HTTP, the WebSocket and the protocols of other projects.
+"""Dispatch requests from HTTP, the WebSocket and the protocols of other projects to sessions.
 
-Every session runs one call at a time. Resets, steps and forks are numbered. Each numbered call is executed only once,
-even if its request is sent repeatedly, and its response is stored until the next call. Requests to a session that has
-ended return the cause.
+Every session runs one call at a time. Resets, steps and forks have sequence numbers. Each of them is executed only
+once, even if the request is sent repeatedly, and its response is stored until the next call. A request to a session
+that has ended returns the reason why it ended.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Dispatcher:
         await self.calls.pool.stop()
 
     def end_all(self) -> None:
-        """End all sessions because the server is stopping; running calls fail with that cause."""
+        """End all sessions because the server is stopping. Running calls fail with the cause `stopped`."""
         self.draining = True
         for session in self.sessions.all():
             self.calls.end(session, "stopped", drop=False)
@@ -112,7 +112,7 @@ class Dispatcher:
             self.calls.sweep()
 
     def submit(self, request: Request, owner: str, media_type: str, respond: Respond) -> None:
-        """Start a request. `respond` is called exactly once, possibly later, with an encoded response or an error."""
+        """Handle a request. `respond` is called exactly once, now or later, with an encoded response or an error."""
         count = len(request.steps) if isinstance(request, Steps) else 1
         wait = 0.0 if self._rate_limiter is None else self._rate_limiter.wait(owner, count)
         if wait:
@@ -132,12 +132,12 @@ class Dispatcher:
         return await response
 
     def release(self, name: str, owner: str) -> None:
-        """End a session whose client has disconnected. This request is not subject to any limit."""
+        """End a session whose client has disconnected, regardless of rate limits."""
         session = self.sessions.find(name, owner)
         if session is not None:
             self.calls.end(session, "closed")
 
-    # Handlers, one per type of request.
+    # Handlers, one per request type.
 
     def _create(self, request: Create, owner: str, media_type: str, respond: Respond) -> None:
         error = self._keyword_error(request.kwargs)
@@ -156,7 +156,7 @@ class Dispatcher:
             respond(self._unknown_env(request.env))
             return
         if request.autoreset is not None and request.root is None:
-            respond(fault("bad_request", "`autoreset` requires `root`, the seed of the sequence of episodes"))
+            respond(fault("bad_request", "`autoreset` requires `root`, the seed from which all episodes are derived"))
             return
         refusal = self._refuse_new_session(owner)
         if refusal is not None:
@@ -231,10 +231,10 @@ class Dispatcher:
             self.calls.end(session, cause)
         respond(encoder(media_type)({"closed": True, "cause": cause}))
 
-    # Checks before a call starts.
+    # Checks that run before a call starts.
 
     def _find(self, request: SessionRequest, owner: str, respond: Respond) -> Session | None:
-        """Return the session and renew its lease; if it is unavailable, respond with an error and return None."""
+        """Return the session and renew its lease. If there is no such session, send an error and return None."""
         session = self.sessions.find(request.session, owner)
         if session is None:
             cause = self.sessions.end_cause(request.session, owner)
@@ -244,7 +244,7 @@ class Dispatcher:
         return session
 
     def _accept(self, request: SessionRequest, owner: str, respond: Respond) -> Session | None:
-        """Return the session if it can run an unnumbered call; otherwise respond with an error and return None."""
+        """Return the session if it can run a call that has no number. Otherwise, send an error and return None."""
         session = self._find(request, owner, respond)
         if session is not None:
             if session.waiters is not None:
@@ -258,7 +258,7 @@ class Dispatcher:
     def _accept_numbered(
         self, request: Reset | Step | Fork, owner: str, media_type: str, respond: Respond
     ) -> Session | None:
-        """Return the session if this is its next numbered call; if not, send an error or the stored response."""
+        """Return the session if this is its next numbered call. Otherwise, send an error or the stored response."""
         session = self._find(request, owner, respond)
         if session is None:
             return None
@@ -294,7 +294,7 @@ class Dispatcher:
         stored: Result | SharedResponse | None,
         stored_media_type: str,
     ) -> None:
-        """Respond to a retry with the stored response, or with the result of the running call."""
+        """Respond to a retry with the stored response, or with the result of the call that is still running."""
         self.stats.retries += 1
         if stored is not None and not isinstance(stored, bytes | Fault):
             stored = stored.extract(session.key, session.seq - 1)
@@ -333,14 +333,14 @@ class Dispatcher:
 
 
 class RateLimiter:
-    """Token bucket per client with a capacity of one second of requests. A vector step may overdraw it."""
+    """Token bucket per client that holds one second of requests. A vector step may make it negative."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
-        self._buckets: dict[str, tuple[float, float]] = {}  # tokens and time of the last update, by owner
+        self._buckets: dict[str, tuple[float, float]] = {}  # owner -> (tokens, time of the last update)
 
     def wait(self, owner: str, count: int) -> float:
-        """Take `count` tokens and return 0, or return the number of seconds until the next request is accepted."""
+        """Take `count` tokens and return 0. If the bucket is empty, return the seconds until it has a token again."""
         now, size = monotonic(), max(1.0, self._rate)
         if len(self._buckets) > MAX_RATE_ENTRIES:
             self._buckets.clear()
@@ -352,14 +352,14 @@ class RateLimiter:
 
 
 def _is_retry(request: Reset | Step | Fork, session: Session) -> bool:
-    """Return whether a request has the id of the previous call and either the same number or no number."""
+    """Return whether a request has the id of the previous call and the same sequence number, or none."""
     return (
         bool(request.id) and request.id == session.last_id and (request.seq is None or request.seq == session.seq - 1)
     )
 
 
 def _one_id_per_class(ids: tuple[str, ...]) -> list[str]:
-    """Return one id per environment class; workers import these classes before the first session."""
+    """Return one id per environment class. Workers import these classes at startup."""
     from palestra import registry
 
     by_class: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Counters of the server and their export in the Prometheus text format."""
+"""Count events of the server and export the counters in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Stats:
-    """Counters since the server started. They are plain numbers for speed, since some change with every step."""
+    """Counters since the server started. They are plain numbers for speed, since some of them change at every step."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()  # keyed by operation and result code
-        self.call_counts: dict[str, list[int]] = {}  # calls per time bucket; the last one has no upper bound
+        self.call_counts: dict[str, list[int]] = {}  # operation -> number of calls per duration bucket
         self.call_seconds: dict[str, float] = {}
-        self.ended: Counter[str] = Counter()  # number of ended sessions by cause
+        self.ended: Counter[str] = Counter()  # keyed by the cause
         self.opened = 0
         self.retries = 0
         self.episodes = 0
 
     def record_call(self, operation: str, seconds: float, calls: int = 1) -> None:
-        """Record `calls` calls with a duration of `seconds` each."""
+        """Record `calls` calls that took `seconds` each."""
         counts = self.call_counts.get(operation)
         if counts is None:
             counts = self.call_counts[operation] = [0] * (len(BUCKETS) + 1)
@@ -48,7 +48,7 @@ def metrics_text(dispatcher: Dispatcher, websockets: int) -> bytes:
 
 
 class _Collector:
-    """Collector of the metric families of one server for prometheus-client."""
+    """Collector for prometheus-client that reads the counters of a dispatcher."""
 
     def __init__(self, dispatcher: Dispatcher, websockets: int) -> None:
         self._dispatcher = dispatcher
@@ -68,7 +68,7 @@ class _Collector:
             yield GaugeMetricFamily(f"palestra_{name}", text, value=value)
         for name, text, value in (
             ("sessions_opened", "Sessions opened.", stats.opened),
-            ("retries", "Retried calls that received the stored response.", stats.retries),
+            ("retries", "Requests that were retries of an earlier call.", stats.retries),
             ("episodes", "Finished episodes.", stats.episodes),
             ("worker_deaths", "Worker processes that died.", pool.deaths),
         ):
@@ -82,7 +82,7 @@ class _Collector:
             requests.add_metric(labels, count)
         yield requests
         sessions = GaugeMetricFamily("palestra_worker_sessions", "Sessions per worker.", labels=["worker"])
-        memory = GaugeMetricFamily("palestra_worker_resident_bytes", "Memory per worker.", labels=["worker"])
+        memory = GaugeMetricFamily("palestra_worker_resident_bytes", "Resident memory per worker.", labels=["worker"])
         for worker in pool.workers:
             sessions.add_metric([str(worker.number)], len(worker.sessions))
             memory.add_metric([str(worker.number)], resident_bytes(worker.pid))

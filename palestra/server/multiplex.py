@@ -1,8 +1,8 @@
 """Serve many sessions over one WebSocket.
 
-A message is one request or a list of requests: JSON in text messages, msgpack in binary messages. Every response
-contains the id of its request. Responses are sent in the order in which they become ready; those that are ready at the
-same time are sent as one list. Sessions do not depend on the connection, so a client can reconnect and continue.
+A message contains one request or a list of requests. Text messages are JSON, binary messages are msgpack. Every
+response contains the id of its request. Responses are sent as soon as they are ready, and several ready responses are
+sent as one list. Sessions stay open when the connection is closed, so a client can reconnect and continue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from palestra.server.responses import envelope
 from palestra.server.sessions import Result
 
 log = logging.getLogger("palestra.server")
-MAX_UNSENT = 100_000  # maximum number of responses that a client has not read yet
+MAX_UNSENT = 100_000  # maximum number of queued responses per client
 MAX_REQUESTS = 4_096  # maximum number of requests per message
 _MEDIA_TYPES = (JSON, MSGPACK)
 _DECODE: dict[str, Any] = {m: protocol.decoder(m, list[Request] | Request) for m in _MEDIA_TYPES}
@@ -66,7 +66,7 @@ async def serve_websocket(dispatcher: Dispatcher, receive: Receive, send: Send, 
 
 
 def decode_message(data: bytes | str, media_type: str) -> tuple[list[Request], list[tuple[str, Fault]]]:
-    """Return the valid requests of a message, and the request id and error of each invalid request."""
+    """Return the valid requests of a message, and a pair of request id and error for each invalid request."""
     try:
         message = _DECODE[media_type](data)
     except _DECODE_ERRORS as err:
@@ -110,7 +110,7 @@ def _request_id(data: bytes | str, media_type: str) -> str:
 
 
 class ResponseSender:
-    """Sends responses in the background; those ready in the same event loop iteration are sent as one message."""
+    """Sends responses in the background. All responses that are ready at the same time are sent as one message."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -125,7 +125,7 @@ class ResponseSender:
 
     def add(self, media_type: str, request_id: str, result: Result) -> None:
         if self._closed:
-            return  # a client that reconnects repeats the request with the same id
+            return  # the client will reconnect and retry with the same id
         self._queues[media_type].append(envelope(request_id, result))
         self._ready.set()
 

@@ -13,7 +13,7 @@ from palestra.remote.protocol import CODES, JSON, MSGPACK, PREFIX
 
 Schema: TypeAlias = dict[str, Any]
 
-# Error codes by kind of path. The first group applies to all paths, since a request can fail before its path is read.
+# Error codes of the different kinds of paths. _ANY applies to all paths.
 _ANY = ("bad_request", "too_large", "too_slow", "wrong_host", "not_allowed")
 _AUTH = ("unauthorized",)
 _LIMITS = ("rate_limited", "capacity")
@@ -30,7 +30,7 @@ def _object(description: str, required: Sequence[str], **properties: Any) -> Sch
     return {"type": "object", "description": description, "required": list(required), "properties": properties}
 
 
-# Schemas of response bodies.
+# Schemas of the response bodies.
 _RESULTS: dict[str, Schema] = {
     "StepResult": _object(
         "Result of a reset or a step. A reset without `actions` has no reward.",
@@ -42,12 +42,12 @@ _RESULTS: dict[str, Schema] = {
         },
         reward={
             "type": ["number", "null"],
-            "description": "null if the environment failed or for NaN.",
+            "description": "null if the environment failed or if the reward is NaN.",
         },
         terminated={"type": "boolean"},
         truncated={"type": "boolean"},
         info={"type": "object"},
-        episode={"type": "integer", "description": "With `autoreset`: number of the running episode."},
+        episode={"type": "integer", "description": "Number of the running episode. Only present with `autoreset`."},
     ),
     "Created": _object(
         "New session.",
@@ -55,7 +55,7 @@ _RESULTS: dict[str, Schema] = {
         session=_SESSION,
         env={"type": "string"},
         lease={"type": "number", "description": "Seconds after which an unused session ends."},
-        seq={"type": "integer", "description": "Sequence number of its first call."},
+        seq={"type": "integer", "description": "Sequence number of the first call."},
         max_turns={"type": ["integer", "null"]},
         reward_range={"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2},
         expert_peeks={"type": "boolean"},
@@ -75,14 +75,14 @@ _RESULTS: dict[str, Schema] = {
         session=_SESSION,
         env={"type": "string"},
         lease={"type": "number"},
-        seq={"type": "integer", "description": "Sequence number of its next call."},
+        seq={"type": "integer", "description": "Sequence number of the next call."},
         busy={"type": "boolean", "description": "Whether a call is running."},
     ),
     "Closed": _object(
         "Ended session.",
         ["closed", "cause"],
-        closed={"type": "boolean", "description": "Always true, also if the session had ended before."},
-        cause={"type": "string", "description": "Why the session ended."},
+        closed={"type": "boolean", "description": "Always true, even if the session had already ended."},
+        cause={"type": "string", "description": "Reason why the session ended."},
     ),
     "Rendered": _object(
         "Rendered state of the environment.",
@@ -90,15 +90,15 @@ _RESULTS: dict[str, Schema] = {
         mode={"enum": ["text", "image"]},
         render={
             "type": ["string", "null"],
-            "description": "Text or image (base64 in JSON); null: no such mode.",
+            "description": "Text or image (base64 in JSON); null if the environment does not support the mode.",
         },
     ),
     "SuggestedAction": _object(
-        "Action of one of the environment's players.",
+        "Action suggested by one of the environment's built-in players.",
         ["action"],
         action={
             "type": ["string", "null"],
-            "description": "null: no such player, or it was only seeded.",
+            "description": "null if the environment has no such player, or if the request contained a seed.",
         },
     ),
     "VectorStepResult": _object(
@@ -219,10 +219,11 @@ def openapi_document(envs: Sequence[str] = ()) -> Schema:
         "info": {
             "title": "Palestra environments",
             "version": f"{protocol.VERSION} (palestra {__version__})",
-            "description": f"Environments as a service. Errors carry one of these codes:\n\n{codes}\n\n"
-            f"The WebSocket at {PREFIX}/ws accepts the same requests with two more fields, `op` (the operation) and "
-            "`session`. A message is one request or a list of them, JSON in text messages and msgpack in binary ones; "
-            "every response has the `id` of its request. Over HTTP the id can also be sent as X-Request-Id.",
+            "description": f"Environments as a service. Every error has one of these codes:\n\n{codes}\n\n"
+            f"The WebSocket at {PREFIX}/ws accepts the same requests with two more fields: `op` (the operation) and "
+            "`session`. A message contains one request or a list of requests. Text messages are JSON, binary messages "
+            "are msgpack. Every response contains the `id` of its request. Over HTTP, the id can also be sent in the "
+            "header X-Request-Id.",
         },
         "components": {
             "schemas": schemas,
@@ -234,7 +235,7 @@ def openapi_document(envs: Sequence[str] = ()) -> Schema:
 
 
 def _body_of(record: Schema) -> Schema:
-    """Return the schema of an HTTP body, without the operation and the session, which are part of the path."""
+    """Return the schema of an HTTP body. Operation and session are omitted because they are part of the path."""
     properties = {name: schema for name, schema in record["properties"].items() if name not in ("op", "session")}
     required = [name for name in record["required"] if name != "op"]
     return {**record, "title": f"{record['title']}Body", "properties": properties, "required": required}
@@ -245,7 +246,7 @@ def _ref(name: str) -> Schema:
 
 
 def _responses(success: str, result: str | None, codes: tuple[str, ...]) -> Schema:
-    """Return the responses of a path. `result` is the name of a schema, "" for any object, or None for text."""
+    """Describe the responses of a path. `result` is the name of a schema, "" for any object, or None for text."""
     if result is None:
         content: Schema = {"text/plain": {"schema": {"type": "string"}}}
     else:

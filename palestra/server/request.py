@@ -22,7 +22,7 @@ CONTENT_TYPES = {media_type: (b"content-type", media_type.encode()) for media_ty
 
 
 class HttpRequest:
-    """One HTTP request and its response."""
+    """HTTP request, with methods to read its body and to send the response."""
 
     __slots__ = (
         "_max_body",
@@ -43,14 +43,14 @@ class HttpRequest:
         self.query: bytes = scope["query_string"]
         self.headers: Headers = scope["headers"]
         self.client = client
-        self.content_type = client.content_type  # JSON, MSGPACK or ""
+        self.content_type = client.content_type  # JSON, MSGPACK, or "" for any other type
         self.accept = client.accept
         self._receive = receive
         self._send = send
         self._max_body = max_body
 
     async def body(self) -> bytes:
-        """Return the whole body; raise RequestError if it is too large, ClientDisconnected if the client leaves."""
+        """Return the body. Raise RequestError if it is too large, or ClientDisconnected if the client disconnects."""
         if self.client.content_length > self._max_body:
             await self._discard_body()
             raise RequestError(too_large(self._max_body))
@@ -73,7 +73,7 @@ class HttpRequest:
         return data
 
     async def _discard_body(self) -> None:
-        """Receive and discard the rest of a body, since most clients read the response only after sending it."""
+        """Receive and discard the rest of the body, because most clients send it before they read the response."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_TIMEOUT):
                 while (await self._receive()).get("more_body"):
@@ -82,7 +82,7 @@ class HttpRequest:
     async def send(
         self, status: int, body: bytes, *headers: tuple[bytes, bytes], content_type: str | None = None
     ) -> None:
-        """Send a response; by default its content type is the one that the client accepts."""
+        """Send a response. The default content type is the one that the client accepts."""
         header = CONTENT_TYPES.get(content_type or self.accept) or (b"content-type", (content_type or "").encode())
         all_headers = [header, (b"content-length", b"%d" % len(body)), *headers]
         if self.client.request_id:
@@ -91,7 +91,7 @@ class HttpRequest:
         await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
 
     async def send_result(self, result: Result, status: int = 200) -> None:
-        """Send a result of the dispatcher."""
+        """Send an encoded result or an error."""
         if isinstance(result, Fault):
             body = encoder(self.accept)({"error": result})
             await self.send(status_of(result), body, *error_headers(result))
@@ -104,7 +104,7 @@ class HttpRequest:
 
 
 class RequestError(Exception):
-    """Raised to reply to a request with the error `fault`."""
+    """Raised to respond to a request with the error `fault`."""
 
     def __init__(self, error: Fault) -> None:
         super().__init__(error.message)
@@ -112,7 +112,7 @@ class RequestError(Exception):
 
 
 class ClientDisconnected(Exception):
-    """The client closed the connection before its request was complete."""
+    """Raised if the client closes the connection before its request is complete."""
 
 
 def error_headers(error: Fault) -> Headers:

@@ -1,4 +1,4 @@
-"""Build responses of the dispatcher: errors, call numbers, conversion between JSON and msgpack, and timeouts."""
+"""Build error responses, and add sequence numbers, media type conversion and timeouts to responses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from palestra.server.sessions import Cause, Respond, Result
 
 _CAUSES: Final[dict[str, str]] = {
     "closed": "it was closed",
-    "expired": "it was not used within its lease; request a longer `lease` when creating it",
-    "deadline": "a call exceeded the server's step timeout and the environment was abandoned",
+    "expired": "it was not used for the duration of its lease; request a longer `lease` when creating it",
+    "deadline": "a call exceeded the server's timeout, and the environment was abandoned",
     "crashed": "its worker process died during a call of this session",
     "worker": "its worker process died; create a new session and replay the seed and the actions to continue",
     "stopped": "the server stopped",
@@ -27,11 +27,11 @@ def session_gone(cause: Cause, detail: str = "") -> Fault:
 
 
 def unknown_session() -> Fault:
-    return fault("unknown_session", "no such session, or it belongs to another client", kind="SessionLost")
+    return fault("unknown_session", "no such session, or the session belongs to another client", kind="SessionLost")
 
 
 def id_reused() -> Fault:
-    return fault("id_reused", "the previous call had this id and different content; use a new id for every request")
+    return fault("id_reused", "the previous call had the same id but different content; use a new id for every request")
 
 
 def busy() -> Fault:
@@ -47,24 +47,24 @@ def sessions_full(limit: int) -> Fault:
 
 
 def quota_reached(limit: int) -> Fault:
-    return fault("quota", f"this client has {limit} sessions, the maximum per client", retry_after=5.0)
+    return fault("quota", f"this client already has {limit} sessions, the maximum per client", retry_after=5.0)
 
 
 def late(seconds: float) -> Fault:
     return fault(
-        "not_yet", f"not finished within {seconds:g} s; retry with the same id and sequence number", retry_after=0.1
+        "not_yet", f"the call took more than {seconds:g} s; retry with the same id and sequence number", retry_after=0.1
     )
 
 
 def with_seq(body: bytes, seq: int, media_type: str) -> bytes:
-    """Insert the number of the call as the first field of the encoded object `body`."""
+    """Insert the sequence number as the first field of the encoded object `body`."""
     if media_type == MSGPACK:
         return bytes([body[0] + 1]) + _SEQ_KEY + msgspec.msgpack.encode(seq) + body[1:]
     return b'{"seq":%d,%b' % (seq, body[1:])
 
 
 def with_fault_seq(result: Result, seq: int) -> Result:
-    """Add the number of the call to an error; encoded results contain it already."""
+    """Add the sequence number to an error. Encoded results already contain it."""
     return msgspec.structs.replace(result, seq=seq) if isinstance(result, Fault) else result
 
 
@@ -72,7 +72,7 @@ _SEQ_KEY: Final = msgspec.msgpack.encode("seq")
 
 
 def transcoded(respond: Respond, source: str, target: str) -> Respond:
-    """Wrap `respond` to convert a response, for a retry that accepts another media type than the first request."""
+    """Wrap `respond` to convert a response from the media type `source` to the media type `target`."""
     decode = msgspec.msgpack.decode if source == MSGPACK else msgspec.json.decode
 
     def convert(result: Result) -> None:
@@ -82,7 +82,7 @@ def transcoded(respond: Respond, source: str, target: str) -> Respond:
 
 
 def with_timeout(respond: Respond, seconds: float) -> Respond:
-    """Wrap `respond` to send `not_yet` after `seconds`; a later result is dropped and sent in response to a retry."""
+    """Wrap `respond` to send `not_yet` after `seconds`. A later result is sent only in response to a retry."""
     loop = asyncio.get_running_loop()
     pending = True
 
@@ -98,7 +98,7 @@ def with_timeout(respond: Respond, seconds: float) -> Respond:
 
 
 def envelope(request_id: str, result: Result) -> Response:
-    """Wrap a result for the WebSocket or a batch, in which every response contains the id of its request."""
+    """Combine a result with the id of its request, for responses on the WebSocket or in a batch."""
     if isinstance(result, Fault):
         return Response(id=request_id, status=status_of(result), error=result)
     return Response(id=request_id, result=msgspec.Raw(result))

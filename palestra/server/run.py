@@ -1,4 +1,4 @@
-"""Run the server process: listen for connections, write logs, and drain sessions on SIGTERM or Ctrl-C."""
+"""Run the server: listen for connections, write logs, and drain sessions on SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from palestra.server.app import App
 
 KEEP_ALIVE = 75  # seconds until an idle connection is closed
-TOKEN_VARIABLE = "PALESTRA_TOKEN"  # environment variable with a single token
+TOKEN_VARIABLE = "PALESTRA_TOKEN"  # environment variable that contains a single token
 log = logging.getLogger("palestra.server")
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -39,13 +39,13 @@ def create_app(
     imports: Iterable[str] = (),
     **settings: Any,
 ) -> App:
-    """Build an ASGI application that serves `envs`, for Uvicorn, Ray Serve or any ASGI server with lifespan support.
+    """Return an ASGI application that serves `envs`, for Uvicorn, Ray Serve or any ASGI server with lifespan support.
 
     Args:
-        envs: Names of environments: ids, `module:Class`, URLs, or whole families written `game:`.
+        envs: Environments to serve: ids, `module:Class`, URLs, or whole families such as `game:`.
         workers: Number of worker processes per interpreter.
-        python: Interpreters for families with conflicting packages, as FAMILY=PATH.
-        imports: Modules to import in the server and its workers at startup, e.g. to register environments.
+        python: Interpreters for families whose packages conflict with others, each as FAMILY=PATH.
+        imports: Modules to import at startup in the server and its workers, e.g. to register environments.
         **settings: Any other field of `palestra.server.settings.Settings`.
     """
     require("msgspec", extra="serve")
@@ -90,26 +90,26 @@ def serve(
     """Serve environments until SIGTERM or Ctrl-C, like `palestra serve`.
 
     Args:
-        envs: Names of environments: ids, `module:Class`, URLs, or whole families written `game:`.
+        envs: Environments to serve: ids, `module:Class`, URLs, or whole families such as `game:`.
         host: Address to listen on. Any address other than loopback requires tokens.
-        port: Port to listen on; 0 selects a free port, which is part of the URL passed to `on_ready`.
+        port: Port to listen on. 0 selects a free port; `on_ready` receives the URL.
         workers: Number of worker processes (default: one per core).
-        python: Interpreters for families with conflicting packages, as FAMILY=PATH.
+        python: Interpreters for families whose packages conflict with others, each as FAMILY=PATH.
         imports: Modules to import at startup, e.g. to register environments.
-        token_file: File with one `token` or `name token` per line; PALESTRA_TOKEN can set a single token instead.
+        token_file: File with one `token` or `name token` per line. A single token can be set in PALESTRA_TOKEN instead.
         max_sessions: Maximum number of open sessions.
         sessions_per_client: Maximum number of open sessions per token.
-        rate: Maximum number of requests per second and token.
-        lease: Number of seconds after which an unused session ends.
-        step_timeout: Maximum seconds for one step.
-        reset_timeout: Maximum seconds for creating or resetting an environment (default: `step_timeout`).
+        rate: Maximum number of requests per second per token.
+        lease: Seconds after which an unused session ends.
+        step_timeout: Maximum duration of a step in seconds.
+        reset_timeout: Maximum duration in seconds of creating or resetting an environment (default: `step_timeout`).
         max_body: Maximum size of a request in MB.
-        memory: Maximum memory of one worker in MB.
-        any_kwargs: Accept keyword arguments from clients even if they may name files on this machine.
-        drain: Number of seconds for which open sessions may continue after SIGTERM.
+        memory: Maximum memory per worker in MB.
+        any_kwargs: Accept keyword arguments from clients even if they could be paths of files on this machine.
+        drain: Seconds for which open sessions may continue after SIGTERM or Ctrl-C.
         node: Prefix of session names, for load balancers that route by path.
-        log_level: Level of the JSON log lines on standard error; None leaves logging unchanged.
-        on_ready: Called with the URL when the server accepts sessions.
+        log_level: Minimum level of the JSON log lines on standard error; None leaves logging unchanged.
+        on_ready: Function to call with the URL when the server accepts sessions.
     """
     for module in ("msgspec", "uvicorn", "websockets"):
         require(module, extra="serve")
@@ -123,7 +123,7 @@ def serve(
         tokens = {os.environ[TOKEN_VARIABLE]: "client"}
     if not tokens and not is_loopback(host):
         raise BadValue(
-            f"listening on {host} requires tokens, since other machines can reach it: create one with "
+            f"listening on {host} requires a token, because other machines can reach it; create one with "
             f"`openssl rand -hex 16 > FILE` and pass --token-file FILE (token_file=), or set {TOKEN_VARIABLE}"
         )
     app = create_app(
@@ -154,8 +154,8 @@ def run_app(
 ) -> None:
     """Run an application on a listening socket until SIGTERM or Ctrl-C.
 
-    After the signal, no new sessions are accepted, and open sessions may continue for `drain` seconds. A second signal
-    stops the server immediately.
+    After the first signal, no new sessions are accepted, and open sessions may continue for `drain` seconds. A second
+    signal stops the server immediately.
     """
     uvicorn = require("uvicorn", extra="serve")
     require("httptools", extra="serve")
@@ -182,7 +182,7 @@ def run_app(
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """Disable uvicorn's signal handlers, since a signal must start draining instead."""
+            """Disable uvicorn's signal handlers, because `Shutdown` handles the signals."""
             yield
 
         async def on_tick(self, counter: int) -> bool:
@@ -240,7 +240,7 @@ class Shutdown:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a log record with its extra fields as one line of JSON."""
+    """Formats a log record and its extra fields as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Session table: owner, lease, call number and last response of every session. No operation blocks."""
+"""Table of all sessions, with the owner, lease, sequence number and last response of each."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from palestra.remote.protocol import Fault
 from palestra.server.worker_pool import Worker
 
 Result: TypeAlias = bytes | Fault
-Respond: TypeAlias = Callable[[Result], None]  # sends the response to one request
+Respond: TypeAlias = Callable[[Result], None]  # function that sends the response to one request
 Cause: TypeAlias = Literal["closed", "expired", "deadline", "crashed", "worker", "stopped"]
 
 MAX_ENDED = 20_000  # maximum number of ended sessions whose cause is stored
 
 
 class SharedResponse(Protocol):
-    """Encoded response shared by several sessions, which contains the rows of a vector step."""
+    """Encoded rows of a vector step, stored as the last response of several sessions."""
 
     def extract(self, key: int, seq: int) -> bytes:
-        """Return the response of the session `key` as the response to a single step."""
+        """Return the result of the session `key` as the response to a single step."""
         ...
 
 
 class Session:
-    """An environment of one client and the state of its calls."""
+    """State of one session: its worker, owner, lease, running call and stored responses."""
 
     __slots__ = (
         "call_started",
@@ -55,24 +55,25 @@ class Session:
 
     def __init__(self, *, name: str, key: int, worker: Worker, env: str, owner: str, lease: float, now: float) -> None:
         self.id = name
-        self.key = key  # number of the session in messages to workers
+        self.key = key  # integer that identifies the session in messages to workers
         self.worker = worker
         self.env = env
         self.owner = owner
         self.lease = lease
         self.expires_at = now + lease
-        self.seq = 0  # number of the next call
-        self.waiters: list[Respond] | None = None  # receivers of the running call's response; None: no running call
+        self.seq = 0  # sequence number of the next call
+        # Receivers of the running call's response; None if no call is running.
+        self.waiters: list[Respond] | None = None
         self.call_started = 0.0
         self.deadline = 0.0  # time at which the running call is abandoned
         self.media_type = ""  # media type of the running call's response
         self.failure: Fault | None = None  # set if the environment is unusable until the next reset
         self.end_cause: Cause | None = None  # set if the session ended while a call was running
-        self.last_id = ""  # request id of the previous numbered call, for retries
+        self.last_id = ""  # request id of the last call with a sequence number, to detect retries
         self.last_fingerprint = 0
         self.last_response: Result | SharedResponse | None = None
         self.last_media_type = ""
-        self.create_id = ""  # request id of the creation, for retries
+        self.create_id = ""  # request id of the creation, to detect retries
         self.create_fingerprint = 0
         self.create_response: bytes | None = None
         self.create_media_type = ""
@@ -95,7 +96,7 @@ class Sessions:
         return len(self.by_id)
 
     def open(self, *, worker: Worker, env: str, owner: str, lease: float, create_id: str, now: float) -> Session:
-        """Add a session with a new random name."""
+        """Create a session with a random name and add it to the table."""
         self._last_key += 1
         key = self._last_key
         name = self._prefix + secrets.token_urlsafe(16)
@@ -109,7 +110,7 @@ class Sessions:
         return session
 
     def end(self, session: Session, cause: Cause | None) -> None:
-        """Remove a session and store the cause for a while (None: the session was never usable)."""
+        """Remove a session and store the cause. With cause None, which means that creating it failed, store nothing."""
         if self.by_id.pop(session.id, None) is None:
             return
         owner = session.owner
@@ -143,7 +144,7 @@ class Sessions:
         return session if session is not None and session.owner == owner else None
 
     def created_by(self, owner: str, create_id: str) -> Session | None:
-        """Return the session opened by the request `create_id` of this owner."""
+        """Return the session that this owner created by the request with the id `create_id`, or None."""
         return self._by_create_id.get((owner, create_id))
 
     def count(self, owner: str) -> int:
@@ -151,12 +152,12 @@ class Sessions:
         return self._count_by_owner.get(owner, 0)
 
     def end_cause(self, name: str, owner: str) -> Cause | None:
-        """Return why a session of `owner` ended, or None if the cause is no longer stored."""
+        """Return why a session of `owner` ended, or None if no cause is stored."""
         ended_owner, cause = self._ended.get(name, ("", None))
         return cause if ended_owner == owner else None
 
     def all(self) -> list[Session]:
-        """Return the open sessions."""
+        """Return all open sessions."""
         return list(self.by_id.values())
 
     def with_calls(self) -> list[Session]:

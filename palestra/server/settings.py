@@ -1,4 +1,4 @@
-"""Settings of a server, which are validated before it starts."""
+"""Settings of a server, and functions that parse and validate them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ class Settings:
 
     envs: tuple[str, ...]  # ids of the served environments
     groups: tuple[Group, ...] = (Group(families=frozenset()),)
-    imports: tuple[str, ...] = ()  # modules that register environments
-    tokens: Mapping[str, str] = field(default_factory=dict)  # client names by token; empty: no token is required
+    imports: tuple[str, ...] = ()  # modules to import at startup, which may register environments
+    tokens: Mapping[str, str] = field(default_factory=dict)  # token -> client name; if empty, no token is required
     any_host: bool = False  # accept any Host header
-    any_kwargs: bool = False  # accept keyword arguments that may name files
+    any_kwargs: bool = False  # accept keyword arguments that could be file paths
     node: str = ""  # prefix of session names, for load balancers that route by path
-    lease: float = 600.0  # default lease of a session
+    lease: float = 600.0  # default time after which an unused session ends
     max_lease: float = 86_400.0
-    step_timeout: float = 120.0  # for one call of an environment; the session is terminated if a call takes longer
-    reset_timeout: float | None = None  # for creating and resetting an environment; None: same as step_timeout
-    request_timeout: float = 60.0  # for receiving a request, and for the client to read the response
-    ping: float = 20.0  # interval between WebSocket pings, and timeout for the reply
+    step_timeout: float = 120.0  # maximum duration of a call, after which the session ends
+    reset_timeout: float | None = None  # same for creating and resetting an environment; None means step_timeout
+    # Maximum time to receive a request, and maximum time until the client reads the response.
+    request_timeout: float = 60.0
+    ping: float = 20.0  # interval between WebSocket pings, and timeout of their replies
     max_sessions: int = 4_096
     sessions_per_client: int | None = None
-    rate: float | None = None  # maximum requests per second and client
+    rate: float | None = None  # maximum number of requests per second per client
     max_in_flight: int = 4_096  # maximum number of concurrent calls
     max_body: int = 16 << 20
     threads: int = 64  # maximum number of concurrent slow calls per worker
@@ -58,11 +59,11 @@ class Settings:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise BadValue(f"{name} must be greater than 0, or None for no limit; got {getattr(self, name)!r}")
         if not all(c.isalnum() or c in "-_" for c in self.node):
-            raise BadValue(f"node may contain letters, digits, - and _ only, got {self.node!r}")
+            raise BadValue(f"node may contain only letters, digits, - and _; got {self.node!r}")
 
 
 def resolve_env_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Expand families (`game:`) to ids, check all other names and remove duplicates."""
+    """Replace families (`game:`) by their ids, check that all other names exist, and remove duplicates."""
     ids: dict[str, None] = {}
     for name in names:
         if name.endswith(":"):
@@ -73,7 +74,7 @@ def resolve_env_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def worker_groups(workers: int, pythons: Iterable[str]) -> tuple[Group, ...]:
-    """Return one group of workers per interpreter in `pythons` (FAMILY=PATH), and one group for all other families."""
+    """Return one group of workers per interpreter in `pythons` (FAMILY=PATH) and one group for all other families."""
     by_path: dict[str, set[str]] = {}
     for entry in pythons:
         family, equals, path = entry.partition("=")
@@ -90,7 +91,7 @@ def worker_groups(workers: int, pythons: Iterable[str]) -> tuple[Group, ...]:
 
 
 def read_tokens(path: str | Path) -> dict[str, str]:
-    """Read a token file with one `token` or `name token` per line and # comments; return client names by token."""
+    """Read a file with one `token` or `name token` per line, and return a dict from tokens to client names."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as err:
@@ -105,7 +106,7 @@ def read_tokens(path: str | Path) -> dict[str, str]:
         token = words[-1]
         if len(token) < MIN_TOKEN_LENGTH:
             raise BadValue(
-                f"{path}, line {number}: a token needs at least {MIN_TOKEN_LENGTH} characters; "
+                f"{path}, line {number}: a token must have at least {MIN_TOKEN_LENGTH} characters; "
                 "create one with `openssl rand -hex 16`"
             )
         tokens[token] = words[0] if len(words) == 2 else f"client{number}"
@@ -121,13 +122,13 @@ _MAX_DEPTH = 4
 
 
 def check_keywords(keywords: Mapping[str, object], *, unrestricted: bool = False) -> None:
-    """Raise BadValue for keyword arguments of a client that could name a file or start a program on the server.
+    """Raise BadValue if a client's keyword arguments could refer to a file or start a program on the server.
 
-    Clients may send numbers, booleans and short strings. With `unrestricted`, strings may also name files.
+    Clients may send numbers, booleans and short strings. With `unrestricted`, any string is allowed.
     """
     for name, value in keywords.items():
         if name in _RESERVED and not unrestricted:
-            raise BadValue(f"clients cannot set {name!r}; it is a setting of the server")
+            raise BadValue(f"clients cannot set {name!r}; only the server can")
         _check_value(name, value, 0, unrestricted)
 
 
@@ -137,8 +138,8 @@ def _check_value(name: str, value: object, depth: int, unrestricted: bool) -> No
             return
         if not set(value).isdisjoint(_FILE_CHARACTERS) or len(value) > _MAX_TEXT:
             raise BadValue(
-                f"{name}: strings from clients must not contain / \\ . ~ or :, since they could name a file of the "
-                "server; start it with --any-kwargs to allow them"
+                f"{name}: strings from clients may have at most {_MAX_TEXT} characters and none of / \\ . ~ or :, "
+                "because they could be the name of a file; start the server with --any-kwargs to allow such strings"
             )
     elif isinstance(value, dict | list) and depth < _MAX_DEPTH:
         for item in value.items() if isinstance(value, dict) else value:
@@ -146,5 +147,5 @@ def _check_value(name: str, value: object, depth: int, unrestricted: bool) -> No
                 _check_value(name, part, depth + 1, unrestricted)
     elif not (value is None or isinstance(value, bool | int | float)):
         raise BadValue(
-            f"{name}: clients may send numbers, booleans and strings, nested at most {_MAX_DEPTH} levels deep"
+            f"{name}: clients may send only numbers, booleans and strings, nested at most {_MAX_DEPTH} levels deep"
         )

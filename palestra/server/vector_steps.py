@@ -1,9 +1,9 @@
 """Step many sessions with one request and one response.
 
-Workers encode the rows; the server only concatenates the bytes. A row is [index, observation, reward, terminated,
-truncated, info, episode]: `index` is the position of the step in the request, and `episode` is the number of the
-running episode if the session resets automatically. The last response of a session is the encoded block that contains
-its row; the block is decoded only for a retry.
+The response contains one row per step: [index, observation, reward, terminated, truncated, info, episode]. `index` is
+the position of the step in the request, and `episode` is the number of the running episode if the session has
+autoreset. For speed, workers encode the rows, and the server only concatenates the bytes. Each session stores the
+encoded rows that include its own row, and they are decoded only for a retry.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class StepError(msgspec.Struct, kw_only=True):
-    """Error of one step of a vector request."""
+    """Error of one step in a vector request."""
 
     index: int
     error: Fault
 
 
 class StepRows:
-    """Encoded rows that one worker returned for several sessions of a vector request."""
+    """Encoded rows of several sessions, which one worker returned for a vector request."""
 
     __slots__ = ("_decoded", "data", "keys", "media_type")
 
     def __init__(self, keys: Sequence[int], data: bytes, media_type: str) -> None:
-        self.keys = keys  # session numbers in the order of the rows
+        self.keys = keys  # session keys in the order of the rows
         self.data = data  # encoded array of rows
         self.media_type = media_type
         self._decoded: dict[int, list[Any]] | None = None
@@ -65,7 +65,7 @@ class StepRows:
 
 
 class VectorResponse:
-    """Response to a vector request, which collects rows and errors as they arrive."""
+    """Collects the rows and errors of a vector request, and responds when all steps have finished."""
 
     __slots__ = ("_blocks", "_errors", "_missing", "_on_done", "_respond", "_size", "_timer", "media_type", "started")
 
@@ -81,7 +81,7 @@ class VectorResponse:
         self._timer: asyncio.TimerHandle | None = None
 
     def set_timeout(self, seconds: float) -> None:
-        """After `seconds`, respond with `not_yet` for every step that has not finished."""
+        """Send the response after `seconds`, with the error `not_yet` for every step that has not finished."""
         if self._missing:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out, seconds)
 
@@ -93,9 +93,9 @@ class VectorResponse:
             self._finish(count)
 
     def add_result(self, index: int, result: Result) -> None:
-        """Add the response of one step, which is an error or the stored response to a retry."""
+        """Add the result of a step that was handled individually."""
         if not self._missing:
-            return  # the response was already sent because of the timeout
+            return  # the response was already sent after the timeout
         if isinstance(result, Fault):
             self._errors.append(StepError(index=index, error=result))
         else:
@@ -128,16 +128,16 @@ class VectorResponse:
 
 
 class VectorSteps:
-    """Vector requests of one server. `step` is called for steps that need the checks of a single request."""
+    """Handles vector requests. `step` handles the steps that cannot start immediately, such as retries."""
 
     def __init__(self, calls: Calls, step: Callable[[Step, str, str, Respond], None]) -> None:
         self._calls = calls
         self._step = step
-        self._responses: dict[int, VectorResponse] = {}  # keyed by request number
+        self._responses: dict[int, VectorResponse] = {}  # pending responses, keyed by request number
         self._last_number = 0
 
     def submit(self, request: Steps, owner: str, media_type: str, respond: Respond) -> None:
-        """Send all steps that can start now in one message per worker, and handle the other steps one by one."""
+        """Send all steps that can start immediately in one message per worker, and handle the others individually."""
         calls = self._calls
         self._last_number += 1
         number = self._last_number
@@ -145,7 +145,8 @@ class VectorSteps:
         self._responses[number] = response
         deadline = response.started + calls.step_timeout
         free = calls.free
-        batches: dict[Worker, tuple[list[int], list[int], list[str]]] = {}  # session numbers, indexes, actions
+        # (session keys, indexes, actions) per worker.
+        batches: dict[Worker, tuple[list[int], list[int], list[str]]] = {}
         request_id, find = request.id, calls.sessions.by_id.get
         for index, (name, seq, action) in enumerate(request.steps):
             session = find(name)
@@ -184,7 +185,7 @@ class VectorSteps:
             calls.pool.send(worker, (0, commands.MANY, (number, media_type, *batch)))
 
     def on_rows(self, number: int, media_type: str, keys: tuple[int, ...], data: Any, episodes: int) -> None:
-        """Handle finished steps of the request `number`; `episodes` is the number of episodes that ended."""
+        """Handle finished steps of the request `number`. `episodes` is the number of episodes that ended."""
         calls = self._calls
         if not isinstance(data, bytes):  # the worker's interpreter does not have msgspec
             try:
@@ -202,19 +203,19 @@ class VectorSteps:
         dropped: set[int] = set()
         for key in keys:
             session = find(key)
-            if session is None or session.waiters is None:  # the call was abandoned
+            if session is None or session.waiters is None:  # the call was abandoned after its timeout
                 dropped.add(key)
                 continue
             waiters, session.waiters = session.waiters, None
             calls.in_flight -= 1
             session.expires_at = now + session.lease
-            if session.end_cause is not None:  # the cause was already sent to its waiters
+            if session.end_cause is not None:  # the session has ended, and its waiters have received the cause
                 dropped.add(key)
                 calls.sessions.forget_key(key)
                 calls.pool.drop(session.worker, key)
                 continue
             session.last_response = rows
-            for respond in waiters[1:]:  # the first one belongs to this request
+            for respond in waiters[1:]:  # the first waiter belongs to this request
                 respond(rows.extract(key, session.seq - 1))
         calls.stats.episodes += episodes
         response = self._responses.get(number)
@@ -228,7 +229,7 @@ def _decode(media_type: str) -> Callable[[bytes], Any]:
 
 
 def _array_header(size: int) -> bytes:
-    """Return the msgpack header of an array."""
+    """Return the msgpack header of an array with `size` items."""
     if size < 16:
         return bytes([0x90 | size])
     return b"\xdc" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xdd" + size.to_bytes(4, "big")

@@ -1,7 +1,7 @@
-"""Worker process of the environment server, which hosts the environments of many sessions and runs their commands.
+"""Worker process of the environment server, which runs the environments of many sessions.
 
-Commands and replies are sent in batches. The executor uses one thread while commands are fast and more threads while
-some are slow. Workers encode results to bytes, so that the server only forwards them.
+Commands and replies are sent in batches. Fast commands share one thread, and slow commands run in additional threads.
+Workers encode the results, so that the server only has to forward bytes.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from palestra.workers.types import RESET, STEP
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory, tune_gc
 
-MAX_TRACE = 4_000  # maximum length of a traceback; only its end is sent
-MAX_ROWS = 1 << 16  # maximum bytes of rows per reply
+MAX_TRACE = 4_000  # maximum number of characters of a traceback; the start is cut off
+MAX_ROWS = 1 << 16  # maximum size of the rows in a reply, in bytes
 INFINITY = float("inf")
 
-# A command is (session number, kind, payload). It is a plain tuple for speed, since thousands are sent over pipes.
+# A command is a tuple (session key, kind, payload). Tuples are fast to pickle, and thousands of them are sent.
 MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, ABANDON, PING, MANY = range(11)
-# MANY contains the steps of one request; its payload is (request, media type, sessions, indexes, actions). The worker
-# turns each step into a ROW command. Finished rows are sent as
-# (0, MANY, OK, (request, media type, sessions, rows, number of ended episodes)).
+# MANY contains the steps of a vector request. Its payload is
+# (request number, media type, session keys, indexes, actions).
+# The worker runs each step as a ROW command and sends the finished rows as
+# (0, MANY, OK, (request number, media type, session keys, rows, number of ended episodes)).
 
-# A reply is (session number, kind, status, data).
+# A reply is a tuple (session key, kind, status, data). These are the statuses:
 OK = 0
-REFUSED = 1  # invalid request without effect; data: (code, kind, message)
-BROKE = 2  # the environment failed and is discarded; data: (boundary, cause, kind, message, trace)
-OVER = 3  # success, and the episode has ended
+REFUSED = 1  # the request was invalid and had no effect; data is (code, kind, message)
+BROKE = 2  # the environment failed and was discarded; data is (boundary, cause, kind, message, trace)
+OVER = 3  # the step succeeded, and the episode has ended
 
 _CODES: list[tuple[type[BaseException], str]] = [
     (EpisodeOver, "episode_over"),
@@ -53,17 +54,17 @@ _CODES: list[tuple[type[BaseException], str]] = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWorkerConfig:
-    """Configuration of a worker, which is the first message sent to it."""
+    """Configuration of a worker, sent to it as the first message."""
 
     lanes: int
     threads: int
     memory: int | None
-    imports: list[str]  # modules that register environments
-    preload: list[str]  # ids whose modules are imported before the first session
+    imports: list[str]  # modules to import at startup, which may register environments
+    preload: list[str]  # ids of environments whose modules are imported at startup
 
 
 class HostedEnv:
-    """Environment of one session. If `runner` is set, it is part of a vector env and resets automatically."""
+    """Environment of one session. If the session has autoreset, `runner` runs the environment."""
 
     __slots__ = ("env", "factory", "runner", "started")
 
@@ -71,10 +72,10 @@ class HostedEnv:
         self.factory = factory
         self.runner = runner
         self.env: Env | None = None
-        self.started = False  # whether an episode was started
+        self.started = False  # whether an episode has been started
 
     def running(self) -> Env:
-        """Return the environment; raise ResetNeeded if no episode was started."""
+        """Return the environment. Raise ResetNeeded if no episode has been started."""
         if not self.started:
             raise ResetNeeded("no episode has been started; call reset first")
         return self.open()
@@ -82,7 +83,7 @@ class HostedEnv:
     def open(self) -> Env:
         if self.runner is not None:
             self.runner.make()
-            return self.runner.env  # type: ignore[return-value]  # built by `make`
+            return self.runner.env  # type: ignore[return-value]  # set by `make`
         if self.env is None:
             self.env = self.factory()
         return self.env
@@ -126,14 +127,14 @@ class SessionWorker(CommandLoop):
         for key, kind, _ in batch:
             if kind == ABANDON:
                 self._executor.abandon_env(key)
-                self._envs.pop(key, None)  # not closed, since a thread is still using it
+                self._envs.pop(key, None)  # not closed, because a thread is still using it
             elif kind == PING:
                 self._done.append((key, PING, OK, None))
                 self._flush()
 
     def close_envs(self) -> None:
         for env in list(self._envs.values()):
-            with suppress(Exception):  # closing a failed environment may raise
+            with suppress(Exception):  # `close` of an environment may raise
                 env.drop()
 
     def _run(self, command: tuple[int, int, Any], thread: ExecutorThread) -> None:
@@ -146,7 +147,7 @@ class SessionWorker(CommandLoop):
             status, data = REFUSED, (code, type(err).__name__, _message_of(err))
         except Abandoned:
             raise
-        except BaseException as err:  # noqa: BLE001  # an exception in an env affects only its session
+        except BaseException as err:  # noqa: BLE001  # any exception of an env ends only its own session
             status, data = BROKE, broken(err)
             self._discard_env(key)
             if isinstance(err, MemoryError):
@@ -176,11 +177,11 @@ class SessionWorker(CommandLoop):
         ready: list[tuple[int, int, Any]],
         replies: list[tuple[int, int, int, Any]],
     ) -> None:
-        """Append the rows of one request as a few replies of limited size, since sessions store whole replies."""
+        """Encode rows and append them to `replies`. Large replies are split, because sessions store whole replies."""
         keys, statuses, rows = zip(*ready, strict=True)
         try:
             data = encode_result(rows, media_type)
-        except Exception as err:  # noqa: BLE001  # a row that cannot be encoded affects only its session
+        except Exception as err:  # noqa: BLE001  # if a row cannot be encoded, only its own step fails
             if len(ready) == 1:
                 self._discard_env(keys[0])
                 replies.append((keys[0], ROW, BROKE, broken(err)))
@@ -196,14 +197,14 @@ class SessionWorker(CommandLoop):
     def _discard_env(self, key: int) -> None:
         env = self._envs.get(key)
         if env is not None:
-            with suppress(BaseException):  # closing a failed environment may raise
+            with suppress(BaseException):  # `close` of a failed environment may raise
                 env.drop()
 
-    # Handlers of commands. Each returns the status and the data of the reply.
+    # Handlers, one per kind of command. Each returns the status and the data of the reply.
 
     def _make(self, key: int, payload: Any) -> tuple[int, Any]:
         env_id, kwargs, vector = payload
-        spec = get_spec(env_id)  # safe: the dispatcher accepts only names that the server was started with
+        spec = get_spec(env_id)  # the dispatcher has checked that the server provides this environment
         factory = EnvFactory(env_id, kwargs=kwargs)
         runner = None
         if vector is not None:
@@ -228,7 +229,7 @@ class SessionWorker(CommandLoop):
         hosted = self._envs[key]
         if hosted.runner is not None:
             if actions:
-                raise BadValue("reset with actions is not available in a session with autoreset")
+                raise BadValue("a session with autoreset does not support a reset with actions")
             hosted.started = True
             return self._run_autoreset(hosted.runner, RESET, (seed, options), media_type)
         env = hosted.open()
@@ -327,13 +328,13 @@ def _row_commands(
 
 
 def encode_result(data: dict[str, Any] | tuple[Any, ...], media_type: str) -> Any:
-    """Encode `data` as `media_type`; return it unencoded if this interpreter has no encoder."""
+    """Encode `data` as `media_type`. Without msgspec, convert it to built-in types; the server then encodes it."""
     encode = _ENCODERS.get(media_type)
     return _builtin(data) if encode is None else encode(data)
 
 
 def _builtin(value: Any) -> Any:
-    """Convert a value to built-in types, since the server's interpreter may lack packages of this one."""
+    """Convert a value to built-in types, because the server's interpreter may not have the packages of this one."""
     if value is None or isinstance(value, str | bytes | bool | int | float):
         return value if type(value) in _BUILTIN else next(t for t in _BUILTIN if isinstance(value, t))(value)
     if isinstance(value, Mapping):
@@ -349,7 +350,7 @@ _BUILTIN: tuple[Any, ...] = (bool, int, float, str, bytes, type(None))
 
 
 def _plain(value: Any) -> Any:
-    """Convert types that msgspec does not support: NumPy numbers and arrays, and paths."""
+    """Convert NumPy numbers, NumPy arrays and paths, which msgspec does not support, to built-in types."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, os.PathLike):
@@ -360,7 +361,7 @@ def _plain(value: Any) -> Any:
 def _encoders() -> dict[str, Callable[[Any], bytes]]:
     try:
         import msgspec
-    except ImportError:  # msgspec is not installed for this interpreter, so the server encodes
+    except ImportError:  # msgspec is not installed, so the server encodes the results
         return {}
     return {
         "application/json": msgspec.json.Encoder(enc_hook=_plain).encode,
@@ -380,10 +381,10 @@ def broken(err: BaseException) -> tuple[str, str, str, str, str]:
 
 
 def _message_of(err: BaseException) -> str:
-    """Return the message of an exception, restricted to characters that can be encoded."""
+    """Return the message of an exception, with characters that cannot be encoded replaced."""
     try:
         return _utf8(str(err)[:MAX_TRACE])
-    except Exception:  # noqa: BLE001  # __str__ of the exception raised
+    except Exception:  # noqa: BLE001  # `__str__` of the exception failed
         return "(no message)"
 
 
@@ -392,7 +393,7 @@ def _utf8(text: str) -> str:
 
 
 def main(sock_fd: int, life_fd: int, activity_fd: int) -> None:
-    """Run a worker on the file descriptors that the server passed to it."""
+    """Run a worker that communicates over the file descriptors passed by the server."""
     sock, decoder, messages = connect_to_parent(sock_fd, life_fd, activity_fd)
     if not messages:
         return
@@ -400,12 +401,12 @@ def main(sock_fd: int, life_fd: int, activity_fd: int) -> None:
     if config.memory is not None:
         limit_memory(config.memory)
     for module in config.imports:
-        with suppress(ModuleNotFoundError):  # may be missing in this interpreter; reported when a session opens
+        with suppress(ModuleNotFoundError):  # a missing module is reported when a session is opened
             importlib.import_module(module)
     for env_id in config.preload:
         try:
             preload(env_id)
-        except Exception:  # noqa: BLE001, S112  # reported when a session opens
+        except Exception:  # noqa: BLE001, S112  # reported when a session is opened
             continue
     tune_gc()
     worker = SessionWorker(sock, config, ActivityTable(config.lanes, activity_fd))

@@ -1,8 +1,8 @@
-"""Pool of worker processes of the environment server, managed in the server's event loop.
+"""Pool of the worker processes of the environment server.
 
-Commands of one event loop iteration are sent together. A worker that dies is replaced, and its sessions are reported as
-lost. A worker with too many hung threads accepts no new sessions and exits after its last session ends. A worker that
-does not reply to pings is killed.
+The pool runs in the server's event loop and sends all commands of one event loop iteration together. A worker that
+exits unexpectedly is replaced, and its sessions are reported as lost. A worker with too many hung threads receives no
+new sessions and exits when its last session ends. A worker that does not reply to a ping is killed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any
 from palestra.server.worker import ABANDON, DROP, PING, SessionWorkerConfig, main
 from palestra.workers.worker_process import WorkerProcess, end_workers
 
-GRACE = 5.0  # seconds that workers have to close their environments
-PING_TIMEOUT = 5.0  # seconds to wait for the reply to a ping
+GRACE = 5.0  # maximum seconds for workers to close their environments
+PING_TIMEOUT = 5.0  # maximum seconds to wait for the reply to a ping
 MAX_STUCK = 16  # maximum number of hung threads per worker
-START_TIMEOUT = 60.0  # seconds to wait for a worker to start
+START_TIMEOUT = 60.0  # maximum seconds to wait for a worker to start
 log = logging.getLogger("palestra.server")
 
-OnReply = Callable[[int, int, int, Any], None]  # session number, kind, status, data
-OnDeath = Callable[["Worker", str, frozenset[int]], None]  # worker, exit status, sessions with a running call
+OnReply = Callable[[int, int, int, Any], None]  # session key, kind, status, data
+OnDeath = Callable[["Worker", str, frozenset[int]], None]  # worker, exit status, keys of sessions with a running call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Workers that run certain environment families with one interpreter."""
+    """Group of workers that run certain environment families in the same interpreter."""
 
-    families: frozenset[str]  # empty: all families that are in no other group
+    families: frozenset[str]  # if empty, the group runs all families that are in no other group
     python: str | None = None
     workers: int = 1
 
@@ -48,10 +48,10 @@ class Worker:
         self.sessions: set[int] = set()
         self.outbox: list[tuple[int, int, Any]] = []
         self.stuck = 0  # number of hung threads
-        self.retired = False  # accepts no new sessions and exits after its last one
-        self.pinged: float | None = None  # time of the oldest ping without a reply
+        self.retired = False  # if True, it receives no new sessions and exits when its last session ends
+        self.pinged: float | None = None  # time of the oldest ping that has no reply yet
         self.started = monotonic()
-        self.writing = False  # whether the event loop is waiting until it can write
+        self.writing = False  # whether the event loop watches the socket for writability
 
     @property
     def pid(self) -> int:
@@ -102,11 +102,11 @@ class WorkerPool:
 
     @property
     def ready(self) -> bool:
-        """True if every group has a worker that accepts sessions."""
+        """Whether every group has a worker that accepts sessions."""
         return all(any(w.group is g and w.process.ready and not w.retired for w in self.workers) for g in self._groups)
 
     def place(self, family: str) -> Worker | None:
-        """Return the worker with the fewest sessions among those that serve a family."""
+        """Return the worker with the fewest sessions among the workers for this family, or None."""
         group = next((g for g in self._groups if family in g.families), None)
         if group is None:
             group = next((g for g in self._groups if not g.families), None)
@@ -121,14 +121,14 @@ class WorkerPool:
         self._dirty.add(worker)
 
     def drop(self, worker: Worker, key: int) -> None:
-        """Close the environment of a session without waiting for the result."""
+        """Close the environment of a session without waiting for the reply."""
         worker.sessions.discard(key)
         if worker.process.alive:
             self.send(worker, (key, DROP, None))
         self._end_if_unused(worker)
 
     def abandon(self, worker: Worker, key: int) -> None:
-        """Abandon the hung call of a session, and ping the worker to check whether it still responds."""
+        """Abandon the hung call of a session, and ping its worker to check whether the worker still responds."""
         worker.sessions.discard(key)
         worker.stuck += 1
         self.send(worker, (key, ABANDON, None))
@@ -141,7 +141,7 @@ class WorkerPool:
         self._end_if_unused(worker)
 
     def check_workers(self) -> None:
-        """Kill workers that do not respond or fail to start. This method is called periodically."""
+        """Kill workers that do not reply to pings or do not start in time. Called periodically."""
         now = monotonic()
         for worker in list(self.workers):
             if worker.pinged is not None and now - worker.pinged > PING_TIMEOUT:
@@ -180,7 +180,7 @@ class WorkerPool:
         log.info("worker started", extra={"worker": worker.number, "pid": worker.pid})
 
     def _package_folder(self) -> str:
-        """Return a folder that contains only this package, for interpreters in which it is not installed."""
+        """Return a folder that contains only this package, for interpreters in which the package is not installed."""
         import palestra
 
         folder = Path(self._scratch.name) / "package"
@@ -190,7 +190,7 @@ class WorkerPool:
         return str(folder)
 
     def _empty_folder(self) -> str:
-        """Return an empty folder as the working directory of workers, so that no relative path refers to a file."""
+        """Return an empty folder as the working directory of workers, so that relative paths do not match any file."""
         folder = Path(self._scratch.name) / "empty"
         folder.mkdir(exist_ok=True)
         return str(folder)
@@ -257,7 +257,7 @@ class WorkerPool:
         self._failed_starts[worker.group] = failed_starts
         if failed_starts == 0:
             self._replace(worker.group)
-        else:  # back off, since the worker failed before it was ready
+        else:  # wait longer after each failed start
             self._replace_in(min(0.1 * 2**failed_starts, 30.0), worker.group)
 
     def _replace(self, group: Group) -> None:
@@ -265,7 +265,7 @@ class WorkerPool:
             return
         try:
             self._start_worker(group)
-        except OSError as err:  # out of memory, processes or file descriptors
+        except OSError as err:  # the system has no free memory, processes or file descriptors
             log.error("cannot start a worker", extra={"error": str(err)})
             self._replace_in(1.0, group)
 

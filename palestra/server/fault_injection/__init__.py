@@ -1,7 +1,7 @@
 """Fault injection for tests: environments that fail, and a proxy that delays, drops or corrupts responses of a server.
 
-`palestra serve fault: --import palestra.server.fault_injection.envs` serves the environments;
-`FaultyProxy(url, drop=0.01, ...)` forwards to any server and injects faults into its responses.
+`palestra serve fault: --import palestra.server.fault_injection.envs` serves the environments.
+`FaultyProxy(url, drop=0.01, ...)` forwards requests to any server and injects faults into the responses.
 """
 
 from __future__ import annotations

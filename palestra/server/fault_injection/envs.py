@@ -1,6 +1,6 @@
-"""Register the `fault:` environments on import. Each is a guessing game with one kind of failure.
+"""Register the `fault:` environments on import. Each one is a guessing game with one kind of failure.
 
-They are not in the catalog because they deliberately violate the invariants of environments.
+They are not in the catalog because they deliberately violate the rules that environments must follow.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ KINDS = {
     "Slow": ("slow", "Every step takes 0.2 s longer."),
     "Hang": ("hang", "A step never returns."),
     "Raise": ("raises", "A step raises an exception."),
-    "Crash": ("crash", "A step ends its process."),
-    "Grow": ("grow", "Every step allocates 8 MB more."),
-    "WrongSeed": ("wrong_seed", "A reset starts a different episode than the seed selects."),
+    "Crash": ("crash", "A step terminates its process."),
+    "Grow": ("grow", "Every step leaks 8 MB of memory."),
+    "WrongSeed": ("wrong_seed", "A reset ignores the seed and starts a different episode."),
 }
 
 
 def make_faulty(*, kind: str, rate: float = 1.0, **kwargs: Any) -> Env:
-    """Return a guessing game with failures of type `kind` at the given rate; `kwargs` are passed to FaultyEnv."""
+    """Return a guessing game in which failures of type `kind` occur with probability `rate`."""
     rates: dict[str, Any] = {kind: rate}
     return FaultyEnv(registry.make("game:GuessTheNumber-v0-hard"), **rates, **kwargs)
 

@@ -1,7 +1,7 @@
 """Proxy that delays, drops, duplicates, reorders and corrupts the responses of a server.
 
-Requests are forwarded unchanged. Data from the server is split into responses (HTTP responses or WebSocket messages),
-and a random fault, determined by `seed`, may be applied to each of them.
+Requests are forwarded unchanged. Data from the server is split into HTTP responses or WebSocket messages, and random
+faults are injected into some of them. `seed` determines the faults.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRates:
-    """Probability of each fault per response; all other responses are forwarded unchanged."""
+    """Probability per response of each kind of fault."""
 
-    drop: float = 0.0  # the request is executed, but the connection is closed before the response
+    drop: float = 0.0  # the server executes the request, but the connection is closed before the response is sent
     delay: float = 0.0  # the response is delayed by `seconds`
     duplicate: float = 0.0  # the response is sent twice
-    reorder: float = 0.0  # the response is sent after the next one on its connection
-    half_open: float = 0.0  # nothing more is sent, but the connection stays open
-    garbage: float = 0.0  # random bytes are sent, then the connection is closed
+    reorder: float = 0.0  # the response is sent after the next response on the same connection
+    half_open: float = 0.0  # no further data is sent, but the connection stays open
+    garbage: float = 0.0  # random bytes are sent instead of the response, and the connection is closed
 
     def draw(self, rng: Random) -> str:
-        """Sample the name of a fault, or "pass" for none."""
+        """Sample the name of a fault, or "pass" for no fault."""
         drawn = rng.random()
         for name in self.__slots__:
             rate: float = getattr(self, name)
@@ -44,7 +44,7 @@ class FaultRates:
 
 
 class FaultyProxy:
-    """Proxy for the server at `url`. Clients connect to the `url` of the proxy; `counts` counts the injected faults.
+    """Proxy for a server. Clients connect to the attribute `url`; `counts` contains the number of faults of each kind.
 
     with FaultyProxy("http://localhost:8100", drop=0.01, seed=1) as faulty:
         env = palestra.make(f"{faulty.url}/game:Wordle-v0-hard", recover="replay")
@@ -106,7 +106,7 @@ class FaultyProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.01)  # allow the sockets to close
+        await asyncio.sleep(0.01)  # give the sockets time to close
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -130,8 +130,8 @@ class FaultyProxy:
             self._writers -= {writer, server_writer}
 
     async def _forward_responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward responses from the server to the client one by one and inject faults."""
-        delayed: bytes | None = None  # sent after the next response
+        """Forward responses from the server to the client and inject faults."""
+        delayed: bytes | None = None  # response to send after the next one
         upgraded = False
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
@@ -167,7 +167,7 @@ class FaultyProxy:
         writer.transport.abort()
 
     def _send_later(self, writer: asyncio.StreamWriter, response: bytes) -> None:
-        """Send a delayed response even if no other response follows it; the client may receive it twice."""
+        """Send `response` after a delay, in case no other response follows. The client may receive it twice."""
 
         def send() -> None:
             if not writer.is_closing():
@@ -177,7 +177,7 @@ class FaultyProxy:
 
 
 async def _read_response(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
-    """Read one HTTP response; also return whether it upgrades the connection to a WebSocket."""
+    """Return one HTTP response, and whether it upgrades the connection to a WebSocket."""
     head = await reader.readuntil(b"\r\n\r\n")
     lower = head.lower()
     if head.startswith(b"HTTP/1.1 101"):

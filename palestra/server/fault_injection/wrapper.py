@@ -1,4 +1,4 @@
-"""Environment wrapper that injects failures at a given rate; the seed determines when they occur."""
+"""Environment wrapper that injects failures at given rates. The seed determines when they occur."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from palestra.types import Step
 
 
 class FaultyEnv(Wrapper):
-    """Make steps of `env` fail with the given probabilities, determined by the seed of the episode and the turn.
+    """Make steps of `env` fail with the given probabilities. The seed of the episode determines which steps fail.
 
-    `slow` sleeps `seconds` before the step; `hang` never returns; `raises` raises RuntimeError; `crash` terminates the
-    process immediately, like a segmentation fault; `grow` leaks `megabytes` of memory. `wrong_seed` is the probability
-    that a reset ignores its seed and starts a different episode.
+    Args:
+        slow: Probability that a step takes `seconds` longer.
+        hang: Probability that a step never returns.
+        raises: Probability that a step raises RuntimeError.
+        crash: Probability that a step terminates the process immediately, like a segmentation fault.
+        grow: Probability that a step leaks `megabytes` of memory.
+        wrong_seed: Probability that a reset ignores its seed and starts a different episode.
     """
 
     def __init__(

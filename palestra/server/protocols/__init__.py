@@ -1,4 +1,4 @@
-"""Adapters for the protocols of other projects, which the same server offers under separate path prefixes."""
+"""Adapters for the protocols of other projects. The server offers each protocol under its own path prefix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def all_protocols(settings: Settings) -> list[ProtocolAdapter]:
-    """Return one adapter per protocol."""
+    """Return an adapter for each supported protocol."""
     from palestra.server.protocols.agentgym import AgentGym
     from palestra.server.protocols.mcp import Mcp
     from palestra.server.protocols.openenv import OpenEnv

@@ -1,7 +1,7 @@
-"""AgentGym's HTTP protocol, with one path prefix per family: `/agentgym/textcraft/create`, `reset`, `step` and so on.
+"""AgentGym's HTTP protocol, with one path prefix per family, for example `/agentgym/textcraft/create`.
 
-AgentGym's own clients work unchanged. Its environments are numbered. A number is valid only for the client that created
-the environment, is never reused, and becomes invalid when its session ends.
+AgentGym's own clients work unchanged. They identify an environment by a number. Each number is valid only for the
+client that created the environment, is never reused, and becomes invalid when the session ends.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from palestra.server.request import HttpRequest, Receive, RequestError, Scope, S
 from palestra.server.settings import Settings
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
-BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families that name the environment number env_idx, not id
+# Families whose clients send the environment number as env_idx instead of id.
+BY_ENV_IDX = frozenset({"searchqa", "webshop"})
 RESET_AT_CREATE = frozenset({"searchqa", "textcraft", "webshop"})  # families whose `create` starts an episode
-MAX_GAP = 1 << 16  # maximum gap between consecutive numbers, which makes them hard to guess
+MAX_GAP = 1 << 16  # maximum gap between consecutive environment numbers; random gaps make the numbers hard to guess
 
 
 class Body(Struct, kw_only=True):
-    """Fields of all requests in the protocol; unknown fields are ignored."""
+    """Body of any request in the protocol. Unknown fields are ignored."""
 
     id: Number | None = None
     env_idx: Number | None = None
@@ -51,7 +52,7 @@ class Body(Struct, kw_only=True):
 
 
 class AgentGymSession(ProtocolSession):
-    """One numbered environment."""
+    """Session of one environment number."""
 
     def __init__(
         self, dispatcher: Dispatcher, owner: str, family: str, number: int, on_end: Callable[[object], None]
@@ -59,7 +60,7 @@ class AgentGymSession(ProtocolSession):
         super().__init__(dispatcher, owner, on_end=on_end)
         self.family = family
         self.number = number
-        self.goal: str | None = None  # goal of all episodes, if the client chose one
+        self.goal: str | None = None  # goal of all episodes, if the client sent one when it created the environment
 
     def results(self) -> tuple[StepResult, StepResult]:
         """Return the first and the latest result of the running episode."""
@@ -74,8 +75,9 @@ class AgentGym:
     def __init__(self, settings: Settings) -> None:
         self._ids = {family: family_envs(settings.envs, family) for family in TASKS}
         self._sessions: dict[int, AgentGymSession] = {}
-        self._ended: OrderedDict[int, tuple[str, str]] = OrderedDict()  # owner and session by number
-        self._last_number = secrets.randbelow(1 << 32)  # random, so that numbers of a previous run are invalid
+        self._ended: OrderedDict[int, tuple[str, str]] = OrderedDict()  # environment number -> (owner, session name)
+        # Random, so that numbers from a previous run of the server are invalid.
+        self._last_number = secrets.randbelow(1 << 32)
         self._operations: dict[str, Callable[[AgentGymSession, Body, str], Awaitable[Any]]] = {
             "reset": self._reset,
             "step": self._step,
@@ -106,7 +108,7 @@ class AgentGym:
         if family not in TASKS:
             raise RequestError(fault("not_found", f"no such AgentGym family; available: {', '.join(TASKS)}"))
         if not self._ids[family]:
-            message = f"this server serves no environment of the family {TASKS[family][0]}:"
+            message = f"this server has no environments of the family {TASKS[family][0]}:"
             raise RequestError(fault("unknown_env", message))
         owner = request.client.owner
         if route == "" and request.method == "GET":
@@ -124,7 +126,7 @@ class AgentGym:
             return await view(session, *session.results())
         operation = self._operations.get(route)
         if operation is None:
-            message = f"no such path; {views.NAMES[family]} has {', '.join(views.routes(family))}"
+            message = f"no such path; {views.NAMES[family]} supports {', '.join(views.routes(family))}"
             raise RequestError(fault("not_found", message))
         _check_method(request, "POST")
         body = await read_body(request, Body)
@@ -147,7 +149,8 @@ class AgentGym:
             return session
         if self._has_ended(number, owner):
             _, name = self._ended[number]
-            await ProtocolSession(dispatcher, owner).request(Status(session=name))  # raises the cause
+            # Raises an error with the reason why the session ended.
+            await ProtocolSession(dispatcher, owner).request(Status(session=name))
         raise RequestError(fault("unknown_session", f"no environment {number}, or it belongs to another client"))
 
     def _forget(self, number: int) -> None:
@@ -177,7 +180,7 @@ class AgentGym:
         except BaseException:
             session.close()
             raise
-        if session.is_open:  # it may have ended before the client receives its number
+        if session.is_open:  # the session may already have ended
             self._sessions[number] = session
         return views.create_response(family, number, session.last)
 
@@ -219,5 +222,5 @@ def _query_number(request: HttpRequest, family: str) -> int:
     key = "env_idx" if family in BY_ENV_IDX else "id"
     value = parse_qs(request.query.decode("latin-1")).get(key, [""])[0]
     if not (value.isascii() and value.isdigit() and len(value) < 17):
-        raise RequestError(fault("bad_request", f"the query must name the environment: ?{key}=NUMBER"))
+        raise RequestError(fault("bad_request", f"the query string must contain the environment number: ?{key}=NUMBER"))
     return int(value)

@@ -1,8 +1,8 @@
 """Map AgentGym's task numbers to environment ids, seeds and options.
 
-BabyAI and ScienceWorld follow AgentGym's order if the environment with all their levels or tasks is served. In all
-other families, the numbers are distributed over the environments: with n environments, task i is environment i mod n
-with seed i // n.
+Task numbers of BabyAI and ScienceWorld have the same meaning as in AgentGym if `babyai:All-v0` or `sciworld:All-v0` is
+served. In all other cases, the numbers are distributed over the environments of the family: with n environments, task i
+is environment i mod n with seed i // n.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from palestra import registry
 BABYAI_ALL = "babyai:All-v0"
 SCIWORLD_ALL = "sciworld:All-v0"
 WEBSHOP = "webshop:Shop-v0"
-_EXCLUDED_TYPES = frozenset({"5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2"})  # not used by AgentGym
+# AgentGym does not use these task types.
+_EXCLUDED_TYPES = frozenset({"5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2"})
 
 
 class Task(NamedTuple):
@@ -29,17 +30,17 @@ class Task(NamedTuple):
 
 
 def spread(ids: Sequence[str], number: int) -> Task:
-    """Return task `number`, with task numbers distributed over all served environments."""
+    """Return task `number`, with task numbers distributed evenly over the environments `ids`."""
     return Task(ids[number % len(ids)], number // len(ids), {}, {})
 
 
 def babyai(ids: Sequence[str], number: int) -> Task:
-    """Return the task of level `number % 40 + 1` with seed `number // 40`."""
+    """Return the task of level `number % 40 + 1` with seed `number // 40`, as in AgentGym."""
     return Task(BABYAI_ALL, number, {}, {}) if BABYAI_ALL in ids else spread(ids, number)
 
 
 def sciworld(ids: Sequence[str], number: int) -> Task:
-    """Return task `number` in a list of the variations of all task types, which repeats after its end."""
+    """Return variation `number` of AgentGym's list of task variations, modulo the length of the list."""
     if SCIWORLD_ALL not in ids:
         return spread(ids, number)
     variations = _sciworld_variations()
@@ -61,7 +62,8 @@ def _sciworld_variations() -> tuple[tuple[str, int], ...]:
     return tuple((kind.name, variation) for kind in types for variation in range(kind.variations))
 
 
-TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {  # AgentGym family: Palestra family, task order
+# AgentGym family -> (Palestra family, function that returns a task).
+TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {
     "babyai": ("babyai", babyai),
     "textcraft": ("textcraft", spread),
     "sciworld": ("sciworld", sciworld),
@@ -71,7 +73,7 @@ TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {  # AgentG
 
 
 def family_envs(ids: Sequence[str], family: str) -> tuple[str, ...]:
-    """Return the served environments of an AgentGym family; omit those that need downloads if there are others."""
+    """Return the served environments of an AgentGym family, preferably those that need no downloads."""
     served = [name for name in ids if name.partition(":")[0] == TASKS[family][0]]
     available = [name for name in served if not registry.get_spec(name).needs_data]
     return tuple(available or served)

@@ -1,4 +1,4 @@
-"""Response bodies of AgentGym's families, in the format that its clients expect."""
+"""Build response bodies in the formats that AgentGym's clients expect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from palestra.server.protocols.protocol_session import ProtocolSession, StepResult
 
-View: TypeAlias = Callable[[ProtocolSession, StepResult, StepResult], Awaitable[Any]]  # first and latest result
+# The arguments are the session, the first result and the latest result of the episode.
+View: TypeAlias = Callable[[ProtocolSession, StepResult, StepResult], Awaitable[Any]]
 
 NAMES = {
     "babyai": "BabyAI",
@@ -50,7 +51,7 @@ def step_response(family: str, result: StepResult, total_reward: float) -> Any:
         body["info"] = None
     elif family == "babyai":
         body["score"] = total_reward
-    elif family == "sciworld":  # its scores are percentages
+    elif family == "sciworld":  # scores of ScienceWorld are percentages
         body |= {"reward": round(100 * reward), "score": _score(result)}
     return body
 
@@ -64,14 +65,15 @@ def close_response(family: str, number: int, was_open: bool) -> Any:
 def _task(first: StepResult) -> dict[str, Any]:
     info = first.info
     names = {"task_name": "task", "var_num": "variation", "task_description": "goal"}
-    return {theirs: info.get(ours, "") for theirs, ours in names.items()}  # custom environments may lack them
+    # Custom environments may not have these fields.
+    return {theirs: info.get(ours, "") for theirs, ours in names.items()}
 
 
 def _score(result: StepResult) -> int:
     return round(100 * float(result.info.get("score", 0.0)))
 
 
-# Views: GET requests between steps.
+# Responses to GET requests, which return parts of the current state.
 
 
 async def _observation(_session: ProtocolSession, _first: StepResult, last: StepResult) -> str:
@@ -86,7 +88,7 @@ async def _detail(_session: ProtocolSession, first: StepResult, last: StepResult
 
 
 async def _commands(_session: ProtocolSession, first: StepResult, _last: StepResult) -> str:
-    """Return the crafting recipes: the `craft ...` lines after the heading."""
+    """Return the crafting recipes, which are the lines that start with `craft` after the heading."""
     lines = first.text.partition("Crafting recipes:\n")[2].splitlines()
     return "\n".join(_leading_recipes(lines))
 
@@ -103,7 +105,7 @@ async def _goal(_session: ProtocolSession, first: StepResult, _last: StepResult)
 
 
 async def _action_hint(session: ProtocolSession, first: StepResult, last: StepResult) -> dict[str, Any]:
-    """Return the commands and the visible objects. Listing objects takes a turn, so a fork is used for it."""
+    """Return the commands and the visible objects. Listing the objects takes a turn, so it is done in a fork."""
     commands = [command for command in _COMMAND.findall(first.text) if command not in ("help", "objects")]
     lines = [] if last.done else (await session.peek("objects")).splitlines()
     objects = [line.strip() for line in lines if line.startswith(("\t", " "))]
@@ -141,5 +143,5 @@ def find_view(family: str, route: str) -> View | None:
 
 
 def routes(family: str) -> list[str]:
-    """Return all routes of a family."""
+    """Return the names of all routes of a family."""
     return ["create", "reset", "step", "close", "list_envs", *_VIEWS[family]]

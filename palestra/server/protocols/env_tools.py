@@ -1,4 +1,4 @@
-"""MCP tools of an environment (reset, step, render, close), shared by the MCP and OpenEnv protocols."""
+"""MCP tools that control an environment (reset, step, render, close), shared by the MCP and OpenEnv protocols."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _IMAGE_TYPES = (("iVBOR", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "imag
 TOOLS: list[dict[str, Any]] = [
     {
         "name": "reset",
-        "description": "Start an episode. Returns the task, its rules and the format of actions. "
-        "The same seed gives the same episode.",
+        "description": "Start an episode and return the task, its rules and the format of actions. "
+        "The same seed starts the same episode.",
         "inputSchema": {
             "type": "object",
             "properties": {"seed": {"type": ["integer", "null"], "minimum": 0, "default": None}},
@@ -36,7 +36,7 @@ TOOLS: list[dict[str, Any]] = [
     },
     {
         "name": "render",
-        "description": "Render the state for humans. This may show more than the player can see.",
+        "description": "Render the state for humans. The result may contain information that the player cannot see.",
         "inputSchema": {"type": "object", "properties": {}, "additionalProperties": False},
     },
     {
@@ -49,7 +49,7 @@ _PARAMETERS = {tool["name"]: set(tool["inputSchema"]["properties"]) for tool in 
 
 
 class RpcError(Exception):
-    """Invalid JSON-RPC call; `args` contains the error code and the message."""
+    """Raised for an invalid JSON-RPC call. `args` contains the error code and the message."""
 
 
 async def call_tool(
@@ -104,7 +104,7 @@ async def _step(session: ProtocolSession, action: object, request_id: str) -> di
 
 
 def error_result(error: Fault) -> dict[str, Any]:
-    """Convert an error of the dispatcher to a tool result with a message for the model and fields for programs."""
+    """Convert an error of the dispatcher to a tool result with a text for the model and structured content."""
     return {**_tool_result(error.message, {"code": error.code, **error_details(error)}), "isError": True}
 
 
@@ -123,7 +123,7 @@ def _tool_result(observation: Any, structured: dict[str, Any], note: str = "") -
 def _content_block(part: Any) -> dict[str, Any]:
     if part["type"] == "text":
         return {"type": "text", "text": part["text"]}
-    data: str = part["image"]  # base64, as in JSON
+    data: str = part["image"]  # encoded as base64
     mime_type = next((kind for start, kind in _IMAGE_TYPES if data.startswith(start)), "application/octet-stream")
     return {"type": "image", "data": data, "mimeType": mime_type}
 

@@ -1,8 +1,8 @@
-"""MCP over streamable HTTP for any environment: `/mcp/ID`, with the tools reset, step, render and close.
+"""Serve each environment over MCP (streamable HTTP) at `/mcp/ID`, with the tools reset, step, render and close.
 
-An MCP session has one environment, which is opened by the first reset and closed with the session. Responses are plain
-JSON, since nothing is streamed. The server of the MCP SDK is not used because it manages its own sessions, to which
-leases and limits of this server would not apply.
+An MCP session has one environment, which is opened by the first reset and closed when the session ends. Responses are
+plain JSON because nothing is streamed. The server of the MCP SDK is not used because it manages its own sessions, and
+the leases and limits of this server would not apply to them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ the rules describe, until the result says that the episode is over. A total rewa
 
 
 class McpSession(ProtocolSession):
-    """One MCP session."""
+    """MCP session, which has at most one open environment."""
 
     def __init__(
         self, dispatcher: Dispatcher, owner: str, served_env: str, on_end: Callable[[Cause | None], None]
@@ -83,7 +83,7 @@ class Mcp:
         app.dispatcher.stats.requests["mcp", code] += 1
 
     def _sweep(self) -> None:
-        """Drop sessions without an open environment that have been unused for longer than a lease."""
+        """Remove sessions that have no open environment and have not been used for longer than a lease."""
         now = monotonic()
         if now - self._last_sweep < min(60.0, self._settings.lease):
             return
@@ -118,7 +118,7 @@ class Mcp:
         try:
             message = env_tools.decode_rpc(body)
             request_id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
-            if "id" not in message:  # a notification
+            if "id" not in message:  # the message is a notification
                 await request.send(202, b"", content_type=JSON)
                 return
             if not isinstance(request_id, str | int) or not isinstance(method, str) or not isinstance(params, dict):
@@ -156,7 +156,7 @@ class Mcp:
         return name
 
     def _on_end(self, key: tuple[str, str], cause: Cause | None) -> None:
-        if cause in ("expired", "stopped"):  # other causes are reported by the next call
+        if cause in ("expired", "stopped"):  # all other causes are reported by the next call
             self._sessions.pop(key, None)
 
 

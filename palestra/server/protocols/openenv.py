@@ -1,8 +1,8 @@
-"""OpenEnv's protocol for any environment: `/openenv/ID/reset`, `step`, `state` and so on, and the WebSocket `ws`.
+"""Serve each environment over OpenEnv's protocol: `/openenv/ID/reset`, `step` and so on, and the WebSocket `ws`.
 
-OpenEnv's own client works unchanged. Differences from OpenEnv's server: over plain HTTP, an episode continues across
-requests and is identified by `episode_id` (a client may have one episode without an id); a step that is sent again with
-the same `request_id` is not executed twice; seeds are respected.
+OpenEnv's own client works unchanged. There are three differences from OpenEnv's server. Over plain HTTP, an episode
+continues across requests and is identified by `episode_id`, which may be omitted for one episode per client. A step
+that is retried with the same `request_id` is executed only once. Seeds are not ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from palestra.server.request import HttpRequest, Receive, RequestError, Scope, S
 from palestra.server.responses import draining
 from palestra.server.settings import Settings
 
-MAX_REQUEST_IDS = 256  # number of ids stored per episode
+MAX_REQUEST_IDS = 256  # maximum number of request ids stored per episode
 Id = Annotated[str, Meta(max_length=255)]
 
 
@@ -57,12 +57,12 @@ class CloseBody(Struct, kw_only=True):
 
 
 class OpenEnvEpisode(ProtocolSession):
-    """An episode played over HTTP."""
+    """Session of an episode that is played over HTTP."""
 
     def __init__(self, dispatcher: Dispatcher, owner: str, episode_id: str, on_end: Callable[[object], None]) -> None:
         super().__init__(dispatcher, owner, on_end=on_end)
         self.episode_id = episode_id
-        self.request_ids: deque[str] = deque(maxlen=MAX_REQUEST_IDS)  # of the latest steps, newest last
+        self.request_ids: deque[str] = deque(maxlen=MAX_REQUEST_IDS)  # ids of the latest steps, newest last
 
     def check_request_id(self, request_id: str) -> None:
         """Raise RequestError if a step with this id was executed but its response is no longer stored."""
@@ -81,8 +81,9 @@ class OpenEnv:
     def __init__(self, settings: Settings) -> None:
         self._envs = frozenset(settings.envs)
         self._episodes: dict[Key, OpenEnvEpisode] = {}
-        self._unnamed: dict[tuple[str, str], str] = {}  # by owner and env: id of the unnamed episode
-        self._ended: OrderedDict[Key, str] = OrderedDict()  # sessions of ended episodes
+        # (owner, env) -> id of the episode that the client started without an id.
+        self._unnamed: dict[tuple[str, str], str] = {}
+        self._ended: OrderedDict[Key, str] = OrderedDict()  # session names of ended episodes
         self._tool_sessions: dict[tuple[str, str], OpenEnvEpisode] = {}  # keyed by owner and session id
         self._routes: dict[str, tuple[str, Callable[[Dispatcher, HttpRequest, str], Awaitable[Any]]]] = {
             "reset": ("POST", self._reset),
@@ -105,7 +106,7 @@ class OpenEnv:
         try:
             env, route = self._split_path(request.path)
             if route not in self._routes:
-                message = f"no such path; OpenEnv's protocol has {', '.join(self._routes)} and ws"
+                message = f"no such path; OpenEnv's protocol supports {', '.join(self._routes)} and ws"
                 raise RequestError(fault("not_found", message))
             method, handler = self._routes[route]
             if request.method != method:
@@ -148,7 +149,7 @@ class OpenEnv:
     # Episodes over HTTP.
 
     def _key(self, owner: str, env: str, episode_id: str) -> Key:
-        """Return the key of an episode; an empty id refers to the client's unnamed episode."""
+        """Return the key of an episode. An empty id refers to the episode that the client started without an id."""
         return owner, env, episode_id or self._unnamed.get((owner, env), "")
 
     async def _find(self, dispatcher: Dispatcher, key: Key) -> OpenEnvEpisode:
@@ -157,7 +158,8 @@ class OpenEnv:
             return episode
         session = self._ended.get(key)
         if session is not None:
-            await ProtocolSession(dispatcher, key[0]).request(Status(session=session))  # raises the cause
+            # Raises an error with the reason why the session ended.
+            await ProtocolSession(dispatcher, key[0]).request(Status(session=session))
         raise RequestError(fault("reset_needed", "no such episode; call reset to start one"))
 
     def _forget(self, key: Key) -> None:
@@ -188,7 +190,7 @@ class OpenEnv:
                 await episode.ensure_open(env)
                 result = await episode.reset(fields.seed, fields.options, request_id=_header_id(request))
             except RequestError:
-                if not episode.session:  # no session was opened, or it was lost, which this error reports
+                if not episode.session:  # no session was opened, or the previous one was lost
                     self._forget(key)
                 raise
             episode.request_ids.clear()
@@ -272,7 +274,7 @@ class OpenEnv:
             message_text = "session_id is missing or unknown; openenv/session/create returns one"
             raise env_tools.RpcError(env_tools.INVALID_PARAMS, message_text)
         result = await env_tools.call_tool(session, env, params.get("name"), params.get("arguments"), "")
-        if params.get("name") == "close":  # on_end is not called in this case
+        if params.get("name") == "close":  # this tool does not trigger `on_end`
             self._drop_tool_session(owner, session.episode_id)
         return result
 

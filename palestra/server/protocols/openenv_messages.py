@@ -1,7 +1,7 @@
 """Decode requests and build responses of OpenEnv's protocol.
 
-An action is `{"action": "..."}`; the keys `text` and `message` are also accepted, since clients of text environments
-use them. An observation is `{"text": ..., "info": ..., ...}`, with `parts` if it contains images.
+An action is `{"action": "..."}`. The keys `text` and `message` are also accepted because clients of text environments
+use them. An observation is `{"text": ..., "info": ..., ...}`, with the additional key `parts` if it contains images.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ResetFields(NamedTuple):
 
 
 def parse_reset(data: dict[str, Any]) -> ResetFields:
-    """Parse the seed and the episode id; all other fields are options of the environment."""
+    """Parse the seed and the episode id. All other fields are options of the environment."""
     options = dict(data)
     seed, episode_id = options.pop("seed", None), options.pop("episode_id", None)
     options.pop("request_id", None)
@@ -42,7 +42,7 @@ def parse_action(data: dict[str, Any]) -> str:
     keys = [key for key in ACTION_KEYS if key in data]
     others = data.keys() - {*ACTION_KEYS, "metadata", "request_id"}
     if len(keys) != 1 or others or not isinstance(data[keys[0]], str):
-        raise RequestError(fault("bad_value", 'an action must be {"action": "TEXT"}; GET schema describes it'))
+        raise RequestError(fault("bad_value", 'an action must be {"action": "TEXT"}; see /openenv/ID/schema'))
     action: str = data[keys[0]]
     return action
 
@@ -88,7 +88,7 @@ _CODES = {
 
 
 def error_message(error: Fault, *, creating: bool = False) -> dict[str, Any]:
-    """Return an error message for the WebSocket. `creating` is True if the error occurred while creating the env."""
+    """Return an error message for the WebSocket. `creating` is True if creating the environment failed."""
     code = _CODES.get(error.code, "EXECUTION_ERROR")
     if creating and error.code == "env_failed":
         code = "FACTORY_ERROR"
@@ -104,7 +104,7 @@ SCHEMA: dict[str, Any] = {
         "title": "Action",
         "type": "object",
         "properties": {
-            "action": {"type": "string", "description": "One action, in the format the first observation describes."},
+            "action": {"type": "string", "description": "One action, in the format given in the first observation."},
             "metadata": _METADATA,
         },
         "required": ["action"],

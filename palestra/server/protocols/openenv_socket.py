@@ -1,8 +1,8 @@
-"""WebSocket of OpenEnv's protocol: one environment per connection, and one reply per message, in order.
+"""Serve OpenEnv's protocol over a WebSocket, with one environment per connection.
 
-OpenEnv's client sends no request ids, so after a timeout it would mistake a late reply for the reply to its next
-message. If a message arrives before the reply to the previous one was sent, that reply is therefore dropped. A message
-with a `request_id` always receives a reply, which contains the same id.
+Replies are sent in the order of the messages. OpenEnv's client sends no request ids, so after a timeout it would
+mistake a late reply for the reply to its next message. Therefore, a reply is dropped if the client has already sent
+another message. A message with a `request_id` always receives a reply, which contains the same id.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from palestra.server.protocols.openenv_messages import (
 from palestra.server.protocols.protocol_session import ProtocolSession, decode_json
 from palestra.server.request import Receive, RequestError, Send
 
-MAX_UNANSWERED = 8  # maximum number of unanswered messages per client; no further messages are read
+MAX_UNANSWERED = 8  # maximum number of unanswered messages per connection; no further messages are read
 
 
 class OpenEnvConnection:
-    """One WebSocket connection."""
+    """WebSocket connection of an OpenEnv client."""
 
     def __init__(self, dispatcher: Dispatcher, env: str, owner: str, send: Send) -> None:
         self._dispatcher = dispatcher
@@ -40,7 +40,7 @@ class OpenEnvConnection:
         self._queue: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_UNANSWERED)
 
     async def receive_messages(self, receive: Receive) -> None:
-        """Queue messages until the client disconnects."""
+        """Add received messages to the queue until the client disconnects."""
         while True:
             message = await receive()
             if message["type"] != "websocket.receive":
@@ -65,7 +65,7 @@ class OpenEnvConnection:
         self._session.close()
 
     async def _reply(self, text: str | bytes) -> tuple[dict[str, Any] | None, str | None]:
-        """Return the reply to a message, or None to close the connection, and its request id."""
+        """Return the reply to a message and its request id. If the reply is None, the connection must be closed."""
         try:
             message = decode_json(text, Any)
         except RequestError as err:
@@ -95,7 +95,7 @@ class OpenEnvConnection:
         if kind == "step":
             action = parse_action(data)
             if session.session and not session.is_open:
-                await session.ensure_open(self._env)  # raises the cause if it was lost; a reset opens a new one
+                await session.ensure_open(self._env)  # raises an error with the reason why the session ended
             result = await session.step(action, request_id=request_id)
             return {"type": "observation", "data": step_response(result, self._episode_id or "")}
         if kind == "state":
@@ -135,9 +135,10 @@ async def serve_openenv_websocket(dispatcher: Dispatcher, env: str, owner: str, 
         connection.close()
         for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # e.g. a reply to a client that has disconnected
+            # For example, the client disconnected before its reply was sent.
+            with suppress(asyncio.CancelledError, Exception):
                 await task
-        with suppress(Exception):  # the client may have closed the connection
+        with suppress(Exception):  # the client may already have closed the connection
             await send({"type": "websocket.close", "code": 1000})
 
 

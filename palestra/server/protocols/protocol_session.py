@@ -1,8 +1,8 @@
 """Session of a client that uses the protocol of another project.
 
 Each AgentGym environment number, OpenEnv episode or connection, and MCP session corresponds to one ProtocolSession,
-which opens a session of the dispatcher on demand. The dispatcher handles leases, quotas, capacity, timeouts and crashes
-exactly as in the native protocol.
+which opens a session of the dispatcher on demand. Leases, quotas, capacity limits, timeouts and crashes are handled by
+the dispatcher, as in the native protocol.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _decode_step = msgspec.json.Decoder(StepResult).decode
 
 
 class ProtocolSession:
-    """Session that is opened on demand and stores the latest result. Concurrent calls are refused.
+    """Opens a session of the dispatcher on demand and stores the latest result. Concurrent calls are refused.
 
-    `on_end` is called with the cause if the session ends for any reason other than a request through this object.
+    `on_end` is called with the cause if the session ends for any reason other than a call to `release` or `close`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ProtocolSession:
         self.env = ""
         self.session = ""  # name of the dispatcher's session; "" if none is open
         self.steps = 0  # number of steps in the running episode
-        self.total_reward = 0.0  # return of the running episode so far
+        self.total_reward = 0.0  # sum of the rewards in the running episode
         self.first: StepResult | None = None  # result of the last reset
         self.last: StepResult | None = None
         self._on_end = on_end
@@ -86,7 +86,7 @@ class ProtocolSession:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Refuse other calls while the context is active, since the underlying session may change."""
+        """Refuse other calls inside the `with` block, because the underlying session may change."""
         self._check_idle()
         self._busy = True
         try:
@@ -107,16 +107,16 @@ class ProtocolSession:
         return self.session != "" and self.dispatcher.sessions.find(self.session, self.owner) is not None
 
     async def ensure_open(self, env: str, kwargs: dict[str, Any] | None = None) -> None:
-        """Open a session of `env` unless one is open; raise once if the previous session was lost."""
+        """Open a session of `env` if none is open. Raise RequestError once if the previous session was lost."""
         if self.session and not self.is_open:
             lost, self.session = self.session, ""
-            await self.request(Status(session=lost))  # raises the cause
+            await self.request(Status(session=lost))  # raises an error with the reason why the session ended
         if self.session and self.env == env:
             return
         self.release()
         self.env = env
         self.first = self.last = None
-        # There is no await between release and submit, so that no other client can take the freed capacity.
+        # There must be no await between release and submit, because another client could take the freed capacity.
         response: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         create = Create(env=env, kwargs=kwargs or {})
         self.dispatcher.submit(create, self.owner, JSON, partial(self._on_created, response))
@@ -155,14 +155,14 @@ class ProtocolSession:
         previous = self.last
         request = Step(session=self.session, action=action, id=request_id, timeout=timeout)
         result = _decode_step(await self.request(request))
-        if previous is None or result.seq > previous.seq:  # otherwise a retry, already counted
+        if previous is None or result.seq > previous.seq:  # otherwise this is a retry, which was already counted
             self.steps += 1
             self.total_reward += result.reward or 0.0
             self.last = result
         return result
 
     async def render(self) -> str | None:
-        """Render the state as text."""
+        """Return a rendering of the state as text, or None if the environment has none."""
         self._check_reset()
         text: str | None = _decode_any(await self.request(Render(session=self.session)))["render"]
         return text
@@ -180,7 +180,7 @@ class ProtocolSession:
             self.dispatcher.release(fork, self.owner)
 
     def release(self) -> bool:
-        """End the underlying session; return whether one was open."""
+        """End the underlying session, and return whether one was open."""
         was_open = self.is_open
         name, self.session = self.session, ""
         if was_open:
@@ -201,7 +201,7 @@ def result_or_raise(result: Result) -> bytes:
 
 
 async def read_body(request: HttpRequest, body_type: Any) -> Any:
-    """Decode the JSON body as `body_type`; an empty body is treated as an empty object."""
+    """Decode the JSON body as `body_type`. An empty body is treated as an empty object."""
     body = await request.body()
     if body and request.content_type != JSON:
         raise RequestError(fault("unsupported_media", f"Content-Type must be {JSON}"))
@@ -209,7 +209,7 @@ async def read_body(request: HttpRequest, body_type: Any) -> Any:
 
 
 def decode_json(body: bytes | str, body_type: Any) -> Any:
-    """Decode JSON as `body_type`; raise RequestError if it is invalid."""
+    """Decode JSON as `body_type`. Raise RequestError if it is invalid."""
     try:
         return msgspec.json.decode(body, type=body_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
@@ -217,11 +217,11 @@ def decode_json(body: bytes | str, body_type: Any) -> Any:
 
 
 def error_details(error: Fault) -> dict[str, Any]:
-    """Return the fields of an error that are set, except its message and code."""
+    """Return the boundary, cause and kind of an error, without empty values."""
     details = {"boundary": error.boundary, "cause": error.cause, "kind": error.kind}
     return {name: value for name, value in details.items() if value}
 
 
 async def send_error(request: HttpRequest, error: Fault, body: Any) -> None:
-    """Send an error with a body in the format of another protocol and the native protocol's status and headers."""
+    """Send an error with the status and headers of the native protocol and a body in the format of another protocol."""
     await request.send(status_of(error), msgspec.json.encode(body), *error_headers(error), content_type=JSON)
