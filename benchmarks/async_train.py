@@ -1,4 +1,4 @@
-"""Compare asynchronous with synchronous training on a slow environment: time to the same success rate.
+"""Compare the time that asynchronous and synchronous training need to reach a success rate on a slow environment.
 
 The game is GuessTheNumber-easy with artificial latency: most steps sleep briefly, a few sleep much longer. The duration
 depends only on the seed and the turn, so that the latency is the same in both modes. Both runs have the same settings,
@@ -100,11 +100,11 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.8)
     parser.add_argument("--staleness", type=int, default=4)
     parser.add_argument("--algo", default="ppo")
-    parser.add_argument("--median", type=float, default=0.1, help="seconds a step sleeps")
-    parser.add_argument("--tail", type=float, default=20.0, help="how much slower one step in twenty is")
+    parser.add_argument("--median", type=float, default=0.1, help="Median seconds per step.")
+    parser.add_argument("--tail", type=float, default=20.0, help="Factor by which one step in twenty is slower.")
     parser.add_argument("--warm-start", type=int, default=3000)
     parser.add_argument("--lr", type=float, default=5e-3)
-    parser.add_argument("--only", choices=["synchronous", "asynchronous"], help="one of the two")
+    parser.add_argument("--only", choices=["synchronous", "asynchronous"], help="Run only this mode.")
     args = parser.parse_args()
     palestra.register(ENV, "async_train:make")
     results = {}

@@ -2,14 +2,14 @@
 
     python benchmarks/env_step.py [--games Sudoku Wordle] [--quick] [--json]
 
-Two child processes, one per side, alternate in slices of a fraction of a second, so that other load on the machine
-affects both; each process measures its own calls. Each reported figure is the median of a side's best slice. The
-actions come from Palestra's random player and, on every fourth seed, from its expert. When an episode ends, a side
-continues with the next seed; resets are not part of the step figures.
+Each implementation ("side") runs in a child process. The two processes alternate in slices of a fraction of a second,
+so that other load on the machine affects both, and each process measures its own calls. Each reported number is the
+median of a side's best slice. The actions come from Palestra's random player and, on every fourth seed, from its
+expert. When an episode ends, a side continues with the next seed; resets are not included in the step times.
 
 GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. Its word games
-read NLTK's corpora; here they get Palestra's lists of 850 common words and of all valid words instead, which are no
-longer than NLTK's. GEM's constructors also reset, so its figure for `make` includes a reset. The exit status is 1 if a
+read NLTK's corpora, which are replaced by Palestra's lists of 850 common words and of all valid words; these lists are
+no longer than NLTK's. GEM's constructors also reset, so its time for `make` includes a reset. The exit code is 1 if a
 target is missed.
 """
 
@@ -62,7 +62,7 @@ def write_words(folder: Path) -> None:
 
 
 def compare(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int) -> dict[str, Any]:
-    """Return all measurements of one environment; without `gem`, only those of Palestra."""
+    """Return all measurements of one environment; without `gem`, measure only Palestra."""
     episodes = ours.request("episodes_of", env_id=env_id, seeds=seeds)
     sides = {"ours": ours} if gem is None else {"ours": ours, "gem": gem}
     slow = {name: side.request("load", env_id=env_id, episodes=episodes)["slow"] for name, side in sides.items()}
@@ -96,7 +96,7 @@ def figures_of(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: i
 
 
 def summary(slices: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the results of one side: medians of the best slice, and the 99th percentile of all resets."""
+    """Return the results of one side: the median of the best slice for each call, and the 99th percentile of resets."""
     steps = [times["step"] for times in slices]
     resets = [ns for times in slices for ns in times.get("reset", ())]
     figures = {
@@ -160,7 +160,7 @@ def missed_bars(report: dict[str, Any]) -> list[str]:
 
 
 def show(report: dict[str, Any]) -> None:
-    print("Times in microseconds, ratios GEM / ours. unread: share of steps whose action could not be parsed.\n")
+    print("Times are in microseconds, ratios are GEM / ours, and unread is the fraction of unparsable actions.\n")
     print(
         f"{'':31}{'step':^25}{'unread':^12}{'reset':^34}{'make':^16}{'fork':>6}{'worst':>8}\n"
         f"{'':31}{'ours':>8}{'GEM':>9}{'ratio':>8}{'ours':>6}{'GEM':>6}{'ours':>9}{'p99':>8}{'GEM':>10}{'ratio':>7}"
@@ -189,7 +189,7 @@ def show(report: dict[str, Any]) -> None:
         print(f"import {name}: {cost['ms']:.1f} ms and {cost['mb']:.2f} MB over bare Python")
     for message in report["missed"]:
         print(f"MISSED  {message}")
-    print("all bars are met" if not report["missed"] else f"{len(report['missed'])} bars are missed")
+    print("all targets are met" if not report["missed"] else f"{len(report['missed'])} targets are missed")
 
 
 def _cell(figures: dict[str, float], name: str, width: int, digits: int) -> str:
@@ -199,11 +199,14 @@ def _cell(figures: dict[str, float], name: str, width: int, digits: int) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument(
-        "--games", nargs="+", metavar="NAME", help="Games to measure, by parts of their ids (Sudoku, Wordle-v0-hard)."
+        "--games",
+        nargs="+",
+        metavar="NAME",
+        help="Games to measure, as parts of their ids, for example Sudoku or Wordle-v0-hard.",
     )
     parser.add_argument("--seconds", type=float, default=0.5, help="Seconds of steps per id and side (default 0.5).")
     parser.add_argument("--quick", action="store_true", help="Measure for a tenth of the time, with few seeds.")
-    parser.add_argument("--json", action="store_true", help="Print all figures as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     parser.add_argument("--no-gem", action="store_true", help="Measure only Palestra; needs no network.")
     parser.add_argument(
         "--gem-python", default=os.environ.get("GEM_PYTHON"), help="Python interpreter with gem-llm installed."

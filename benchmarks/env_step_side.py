@@ -16,7 +16,7 @@ from typing import Any
 
 from sides import serve_commands
 
-SLOW_RESET = 50_000_000  # ns; envs whose reset takes longer are reset POOL times and then copied
+SLOW_RESET = 50_000_000  # nanoseconds; envs whose reset takes longer are reset only POOL times and then copied
 POOL = 2
 FORMAT_ERROR = -0.1  # reward of both sides for an action that cannot be parsed
 
@@ -89,7 +89,7 @@ class Side:
     def construct(self, ns: int, most: int) -> list[int]:
         return _timed(lambda: self.make(self.env_id), ns, most)
 
-    # The methods below are called on Palestra's side only.
+    # The methods below are called only on Palestra's side.
 
     def episodes_of(self, env_id: str, seeds: int) -> list[tuple[int, list[str]]]:
         """Return (seed, actions) of random episodes, with the expert's actions on every fourth seed."""
@@ -115,7 +115,7 @@ class Side:
         return _timed(self.env.fork, ns, most)
 
     def hostile(self, repeats: int) -> dict[str, Any]:
-        """Return the slowest step on adversarial strings, with the best of `repeats` runs for each string."""
+        """Return the time of the slowest step on adversarial strings, using the best of `repeats` runs per string."""
         from palestra.conformance.hostile_actions import HOSTILE_ACTIONS
 
         worst: dict[str, Any] = {"ns": 0, "action": ""}
@@ -169,7 +169,7 @@ def _large_actions() -> list[tuple[str, str]]:
         ("1 MB of text, then a number of 10,000 digits", "so " * (megabyte // 3) + "\\boxed{" + "9" * 10_000 + "}"),
         ("255 digits in a box", "\\boxed{" + "9" * 255 + "}"),
         ("128 numbers in a box", "\\boxed{" + "9 " * 127 + "}"),
-        ("255 blanks in a box", "\\boxed{" + " " * 255 + "}"),
+        ("255 spaces in a box", "\\boxed{" + " " * 255 + "}"),
         ("commas and brackets in a box", "\\boxed{" + "[(,)]" * 51 + "}"),
         ("full-width digits in a box", "\\boxed{" + "\uff11" * 255 + "}"),
     ]

@@ -2,14 +2,15 @@ r"""Compare Palestra's graders with GEM's on the same answers and the same submi
 
     python benchmarks/grading.py [--quick] [--no-gem] [--json]
 
-Two child processes, one per side, work in turns, so that other load on the machine affects both; each reported figure
-is the median over the turns. Math: 200 new answers per turn, each graded once by one caller. The mix resembles answers
-of models to GSM8K, MATH and similar data sets: 50% integers (some with units, commas or `x =`), 15% fractions, decimals
-and percentages, 20% LaTeX in closed form (roots, multiples of pi, polynomials, complex numbers), 8% tuples, sets,
-intervals and matrices, 7% that need an algebra system (logarithms, trigonometry, cube roots, exponentials); 60% are
-correct but written in a different form than the gold answer; the others are near misses. Code: one correct submission
-with 50 hidden tests on standard input, isolated in the sandbox on Palestra's side, and with five workers and no
-isolation on GEM's side. The same submission is also graded with a wrong expected output in the last test.
+Each implementation ("side") runs in a child process. The sides take turns, so that other load on the machine affects
+both; each reported number is the median over the turns. In math, 200 new answers per turn are each graded once by one
+caller. The mix resembles answers of models to GSM8K, MATH and similar data sets: 50% integers (some with units, commas
+or `x =`), 15% fractions, decimals and percentages, 20% LaTeX in closed form (roots, multiples of pi, polynomials,
+complex numbers), 8% tuples, sets, intervals and matrices, 7% that need an algebra system (logarithms, trigonometry,
+cube roots, exponentials); 60% are correct but written in a different form than the gold answer; the others are near
+misses. In code, one correct submission is graded with 50 hidden tests on standard input: in the sandbox on Palestra's
+side, and by five workers without isolation on GEM's side. The same submission is also graded with a wrong expected
+output in the last test.
 
 Targets: 3 times GEM's answers per second, and submissions graded 5 times faster. Exits with 1 if a target is missed.
 """
@@ -167,7 +168,7 @@ def measure(ours: Child, gem: Child | None, *, turns: int, answers: int) -> dict
             tests = hidden_tests(3, last_wrong=last_wrong)
             for side in sides:
                 seconds = side.request("code", program=PROGRAM, tests=tests, times=1, expected=not last_wrong)
-                if turn:  # the first turn includes the start of the sandboxes
+                if turn:  # the first turn includes starting the sandboxes
                     times[side.name][kind] += seconds
     return {
         side.name: {
@@ -188,10 +189,10 @@ def missed_bars(figures: dict[str, Any]) -> list[str]:
     if gem is not None:
         if ours["answers_per_s"] < 3 * gem["answers_per_s"]:
             missed.append(
-                f"{ours['answers_per_s'] / gem['answers_per_s']:.1f}x GEM's answers per second, the bar is 3x"
+                f"{ours['answers_per_s'] / gem['answers_per_s']:.1f}x GEM's answers per second; the target is 3x"
             )
         missed += [
-            f"a submission is graded {gem[key] / ours[key]:.1f}x faster than GEM's, the bar is 5x"
+            f"a submission is graded {gem[key] / ours[key]:.1f}x faster than GEM's; the target is 5x"
             for key in ("code_s", "code_wrong_s")
             if 5 * ours[key] > gem[key]
         ]
@@ -213,13 +214,13 @@ def show(figures: dict[str, Any], missed: list[str]) -> None:
             if better:
                 ratio = f"{ours[key] / gem[key] if better == 'more' else gem[key] / ours[key]:.1f}x"
         print(f"{name:<44}{ours[key]:>12.3f}{theirs:>12}{ratio:>8}")
-    print("\nall bars are met" if not missed else "\nmissed: " + "; ".join(missed))
+    print("\nall targets are met" if not missed else "\nmissed: " + "; ".join(missed))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="Run two short turns.")
-    parser.add_argument("--no-gem", action="store_true", help="Measure Palestra alone.")
+    parser.add_argument("--no-gem", action="store_true", help="Measure only Palestra.")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ours = _side(sys.executable, "ours")

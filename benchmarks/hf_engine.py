@@ -132,21 +132,25 @@ def with_generate(model: Any, plan: list[list[Turn]], batch: int) -> dict[str, A
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--conversations", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=8, help="maximum turns per conversation (default 8)")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads for both sides (default 1)")
-    parser.add_argument("--batch", type=int, default=128, help="conversations per call of generate (default 128)")
+    parser.add_argument("--turns", type=int, default=8, help="Maximum number of turns per conversation (default: 8).")
+    parser.add_argument("--threads", type=int, default=1, help="Number of torch threads on both sides (default: 1).")
+    parser.add_argument(
+        "--batch", type=int, default=128, help="Number of conversations per call of generate (default: 128)."
+    )
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--kv-heads", type=int, default=4)
     parser.add_argument("--vocabulary", type=int, default=1536)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default=None, help="default: float32 on a CPU, bfloat16 on a GPU")
-    parser.add_argument("--runners", nargs="+", default=["native"], help="runners of the engine: native, transformers")
-    parser.add_argument("--repeat", type=int, default=1, help="runs per side; the best one counts (default 1)")
-    parser.add_argument("--quick", action="store_true", help="run 16 conversations of 2 turns")
-    parser.add_argument("--no-generate", action="store_true", help="skip the transformers side")
-    parser.add_argument("--json", action="store_true", help="print all measurements as JSON")
+    parser.add_argument("--dtype", default=None, help="Data type (default: float32 on a CPU, bfloat16 on a GPU).")
+    parser.add_argument("--runners", nargs="+", default=["native"], help="Runners of the engine: native, transformers.")
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="Number of runs per side, of which the best is reported (default: 1)."
+    )
+    parser.add_argument("--quick", action="store_true", help="Run only 16 conversations of 2 turns.")
+    parser.add_argument("--no-generate", action="store_true", help="Do not measure transformers' generate.")
+    parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
     if args.quick:
         args.conversations, args.turns = 16, 2

@@ -110,7 +110,7 @@ def smol() -> Any:
 
 
 async def decode(name: str, model: Any, rows: int, tokens: int, prompt: int, kernels: bool) -> None:
-    """Time replies of equal length that start at the same time, so that all steps but the first only decode."""
+    """Time replies of equal length that start at the same time, so that every step after the first only decodes."""
     from palestra.engines import LocalEngine, Sampling
 
     rng = random.Random(0)
@@ -189,13 +189,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rows", type=int, nargs="+", default=[512, 1024, 2048])
-    parser.add_argument("--tokens", type=int, default=48, help="tokens per reply (default 48)")
-    parser.add_argument("--prompt", type=int, default=200, help="tokens per prompt (default 200)")
+    parser.add_argument("--tokens", type=int, default=48, help="Number of tokens per reply (default: 48).")
+    parser.add_argument("--prompt", type=int, default=200, help="Number of tokens per prompt (default: 200).")
     parser.add_argument("--episodes", type=int, default=1024)
-    parser.add_argument("--dtype", default=None, help="default: float32 for the small model, bfloat16 for the other")
-    parser.add_argument("--small-only", action="store_true", help="skip the model with the shape of SmolLM2")
-    parser.add_argument("--no-decode", action="store_true", help="run episodes only")
-    parser.add_argument("--gpu-paths", action="store_true", help="use the code paths of a GPU on a CPU")
+    parser.add_argument(
+        "--dtype", default=None, help="Data type (default: float32 for the small model, bfloat16 for the large one)."
+    )
+    parser.add_argument("--small-only", action="store_true", help="Skip the model with the shape of SmolLM2.")
+    parser.add_argument("--no-decode", action="store_true", help="Measure only episodes.")
+    parser.add_argument("--gpu-paths", action="store_true", help="Use the GPU code paths on a CPU.")
     args = parser.parse_args()
     import torch
 

@@ -117,7 +117,7 @@ def main() -> None:
         f"{figures['parameters'] / 1e6:.0f}M parameters, "
         f"{figures['episodes']} conversations of {figures['tokens']} tokens: "
         f"peak {figures['peak_bytes'] / 1e9:.2f} GB (before the step {figures['before_bytes'] / 1e9:.2f}), "
-        f"{figures['seconds']:.0f} s; the bar is {BAR / 1e9:.0f} GB"
+        f"{figures['seconds']:.0f} s; the target is {BAR / 1e9:.0f} GB"
     )
 
 

@@ -79,7 +79,7 @@ async def measure(calls: int) -> dict[str, float]:
 def missed_bars(report: dict[str, float]) -> list[str]:
     if report["ratio"] <= BAR:
         return []
-    return [f"calls take {report['ratio']:.2f}x the bare session's time, the bar is {BAR}x"]
+    return [f"calls take {report['ratio']:.2f}x the bare session's time; the target is {BAR}x"]
 
 
 def main() -> int:
@@ -95,7 +95,7 @@ def main() -> int:
         print(f"{report['calls']} calls in a row over stdio, median of a call")
         print(f"  Palestra's tool       {report['ours_median_ms']:.2f} ms   {report['ours_s']:.2f} s in total")
         print(f"  bare SDK session      {report['bare_median_ms']:.2f} ms   {report['bare_s']:.2f} s in total")
-        print(f"  ratio {report['ratio']:.2f}, of the medians {report['ratio_of_medians']:.2f}; the bar is {BAR}")
+        print(f"  ratio {report['ratio']:.2f}, of the medians {report['ratio_of_medians']:.2f}; the target is {BAR}")
         for line in missed:
             print(f"MISSED: {line}")
     return bool(missed)

@@ -2,9 +2,9 @@
 
     python benchmarks/rates.py [--ids game:Sudoku-v0-easy] [--seeds 1000] [--seconds 60] [--json]
 
-Seeds are 0, 1, 2, ..., so that a run is repeatable. Intervals are 95% Wilson intervals. The exit status is 1 if a
-stated rate is outside its interval, with a tolerance of 0.005 for rounding. A stated rate of 1.0 requires every seed to
-be solved.
+Seeds are 0, 1, 2, ..., so that a run is repeatable. Intervals are 95% Wilson intervals. The exit code is 1 if a
+documented rate is outside its interval, with a tolerance of 0.005 for rounding. A documented rate of 1.0 requires every
+seed to be solved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import palestra
 from palestra.conformance import Rate, success_rate
 from palestra.conformance.rates import Player
 
-ROUNDING = 0.005  # rates are stated with two decimals
+ROUNDING = 0.005  # documented rates have two decimals
 PLAYERS: tuple[Player, ...] = ("expert", "random")
 
 
@@ -89,9 +89,9 @@ def main() -> int:
         print(json.dumps(rows, indent=1))
     else:
         print(
-            f"{len(outside)} of {len(rows)} stated rates are outside their interval"
+            f"{len(outside)} of {len(rows)} documented rates are outside their interval"
             if outside
-            else "all stated rates agree"
+            else "all documented rates agree"
         )
     return 1 if outside else 0
 

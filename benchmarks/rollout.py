@@ -8,10 +8,10 @@ server, and the observations of the game. Palestra plays the game through `colle
 verifiers runs a MultiTurnEnv with its own client and prepared observations. The "bare" side posts a growing list of
 messages. Rates and ratios are medians over the rounds.
 
-A second measurement runs Palestra alone with replies that take 0.1 s each. It compares rollouts in which one env in 32
-sleeps 0.2 s per step with rollouts in which none does. The time includes the slow episodes at the end.
+A second measurement runs only Palestra, with replies that take 0.1 s each. It compares rollouts in which one env in 32
+sleeps 0.2 s per step with rollouts without slow envs. The time includes the slow episodes at the end.
 
-verifiers is installed into .cache/verifiers-venv. The exit status is 1 if a required ratio is missed.
+verifiers is installed into .cache/verifiers-venv. The exit code is 1 if a required ratio is not reached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ HERE = Path(__file__).resolve().parent
 PEER_HOME = HERE.parent / ".cache" / "verifiers-venv"
 PEER = "verifiers==0.1.14"  # the last version with MultiTurnEnv
 CONCURRENCY = 256  # concurrent episodes at which the required ratios apply
-REQUIRED = {"verifiers": 10.0, "bare": 0.4, "slow": 0.8}  # Palestra / other side; with slow envs / without
+REQUIRED = {
+    "verifiers": 10.0,
+    "bare": 0.4,
+    "slow": 0.8,
+}  # Palestra / other side; "slow" is with slow envs / without slow envs
 
 
 @contextmanager
@@ -52,7 +56,7 @@ def child(python: str, name: str) -> Iterator[Child]:
 
 
 def compare(sides: dict[str, Child], concurrency: int, *, rounds: int, episodes: int) -> dict[str, Any]:
-    """Measure the rollouts per second of every side. The sides take turns of `episodes` episodes each."""
+    """Measure the rollouts per second of every side. The sides take turns, with `episodes` episodes per turn."""
     for side in sides.values():
         side.request("rollouts", episodes=16, concurrency=16)  # warm up: imports and caches
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
@@ -122,15 +126,15 @@ def show(report: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=3, help="measurements per side (default 3)")
-    parser.add_argument("--quick", action="store_true", help="run one round")
-    parser.add_argument("--no-peer", action="store_true", help="skip verifiers, which may have to be downloaded")
+    parser.add_argument("--rounds", type=int, default=3, help="Number of measurements per side (default: 3).")
+    parser.add_argument("--quick", action="store_true", help="Run only one round.")
+    parser.add_argument("--no-peer", action="store_true", help="Skip verifiers, which may have to be downloaded.")
     parser.add_argument(
         "--peer-python",
         default=os.environ.get("VERIFIERS_PYTHON"),
-        help="Python interpreter in which verifiers is installed",
+        help="Python interpreter in which verifiers is installed.",
     )
-    parser.add_argument("--json", action="store_true", help="print all measurements as JSON")
+    parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
     rounds = 1 if args.quick else args.rounds
     pythons = {"ours": sys.executable, "bare": sys.executable}

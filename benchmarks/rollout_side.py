@@ -84,18 +84,18 @@ REPLIES = [
 
 
 class Side(ABC):
-    """Plays rollouts against the server and measures their rate."""
+    """One side of the benchmark, which plays rollouts against the server and measures their rate."""
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
 
     def load(self, url: str, messages: list[str]) -> None:
-        """Prepare the side. `messages`: the prompt and the observations, for sides that do not run the game."""
+        """Prepare the side. `messages` are the prompt and the observations, for sides that do not run the game."""
         self.url, self.messages = url, messages
 
     @abstractmethod
     async def play(self, episodes: int, concurrency: int) -> int:
-        """Play rollouts and return how many of them have all their turns."""
+        """Play rollouts and return the number of complete ones."""
 
     def rollouts(self, episodes: int, concurrency: int) -> dict[str, float]:
         return self._timed(episodes, lambda: self.play(episodes, concurrency))
@@ -111,7 +111,7 @@ class Side(ABC):
 
 
 class Bare(Side):
-    """Posts the requests and does nothing else."""
+    """Client that only posts the requests."""
 
     async def play(self, episodes: int, concurrency: int) -> int:
         import aiohttp

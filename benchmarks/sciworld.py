@@ -1,8 +1,8 @@
 """Compare SciWorld with the bare scienceworld package: time to the first observation, time per step, memory.
 
-Both sides alternately play the same episodes of ten turns with the same random actions, so that load affects both.
-`--think` is the time a player needs per turn; a model needs about a second, and 0 is the hardest case. `--collect`
-plays the episodes one after the other through a rollout, so that only the rollout knows the upcoming seeds.
+Both sides alternately play the same episodes of ten turns with the same random actions, so that other load on the
+machine affects both. `--think` is the time that a player needs per turn; a model needs about a second, and 0 is the
+hardest case. `--collect` plays the episodes sequentially through a rollout, which announces the upcoming seeds.
 """
 
 from __future__ import annotations

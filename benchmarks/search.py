@@ -6,7 +6,8 @@ The passages have 100 words each, sampled from 300,000 invented words and common
 natural text (Zipf's law), in a JSONL file. `palestra search-index` is timed as a separate process: wall time, CPU time
 and peak memory. A query consists of 3 to 8 words of one passage; one thread on one core requests the best ten passages.
 The first hundred queries are also evaluated by the definition of BM25, with one pass over the file in double precision.
-A hit counts as recalled if its exact score reaches that of the tenth exact hit, so that ties are interchangeable.
+A hit counts as recalled if its exact score is at least the score of the tenth exact hit, so that ties are
+interchangeable.
 
 Then Palestra is compared with bm25s and tantivy (in the virtual environment .cache/search-peers-venv) on a tenth of the
 passages: all sides read the same file, index the same terms and run the same queries one by one, in turns. Exits with 1
@@ -196,8 +197,10 @@ def compare(folder: Path, passages: int) -> dict[str, Any]:
 
 def missed_bars(report: dict[str, Any]) -> list[str]:
     figures = {**report["index"], **report["queries"]}
-    missed = [f"{name} is {figures[name]:.2f}, the bar is {bar}" for name, bar in BARS.items() if figures[name] > bar]
-    return missed + ([f"recall@{TOPK} is {report['recall']:.4f}, the bar is 1"] if report["recall"] < 1 else [])
+    missed = [
+        f"{name} is {figures[name]:.2f}; the target is {bar}" for name, bar in BARS.items() if figures[name] > bar
+    ]
+    return missed + ([f"recall@{TOPK} is {report['recall']:.4f}; the target is 1"] if report["recall"] < 1 else [])
 
 
 def main() -> int:
@@ -240,10 +243,10 @@ def show(report: dict[str, Any]) -> None:
         f"  query   p50 {queries['p50_ms']:.2f} ms, p95 {queries['p95_ms']:.2f}, p99 {queries['p99_ms']:.2f}, "
         f"mean CPU {queries['mean_cpu_ms']:.2f} ms"
     )
-    print(f"  recall@{TOPK} against BM25 by its definition: {report['recall']:.4f}")
+    print(f"  recall@{TOPK} relative to exact BM25: {report['recall']:.4f}")
     if "peers" in report:
         sides = report["peers"]["figures"]
-        print(f"{report['peers']['passages']:,} passages: figure, and ratio to Palestra (above 1: Palestra is better)")
+        print(f"{report['peers']['passages']:,} passages: value, and ratio to Palestra (Palestra is better above 1)")
         print(f"  {'':<16}" + "".join(f"{name:>20}" for name in sides))
         for key, ours in sides["palestra"].items():
             row = [figures[key] for figures in sides.values()]

@@ -1,16 +1,17 @@
-"""Throughput of the environment server, compared with AgentGym's TextCraft server, OpenEnv's echo server and bare ASGI.
+"""Compare the throughput of the environment server with AgentGym's TextCraft, OpenEnv's echo server and bare ASGI.
 
     python benchmarks/serve.py --agentgym PATH/TO/AgentGym [--quick] [--json]
     python benchmarks/serve.py --alone --starlette        # the step route under Starlette, without peers
 
-64 clients with one step in flight each request the same cheap step: the inventory of TextCraft from us and from
-AgentGym, an echo from OpenEnv. On our WebSocket the clients are 64 sessions on one connection, because Palestra's
-client uses one connection per process, and responses that are ready at the same time are sent together; OpenEnv has one
-WebSocket per client. Vectors have 256 environments: four concurrent vectors are compared with 64 clients of a peer,
-which also use its full capacity, and a single vector with one client. OpenEnv is measured over its WebSocket, which
-keeps an environment, and over HTTP, which creates an environment for every request. Each server and the load generator
-(serve_load.py) run in separate processes. The servers take turns, and each reported figure is the median over the
-turns. AgentGym's servers are not on PyPI; without a checkout they are skipped.
+64 clients, each with one step in flight, request the same fast step: the inventory of TextCraft from Palestra and from
+AgentGym, and an echo from OpenEnv. On Palestra's WebSocket the clients are 64 sessions on one connection, because
+Palestra's client uses one connection per process, and responses that are ready at the same time are sent together;
+OpenEnv has one WebSocket per client. Vectors have 256 environments: four concurrent vectors are compared with 64
+clients of a peer, which also use its full capacity, and a single vector is compared with one client. OpenEnv is
+measured over its WebSocket, which uses one environment per connection, and over HTTP, which creates an environment for
+every request. Each server and the load generator (serve_load.py) run in separate processes. The servers take turns,
+and each reported number is the median over the turns. AgentGym's servers are not on PyPI; without a checkout they are
+skipped.
 
 Targets: 2 times the steps per second of the better peer over HTTP, 4 times over the WebSocket, 20 times with vectors; a
 lower p99 latency at 64 clients than both peers; half the throughput of the bare application over HTTP. Exits with 1 if
@@ -87,7 +88,7 @@ def http_request(path: str, body: bytes) -> bytes:
 
 
 class Job:
-    """One kind of load on one server; `worth` is the number of steps per response."""
+    """Workload of one server; `worth` is the number of steps per response."""
 
     def __init__(self, name: str, port: int, clients: Callable[[], list[Any]], worth: int = 1) -> None:
         self.name, self.port, self.clients, self.worth = name, port, clients, worth

@@ -67,7 +67,7 @@ class HttpClient(asyncio.Protocol):
 
 
 class SocketClient(asyncio.Protocol):
-    """One WebSocket for all `clients`; a message may contain several responses, whose number `count` returns."""
+    """One WebSocket for all `clients`; `count` returns the number of responses in a message."""
 
     def __init__(
         self, path: str, clients: list[int], make: MakeRequest, meter: Meter, count: Callable[[bytes], list[int]]
@@ -177,5 +177,5 @@ async def load(
     count = len(meter.times)
     await asyncio.wait([client.done for client in connected], timeout=10)
     if meter.error is not None:
-        raise SystemExit(f"a request was refused: {meter.error!r}")
+        raise SystemExit(f"a request was rejected: {meter.error!r}")
     return count / seconds_taken, sorted(meter.times)

@@ -2,14 +2,14 @@
 
     python benchmarks/serve_soak.py [--sessions 1000] [--steps 100000] [--workers 4] [--json]
 
-Each client steps an environment that counts (serve_envs.py) over HTTP. 1% of the clients disappear during an episode,
-so that their sessions expire; 1% of the responses are lost, and the requests are sent again; 0.5% of the environments
-exit their process, and another 0.5% raise an exception; one worker is killed with SIGKILL. A client whose session is
-lost opens a new one, replays its seed and actions, and continues.
+Each client steps an environment that counts its steps (serve_envs.py) over HTTP. 1% of the clients disconnect during
+an episode, so that their sessions expire. 1% of the responses are lost, and the requests are sent again. 0.5% of the
+environments exit their process, and another 0.5% raise an exception. One worker is killed with SIGKILL. A client whose
+session is lost opens a new session, replays its seed and actions, and continues.
 
 The following count as errors: a response whose count differs from the number of acknowledged steps, a call without a
-response, and a lost session without a documented error code. At the end no session may be left, and memory and open
-files are compared with those at the start. Exits with 1 on any error.
+response, and a lost session without a documented error code. At the end all sessions must be closed, and memory and
+open files are compared with the values at the start. Exits with 1 on any error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOSS_CODES = {"session_gone", "env_failed", "unknown_session"}
 
 
 class Violation(Exception):
-    """The server broke a guarantee."""
+    """The server violated a guarantee."""
 
 
 class Server:

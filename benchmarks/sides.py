@@ -18,7 +18,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 GEM_HOME = HERE.parent / ".cache" / "gem-venv"
-GEM_PACKAGES = ["gem-llm==0.1.0", "pandas"]  # GEM's crosswords need pandas, which it does not declare
+GEM_PACKAGES = ["gem-llm==0.1.0", "pandas"]  # GEM's crosswords need pandas, which GEM does not declare as a dependency
 
 
 class SideFailed(Exception):

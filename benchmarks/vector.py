@@ -2,21 +2,21 @@
 
     python benchmarks/vector.py [--quick] [--json] [--no-gem]
 
-Two child processes, one per side, work in turns of a fraction of a second, so that other load on the machine affects
-both. A ratio is the median over the turns of the ratio within a turn. The measurements:
+Each implementation ("side") runs in a child process. The sides take turns of a fraction of a second, so that other load
+on the machine affects both. Reported ratios are medians over the turns. The measurements are:
 
-- cheap: GuessTheNumber in lock-step with 64 and 1,024 envs, whose range and turn limit are so large that episodes
-  hardly ever end. Steps per CPU second of the side's process, so that neither other processes nor waiting threads of
-  GEM count.
-- short: the same with GuessTheNumber-v0-hard, whose episodes last 6.6 turns, so that resets are half of the work.
-  Palestra seeds a generator per episode; GEM continues to use the previous one.
-- slow: 64 envs, one of which sleeps 50 ms per step. GEM offers only lock-step; Palestra is driven by send and recv.
-- busy: 64 envs that compute for 1 ms per step, on two worker processes or in one thread. The time is the CPU time of
-  the busier worker plus that of the parent, an upper bound of the wall time on two free cores.
-- transcripts: number of different transcripts of eight runs with the same seed, over all backends.
-- faults: 10,000 steps, of which 1% raise, 0.1% hang and 0.1% end their process.
+- cheap: GuessTheNumber in lockstep with 64 and 1,024 envs. The range and the turn limit are so large that episodes
+  hardly ever end. The result is steps per second of CPU time of the side's process, which excludes other processes and
+  waiting threads of GEM.
+- short: the same measurement with GuessTheNumber-v0-hard, where episodes have 6.6 turns on average, so that resets take
+  half of the time. Palestra seeds a generator for each episode; GEM continues to use the previous generator.
+- slow: 64 envs, one of which sleeps 50 ms per step. GEM supports only lockstep; Palestra uses `send` and `recv`.
+- busy: 64 envs that compute for 1 ms per step, in two worker processes or in one thread. The time is the sum of the CPU
+  times of the busier worker and of the parent, an upper bound of the wall time on two free cores.
+- transcripts: the number of different transcripts of eight runs with the same seed, over all backends.
+- faults: 10,000 steps, of which 1% raise an exception, 0.1% hang and 0.1% exit their process.
 
-GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. The exit status is
+GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. The exit code is
 1 if a target is missed.
 """
 
@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 SIZES = (64, 1024)
 GROUPS = ["cheap", "short", "slow", "busy"]
 
-# Comparisons and the minimum ratio of Palestra's rate to the other one.
+# Comparisons, each with the minimum ratio of Palestra's rate to the other implementation's rate.
 BARS = {
     **{f"{group} {n}: sync / bare loop": 0.8 for group in ("cheap", "short") for n in SIZES},
     **{f"{group} {n}: sync / GEM sync": 1.5 for group in ("cheap", "short") for n in SIZES},
@@ -147,7 +147,7 @@ def show(report: dict[str, Any]) -> None:
     )
     for message in report["missed"]:
         print(f"MISSED  {message}")
-    print("all bars are met" if not report["missed"] else f"{len(report['missed'])} bars are missed")
+    print("all targets are met" if not report["missed"] else f"{len(report['missed'])} targets are missed")
 
 
 def main() -> int:
@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=20, help="Number of turns per job (default 20).")
     parser.add_argument("--seconds", type=float, default=0.1, help="Seconds per job and turn (default 0.1).")
     parser.add_argument("--quick", action="store_true", help="Run few short turns and 1,000 steps with faults.")
-    parser.add_argument("--json", action="store_true", help="Print all figures as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     parser.add_argument("--no-gem", action="store_true", help="Measure only Palestra; needs no network.")
     parser.add_argument(
         "--gem-python", default=os.environ.get("GEM_PYTHON"), help="Python interpreter with gem-llm installed."

@@ -146,7 +146,7 @@ class Ours:
         return " ".join(sorted(transcripts))
 
     def faults(self, steps: int, seed: int) -> dict[str, Any]:
-        """Run steps of which 1% raise, 0.1% hang and 0.1% end the process; compare with a run in this process."""
+        """Run steps of which 1% raise, 0.1% hang and 0.1% exit their process; compare with a run in this process."""
         from vector_envs import Faulty
 
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Measure the generated world: pages per second, memory, reproducibility, and whether its questions can be answered.
+"""Measure the generated world: pages per second, memory, reproducibility and correctness of the solver's answers.
 
     python benchmarks/world.py [--pages N] [--questions K] [--json]
 

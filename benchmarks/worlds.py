@@ -4,10 +4,10 @@ AgentGym's environments are HTTP servers that are not on a package index, so the
 
     python benchmarks/worlds.py --agentgym PATH/TO/AgentGym
 
-`--python` is an interpreter with the packages its servers need (fastapi, uvicorn, gym, gymnasium, minigrid,
+`--python` is an interpreter with the packages that AgentGym's servers need (fastapi, uvicorn, gym, gymnasium, minigrid,
 matplotlib); by default a virtual environment is created in .cache. The same random player plays both sides alternately,
-AgentGym's over one persistent connection. Rates are wall-clock; ratios compare the processor time spent inside reset
-and step (for AgentGym: server plus client), which is independent of the machine's load.
+AgentGym's over one persistent connection. Rates are measured in wall-clock time. Ratios compare the CPU time spent
+inside reset and step (for AgentGym, of server and client), which is independent of the machine's load.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ TURNS = 20  # maximum per episode: AgentGym-RL's horizon for BabyAI
 
 
 class Side(NamedTuple):
-    """One implementation: `reset` starts a task by index, `step` also returns whether the episode is over."""
+    """One implementation: `reset` starts a task by index, and `step` also returns whether the episode has ended."""
 
     reset: Callable[[int], str]
     step: Callable[[str], tuple[str, bool]]
-    cpu: Callable[[], int]  # nanoseconds of processor time so far
+    cpu: Callable[[], int]  # nanoseconds of CPU time so far
 
 
 class Usage(NamedTuple):
-    """Number of calls and the nanoseconds they took."""
+    """Number of calls and their total time in nanoseconds."""
 
     calls: int = 0
     clock: int = 0
@@ -67,7 +67,7 @@ def palestra_side(env_id: str) -> Side:
 
 
 def cpu_of(pid: int) -> int:
-    """Return the processor time of all threads of a process."""
+    """Return the CPU time of all threads of a process."""
     return sum(int(task.joinpath("schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir())
 
 
@@ -150,7 +150,7 @@ def summed(parts: list[Usage]) -> Usage:
 
 
 def compare(family: str, env_id: str, checkout: Path, python: str, rounds: int) -> dict[str, float]:
-    """Return the rates of both sides and the median ratio of their processor time per call."""
+    """Return the rates of both sides and the median ratio of their CPU time per call."""
     ours, rng = palestra_side(env_id), Random(0)
     results: dict[str, list[float]] = {}
     with agentgym_side(family, checkout, python) as other:
@@ -210,7 +210,9 @@ def main() -> None:
     parser.add_argument("--python", help="Python interpreter that runs AgentGym's servers.")
     parser.add_argument("--rounds", type=int, default=5, help="Number of rounds of 40 episodes per side.")
     parser.add_argument("--families", nargs="*", default=["textcraft", "babyai"])
-    parser.add_argument("--budgets", type=int, help="Instead, measure both players on this many episodes per level.")
+    parser.add_argument(
+        "--budgets", type=int, help="Measure only the success rates of both players, on this many episodes per level."
+    )
     parser.add_argument("--levels", nargs="*", default=list(LEVELS))
     args = parser.parse_args()
     if args.budgets:
@@ -227,7 +229,7 @@ def main() -> None:
             print(
                 f"{family:10} {what:7} {results[what]:>10,.0f}/s   AgentGym "
                 f"{results[f'agentgym {what}']:>8,.0f}/s   "
-                f"{results[f'{what} ratio']:.1f}x less processor time"
+                f"{results[f'{what} ratio']:.1f}x less CPU time"
             )
 
 

@@ -14,7 +14,7 @@ TASKS = {
     "one turn: Sudoku, one empty cell": {
         "env": "game:Sudoku-v0-easy",
         "env_kwargs": '{"clues": 15, "max_turns": 1}',
-        "max_tokens": 8,  # just enough for a move
+        "max_tokens": 8,  # just long enough for a move
         "lr": 3e-3,
         "minibatches": 4,
         "entropy": 0.01,

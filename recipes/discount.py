@@ -1,8 +1,9 @@
-"""Compare the turns needed after training with gamma 1, 0.9 and 0.7, from the same initial model and seeds.
+"""Compare the turns per episode after training with gamma 1, 0.9 and 0.7, from the same initial model and seeds.
 
     python recipes/discount.py --jobs 2
 
-GuessTheNumber with 10 numbers can be won in fewer than the allowed 8 turns. Only a discount rewards early wins more.
+GuessTheNumber with 10 numbers can be won in fewer than the allowed 8 turns, but only a discount gives early wins a
+higher return.
 """
 
 from __future__ import annotations

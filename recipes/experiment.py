@@ -1,7 +1,7 @@
 """Compare training variants over several seeds from the same initial model, in one table and one plot.
 
-Shared by the other scripts of this folder. Each run is a `palestra train` process, `--jobs` of them at a time. Finished
-runs are not repeated, so an interrupted experiment can be resumed.
+The other scripts of this folder use this module. Each run is a `palestra train` process, and `--jobs` runs are executed
+at a time. Finished runs are not repeated, so an interrupted experiment can be resumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {  # for a small model that has learned the action fo
     "steps": 60,
     "episodes": 512,
     "concurrency": 512,
-    "max_tokens": 6,  # just enough for a guess
+    "max_tokens": 6,  # just long enough for a guess
     "optimizer": "muon",
     "lr": 5e-3,
     "max_grad_norm": 0.3,
@@ -50,7 +50,7 @@ class Variant:
 
 
 def arguments(description: str, out: str) -> argparse.Namespace:
-    """Parse the flags these scripts share."""
+    """Parse the flags that all scripts of this folder accept."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=Path("runs") / out)
     parser.add_argument("--seeds", type=int, default=3)
@@ -64,7 +64,7 @@ def arguments(description: str, out: str) -> argparse.Namespace:
 
 
 def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
-    """Return the initial model of a seed, trained on a random player: it knows the action format but no strategy."""
+    """Return the initial model of a seed, which has learned the action format from a random player, but no strategy."""
     path = folder / f"start-{seed}"
     if not (path / "config.json").exists():
         from palestra.training.learner import Learner
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace, folder: Path, base: Mapping[str, Any], variant
 
 
 def _start(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
-    """Create the initial model in a separate process, so that several can be created at once."""
+    """Create the initial model in a separate process, so that several models can be created in parallel."""
     code = f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]; import experiment, pathlib; "
     code += f"experiment.start_of(pathlib.Path({str(folder)!r}), {dict(settings)!r}, {seed})"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""ScalingInter: compare a horizon that grows in stages with short and long fixed horizons over equally many steps.
+"""Compare a horizon that grows in stages (ScalingInter) with short and long fixed horizons over equal numbers of steps.
 
     python recipes/scaling_inter.py --jobs 2
 

@@ -2,7 +2,7 @@
 
     python recipes/serve_on_ray.py game:Wordle-v0-hard babyai: --nodes a b --port 8000
 
-Clients use `palestra.make("http://HOST:8000/a/game:Wordle-v0-hard", token=...)`. Ray restarts a node that dies; its
+Clients use `palestra.make("http://HOST:8000/a/game:Wordle-v0-hard", token=...)`. Ray restarts a node that fails; its
 sessions are reported as lost, and the other nodes are not affected. The script uses a running cluster (`ray start`) or
 starts one on this machine.
 """
@@ -32,7 +32,7 @@ def node(name: str, envs: Sequence[str], *, workers: int, tokens: dict[str, str]
     deployment: Any = serve.deployment(
         serve.ingress(build)(),
         name=name,
-        num_replicas=1,  # a session lives in one process: scale by nodes, not by replicas
+        num_replicas=1,  # a session runs in one process, so scale by adding nodes instead of replicas
         max_ongoing_requests=4_096,  # the server enforces its own limits
         ray_actor_options={"num_cpus": workers},
     )
@@ -66,11 +66,13 @@ def main() -> None:
     args = parser.parse_args()
     token = os.environ.get("PALESTRA_TOKEN", "")
     if not token:
-        parser.error("set PALESTRA_TOKEN (openssl rand -hex 16): behind a proxy all clients look local")
+        parser.error(
+            "set PALESTRA_TOKEN, for example with `openssl rand -hex 16`: behind a proxy, all clients seem to be local"
+        )
 
     try:
         ray.init(address=args.address, log_to_driver=False, **(local_cluster(args) if args.address == "local" else {}))
-    except ConnectionError:  # no cluster is running: start one on this machine
+    except ConnectionError:  # no cluster is running, so start one on this machine
         ray.init(log_to_driver=False, **local_cluster(args))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # replaces Ray's handlers, which do not clean up

@@ -1,4 +1,4 @@
-"""Draw a seeded sample of the texts that users and developers read, for a review of their wording.
+"""Print a random sample of the texts that users and developers read, to review their wording.
 
     python scripts/sample_texts.py --count 60 --seed 1
 
@@ -100,7 +100,7 @@ SHARES = {"package": 18, "comments": 12, "tests": 8, "help": 8, "prompts": 4, "d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=60, help="Number of texts to draw.")
+    parser.add_argument("--count", type=int, default=60, help="Number of texts to print.")
     parser.add_argument("--seed", type=int, default=1, help="Seed of the sample.")
     args = parser.parse_args()
     rng = random.Random(args.seed)

@@ -44,7 +44,7 @@ def test_env_step_runs_without_gem() -> None:
 def test_env_step_prints_a_table() -> None:
     code, text = run("env_step.py", "--no-gem", "--quick", "--games", GUESS)
     assert GUESS in text
-    assert ("all bars are met" in text) == (code == 0)
+    assert ("all targets are met" in text) == (code == 0)
 
 
 @pytest.mark.slow
