@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-CACHE = "PALESTRA_CACHE"  # environment variable that sets the folder
+CACHE = "PALESTRA_CACHE"  # environment variable that contains the path of the folder
 
 
 def cache_folder() -> Path:
-    """Return $PALESTRA_CACHE, or ~/.cache/palestra."""
+    """Return the folder in $PALESTRA_CACHE, by default ~/.cache/palestra."""
     folder = os.environ.get(CACHE)
     if folder:
         return Path(folder)

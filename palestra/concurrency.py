@@ -16,8 +16,8 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` until it completes and return its result.
 
     If no event loop is running, this is `asyncio.run`. Otherwise, for example in a notebook cell, the coroutine runs in
-    the event loop of a helper thread while the calling thread waits. Ctrl-C cancels the coroutine, waits for its
-    cleanup and raises KeyboardInterrupt; a second Ctrl-C raises it without waiting.
+    the event loop of another thread while the calling thread waits. Ctrl-C cancels the coroutine, waits for its cleanup
+    and raises KeyboardInterrupt. A second Ctrl-C raises KeyboardInterrupt without waiting.
     """
     try:
         asyncio.get_running_loop()
@@ -44,7 +44,8 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
 
     threading.Thread(target=copy_context().run, args=(work,), name="palestra-run-sync", daemon=True).start()
     try:
-        return outcome.result()  # not Thread.join: in Python 3.11 an interrupted join marks a live thread as finished
+        # Thread.join is not used, because in Python 3.11 an interrupted join marks a running thread as finished.
+        return outcome.result()
     except KeyboardInterrupt:
         if tasks and not outcome.done():
             tasks[0].get_loop().call_soon_threadsafe(tasks[0].cancel)

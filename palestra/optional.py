@@ -1,4 +1,4 @@
-"""Import optional packages; if one is missing, the error contains the pip command that installs it."""
+"""Import optional packages, with an error that contains the pip command if a package is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from palestra.errors import MissingExtra
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Import and return `module`; raise MissingExtra with the pip command if it is not installed."""
+    """Import and return `module`. If it is not installed, raise MissingExtra with the pip command that installs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as err:

@@ -1,4 +1,4 @@
-"""Random generators that are cheap to seed, and functions that derive seeds from other seeds."""
+"""Random generator that is fast to seed, and functions that derive seeds from other seeds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from palestra.errors import BadValue
 __all__ = ["Random", "Rng", "check_seed", "child_seed", "copy_rng", "fresh_seed", "nth_seed"]
 
 _64 = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15  # increment of SplitMix64's state per random number
-_EARLY = 12  # number of random numbers for which SplitMix64 is cheaper than seeding a Mersenne Twister
+_GOLDEN = 0x9E3779B97F4A7C15  # increment of the state of SplitMix64 per random number
+_EARLY = 12  # number of random numbers to generate with SplitMix64 before seeding a Mersenne Twister
 
 
 def check_seed(seed: object) -> int:
-    """Return `seed` as a plain int; raise BadValue if it is not a non-negative integer."""
+    """Return `seed` as a plain int. Raise BadValue if it is not a non-negative integer."""
     if not isinstance(seed, bool) and hasattr(seed, "__index__"):
-        number = seed.__index__()  # also accepts numpy integers
+        number = seed.__index__()  # also accepts NumPy integers
         if number >= 0:
             return int(number)
     raise BadValue(f"a seed must be an integer of at least 0, got {seed!r}")
@@ -30,7 +30,7 @@ def fresh_seed() -> int:
 
 
 def child_seed(seed: int, *path: int | str) -> int:
-    """Return a 48-bit seed derived from `seed` and `path`; the result is the same in every process."""
+    """Return a 48-bit seed derived from `seed` and `path`. The result is the same in every process."""
     from hashlib import blake2b
 
     key = "/".join(map(repr, (seed, *path))).encode()
@@ -38,7 +38,7 @@ def child_seed(seed: int, *path: int | str) -> int:
 
 
 def nth_seed(seed: int, number: int) -> int:
-    """Return a 48-bit seed for episode `number` of a sequence that starts with `seed`; faster than `child_seed`."""
+    """Return the 48-bit seed of episode `number`, derived from the root seed `seed`. Faster than `child_seed`."""
     if seed > _64:
         return child_seed(seed, number)
     z = seed + (number + 1) * _GOLDEN & _64
@@ -48,16 +48,16 @@ def nth_seed(seed: int, number: int) -> int:
 
 
 class Rng(Random):
-    """A `random.Random` that takes a tenth of the time to seed.
+    """A `random.Random` that can be seeded in a tenth of the time.
 
     Most episodes need only a few random numbers, but seeding a Mersenne Twister initializes 624 words. This class
-    generates the first numbers with SplitMix64; the next number seeds the Mersenne Twister and turns the object into a
-    plain `Random`.
+    generates the first numbers with SplitMix64. If more numbers are needed, it seeds the Mersenne Twister and turns
+    into a plain `Random`.
     """
 
-    gauss_next: float | None = None  # normally set by Random.seed, which is not called here
+    gauss_next: float | None = None  # normally set by Random.seed, which this class does not call
 
-    def __init__(self, seed: int) -> None:  # does not call Random.__init__, which would seed the Mersenne Twister
+    def __init__(self, seed: int) -> None:  # Random.__init__ would seed the Mersenne Twister
         self.restart(seed)
 
     def restart(self, seed: int) -> None:
@@ -125,7 +125,7 @@ def _plain(rng: Rng) -> Random:
 
 
 def _mix(z: int) -> int:
-    """Return the output of SplitMix64 for a state."""
+    """Return the random number that SplitMix64 generates from the state `z`."""
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _64
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _64
     return z ^ z >> 31

@@ -1,4 +1,4 @@
-"""Create and describe listening sockets for servers."""
+"""Create listening sockets for servers and return their URLs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
-    """Return a listening socket; connections are queued from now on, and are not refused before the server starts."""
+    """Return a listening socket. Connections are queued from now on, even if the server has not started yet."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

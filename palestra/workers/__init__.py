@@ -1,1 +1,1 @@
-"""Worker processes of vectors, rollouts and the environment server: executor, wire format, replay log."""
+"""Worker processes that run environments for vectors, rollouts and the environment server."""

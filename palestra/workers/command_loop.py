@@ -1,4 +1,4 @@
-"""Main loop of a worker process: read batches of commands, run them, and send the replies in batches."""
+"""Main loop of a worker process, which reads batches of commands, runs them, and sends the replies in batches."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class CommandLoop(ABC):
 
     @abstractmethod
     def handle(self, batch: Any) -> None:
-        """Run or start the commands of one message."""
+        """Run the commands of one message, or pass them to an executor."""
 
     @abstractmethod
     def close_envs(self) -> None:
-        """Close every env. Called after the parent has closed the connection."""
+        """Close all envs. Called after the parent has closed the connection."""
 
     def encode(self, replies: list[Any]) -> bytes:
-        """Encode replies as one frame; return empty bytes if there is nothing to send."""
+        """Encode replies as one frame. An empty result means that there is nothing to send."""
         return encode_frame(replies)
 
     def serve(self, batches: list[Any], decoder: FrameDecoder) -> None:
@@ -56,7 +56,7 @@ class CommandLoop(ABC):
         """Send all finished replies."""
         with self._sending:
             replies = []
-            while self._done:  # pop items instead of replacing the deque, because another thread may append to it
+            while self._done:  # not replaced by a new deque, because another thread may be appending to this one
                 replies.append(self._done.popleft())
             data = self.encode(replies) if replies else b""
             if data:

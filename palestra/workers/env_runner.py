@@ -1,4 +1,4 @@
-"""Run commands on one env of a worker or vector: derive its seeds, reset it automatically, report its failures."""
+"""Run commands on one env: derive the seeds of its episodes, reset it automatically, and report its failures."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from palestra.workers.types import (
     Reply,
 )
 
-RESET_ATTEMPTS = 3  # each attempt uses the seed of another episode
-MAX_TRACE = 4_000  # maximum number of characters of a traceback; the end is kept
+RESET_ATTEMPTS = 3  # maximum number of attempts to start an episode; each attempt uses the next episode's seed
+MAX_TRACE = 4_000  # maximum number of characters of a traceback; the start is cut off
 
 
 def factory_name(factory: Factory) -> str:
-    """Return the label of a factory for messages: its `name`, or the name of the function or class."""
+    """Return the name of a factory for messages: its attribute `name`, or the name of the function or class."""
     name = getattr(factory, "name", None) or getattr(factory, "__name__", None)
     return name if isinstance(name, str) else repr(factory)
 
 
 def episode_seed(root: int, episode: int) -> int:
-    """Return the seed of an episode. Episode 0 uses the root seed, so that the seed of any episode can reproduce it."""
+    """Return the seed of an episode. Episode 0 uses the root seed, so that `reset(seed)` can reproduce any episode."""
     return root if episode == 0 else nth_seed(root, episode)
 
 
 def _ignore_phase(_: str) -> None:
-    """Default of `on_phase`, for runners without deadlines."""
+    """Ignore the start of a phase. Default of `on_phase`, for runners without timeouts."""
 
 
 class EnvRunner:
-    """Runs the env at one index of a vector, and tracks its episode counter and autoreset mode.
+    """Runs one env of a vector, counts its episodes, and resets it according to the autoreset mode.
 
     `on_phase` is called with "step", "reset" or "make" when such a phase starts, so that a deadline can be set for it.
-    With `raise_memory_error`, a MemoryError is raised instead of reported; the caller has to end the process, because
-    it is no longer reliable.
+    With `raise_memory_error`, a MemoryError is raised instead of reported as a failure. The caller must then end the
+    process, because it is no longer reliable.
     """
 
     __slots__ = (
@@ -84,8 +84,8 @@ class EnvRunner:
         self.on_phase = on_phase
         self.raise_memory_error = raise_memory_error
         self.env: Env | None = None
-        self.episode = -1  # index of the running episode
-        self.pending_reset = False  # the next step starts an episode and ignores its action
+        self.episode = -1  # number of the running episode; -1 before the first one
+        self.pending_reset = False  # whether the next step ignores its action and starts an episode
         self.lost: EnvFailure | None = None  # why the running episode cannot continue; reported by the next step
 
     @property
@@ -93,7 +93,7 @@ class EnvRunner:
         return episode_seed(self.root, self.episode) if self.episode >= 0 else None
 
     def make(self) -> None:
-        """Build the env if it does not exist. Exceptions of its constructor propagate."""
+        """Create the env if it does not exist yet. Exceptions of its constructor are not caught."""
         if self.env is None:
             self.on_phase("make")
             self.env = self.factory()
@@ -128,7 +128,7 @@ class EnvRunner:
         try:
             self.on_phase("step")
             observation, reward, terminated, truncated, info = self.env.step(action)  # type: ignore[union-attr]
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception of an env is a failure of this env only
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception is a failure of this env only
             return self.after_failure(self.failure_of(err, action))
         if terminated or truncated:
             return (self.index, *self.finish(observation, reward, terminated, truncated, info), self.episode)
@@ -148,7 +148,7 @@ class EnvRunner:
         return observation, reward, bool(terminated), bool(truncated), info
 
     def after_failure(self, failure: EnvFailure) -> Reply:
-        """Discard the env and return the reply of a failed step; with `same_step`, also start the next episode."""
+        """Discard the env and return the reply to a failed step. With `same_step`, also start the next episode."""
         self.discard()
         if self.autoreset == "same_step":
             return self._reply(*self._start_episode(), {"failure": failure}, failed=True)
@@ -160,8 +160,8 @@ class EnvRunner:
     ) -> tuple[Observation, dict[str, Any], EnvFailure | None]:
         """Reset the env and return the first observation, its info, and the first failure, if any.
 
-        With autoreset mode `same_step`, a failed reset is retried with the following episodes; if all attempts fail,
-        the observation is empty.
+        With autoreset mode `same_step`, a failed reset is retried with the seeds of the next episodes. If all attempts
+        fail, the observation is empty.
         """
         first_failure = None
         attempts = RESET_ATTEMPTS if self.autoreset == "same_step" else 1
@@ -174,7 +174,7 @@ class EnvRunner:
                 if self.on_phase is not _ignore_phase:
                     self.on_phase("reset")
                 seed = nth_seed(self.root, episode) if episode else self.root  # `episode_seed`, inlined for speed
-                env: Env = self.env  # type: ignore[assignment]  # built above
+                env: Env = self.env  # type: ignore[assignment]  # set by `make`
                 observation, info = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
             except (Exception, SystemExit) as err:  # noqa: BLE001
                 first_failure = first_failure or self.failure_of(err, None)
@@ -201,9 +201,9 @@ class EnvRunner:
         return (self.index, observation, NO_REWARD if failed else 0.0, False, failed, info, self.episode)
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reply:
-        """Call a method or read an attribute; `name` may be dotted (`a.b`). The value is the reply's observation.
+        """Call a method or read an attribute of the env, and return the value in place of the observation.
 
-        An exception is reported as a failure and does not affect the episode.
+        `name` may contain dots (`a.b`). An exception is reported as a failure and does not affect the episode.
         """
         if self.lost is not None:
             return (self.index, None, 0.0, False, False, {"failure": self.lost}, self.episode)
@@ -226,7 +226,7 @@ class EnvRunner:
         last: Observation,
         pending_reset: bool,
     ) -> None:
-        """Replay a lost episode up to its last action; with `actions=None`, only restore the episode counter."""
+        """Replay a lost episode up to its last action. If `actions` is None, only restore the episode counter."""
         self.discard()
         self.root, self.episode, self.pending_reset, self.lost = root, episode, pending_reset, None
         if actions is None:
@@ -234,14 +234,14 @@ class EnvRunner:
         action = None
         try:
             self.make()
-            env: Env = self.env  # type: ignore[assignment]  # built above
+            env: Env = self.env  # type: ignore[assignment]  # set by `make`
             self.on_phase("reset")
             observation, _ = env.reset(seed=self.seed, options=options)
             for action in actions:
                 self.on_phase("step")
                 observation = env.step(action)[0]
             if observation != last:
-                raise EnvFailed("replaying the seed and actions gave another observation: the env is not deterministic")
+                raise EnvFailed("the env is not deterministic: replaying its episode led to a different observation")
         except (Exception, SystemExit) as err:  # noqa: BLE001
             self.lost = self.failure_of(err, action, cause="lost")
 
@@ -265,7 +265,7 @@ class EnvRunner:
         )
 
     def discard(self) -> None:
-        """Close and drop the env. Exceptions of its `close` are ignored."""
+        """Close and remove the env. Exceptions raised by its `close` are ignored."""
         env, self.env = self.env, None
         if env is not None:
             with suppress(Exception):
@@ -273,7 +273,7 @@ class EnvRunner:
 
 
 class PlayerRngProxy(Random):
-    """Random generator that forwards its seed to the random player of an env in another process."""
+    """Random generator whose `seed` method also seeds the random player of an env in another process."""
 
     _forward: Callable[[Any], object] | None = None
 

@@ -1,8 +1,8 @@
-"""Thread pool for env commands: uses one thread while commands are quick, and more while some of them are waiting.
+"""Thread pool for env commands that uses one thread for quick commands and additional threads for slow ones.
 
-A thread runs commands one after another. When it is stuck in a slow one, an idle thread takes over the remaining
-commands: immediately if the previous command of that env was slow, otherwise after `SLOW` seconds without progress. One
-idle thread (the watcher) checks the progress.
+A thread runs commands one after another. If a command is slow, another thread takes over the remaining commands. This
+happens immediately if the previous command of the same env was slow, and otherwise after `SLOW` seconds without a
+finished command. An idle thread, the watcher, checks whether commands finish.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from time import monotonic, thread_time
 
 from palestra.workers.types import Command
 
-SLOW = 0.005  # seconds; a command that waits longer than this is slow
-MAX_WATCH = 0.04  # seconds; maximum interval between checks of the watcher
-GRACE = 1.0  # seconds that `close` waits for running commands
-MAX_UNSENT = 16  # maximum number of replies that may wait for the next flush
+SLOW = 0.005  # seconds after which a command counts as slow
+MAX_WATCH = 0.04  # maximum seconds between two checks of the watcher
+GRACE = 1.0  # maximum seconds that `close` waits for running commands
+MAX_UNSENT = 16  # maximum number of replies that are not yet flushed
 
 
 class Abandoned(BaseException):
-    """Raised inside a thread that was abandoned, to end its current command."""
+    """Raised inside an abandoned thread to end its current command."""
 
 
 class ExecutorThread:
-    """One thread of an executor and its current command."""
+    """Thread of an executor, with its current command."""
 
     __slots__ = ("abandoned", "lane", "quick", "task", "thread")
 
     def __init__(self, lane: int) -> None:
-        self.lane = lane  # number from 0 to the executor's `max_threads`, unique among running threads
+        self.lane = lane  # number from 0 to `max_threads`, unique among running threads
         self.task: Command | None = None
-        self.quick = False  # whether it is running commands and not stuck in a slow one
-        self.abandoned = False  # whether its command hung; the result is then dropped
+        self.quick = False  # whether the thread is running commands and the current one is not slow
+        self.abandoned = False  # whether the command hung, so that its result must be dropped
         self.thread: threading.Thread | None = None
 
 
 class Executor:
-    """Call `run(command, thread)` for each command, at most `max_threads` at a time, and `flush()` to send replies."""
+    """Runs `run(command, thread)` for each command in up to `max_threads` threads, and `flush()` to send replies."""
 
     def __init__(
         self,
@@ -56,35 +56,37 @@ class Executor:
         self._turn = threading.Condition()
         self._threads: set[ExecutorThread] = set()
         self._max_threads = max_threads
-        self._working = 0  # number of threads that run commands, quick or slow
-        self._lanes = list(range(max_threads, -1, -1))  # free lanes: one per working thread, and one for the watcher
-        self._slow: set[int] = set()  # envs whose last command was slow because it waited
+        self._working = 0  # number of threads that are running commands, whether quick or slow
+        # Free lanes. There is one lane per working thread and one for the watcher.
+        self._lanes = list(range(max_threads, -1, -1))
+        self._slow: set[int] = set()  # envs whose last command was slow because it was waiting
         self._busy: set[int] = set()  # envs whose last command was slow because it used the CPU
         self._quick = 0  # number of quick threads
         self._idle = 0  # number of threads waiting for work
         self._watching = False
         self._finished = 0  # number of finished commands, used to detect progress
-        self._interval = SLOW  # seconds between checks; grows during progress, because every check takes the GIL
-        self._unsent = 0  # commands finished since the last flush
+        # Seconds between checks. The interval increases while commands finish, because every check takes the GIL.
+        self._interval = SLOW
+        self._unsent = 0  # number of commands finished since the last flush
         self._max_unsent = MAX_UNSENT
         self._closing = False
 
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
-        """Queue commands. With `whole`, the caller waits for all of them, so their replies may be sent together."""
+        """Queue commands. If `whole` is True, the caller waits for all of them, so the replies may be sent together."""
         with self._turn:
             self._max_unsent = max(MAX_UNSENT, len(commands)) if whole else MAX_UNSENT
             self._todo.extend(commands)
             self._wake_thread()
 
     def _wake_thread(self) -> None:
-        """Ensure that one thread runs the queued commands and another one watches it. The caller holds the lock."""
+        """Ensure that one thread runs the queued commands and another one is the watcher. The caller holds the lock."""
         if not self._todo or self._closing:
             return
         wanted = (self._quick == 0) + (not self._watching)
         if self._idle:
             self._turn.notify(wanted)
         elif wanted and self._lanes:
-            self._start_thread()  # this thread starts the watcher if needed, so quick commands use two threads in total
+            self._start_thread()  # the new thread starts the watcher if there is none
 
     def _start_thread(self) -> None:
         thread = ExecutorThread(self._lanes.pop())
@@ -100,10 +102,10 @@ class Executor:
                     self._work(current)
                 finally:
                     with self._turn:
-                        if not current.abandoned:  # otherwise `abandon` has updated the counters
+                        if not current.abandoned:  # otherwise, `abandon` has already updated the counters
                             self._working -= 1
                             self._set_quick(current, False)
-                            self._wake_thread()  # for commands that were submitted in the meantime
+                            self._wake_thread()  # in case commands were submitted in the meantime
                 if current.abandoned:
                     return
         except Abandoned:
@@ -121,7 +123,7 @@ class Executor:
                 if self._todo and self._quick == 0 and self._working < self._max_threads:
                     self._working += 1
                     self._set_quick(current, True)
-                    self._wake_thread()  # wake the watcher
+                    self._wake_thread()  # starts the watcher
                     return True
                 if (self._todo or self._unsent) and not self._watching:
                     self._watch()
@@ -138,7 +140,7 @@ class Executor:
             self._quick += 1 if quick else -1
 
     def _watch(self) -> None:
-        """Wait for one interval. If no command finishes, mark running threads as stuck. The caller holds the lock."""
+        """Wait for one interval. If no command finishes, mark the running ones as slow. The caller holds the lock."""
         self._watching = True
         finished = self._finished
         self._turn.wait(self._interval)
@@ -188,7 +190,7 @@ class Executor:
                 if waited < SLOW:
                     slow.discard(task[0])
                     if elapsed > SLOW:
-                        # The command used the CPU all the time, so more threads would only compete for the GIL.
+                        # The command was using the CPU, so additional threads would only compete for the GIL.
                         self._busy.add(task[0])
             elif elapsed > SLOW and task[0] not in self._busy:
                 slow.add(task[0])
@@ -198,7 +200,7 @@ class Executor:
                 return
 
     def _hand_over(self, current: ExecutorThread) -> None:
-        """Let another thread run the remaining commands, because this one is about to start a slow command."""
+        """Let another thread run the remaining commands, because this thread is about to run a slow one."""
         if self._unsent:
             self._send()
         with self._turn:
@@ -206,7 +208,7 @@ class Executor:
             self._wake_thread()
 
     def _resume(self, current: ExecutorThread) -> bool:
-        """After a slow command, return whether to run further commands: False if another thread has taken over."""
+        """Return whether this thread should continue after a slow command, or another thread has already taken over."""
         with self._turn:
             if self._quick > 0:
                 return False
@@ -232,12 +234,12 @@ class Executor:
             self.abandon(thread)
 
     def forget(self, index: int) -> None:
-        """Drop the statistics of an env that no longer exists."""
+        """Delete the statistics of an env that no longer exists."""
         self._slow.discard(index)
         self._busy.discard(index)
 
     def close(self) -> None:
-        """End all threads. Commands that still run after `GRACE` seconds are interrupted by an exception."""
+        """End all threads. Commands that are still running after `GRACE` seconds are interrupted by an exception."""
         with self._turn:
             self._closing = True
             self._todo.clear()

@@ -1,4 +1,4 @@
-"""Log of one env in another process, used to rebuild the env by replay or to report it as lost."""
+"""Record the episode of an env in another process, to replay it or report its loss when the process dies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS: dict[Cause, str] = {
 
 
 class ReplayLog:
-    """Seed, options and actions of an env's running episode, and the command that is in flight."""
+    """Seed, options and actions of an env's running episode, and the command in flight."""
 
     def __init__(self, index: int, name: str, root: int, autoreset: Autoreset) -> None:
         self.index = index
@@ -41,14 +41,14 @@ class ReplayLog:
         self.options: dict[str, Any] | None = None
         self.actions: list[str] = []
         self.last: Any = None  # the latest observation, which a replay must reproduce
-        self.pending_reset = False  # same meaning as in EnvRunner
-        self.over = False  # whether the episode has ended, so that only the episode counter has to be restored
-        self.command: Command | None = None  # the command in flight
-        self.stale = False  # whether the worker was replaced and has not restored this env yet
+        self.pending_reset = False  # whether the next step ignores its action and starts an episode
+        self.over = False  # whether the episode has ended, so that a replay is not needed
+        self.command: Command | None = None  # the command in flight, if any
+        self.stale = False  # whether the env must be restored because its worker was replaced
         self.lost: EnvFailure | None = None  # failure to report with the next step
 
     def state(self, *, replay: bool) -> tuple[Any, ...]:
-        """Return the payload that RESTORE needs. Without `replay`, it restores only the episode counter."""
+        """Return the arguments of `EnvRunner._restore`. Without `replay`, only the episode counter is restored."""
         replay = replay and not (self.over or self.pending_reset or self.episode < 0)
         actions = self.actions if replay else None
         return (self.root, self.episode, self.options, actions, self.last, self.pending_reset)
@@ -74,15 +74,15 @@ class ReplayLog:
 
     def _record_end(self, info: dict[str, Any]) -> None:
         if self.autoreset == "same_step":
-            self.pending_reset = "failure" in info and self.last == ""  # no episode could be started
+            self.pending_reset = "failure" in info and self.last == ""  # True if no episode could be started
         else:
             self.pending_reset = self.autoreset == "next_step"
             self.over = self.autoreset == "disabled"
 
     def prepare(self, command: Command) -> Command:
-        """Return the command to send: `command`, or a RESTORE that contains it if the env must be restored first.
+        """Return the command to send. If the env must be restored first, this is a RESTORE that contains `command`.
 
-        Two separate commands could run at the same time in two threads of the worker.
+        They are not sent as two commands, because the worker could run these concurrently in two threads.
         """
         index, kind, payload = command
         if self.lost is not None and kind != CALL:
@@ -98,7 +98,7 @@ class ReplayLog:
         return (index, RESTORE, (self.state(replay=kind != RESET), kind, payload))
 
     def blame(self, command: Command, cause: Cause, message: str) -> Reply | None:
-        """Replace the command in flight, which caused a failure, by a REPLACE command. For a CALL, return the reply."""
+        """Replace the command in flight, which made its worker fail, by REPLACE. If it is a CALL, return its reply."""
         _, kind, payload = command
         root, episode = self.root, self.episode
         if kind == RESET:

@@ -1,4 +1,4 @@
-"""Commands and replies of a worker, and the results and failures that are returned to callers."""
+"""Types of the commands and replies of workers, and of the results and failures that callers receive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palestra.core import Env
 from palestra.errors import EnvFailed
 from palestra.types import Observation
 
-Factory: TypeAlias = Callable[[], Env]  # builds one env; must be picklable if the env runs in another process
+Factory: TypeAlias = Callable[[], Env]  # creates one env; must be picklable if the env runs in another process
 
 Autoreset: TypeAlias = Literal["same_step", "next_step", "disabled"]
 AUTORESETS: Final = ("same_step", "next_step", "disabled")
@@ -19,37 +19,37 @@ Cause: TypeAlias = Literal[
     "raised",  # the env raised an exception
     "deadline",  # a call exceeded its timeout
     "memory",  # the worker exceeded its memory limit
-    "died",  # the call ended its worker process
-    "lost",  # the worker died because of another env, and replaying this env produced a different observation
+    "died",  # the call terminated its worker process
+    "lost",  # the worker died because of another env, and replaying this env led to a different observation
     "node",  # the Ray actor or its node was lost
 ]
 
-# A command is (env index, kind, payload). Tuples are fast to pickle, and thousands of them are sent.
+# A command is a tuple (env index, kind, payload). Tuples are fast to pickle, and thousands of them are sent.
 Command: TypeAlias = tuple[int, int, Any]
-STEP: Final = 0  # payload: the action
-RESET: Final = 1  # payload: (root seed or None, options); None starts the next episode of the same root seed
+STEP: Final = 0  # payload: action
+RESET: Final = 1  # payload: (root seed, options); if the root seed is None, the next episode starts
 CALL: Final = 2  # payload: (name, args, kwargs) of a method to call or an attribute to read
-REPLACE: Final = 3  # payload: (root seed, last episode, EnvFailure): report the failure and continue with a new env
-RESTORE: Final = 4  # payload: (arguments of EnvRunner._restore, kind, payload): restore the env, then run a command
+REPLACE: Final = 3  # report a failure and create a new env; payload: (root seed, last episode, EnvFailure)
+RESTORE: Final = 4  # restore an env, then run a command; payload: (arguments of EnvRunner._restore, kind, payload)
 
-# A reply is (env index, observation, reward, terminated, truncated, info, episode).
+# A reply is a tuple (env index, observation, reward, terminated, truncated, info, episode).
 Reply: TypeAlias = tuple[int, Any, float, bool, bool, dict[str, Any], int]
 
-NO_REWARD: Final = float("nan")  # reward of a failed step, so that it cannot be mistaken for a real one
+NO_REWARD: Final = float("nan")  # reward of a failed step, which cannot be mistaken for a real reward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvFailure:
-    """Infrastructure failure of one env: the reason why a call has no result."""
+    """Infrastructure failure of one env, which explains why a call has no result."""
 
     index: int  # index of the env in its vector
     env: str  # name of the env
-    boundary: str  # "env", or the boundary of the exception: "tool", "engine" ...
+    boundary: str  # component that failed, such as "env", "tool" or "engine"
     cause: Cause
     kind: str  # class name of the exception
     message: str
     seed: int | None = None  # seed of the lost episode
-    action: str | None = None  # the action of the failed step
+    action: str | None = None  # action of the failed step
     trace: str = ""  # the traceback
 
     def error(self) -> EnvFailed:
@@ -60,9 +60,9 @@ class EnvFailure:
 
 
 class EnvResult(NamedTuple):
-    """Result of one env's step. The result of a reset has reward 0 and is neither terminated nor truncated."""
+    """Result of a step of one env. A reset has reward 0 and is neither terminated nor truncated."""
 
-    index: int  # type: ignore[assignment]  # shadows tuple.index, which is not needed
+    index: int  # type: ignore[assignment]  # replaces the method tuple.index
     observation: Observation
     reward: float  # NaN if the step failed
     terminated: bool
@@ -99,7 +99,7 @@ class BoolList(list[bool]):
 
 
 class VectorStep(NamedTuple):
-    """Result of a lock-step. Unpacks into the five values of Gymnasium's `step`, each a list with one item per env."""
+    """Results of one step of all envs. The fields are those of Gymnasium's `step`, as lists with one item per env."""
 
     observations: list[Observation]
     rewards: list[float]
@@ -114,5 +114,5 @@ class Limits:
 
     step_timeout: float | None = None  # maximum seconds per step or call
     reset_timeout: float | None = None  # maximum seconds per reset or construction of an env
-    memory: int | None = None  # maximum bytes of memory per worker process
-    restarts: int = 64  # maximum number of worker replacements; after every hundred results, one more is allowed
+    memory: int | None = None  # maximum memory per worker process in bytes
+    restarts: int = 64  # maximum number of worker replacements; increases by one per hundred results

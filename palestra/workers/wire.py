@@ -12,7 +12,7 @@ from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.workers.types import Factory
 
-HEADER = 8  # bytes: the length of the message that follows
+HEADER = 8  # number of bytes that encode the length of a message
 CHUNK = 1 << 18
 
 
@@ -22,7 +22,7 @@ def encode_frame(message: Any) -> bytes:
 
 
 class FrameDecoder:
-    """Incremental decoder of framed messages."""
+    """Incremental decoder for framed messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -31,14 +31,14 @@ class FrameDecoder:
         self._buffer += data
 
     def messages(self) -> list[Any]:
-        """Return all complete messages."""
+        """Return the messages that have been received completely."""
         buffer, start, messages = self._buffer, 0, []
         with memoryview(buffer) as view:
             while len(buffer) - start >= HEADER:
                 end = start + HEADER + int.from_bytes(view[start : start + HEADER], "little")
                 if end > len(buffer):
                     break
-                messages.append(pickle.loads(view[start + HEADER : end]))  # noqa: S301  # sent by the parent or its worker
+                messages.append(pickle.loads(view[start + HEADER : end]))  # noqa: S301  # the sender is trusted
                 start = end
         if start:
             del buffer[:start]
@@ -46,9 +46,10 @@ class FrameDecoder:
 
 
 class ActivityTable:
-    """Shared memory in which a worker records the env and deadline of each thread ("lane"), and the env to blame.
+    """Shared memory in which a worker records the env and deadline of each thread, and which env caused its exit.
 
-    The parent can read it even after the worker has died. Entries are aligned 8-byte numbers, so that reads are atomic.
+    The parent can read it even after the worker has died. Each thread has its own entry, called a lane. The values are
+    aligned 8-byte numbers, so that reads are atomic.
     """
 
     def __init__(self, lanes: int, fd: int | None = None) -> None:
@@ -70,14 +71,14 @@ class ActivityTable:
         self._numbers[2 * lane + 1] = index + 1
 
     def start_untimed(self, lane: int, index: int) -> None:
-        """Record the env that a lane runs, without changing the deadline of the lane."""
+        """Record the env that a lane is running, without changing the deadline of the lane."""
         self._numbers[2 * lane + 1] = index + 1
 
     def end(self, lane: int) -> None:
         self._numbers[2 * lane + 1] = 0
 
     def blame(self, index: int) -> None:
-        """Record the env because of which the worker is about to exit."""
+        """Record the env that causes the worker to exit."""
         self._numbers[0] = index + 1
 
     @property
@@ -96,7 +97,7 @@ class ActivityTable:
 
 
 def dump_factories(factories: Sequence[Factory]) -> bytes:
-    """Pickle env factories for another process; pickle by value if that process could not import them."""
+    """Pickle env factories for another process. Factories that it could not import are pickled by value."""
     try:
         data = pickle.dumps(factories, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""Worker process of a vector: runs commands on its envs and reports which env a failure belongs to."""
+"""Worker process of a vector, which runs commands on its envs and records which env causes a failure."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from palestra.workers.types import CALL, NO_REWARD, RESTORE, STEP, Autoreset, Co
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory
 
-OUT_OF_MEMORY = 86  # exit status; the activity table contains the env to blame
+OUT_OF_MEMORY = 86  # exit status after a MemoryError; the activity table contains the responsible env
 NO_DEADLINE = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """First message to a worker: its envs and limits."""
+    """Envs and limits of a worker, sent to it as the first message."""
 
-    factories: bytes  # pickled separately, because they may need cloudpickle
+    factories: bytes  # pickled separately, because this may require cloudpickle
     indices: list[int]
     roots: list[int]
     autoreset: Autoreset
     limits: Limits
     threads: int
     lanes: int
-    eager: bool  # whether to build all envs at the start and report errors; otherwise each env is built when needed
+    eager: bool  # whether to create all envs at startup and report errors; otherwise, each env is created when needed
 
 
 class EnvWorker(CommandLoop):
@@ -83,20 +83,21 @@ class EnvWorker(CommandLoop):
         except MemoryError:
             self._exit_out_of_memory(index)
         self._done.append(reply)
-        self._activity.end(lane)  # only after the reply is stored, so that an env without activity always has a reply
+        # The activity ends after the reply is stored, so that every command is either active or has a reply.
+        self._activity.end(lane)
 
     def _run_in_thread(self, command: Command, thread: ExecutorThread) -> None:
         self._run(command, thread.lane)
 
     def _exit_out_of_memory(self, index: int) -> NoReturn:
-        """End the process, because it is no longer reliable. The parent starts a new one."""
+        """End the process, because it is no longer reliable. The parent starts a new process."""
         self._activity.blame(index)
         os._exit(OUT_OF_MEMORY)
 
     def encode(self, replies: list[Reply]) -> bytes:
         try:
             return encode_frame(replies)
-        except Exception:  # noqa: BLE001  # a reply cannot be pickled: check them one by one
+        except Exception:  # noqa: BLE001  # one of the replies cannot be pickled
             return encode_frame([self._picklable(reply) for reply in replies])
 
     def _picklable(self, reply: Reply) -> Reply:
@@ -108,9 +109,9 @@ class EnvWorker(CommandLoop):
             try:
                 pickle.dumps(reply)
             except Exception as err:  # noqa: BLE001
-                error = EnvFailed(f"its result cannot be sent to another process: {type(err).__name__}: {err}")
+                error = EnvFailed(f"the result cannot be sent to another process: {type(err).__name__}: {err}")
                 failure = runner.failure_of(error, payload if kind == STEP else None)
-                if kind == CALL or attempt:  # the first observation of the next episode cannot be pickled either
+                if kind == CALL or attempt:  # a second attempt means that the next episode cannot be pickled either
                     runner.pending_reset = kind != CALL and runner.autoreset != "disabled"
                     reply = (index, "", NO_REWARD, False, kind != CALL, {"failure": failure}, runner.episode)
                 else:
@@ -172,4 +173,4 @@ def _picklable_error(err: Exception) -> Exception:
         with suppress(Exception):
             pickle.loads(pickle.dumps(err))  # noqa: S301
             return err
-    return EnvFailed(f"a worker could not build an env: {type(err).__name__}: {err}")
+    return EnvFailed(f"a worker could not create an env: {type(err).__name__}: {err}")

@@ -1,4 +1,4 @@
-"""Parent side of a worker process: start it, exchange messages, monitor it, end it."""
+"""Start a worker process, exchange messages with it, monitor it, and end it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BOOT = (
 
 
 class WorkerProcess:
-    """A worker in a separate process and session. It is killed when this process ends for any reason."""
+    """Worker in a separate process and session. It is killed when this process ends for any reason."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class WorkerProcess:
     ) -> None:
         """Start a process that imports and calls `entry`, and send it `config` as the first message.
 
-        `lanes`: size of the activity table, with one lane per thread. `python`: path of another interpreter, which uses
-        its own `sys.path`, followed by `more_path`.
+        `lanes` is the size of the activity table, with one lane per thread. `python` is the path of another
+        interpreter, which uses its own `sys.path`, followed by `more_path`.
         """
         self.activity = ActivityTable(lanes)
         self.alive = True  # False once the worker has closed its socket
@@ -48,7 +48,7 @@ class WorkerProcess:
         self._outbox = bytearray()
         self.sock, child_sock = socket.socketpair()
         self.sock.setblocking(False)
-        life_fd, self._life_fd = os.pipe()  # never written to; the worker ends when it is closed
+        life_fd, self._life_fd = os.pipe()  # nothing is written to this pipe; the worker exits when it is closed
         fds = [child_sock.fileno(), life_fd, self.activity.fd]
         try:
             self.process = subprocess.Popen(
@@ -61,7 +61,8 @@ class WorkerProcess:
                 cwd=cwd,
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C does not reach it, and one signal kills it with its children
+                # Ctrl-C does not reach processes in another session, and one signal kills the worker and its children.
+                start_new_session=True,
             )
         except BaseException:
             self.sock.close()
@@ -110,15 +111,15 @@ class WorkerProcess:
         return self._decoder.messages()
 
     def exited(self) -> bool:
-        """Return whether the process has ended, without reaping it, so that its process group id stays reserved."""
+        """Return whether the process has ended. It is not reaped, so that its process group id stays reserved."""
         try:
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # the process was reaped by other code
+        except ChildProcessError:  # other code has reaped the process
             return True
 
     @property
     def exit_status(self) -> str:
-        """Description of how the process ended, for messages."""
+        """Exit status or signal with which the process ended, for messages."""
         code = self.process.returncode
         if code is not None and code < 0:
             try:
@@ -133,19 +134,19 @@ class WorkerProcess:
             self.sock.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """Kill the worker and every process it has started."""
+        """Kill the worker and all processes that it has started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def kill_and_read(self) -> list[Any]:
-        """Kill and reap the worker, and return the messages that it had sent."""
+        """Kill and reap the worker, and return the remaining messages that it had sent."""
         self.kill()
         self.process.wait()
         messages = self.read()
         while self.alive:
             before = len(messages)
             messages += self.read()
-            if len(messages) == before:  # a child process outside the process group keeps the socket open
+            if len(messages) == before:  # no more data; a child process outside the group keeps the socket open
                 break
         return messages
 
@@ -156,18 +157,18 @@ class WorkerProcess:
         self.activity.close()
 
     def forget(self) -> None:
-        """In a fork of the parent, close the inherited file descriptors without affecting the worker."""
-        self.process.returncode = 0  # the worker is not a child of this process, so it must not be waited for
+        """Close the file descriptors in a forked copy of the parent without affecting the worker."""
+        self.process.returncode = 0  # prevents a wait for the worker, which is not a child of this process
         self.release()
 
 
 def _absolute_path() -> list[str]:
-    """Return `sys.path` with "" replaced by the working directory, for a process that starts in another one."""
+    """Return `sys.path` with "" replaced by the working directory, for a process with another working directory."""
     return [entry or str(Path.cwd()) for entry in sys.path]
 
 
 def end_workers(workers: Sequence[WorkerProcess], grace: float) -> None:
-    """End workers: let them close their envs for up to `grace` seconds, then kill them."""
+    """Give workers up to `grace` seconds to close their envs and exit, then kill them."""
     for worker in workers:
         worker.close_input()
     end = monotonic() + grace

@@ -1,4 +1,4 @@
-"""Set up a worker process: connect to the parent, exit with the parent, limit memory, tune garbage collection."""
+"""Set up a worker process: connect to its parent, exit with it, limit memory, and tune garbage collection."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from palestra.workers.wire import CHUNK, FrameDecoder
 
 
 def connect_to_parent(sock_fd: int, life_fd: int, activity_fd: int) -> tuple[socket.socket, FrameDecoder, list[Any]]:
-    """Take over the file descriptors passed by the parent and wait for its first messages.
+    """Use the file descriptors passed by the parent to connect to it, and wait for its first messages.
 
     The list of messages is empty if the parent has already exited.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     for fd in (sock_fd, life_fd, activity_fd):
         os.set_inheritable(fd, False)
     end_with_parent(life_fd)
@@ -64,9 +64,9 @@ def limit_memory(limit: int) -> None:
 
 
 def tune_gc() -> None:
-    """Run the garbage collector rarely, for a dedicated process that creates thousands of small, short-lived objects.
+    """Run the garbage collector less often, for a process that creates thousands of small, short-lived objects.
 
-    Existing objects are exempt, because a full collection of a large process takes tens of milliseconds.
+    Existing objects are excluded, because collecting all of them would take tens of milliseconds.
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

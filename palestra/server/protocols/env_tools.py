@@ -78,7 +78,7 @@ async def call_tool(
 
 async def _reset(session: ProtocolSession, env: str, seed: object, request_id: str) -> dict[str, Any]:
     if seed is not None and not is_seed(seed):
-        raise RpcError(INVALID_PARAMS, "seed must be an integer of at least 0, or omitted")
+        raise RpcError(INVALID_PARAMS, "seed must be a non-negative integer, or omitted")
     with session.exclusive():
         await session.ensure_open(env)
         result = await session.reset(seed if isinstance(seed, int) else None, request_id=request_id)

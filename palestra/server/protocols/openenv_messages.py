@@ -31,7 +31,7 @@ def parse_reset(data: dict[str, Any]) -> ResetFields:
     seed, episode_id = options.pop("seed", None), options.pop("episode_id", None)
     options.pop("request_id", None)
     if seed is not None and not is_seed(seed):
-        raise RequestError(fault("bad_value", "seed must be an integer of at least 0"))
+        raise RequestError(fault("bad_value", "seed must be a non-negative integer"))
     if episode_id is not None and not (isinstance(episode_id, str) and len(episode_id) <= MAX_ID_LENGTH):
         raise RequestError(fault("bad_value", f"episode_id must be a string of at most {MAX_ID_LENGTH} characters"))
     return ResetFields(seed, episode_id or "", options)
