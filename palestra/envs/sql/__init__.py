@@ -1,1 +1,1 @@
-"""Text to SQL: answer a question about an SQLite database with a query."""
+"""Text-to-SQL environments, in which the agent answers a question about an SQLite database with a query."""

@@ -1,10 +1,10 @@
-"""Questions and databases of BIRD; Spider's files have the same format and can be used as well.
+"""Environment with the questions and databases of BIRD. Spider's files have the same format and can be used, too.
 
     questions    dev.json, train.json, mini_dev_sqlite.json: rows with db_id, question, evidence, SQL, difficulty
     databases    dev_databases or train_databases: one folder DB_ID per database, containing DB_ID.sqlite
 
-BIRD compares results on the original database only, so it accepts queries with hard-coded results. Here the query must
-also be correct on two copies: one with at most half of the rows of every table, and one without rows.
+BIRD compares results on the original database only, so it accepts queries with hard-coded results. In this environment,
+the query must also be correct on two copies: one with at most half of the rows of every table, and one without rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from palestra.envs.sql.guard import Database, File, Image, Limits
 from palestra.envs.tasks.order import position_of, row_at
 from palestra.errors import BadValue, DataMissing
 
-LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # enough for a few seconds of work on real tables
-COPY_ROWS = 5_000  # maximum rows per table of the smaller copy
+LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # a query may run for a few seconds
+COPY_ROWS = 5_000  # maximum number of rows per table in the smaller copy
 _DIFFICULTIES = ("simple", "moderate", "challenging")
 
 
@@ -32,9 +32,9 @@ class Bird(SqlEnv):
     """Answer questions of the BIRD benchmark.
 
     `questions` is BIRD's JSON file, `databases` is the folder with its databases, and `difficulty` restricts the
-    questions to one difficulty. `evidence` adds BIRD's hints to the prompt. Results are compared by BIRD's rule, as
-    sets of rows. A seed is a position in the shuffled list of questions, and `reset(options={"index": 7})` selects
-    question 7. The expert submits BIRD's query.
+    questions to one difficulty. `evidence` adds BIRD's hints to the prompt. As in BIRD, results are compared as sets of
+    rows. A seed is a position in the shuffled list of questions, and `reset(options={"index": 7})` selects question 7.
+    The expert submits BIRD's query.
     """
 
     inline = False  # a query may take seconds
@@ -58,7 +58,7 @@ class Bird(SqlEnv):
         )
         if not questions or not databases:
             raise DataMissing(
-                "sql:BIRD needs BIRD's files from bird-bench.github.io: "
+                "sql:BIRD requires BIRD's files. Download them from bird-bench.github.io and pass their paths: "
                 'make("sql:BIRD", questions="dev.json", databases="dev_databases")'
             )
         if difficulty is not None and difficulty not in _DIFFICULTIES:
@@ -94,7 +94,7 @@ class Bird(SqlEnv):
         self.about = f"The database is named {name}."
         path = Path(self._folder, name, f"{name}.sqlite")
         if not path.is_file():
-            raise DataMissing(f"{path} does not exist; `databases` must contain one folder per database")
+            raise DataMissing(f"{path} does not exist; the folder `databases` must contain one folder per database")
         self.databases = (File(str(path)), *_copies(str(path), path.stat().st_mtime_ns))
         self.read_schema()
 
@@ -119,7 +119,7 @@ def _read(questions: str) -> list[dict[str, Any]]:
         raise BadValue(f"{questions} must contain a list of questions, got a {type(rows).__name__}")
     for number, row in enumerate(rows):
         if not (isinstance(row, dict) and "db_id" in row and "question" in row and ("SQL" in row or "query" in row)):
-            raise BadValue(f"{questions}: row {number} must have db_id, question and SQL, as BIRD's rows do")
+            raise BadValue(f"{questions}: row {number} must have the fields db_id, question and SQL (or query)")
     return rows
 
 

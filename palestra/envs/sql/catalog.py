@@ -1,4 +1,4 @@
-"""Specs of the SQL environments: five generated domains with their levels, a mix of them, and BIRD's files."""
+"""Specs of the SQL environments: five generated domains with three levels each, a mix of all domains, and BIRD."""
 
 from __future__ import annotations
 

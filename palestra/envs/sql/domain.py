@@ -1,12 +1,12 @@
 """Generate small databases of a domain from a seed, copies with different data, and questions with gold queries.
 
 A domain consists of data and two functions: `names` generates the names used in its rows, and `fill` generates the
-rows. A copy has the same names, but everything else, including keys, is generated anew: the entities of a question
-exist in every copy, but their data differs. A query that answers the question is correct on all copies; a query that is
-correct on one database by chance is not.
+rows. A copy has the same names, but all other data, including keys, is different. The entities in a question therefore
+exist in every copy. A query that answers the question is correct on all copies, whereas a query that happens to be
+correct on one database usually is not.
 
 The question and the queries of a template are filled with the same values. `alternative` is a query equivalent to the
-gold query; the tests run both on many databases.
+gold query. The tests run both queries on many databases and compare their results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEVELS = (EASY, MEDIUM, HARD)
 @dataclass(frozen=True, slots=True)
 class Template:
     level: str
-    text: str  # the question, which ends by naming the columns to return
+    text: str  # the question; its last sentence lists the columns to return
     gold: str
     alternative: str
     ordered: bool = False  # whether the order of the rows matters

@@ -1,4 +1,4 @@
-"""SQL environments: explore a database with queries, then submit one query that answers the question."""
+"""Environments in which the agent explores a database with queries and submits a query that answers a question."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from palestra.envs.sql.guard import Database, Limits, Result, run
 from palestra.errors import BadValue, EnvFailed
 from palestra.seeding import child_seed
 
-MAX_REPLY_CHARS = 40_000  # an action is parsed from this many characters at the end of a reply
+MAX_REPLY_CHARS = 40_000  # only this many characters at the end of a reply are searched for an action
 MAX_CELL_CHARS = 400  # longer cells are truncated
-MAX_DRAWS = 200  # maximum number of questions generated until the answer differs between the copies
+MAX_DRAWS = 200  # maximum number of attempts to generate a question whose answer differs between the copies
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
 
 _TAGS = ("sql", "answer")
@@ -26,20 +26,19 @@ _FENCE = re.compile(r"\A```[a-z]*[ \t]*\n(.*?)\n?```\Z", re.S | re.I)
 
 
 class SqlEnv(MultiTurnEnv):
-    """Base of the SQL environments: answer a question about an SQLite database.
+    """Base class of the SQL environments, in which the agent answers a question about an SQLite database.
 
     A subclass sets `question`, `databases`, `compare` and `about` in `setup`. Queries are read-only and have resource
-    limits (`palestra/envs/sql/guard.py`); observations contain at most `show_rows` rows of a result. With
+    limits (`palestra/envs/sql/guard.py`). Observations contain at most `show_rows` rows of a result. With
     `show_schema`, the prompt contains the table definitions, otherwise only the table names. The answer is a query. It
     is graded by running it and the gold query on the database and on copies with different data, so that a query with a
-    hard-coded result fails. The reward is 1 for a correct answer and 0 otherwise, and the first answer ends the
-    episode.
+    hard-coded result fails. The reward is 1 for a correct answer and 0 otherwise. The first answer ends the episode.
     """
 
     shared = MultiTurnEnv.shared | {"question", "databases", "limits", "_schema"}
 
     question: Question
-    databases: tuple[Database, ...]  # the database that the agent queries, then its copies
+    databases: tuple[Database, ...]  # the database that the agent queries, followed by its copies
     compare: Compare
     about: str
 
@@ -82,8 +81,8 @@ class SqlEnv(MultiTurnEnv):
             f"- <sql>...</sql>: run a read-only query and see up to {self.show_rows} of its rows. Use sqlite_master or "
             "PRAGMA table_info(...) to see the table definitions.\n"
             "- <answer>...</answer>: submit the query that answers the question; this ends the episode. The query must "
-            "be right on this database and on copies with other data, so do not hard-code values that you looked up. "
-            f"It must return the requested columns in the requested order, under any names. {order}\n"
+            "be correct on this database and on copies with different data, so do not hard-code values that you looked "
+            f"up. It must return the requested columns in the requested order; their names do not matter. {order}\n"
             f"Write one action per turn, for example: {self.example_action()}\nYou may think first; the last action of "
             f"your reply counts. You have {self.max_turns} turns, including the answer."
         )
@@ -146,7 +145,7 @@ class GeneratedSql(SqlEnv):
     `domain` is "shop", "library", "school", "flights" or "hospital", or None for all of them. `level` is "easy" (one
     table), "medium" (joins and aggregates) or "hard" (several joins, dates, subqueries), or None for all levels. The
     answer is also graded on `copies` copies of the database with the same names but different data, including different
-    keys; the correct result differs on at least one of them. The expert reads the schema and submits the gold query.
+    keys. The correct result differs on at least one copy. The expert reads the schema and submits the gold query.
     """
 
     def __init__(
@@ -180,7 +179,7 @@ class GeneratedSql(SqlEnv):
 
 @lru_cache(maxsize=128)  # the episodes of a group have the same seed
 def _generate(domain: str, level: str | None, copies: int, seed: int) -> tuple[tuple[Database, ...], Question]:
-    """Build a database, its copies, and a question whose answer is not empty and not the same on all of them."""
+    """Build a database, its copies, and a question whose answer is not empty and differs on at least one copy."""
     generator = DOMAINS[domain]
     rng = Random(child_seed(seed, domain, "question"))
     limits = Limits()
@@ -206,7 +205,7 @@ def read_action(reply: str) -> tuple[str, str] | None:
     """
     text = reply[-MAX_REPLY_CHARS:]
     lower = text.lower()
-    if len(lower) != len(text):  # the lowercase form of a few letters is longer, which would shift positions
+    if len(lower) != len(text):  # a few characters have a longer lowercase form, which would shift positions
         lower = text
     ends = [(end, tag) for tag in _TAGS if (end := lower.rfind(f"</{tag}>")) >= 0]
     for end, tag in sorted(ends, reverse=True):
@@ -221,7 +220,7 @@ def read_action(reply: str) -> tuple[str, str] | None:
 
 
 def _bare(query: str) -> str:
-    """Strip the code fence that models often put around a query."""
+    """Remove the code fence that models often put around a query."""
     query = query.strip()
     fenced = _FENCE.match(query)
     return fenced[1].strip() if fenced else query

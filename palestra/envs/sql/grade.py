@@ -1,4 +1,4 @@
-"""Grade a query by comparing its results with those of the gold query on the database and on its copies."""
+"""Grade a query by comparing its results with the results of the gold query on the database and on its copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.errors import EnvFailed
 
 TOLERANCE = 1e-6  # relative tolerance, because a floating-point sum depends on the order of its terms
 
-Compare = Literal["bag", "list", "set"]  # rows with repetitions, rows in order, or distinct rows (BIRD's rule)
+Compare = Literal["bag", "list", "set"]  # multiset of rows, ordered list of rows, or set of rows (as in BIRD)
 
 
 class Verdict(NamedTuple):
@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
 
 
 def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare, limits: Limits) -> Verdict:
-    """Run both queries on every database and return whether all results agree, with the reason if they do not.
+    """Run both queries on every database, and return whether all results are equal and an explanation.
 
     Raises EnvFailed if the gold query cannot be run on the first database.
     """
@@ -34,13 +34,13 @@ def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare
         if result.error:
             return Verdict(False, f"the query fails: {result.error}")
         if not same(result, expected, compare):
-            where = "on the database" if number == 0 else "on a copy of the database with other data"
+            where = "on the database" if number == 0 else "on a copy of the database with different data"
             return Verdict(False, f"its result is wrong {where}")
-    return Verdict(True, "its results are right on the database and on copies of it with other data")
+    return Verdict(True, "its results are correct on the database and on copies with different data")
 
 
 def same(one: Result, other: Result, compare: Compare) -> bool:
-    """Return whether two results are equal; column names are ignored, but the order of columns matters."""
+    """Return whether two results are equal. Column names are ignored, but the order of columns matters."""
     if one.more != other.more:
         return False
     if compare == "set":
@@ -67,7 +67,7 @@ def _same_cell(one: Any, other: Any) -> bool:
 def _sort_key(row: Row) -> list[tuple[int, Any]]:
     """Return a key that sorts rows by cell type and value.
 
-    Numbers are rounded to six significant digits, so that rows within the tolerance are sorted to the same position.
+    Numbers are rounded to six significant digits, so that rows that differ only by rounding get the same key.
     """
     return [
         (0, "") if cell is None

@@ -1,10 +1,10 @@
-"""Run untrusted queries read-only and within limits, with the same result on every machine and at any time.
+"""Run untrusted queries with read-only access and resource limits, and return the same results on every machine.
 
-- The connection is closed after one query. It is a copy in memory or opened read-only, and an authorizer permits only
-  reading, pragmas that describe tables, and an allowlist of functions.
-- Work is limited in steps of SQLite's virtual machine, not in seconds, so a query is stopped at the same point
-  everywhere. The length of strings and rows is limited; sorting and temporary tables use disk, not memory.
-- Queries can use neither random numbers nor the clock: `random()` is not on the allowlist, and 'now' means NOW.
+- Each query has its own connection to a copy in memory or to a file opened read-only. An authorizer permits only reads,
+  pragmas that describe tables, and an allowlist of functions.
+- Work is limited in steps of SQLite's virtual machine, not in seconds, so a query is stopped at the same point on every
+  machine. The length of strings and rows is limited. Sorting and temporary tables use disk, not memory.
+- Queries cannot use random numbers or read the clock: `random()` is not on the allowlist, and 'now' is replaced by NOW.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Result:
 
     columns: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
-    more: bool = False  # whether the query had more rows than the limit
+    more: bool = False  # whether the query has more rows than were returned
     error: str = ""
 
 
 def run(database: Database, query: str, limits: Limits, *, rows: int | None = None) -> Result:
-    """Execute one query and return at most `rows` rows; raise EnvFailed if the database itself is broken."""
+    """Execute one query and return at most `rows` rows. Raise EnvFailed if the database itself is broken."""
     if len(query) > limits.text:
         return Result(error=f"the query has {len(query)} characters; at most {limits.text} are allowed")
     most = limits.rows if rows is None else rows
@@ -102,7 +102,7 @@ def run(database: Database, query: str, limits: Limits, *, rows: int | None = No
         connection.close()
 
 
-# SQLite's error codes for failures of the file or the machine rather than the query.
+# Error codes of SQLite for failures that are caused by the file or the machine, not by the query.
 _BROKEN = frozenset({
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
 })  # fmt: skip
@@ -134,9 +134,8 @@ def _prepare(connection: sqlite3.Connection, limits: Limits) -> None:
         connection.create_function(name, 0, lambda value=value: value, deterministic=True)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.length)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, limits.text * 4)
-    connection.setlimit(
-        sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200
-    )  # matching takes time proportional to pattern length times text length
+    # Matching a pattern takes time proportional to its length times the length of the text.
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
     connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
     connection.setlimit(sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 60)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -166,8 +165,8 @@ def _allowed(action: int, one: str | None, two: str | None, *_: Any) -> int:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_PRAGMA and one is not None and one.lower() in _PRAGMAS:
         return sqlite3.SQLITE_OK
-    # SQLite requests this action when it sets up table-valued functions such as pragma_table_info(). Actual writes to
-    # the schema are rejected by SQLite itself.
+    # SQLite requests permission for this action to set up table-valued functions such as pragma_table_info(). It
+    # rejects actual writes to the schema itself.
     if action == sqlite3.SQLITE_UPDATE and one == "sqlite_master":
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
@@ -186,7 +185,7 @@ def _why(err: sqlite3.Error, limits: Limits) -> str:
 
 # Clock
 
-_ZONES = ("localtime", "utc")  # depend on the machine's time zone
+_ZONES = ("localtime", "utc")  # modifiers whose effect depends on the machine's time zone
 _helper = sqlite3.connect(":memory:", check_same_thread=False)  # used only to call SQLite's date functions on constants
 _helper_lock = threading.Lock()
 
@@ -200,7 +199,7 @@ def _evaluate(name: str, *values: Any) -> Any:
 
 
 def _with_fixed_clock(name: str, first: int) -> Callable[..., Any]:
-    """Wrap one of SQLite's date functions so that 'now' means NOW. `first` is the index of its time argument."""
+    """Wrap a date function of SQLite so that it uses NOW for 'now'. `first` is the index of its time argument."""
 
     def function(*values: Any) -> Any:
         head, arguments = values[:first], list(values[first:])

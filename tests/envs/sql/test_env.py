@@ -1,4 +1,4 @@
-"""Test the SQL environments: exploring, answering, grading, and invalid actions."""
+"""Test queries, answers, grading and invalid actions in the SQL environments."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_equivalent_queries_pass_and_hard_coded_results_fail(domain: str, level:
         cells = [", ".join("NULL" if c is None else repr(c) for c in row) for row in rows]
         step = other.step(f"<answer>VALUES {', '.join(f'({row})' for row in cells)}</answer>")
         assert (step.reward, step.info["success"]) == (0.0, False)
-        assert "copy of the database with other data" in step.info["why"]
+        assert "copy of the database with different data" in step.info["why"]
     assert len(questions) > 4
 
 
 def test_a_hard_coded_key_fails() -> None:
-    """A query with the customer's id instead of the name returns the right rows only on the original database."""
+    """A query with the customer's id instead of the name is correct only on the original database."""
     env = GeneratedSql(domain="shop", level="medium")
     for seed in range(60):
         env.reset(seed=seed)

@@ -99,7 +99,7 @@ def test_a_query_stops_at_the_same_step_everywhere() -> None:
 
 
 def test_memory_use_is_limited() -> None:
-    """Memory is measured in a separate process, because the peak of this process includes other tests."""
+    """Memory use is measured in a separate process, because the peak of this process includes other tests."""
     code = (
         "import resource\n"
         "from palestra.envs.sql.domains import DOMAINS\n"
@@ -206,7 +206,7 @@ def test_invalid_utf8_is_shown() -> None:
 
 def test_a_broken_database_raises(tmp_path: Path) -> None:
     place = tmp_path / "broken.sqlite"
-    place.write_bytes(b"this is no database at all, but long enough to be looked at" * 20)
+    place.write_bytes(b"this is not a database, but it is long enough to be read..." * 20)
     with pytest.raises(EnvFailed, match="broken"):
         run(File(str(place)), "SELECT 1 FROM sqlite_master", LIMITS)
     with pytest.raises(EnvFailed):

@@ -75,13 +75,13 @@ def test_equivalent_queries_agree(name: str, number: int) -> None:
 
 @pytest.mark.parametrize(("name", "number"), TEMPLATES)
 def test_a_hard_coded_result_is_wrong(name: str, number: int) -> None:
-    """A query that returns the result as literal values is right on the database and wrong on at least one copy."""
+    """A query that returns the result as literal values is correct on the database and wrong on at least one copy."""
     domain = DOMAINS[name]
     question = domain.templates[number].fill(Random(3), {**domain.slots, **domain.draw_names(9)})
     databases = [build(name, 9, copy) for copy in range(3)]
     first = run(databases[0], question.gold, LIMITS)
     if not first.rows or all(same(first, run(copy, question.gold, LIMITS), "bag") for copy in databases[1:]):
-        return  # the environment does not use this question with this database (see test_env)
+        return  # the environment does not ask this question about this database
     quoting = sqlite3.connect(":memory:")
     values = [
         "(" + ", ".join(quoting.execute("SELECT quote(?)", (cell,)).fetchone()[0] for cell in row) + ")"

@@ -1,4 +1,4 @@
-"""An airline network: airports, airlines, flights and bookings."""
+"""Domain of an airline network with airports, airlines, flights and bookings."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="flights",
-    about="Flights of one year between some airports. "
-    "delay_minutes is NULL for cancelled flights and 0 for flights on time.",
+    about="The flights between several airports in one year. "
+    "delay_minutes is NULL for canceled flights and 0 for flights that were on time.",
     ddl=(
         (
             "CREATE TABLE airports (code TEXT PRIMARY KEY, city TEXT NOT NULL, country TEXT NOT NULL, "
@@ -72,7 +72,7 @@ DOMAIN = Domain(
     templates=(
         Template(
             EASY,
-            "Which airports lie higher than {metres} metres? Return their codes and cities.",
+            "Which airports have an elevation of more than {metres} meters? Return their codes and cities.",
             "SELECT code, city FROM airports WHERE elevation_m > {metres}",
             "SELECT code, city FROM airports WHERE NOT elevation_m <= {metres}",
         ),
@@ -84,7 +84,7 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "How many flights depart in the month {month}? Cancelled ones count. Return one number.",
+            "How many flights, including canceled flights, depart in the month {month}? Return one number.",
             "SELECT COUNT(*) FROM flights WHERE strftime('%Y-%m', departs_at) = {month}",
             "SELECT COUNT(*) FROM flights WHERE departs_at LIKE {month} || '-%'",
         ),
@@ -97,7 +97,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "How many flights of {airline} were cancelled? Return one number.",
+            "How many flights of {airline} were canceled? Return one number.",
             "SELECT COUNT(*) FROM flights JOIN airlines USING (airline_id) WHERE name = {airline} AND delay_minutes "
             "IS NULL",
             "SELECT COUNT(*) - COUNT(delay_minutes) FROM flights WHERE airline_id IN "
@@ -105,8 +105,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "To which cities do flights from {airport_city} go? Count cancelled ones too. Return the cities, each "
-            "once.",
+            "To which cities do flights from {airport_city} go, including canceled flights? Return each city once.",
             "SELECT DISTINCT d.city FROM flights f JOIN airports o ON o.code = f.origin JOIN airports d "
             "ON d.code = f.destination WHERE o.city = {airport_city}",
             "SELECT city FROM airports WHERE code IN (SELECT destination FROM flights WHERE origin = "
@@ -114,8 +113,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "How much was paid for {cabin} bookings on flights that go to {airport_city}? Return one number, 0 if "
-            "there are none.",
+            "How much was paid for {cabin} bookings on flights to {airport_city}? Return one number, or 0 if there are "
+            "no such bookings.",
             "SELECT COALESCE(SUM(price), 0) FROM bookings JOIN flights USING (flight_id) JOIN airports ON code = "
             "destination WHERE city = {airport_city} AND cabin = {cabin}",
             "SELECT TOTAL(b.price) FROM bookings b WHERE b.cabin = {cabin} AND b.flight_id IN (SELECT f.flight_id FROM "
@@ -124,7 +123,7 @@ DOMAIN = Domain(
         Template(
             MEDIUM,
             "For each airline founded in {founded} or later, what is the average delay in minutes of its flights "
-            "that were not cancelled? Return name and average.",
+            "that were not canceled? Return name and average.",
             "SELECT name, AVG(delay_minutes) FROM airlines JOIN flights USING (airline_id) WHERE founded >= {founded} "
             "AND delay_minutes IS NOT NULL GROUP BY airline_id",
             "SELECT a.name, TOTAL(f.delay_minutes) / COUNT(f.delay_minutes) FROM airlines a, flights f WHERE "
@@ -133,7 +132,7 @@ DOMAIN = Domain(
         Template(
             HARD,
             "Which passengers flew on at least {count} different airlines, counting only flights that were not "
-            "cancelled? Return their names.",
+            "canceled? Return their names.",
             "SELECT passenger FROM bookings JOIN flights USING (flight_id) WHERE delay_minutes IS NOT NULL GROUP BY "
             "passenger HAVING COUNT(DISTINCT airline_id) >= {count}",
             "SELECT p FROM (SELECT DISTINCT b.passenger AS p, f.airline_id FROM bookings b JOIN flights f "
@@ -141,8 +140,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which airline has the largest share of flights that were more than {delay} minutes late, among its "
-            "flights that were not cancelled? If several do, give all. Return name and share (from 0 to 1).",
+            "Among flights that were not canceled, which airline has the largest share of flights that were more than "
+            "{delay} minutes late? In case of a tie, return all such airlines. Return name and share (from 0 to 1).",
             "WITH s AS (SELECT airline_id, AVG(delay_minutes > {delay}) AS share FROM flights WHERE delay_minutes IS "
             "NOT NULL GROUP BY airline_id) SELECT name, share FROM s JOIN airlines USING (airline_id) WHERE share = "
             "(SELECT MAX(share) FROM s)",
@@ -153,8 +152,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "From {airport_city}, which cities can be reached with exactly one change (flights of any day and "
-            "status, never back to {airport_city}) but not by a direct flight? Return the cities, each once.",
+            "Which cities can be reached from {airport_city} with exactly one change, but not by a direct flight? Use "
+            "all flights, regardless of their dates and cancellations, and exclude {airport_city} itself. Return each "
+            "city once.",
             "WITH hub AS (SELECT code FROM airports WHERE city = {airport_city}), direct AS (SELECT destination FROM "
             "flights WHERE origin IN hub) SELECT DISTINCT city FROM flights JOIN airports ON code = destination "
             "WHERE origin IN direct AND destination NOT IN direct AND destination NOT IN hub",
@@ -165,9 +165,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "For each month of the year, which flights earned the most from bookings? Take the month of departure; "
-            "if several flights share the largest sum, give all; leave out months without bookings. Return the month "
-            "as YYYY-MM, the flight_id and the sum, in the order of months, then of flight_id.",
+            "For each month of the year, by date of departure, which flights earned the most from bookings? In case of "
+            "a tie, return all such flights. Omit months without bookings. Return the month as YYYY-MM, the flight_id "
+            "and the sum, sorted by month and then by flight_id.",
             "WITH s AS (SELECT strftime('%Y-%m', departs_at) AS month, flight_id, SUM(price) AS earned FROM flights "
             "JOIN bookings USING (flight_id) GROUP BY flight_id) SELECT month, flight_id, earned FROM s WHERE earned = "
             "(SELECT MAX(earned) FROM s AS o WHERE o.month = s.month) ORDER BY month, flight_id",

@@ -1,4 +1,4 @@
-"""A hospital: wards, doctors, patients, stays and treatments."""
+"""Domain of a hospital with wards, doctors, patients, stays and treatments."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="hospital",
-    about="The patients of a hospital, their stays and treatments. discharged_on is NULL for patients who are still "
-    "there.",
+    about="The patients of a hospital, their stays and treatments. discharged_on is NULL for patients who have not "
+    "been discharged.",
     ddl=(
         (
             "CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name TEXT NOT NULL, floor INTEGER NOT NULL, beds INTEGER "
@@ -88,8 +88,8 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "Which wards have more than {beds} beds? Return their names, the one with the most beds first, ties "
-            "by name.",
+            "Which wards have more than {beds} beds? Return their names, sorted by number of beds in descending order "
+            "and then by name.",
             "SELECT name FROM wards WHERE beds > {beds} ORDER BY beds DESC, name",
             "SELECT name FROM (SELECT name, -beds AS b FROM wards WHERE beds >= {beds} + 1) ORDER BY b, name",
             ordered=True,
@@ -108,13 +108,13 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "How many doctors work in the ward {ward}? Return one number.",
+            "How many doctors work in the {ward} ward? Return one number.",
             "SELECT COUNT(*) FROM doctors JOIN wards USING (ward_id) WHERE wards.name = {ward}",
             "SELECT COUNT(*) FROM doctors WHERE ward_id = (SELECT ward_id FROM wards WHERE name = {ward})",
         ),
         Template(
             MEDIUM,
-            "Who is in the ward {ward} now, that is, admitted and not discharged? Return the patients' names, each "
+            "Which patients are currently in the {ward} ward, that is, admitted but not discharged? Return each name "
             "once.",
             "SELECT DISTINCT p.name FROM stays JOIN wards w USING (ward_id) JOIN patients p USING (patient_id) "
             "WHERE w.name = {ward} AND discharged_on IS NULL",
@@ -123,8 +123,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "For each ward, how many stays started in {year}? Include wards without stays, with 0. Return the ward's "
-            "name and the number.",
+            "For each ward, how many stays started in {year}? Include wards without such stays, with the number 0. "
+            "Return the ward's name and the number.",
             "SELECT name, COUNT(stay_id) FROM wards LEFT JOIN stays ON stays.ward_id = wards.ward_id AND "
             "strftime('%Y', admitted_on) = '' || {year} GROUP BY wards.ward_id",
             "SELECT w.name, (SELECT COUNT(*) FROM stays s WHERE s.ward_id = w.ward_id AND s.admitted_on LIKE {year} "
@@ -140,8 +140,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "What did all treatments of {patient} cost, for each of the patient's stays? Include stays without "
-            "treatments, with 0. Return the day of admission and the sum, the earliest stay first, ties by sum.",
+            "For each stay of {patient}, what was the total cost of the treatments? Include stays without treatments, "
+            "with a total of 0. Return the date of admission and the total, sorted by date and then by total.",
             "SELECT admitted_on, COALESCE(SUM(cost), 0) AS paid FROM patients JOIN stays USING (patient_id) LEFT "
             "JOIN treatments USING (stay_id) WHERE name = {patient} GROUP BY stay_id ORDER BY admitted_on, paid",
             "SELECT s.admitted_on, (SELECT TOTAL(t.cost) FROM treatments t WHERE t.stay_id = s.stay_id) AS c FROM "
@@ -162,9 +162,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "In which wards was the average stay longer than the average over the whole hospital? A stay lasts from "
-            "admission to discharge, in days; ignore stays that are not over. Return the ward's name and its "
-            "average.",
+            "In which wards was the average stay longer than the average stay in the whole hospital? The length of a "
+            "stay is the number of days from admission to discharge. Ignore stays that have not ended. Return the "
+            "ward's name and its average.",
             "WITH d AS (SELECT ward_id, julianday(discharged_on) - julianday(admitted_on) AS days FROM stays WHERE "
             "discharged_on IS NOT NULL) SELECT name, AVG(days) FROM d JOIN wards USING (ward_id) GROUP BY ward_id "
             "HAVING AVG(days) > (SELECT AVG(days) FROM d)",
@@ -174,8 +174,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which doctors gave a {treatment} to at least {count} different patients from {city}? Return their names "
-            "and the number of such patients.",
+            "Which doctors gave treatments of the kind {treatment} to at least {count} different patients from {city}? Return "
+            "their names and the number of such patients.",
             "SELECT d.name, COUNT(DISTINCT p.patient_id) FROM doctors d JOIN treatments t USING (doctor_id) JOIN "
             "stays USING (stay_id) JOIN patients p USING (patient_id) WHERE t.kind = {treatment} AND p.city = {city} "
             "GROUP BY d.doctor_id HAVING COUNT(DISTINCT p.patient_id) >= {count}",

@@ -1,4 +1,4 @@
-"""A town library: authors, books, members and loans."""
+"""Domain of a town library with authors, books, members and loans."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="library",
-    about="The books, members and loans of a town library. returned_on is NULL for loans that are not returned.",
+    about="The books, members and loans of a town library. returned_on is NULL for loans that have not been returned.",
     ddl=(
         (
             "CREATE TABLE authors (author_id INTEGER PRIMARY KEY, name TEXT NOT NULL, country TEXT NOT NULL, "
@@ -92,8 +92,7 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "Which authors come from {country}? Return their names, the oldest (earliest birth year) first, equal "
-            "years by name.",
+            "Which authors come from {country}? Return their names, sorted by birth year and then by name.",
             "SELECT name FROM authors WHERE country = {country} ORDER BY birth_year, name",
             "SELECT n FROM (SELECT name AS n, birth_year AS b FROM authors WHERE country IN ({country})) ORDER BY b "
             "ASC, n",
@@ -107,7 +106,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "Which books by authors from {country} were never lent? Return their titles.",
+            "Which books by authors from {country} have never been lent? Return their titles.",
             "SELECT title FROM books JOIN authors USING (author_id) WHERE country = {country} "
             "AND book_id NOT IN (SELECT book_id FROM loans)",
             "SELECT b.title FROM books b LEFT JOIN loans l ON l.book_id = b.book_id WHERE l.loan_id IS NULL AND "
@@ -115,7 +114,7 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "Which books has {member} borrowed and not returned? Return the titles, each once.",
+            "Which books has {member} borrowed and not returned? Return each title once.",
             "SELECT DISTINCT title FROM loans JOIN members USING (member_id) JOIN books USING (book_id) "
             "WHERE name = {member} AND returned_on IS NULL",
             "SELECT title FROM books WHERE book_id IN (SELECT l.book_id FROM loans l, members m WHERE "
@@ -123,8 +122,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "For each genre, how many loans began in {year}? Omit genres without loans. Return the genre and the "
-            "number, the most lent genre first, equal numbers by genre.",
+            "For each genre, how many loans started in {year}? Omit genres without such loans. Return the genre and "
+            "the number, sorted by number in descending order and then by genre.",
             "SELECT genre, COUNT(*) AS n FROM loans JOIN books USING (book_id) WHERE strftime('%Y', lent_on) = '' || "
             "{year} GROUP BY genre ORDER BY n DESC, genre",
             "SELECT g, COUNT(*) FROM (SELECT (SELECT genre FROM books b WHERE b.book_id = l.book_id) AS g FROM loans "
@@ -144,8 +143,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "For each author from {country} with returned loans: after how many days, on average, were their "
-            "books returned? Ignore loans that are not returned. Return the author's name and the average.",
+            "For each author from {country}, after how many days on average were loans of the author's books returned? "
+            "Ignore loans that have not been returned, and omit authors without returned loans. Return the author's "
+            "name and the average.",
             "SELECT name, AVG(julianday(returned_on) - julianday(lent_on)) FROM authors JOIN books USING (author_id) "
             "JOIN loans USING (book_id) WHERE country = {country} AND returned_on IS NOT NULL GROUP BY author_id",
             "SELECT a.name, 1.0 * SUM(d.days) / COUNT(d.days) FROM authors a JOIN books b ON b.author_id = "
@@ -154,8 +154,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which book was lent most often in {year}? In case of ties, return all of them. Return the title and the "
-            "number of loans.",
+            "Which book was lent most often in {year}? In case of a tie, return all such books. Return the title and "
+            "the number of loans.",
             "WITH n AS (SELECT book_id, COUNT(*) AS times FROM loans WHERE substr(lent_on, 1, 4) = '' || {year} "
             "GROUP BY book_id) SELECT title, times FROM n JOIN books USING (book_id) WHERE times = (SELECT "
             "MAX(times) FROM n)",

@@ -1,4 +1,4 @@
-"""Names of people, cities and books for the domains; unique within a database."""
+"""Names of people, cities and books for the domains. Each name is unique within a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A school: teachers, courses, students and their marks."""
+"""Domain of a school with teachers, courses, students and their marks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _fill(rng: Random, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="school",
-    about="A school's courses, students and marks. Marks range from 1 to 20; mark is NULL while a course is not over.",
+    about="A school's courses, students and marks. Marks range from 1 to 20; mark is NULL until the course has ended.",
     ddl=(
         (
             "CREATE TABLE teachers (teacher_id INTEGER PRIMARY KEY, name TEXT NOT NULL, department TEXT NOT NULL, "
@@ -97,7 +97,7 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "Which teachers of the department {department} were hired before {hired}? Return their names.",
+            "Which teachers of the {department} department were hired before {hired}? Return their names.",
             "SELECT name FROM teachers WHERE department = {department} AND hired_on < {hired} || '-01-01'",
             "SELECT name FROM teachers WHERE department = {department} AND CAST(strftime('%Y', hired_on) AS INTEGER) < "
             "{hired}",
@@ -126,8 +126,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "Which students of class {class_name} have no enrolment at all, or only ones without a mark? Return "
-            "their names.",
+            "Which students of class {class_name} do not have a mark in any course, including students who have not "
+            "enrolled in any course? Return their names.",
             "SELECT name FROM students WHERE class = {class_name} AND student_id NOT IN "
             "(SELECT student_id FROM enrolments WHERE mark IS NOT NULL)",
             "SELECT s.name FROM students s LEFT JOIN enrolments e ON e.student_id = s.student_id WHERE "
@@ -135,8 +135,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "For each department, how many courses do its teachers teach? Include departments whose teachers teach "
-            "none, with 0, but only those that have teachers. Return the department and the number.",
+            "For each department, how many courses do its teachers teach? Include departments whose teachers teach no "
+            "courses, with the number 0, but omit departments without teachers. Return the department and the number.",
             "SELECT department, COUNT(course_id) FROM teachers LEFT JOIN courses USING (teacher_id) GROUP BY "
             "department",
             "SELECT d.department, (SELECT COUNT(*) FROM courses c JOIN teachers t ON t.teacher_id = c.teacher_id WHERE "
@@ -144,8 +144,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which students have at least {count} marks, and an average of all their marks above {mark}? Return the "
-            "name and the average.",
+            "Which students have at least {count} marks and an average mark above {mark}? Return the name and the "
+            "average.",
             "SELECT name, AVG(mark) FROM students JOIN enrolments USING (student_id) GROUP BY student_id "
             "HAVING COUNT(mark) >= {count} AND AVG(mark) > {mark}",
             "SELECT s.name, m.a FROM students s JOIN (SELECT student_id, SUM(mark) * 1.0 / COUNT(mark) AS a, "
@@ -154,8 +154,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "In each class, who has the best mark in any course of a teacher of the department {department}? Omit "
-            "classes without such marks; in case of ties, return all. Return class, name and mark, each once.",
+            "In each class, which student has the highest mark in a course taught by a teacher of the {department} "
+            "department? Omit classes without such marks. In case of a tie, return all such students. Return class, "
+            "name and mark, without duplicate rows.",
             "WITH m AS (SELECT s.class, s.name, e.mark FROM students s JOIN enrolments e USING (student_id) JOIN "
             "courses USING (course_id) JOIN teachers t USING (teacher_id) WHERE t.department = {department} AND "
             "e.mark IS NOT NULL) SELECT DISTINCT class, name, mark FROM m WHERE mark = (SELECT MAX(mark) FROM m AS o "
@@ -167,9 +168,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which courses have an average mark that is higher than the average over all marks of the year {year}? "
-            "Use only marks of {year} for both. Return title and average, the highest first, ties by "
-            "title.",
+            "Using only marks of the year {year}, which courses have an average mark that is higher than the average "
+            "of all marks? Return title and average, sorted by average in descending order and then by title.",
             "SELECT title, AVG(mark) AS a FROM courses JOIN enrolments USING (course_id) WHERE year = {year} GROUP "
             "BY course_id HAVING a > (SELECT AVG(mark) FROM enrolments WHERE year = {year}) ORDER BY a DESC, title",
             "WITH y AS (SELECT * FROM enrolments WHERE year = {year} AND mark IS NOT NULL), a AS (SELECT course_id, "
@@ -179,8 +179,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which pairs of students of class {class_name} share at least two courses? Return both names, the one "
-            "that is first alphabetically first.",
+            "Which pairs of students of class {class_name} share at least two courses? Return both names of each pair "
+            "in alphabetical order.",
             "SELECT a.name, b.name FROM students a JOIN students b ON a.class = b.class AND a.name < b.name JOIN "
             "enrolments x ON x.student_id = a.student_id JOIN enrolments y ON y.student_id = b.student_id AND "
             "y.course_id = x.course_id WHERE a.class = {class_name} GROUP BY a.student_id, b.student_id HAVING "

@@ -1,4 +1,4 @@
-"""A web shop: customers, products, orders and order items."""
+"""Domain of a web shop with customers, products, orders and order items."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ DOMAIN = Domain(
         ),
         Template(
             MEDIUM,
-            "How many units of {product} were ordered in total, regardless of the order's status? Return one "
-            "number, 0 if none.",
+            "How many units of {product} were ordered in total, regardless of the status of the orders? Return one "
+            "number, or 0 if there are no such orders.",
             "SELECT COALESCE(SUM(quantity), 0) FROM order_items JOIN products USING (product_id) WHERE title = "
             "{product}",
             "SELECT TOTAL(i.quantity) FROM products p LEFT JOIN order_items i ON i.product_id = p.product_id "
@@ -131,9 +131,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which three customers spent the most on orders that were delivered, in {year} (by order date)? The amount "
-            "spent is quantity times unit price. Return the name and the sum in cents, the largest sum first, ties "
-            "by name.",
+            "Which three customers spent the most on delivered orders in {year} (by order date)? The amount spent is "
+            "quantity times unit price. Return the name and the sum in cents, sorted by sum in descending order and "
+            "then by name.",
             "SELECT name, SUM(quantity * unit_price_cents) AS spent FROM customers JOIN orders USING (customer_id) "
             "JOIN order_items USING (order_id) WHERE status = 'delivered' AND ordered_on BETWEEN {year} || '-01-01' "
             "AND {year} || '-12-31' GROUP BY customer_id ORDER BY spent DESC, name LIMIT 3",
@@ -156,9 +156,9 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "For each month of {year}, how many orders were shipped more than {days} days after the order? Omit "
-            "orders that were never shipped and months without such orders. Return the month as YYYY-MM and "
-            "the number, sorted by month.",
+            "For each month of {year}, how many of the orders placed in that month were shipped more than {days} days "
+            "after the order date? Omit orders that were never shipped and months without such orders. Return the "
+            "month as YYYY-MM and the number, sorted by month.",
             "SELECT strftime('%Y-%m', ordered_on) AS month, COUNT(*) FROM orders WHERE ordered_on LIKE {year} || '-%' "
             "AND julianday(shipped_on) - julianday(ordered_on) > {days} GROUP BY month ORDER BY month",
             "SELECT substr(ordered_on, 1, 7), SUM(1) FROM orders WHERE shipped_on IS NOT NULL AND "
