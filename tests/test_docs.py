@@ -26,7 +26,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return the palestra commands of a page, except those with smollm2, which take minutes and have their own test."""
+    """Return the palestra commands of a page, except the slow ones with smollm2, which are tested elsewhere."""
     lines = [line.split("#")[0].strip() for name, code in blocks("") if name == page for line in code.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("palestra ") and "smollm2" not in line]
 

@@ -102,8 +102,8 @@ def test_upward_imports_are_detected(tmp_path: Path) -> None:
     assert violations(good, "palestra.envs.games.good") == []
 
 
-# Imports every module of a package while the other packages of its row and all higher rows are blocked. This detects
-# dynamic imports whose target is not a string constant.
+# This program imports every module of a package while the other packages of its row and all higher rows are blocked. It
+# detects dynamic imports whose target is not a string constant.
 BLOCKED_IMPORT = """
 import importlib, pkgutil, sys, warnings
 warnings.simplefilter("ignore")
@@ -143,7 +143,7 @@ def test_packages_import_with_the_layers_above_blocked(package: str) -> None:
 
 
 def dependencies(path: Path, module: str, names: set[str]) -> set[str]:
-    """Return the modules of `names` that a file imports anywhere but under TYPE_CHECKING."""
+    """Return the modules of `names` that a file imports, except imports under TYPE_CHECKING."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":

@@ -59,7 +59,7 @@ def test_scaling_inter_reuses_an_initial_model(discount: Path, tmp_path: Path) -
     assert left(tmp_path, "table.md", "curves.png")
     spent = re.search(r"short \(2\): ([\d,]+) ", said)
     assert spent is not None
-    # 2 steps of 32 episodes, of at most 2 replies of 1 to 16 tokens each
+    # 2 steps of 32 episodes with at most 2 replies of 1 to 16 tokens each
     assert 2 * 32 <= int(spent[1].replace(",", "")) <= 2 * 32 * 2 * 16
 
 

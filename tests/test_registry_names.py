@@ -102,7 +102,7 @@ def test_module_and_class_name_an_env(module: str) -> None:
     assert palestra.make(f"{module}:build").reset()[0] == "Say from a function."
 
 
-def test_names_that_lead_nowhere_are_explained(module: str) -> None:
+def test_unknown_names_are_explained(module: str) -> None:
     with pytest.raises(UnknownEnv, match="has no attribute 'Eco'"):
         palestra.make(f"{module}:Eco")
     with pytest.raises(UnknownEnv, match="neither a family of environments nor a module"):
@@ -127,7 +127,7 @@ def test_registered_lookup_never_imports(module: str) -> None:
     assert module not in sys.modules
 
 
-def test_outside_families_are_reserved() -> None:
+def test_families_of_other_libraries_are_reserved() -> None:
     assert palestra.get_spec("gymnasium:ALE/Pong-v5").kwargs == {"env": "ALE/Pong-v5"}
     with pytest.raises(UnknownEnv, match="verifiers are not supported yet.*gymnasium:"):
         palestra.get_spec("verifiers:owner/name")
@@ -162,7 +162,7 @@ def test_the_query_of_a_url_holds_keywords(monkeypatch: pytest.MonkeyPatch) -> N
     assert calls == [("http://host:8100/game:Wordle-v0-easy", {"max_turns": 3, "mode": "slow"})]
 
 
-def test_register_states_everything_a_spec_can() -> None:
+def test_register_accepts_all_fields_of_a_spec() -> None:
     try:
         palestra.register(
             "zoo:Stated-v0",
@@ -192,9 +192,9 @@ def test_a_registered_class_passes_check_env() -> None:
         palestra.unregister("zoo:Checked-v0")
 
 
-def test_the_same_registration_twice_is_fine_and_another_is_not(module: str) -> None:
+def test_only_an_identical_registration_may_be_repeated(module: str) -> None:
     plugins.import_modules([module])
-    exec(compile(ECHO, "echo_module.py", "exec"), {"__name__": module})  # like a second import
+    exec(compile(ECHO, "echo_module.py", "exec"), {"__name__": module})  # imports the module a second time
     with pytest.raises(AlreadyRegistered, match="is already registered"):
         palestra.register("echo_family:Echo-v0", Sound)
 

@@ -85,8 +85,8 @@ def test_getstate_and_repr_change_nothing(seed: int, script: list[str]) -> None:
         assert DRAWS[name](watched) == DRAWS[name](other)
 
 
-def test_it_becomes_a_plain_generator() -> None:
-    """After a few random numbers, the generator uses the built-in methods without overrides."""
+def test_the_generator_switches_to_the_built_in_methods() -> None:
+    """Check that the generator uses the built-in methods without overrides after the first few numbers."""
     rng: Random = Rng(3)
     for _ in range(20):
         rng.random()
@@ -109,8 +109,8 @@ def test_unusual_numbers_of_bits_are_left_to_python(k: int) -> None:
 
 
 @pytest.mark.parametrize("draw", [0, 1, 11, 12, 13, 40], ids=lambda n: f"draw {n}")
-def test_neighbouring_seeds_draw_evenly(draw: int) -> None:
-    """Chi-squared test: over the seeds 0 to 9,999, every digit is about equally frequent in early and later draws."""
+def test_consecutive_seeds_give_uniform_digits(draw: int) -> None:
+    """Test with chi-squared that digits are uniform over the seeds 0 to 9,999, in early and in later numbers."""
     counts = [0] * 10
     for seed in range(10_000):
         rng = Rng(seed)
@@ -120,8 +120,8 @@ def test_neighbouring_seeds_draw_evenly(draw: int) -> None:
     assert sum((count - 1000) ** 2 / 1000 for count in counts) < 33.7  # p = 0.0001 at 9 degrees of freedom
 
 
-def test_neighbouring_seeds_are_uncorrelated() -> None:
-    """The first random numbers of seeds s and s + 1 are uncorrelated."""
+def test_consecutive_seeds_are_uncorrelated() -> None:
+    """Check that the first random numbers of seeds s and s + 1 are uncorrelated."""
     firsts = [Rng(seed).random() - 0.5 for seed in range(20_000)]
     both = sum(a * b for a, b in pairwise(firsts)) / len(firsts)
     assert abs(both * 12) < 4 / len(firsts) ** 0.5

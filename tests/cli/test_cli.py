@@ -117,7 +117,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_module")
 @pytest.mark.parametrize("name", [["own_envs:Echo"], ["own:Echo-v0", "--import", "own_envs"]])
-def test_environments_of_the_user_are_played(name: list[str]) -> None:
+def test_custom_environments_can_be_played(name: list[str]) -> None:
     options = ["--agent", "random", "--env-kwargs", '{"word": "moon"}', "--wrappers", "Horizon(turns=3)", "Statistics"]
     done = palestra_cli("play", *name, *options)
     assert done.returncode == 0, done.stderr
@@ -142,7 +142,7 @@ def test_tools_are_named_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("stdin", ["", "3\n", ":quit\n"])
-def test_a_person_may_leave(stdin: str) -> None:
+def test_a_person_can_quit(stdin: str) -> None:
     done = palestra_cli("play", "game:GuessTheNumber-v0-hard", "--seed", "4", stdin=stdin)
     assert done.returncode == 0
     assert done.stdout.endswith("You quit the game.\n")
@@ -170,7 +170,7 @@ def test_check_skips_environments_that_need_data_unless_it_is_given(tmp_path: Pa
 
 def test_check_reports_a_violation_and_fails() -> None:
     args = ["check", "game:GuessTheNumber-v0-hard", "--set", "fail_reward=0.5"]
-    assert palestra_cli(*args).returncode == 0, "a lost game may have a reward if it is set"
+    assert palestra_cli(*args).returncode == 0, "a lost game may have a reward if fail_reward is set"
     code = (
         "import sys, palestra\n"
         "from palestra.cli import main\n"

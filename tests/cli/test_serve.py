@@ -24,7 +24,7 @@ TOKEN = "0123456789abcdef"
 
 @contextmanager
 def started(command: list[str], cwd: Path | None = None) -> Iterator[str]:
-    """Run a server and yield its URL; SIGTERM must end it with status 0."""
+    """Run a server and yield its URL; after SIGTERM, it must exit with code 0."""
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=cwd)
     assert process.stdout is not None
     with process.stdout:
@@ -151,7 +151,7 @@ def test_user_environments_by_class_and_by_import(tmp_path: Path) -> None:
 
 
 def test_environment_of_another_server() -> None:
-    """A server can serve an environment by its URL, which clients percent-encode and append to the server's URL."""
+    """Serve an environment by its URL; clients percent-encode this URL and append it to the server's URL."""
     options = ["--port", "0", "--workers", "1", "--log-level", "error"]
     name = "game:GuessTheNumber-v0-easy"
     with (

@@ -68,7 +68,7 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         (["none.toml"], "the recipe none.toml does not exist"),
         (["misspelt.toml"], "[sampling] has no setting 'epissodes'. Did you mean episodes?"),
         (["--env", GAME, "--resume"], "no run to resume in runs/GuessTheNumber-v0-easy-rebn-0"),
-        (["--resume"], "name the run with --out FOLDER"),
+        (["--resume"], "pass --out FOLDER to select the run"),
         (["--resume", "--out", "nothing"], "nothing holds no run"),
         (["--report", "--out", "nothing"], "nothing holds no run"),
         (["--env", GAME, "--out", "letters", "--overwrite"], "letters does not hold a run"),

@@ -23,7 +23,7 @@ from palestra.envs.sciworld.tasks import TYPES
 
 IDS = palestra.list_envs("sciworld")
 SHORT: dict[str, Any] = {"max_turns": 3, "prepare_next": False}
-LAWFUL = ["sciworld:ChemistryMix-v0-dev", "sciworld:Lifespan-v0-test"]  # the fastest ids: ten seconds each
+LAWFUL = ["sciworld:ChemistryMix-v0-dev", "sciworld:Lifespan-v0-test"]  # the fastest ids, which take ten seconds each
 GROUPS = [*LAWFUL, "sciworld:Find-v0", "sciworld:Measure-v0", "sciworld:TestConductivity-v0"]  # one id per group
 QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test"]  # a few seconds each
 

@@ -1,4 +1,4 @@
-"""Families with many variants of one environment: the ids listed here are checked in full, all others briefly."""
+"""Families with many variants of one environment. Only the ids listed here are checked in full."""
 
 from __future__ import annotations
 

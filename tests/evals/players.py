@@ -1,4 +1,4 @@
-"""Agent functions, graders, and an environment that fails on request, for the evaluation tests."""
+"""Agent functions, graders and an unreliable environment for the evaluation tests."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def slow_guess(observation: str, seed: int, turn: int) -> str:
 
 
 def first(text: str) -> str:
-    """Accept the observation as the first argument, whatever its name is."""
+    """Accept the observation as the first argument, which may have any name."""
     return "\\boxed{5}"
 
 
 async def counting(messages: list[Message]) -> str:
-    """Guess the number of the reply, computed from the length of the conversation."""
+    """Guess the turn number, computed from the length of the conversation."""
     return f"\\boxed{{{len(messages) // 2 + 1}}}"
 
 
 def choosy(observation: str, mood: str = "good", *, seed: int = -1, info: dict[str, Any] | None = None) -> str:
-    """Accept some arguments by name, and check that an unknown one keeps its default."""
+    """Accept some arguments by name, and check that an unknown argument has its default value."""
     assert mood == "good"
     assert seed >= 0
     assert info is not None
@@ -118,5 +118,5 @@ def three(observation: str) -> str:
 
 
 def by_seed(observation: str) -> str:
-    """Answer correctly if the seed, which the first observation names, ends in 0."""
+    """Answer correctly if the seed in the first observation ends in 0."""
     return "3" if "0)" in observation or "Once" in observation else "4"

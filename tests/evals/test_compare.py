@@ -84,7 +84,7 @@ def test_unpaired_tasks_are_reported(flaky: str, tmp_path: Path) -> None:
     after = run(tmp_path / "b", f"{HERE}:three", flaky, n=10, seed=5)
     comparison = compare(before, after)
     assert comparison["total"]["tasks"] == 5
-    assert comparison["total"]["unpaired"] == 9  # 4 in the first run (one failed), 5 in the second
+    assert comparison["total"]["unpaired"] == 9  # 4 in the first run, where one task failed, and 5 in the second
     assert "9 tasks have a result in only one evaluation" in as_text(comparison)
     elsewhere = run(tmp_path / "c", f"{HERE}:three", flaky, n=3, seed=500)
     with pytest.raises(BadValue, match="no task in common"):

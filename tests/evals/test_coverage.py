@@ -28,7 +28,7 @@ def sound(share: float) -> bool:
 
 @pytest.mark.parametrize("n", [30, 100, 300])
 def test_success_of_single_attempts(n: int) -> None:
-    """Compute coverage exactly from the binomial distribution, averaged over rates because it oscillates."""
+    """Compute the exact coverage from the binomial distribution, averaged over rates because coverage oscillates."""
     intervals = [rate([[i < solved] for i in range(n)]) for solved in range(n + 1)]
     shares = []
     for p in [i / 50 for i in range(3, 48)]:
@@ -52,7 +52,7 @@ def test_success_of_several_attempts(a: float, b: float, tasks: int, k: int) -> 
     assert sound(coverage(draw, a / (a + b), 1000))
 
 
-def test_attempts_taken_for_tasks_would_not_cover() -> None:
+def test_treating_attempts_as_tasks_would_be_too_narrow() -> None:
     """Check that the interval is far too short when attempts are treated as independent tasks."""
 
     def draw(rng: Random) -> Estimate:
@@ -122,7 +122,7 @@ def test_paired_differences_of_success(up: float, down: float, n: int) -> None:
 
 
 def test_paired_differences_of_several_attempts() -> None:
-    """Sample four attempts per agent at tasks of shared difficulty; the second agent is slightly better."""
+    """Sample four attempts per agent at tasks of the same difficulty; the second agent is slightly better."""
 
     def draw(rng: Random) -> Estimate:
         values = []

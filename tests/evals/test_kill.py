@@ -35,7 +35,7 @@ def test_ten_kills_do_not_change_the_table(tmp_path: Path) -> None:
         wanted = lines(path) + 20 + 3 * kill
         process = subprocess.Popen(command(killed, 4), cwd=ROOT)
         while lines(path) < wanted:
-            assert process.poll() is None, "it ended before it could be killed"
+            assert process.poll() is None, "the evaluation ended before it could be killed"
             time.sleep(0.005)
         process.kill()
         assert process.wait() == -signal.SIGKILL

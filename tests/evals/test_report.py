@@ -67,11 +67,11 @@ def test_report_is_self_contained(done: Evaluation) -> None:
     assert text.count("<svg") == 2
 
 
-def test_samples_are_of_every_environment(done: Evaluation) -> None:
+def test_samples_include_every_environment(done: Evaluation) -> None:
     assert {t.env_id for t in sample(done.folder)} == {row["env"] for row in done.summary["table"]["envs"]}
 
 
-def test_csv_holds_every_number(done: Evaluation) -> None:
+def test_csv_contains_every_number(done: Evaluation) -> None:
     write_report(done.folder)
     with (done.folder / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -81,7 +81,7 @@ def test_csv_holds_every_number(done: Evaluation) -> None:
             assert float(row[key]) == pytest.approx(known[key])
 
 
-def test_the_table_in_words(done: Evaluation) -> None:
+def test_text_table(done: Evaluation) -> None:
     text = table_text(done.summary["table"])
     for words in (GAME, "random=0, expert=1", "pass@2", "pass^2", "all environments"):
         assert words in text
@@ -100,7 +100,7 @@ def test_tables_align_and_escape() -> None:
     assert markdown(["a", "b"], [["x|y", "1"]]).splitlines()[2] == "| x\\|y | 1 |"
 
 
-def test_ranges_outside_the_span_stay_on_the_paper() -> None:
+def test_ranges_outside_the_span_are_clipped_to_the_chart() -> None:
     root = ET.fromstring(draw("t", [Range(name="<a>", value=3.0, low=-2.0, high=9.0, marks=(0.5,))], span=(0.0, 1.0)))
     (dot,) = root.iter("circle")
     assert 0 < float(dot.attrib["cx"]) < 760

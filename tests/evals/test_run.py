@@ -59,7 +59,7 @@ def run(what: Suite, agent: str, folder: Path, *, overwrite: bool = False, **set
     )
 
 
-def test_every_episode_is_there_and_the_table_adds_up(tmp_path: Path) -> None:
+def test_every_episode_is_stored_and_counted_in_the_table(tmp_path: Path) -> None:
     done = run(suite(GAME, "game:Sokoban-v0-easy", n=20, k=3, seed=7), "random", tmp_path / "a")
     assert done.played == done.planned == 120
     assert done.left == 0
@@ -125,7 +125,7 @@ def test_finished_evaluation_plays_nothing(tmp_path: Path) -> None:
     assert run(what, "expert", tmp_path / "a").played == 0
 
 
-def test_other_settings_are_refused_and_overwrite_starts_over(tmp_path: Path) -> None:
+def test_other_settings_are_rejected_and_overwrite_starts_over(tmp_path: Path) -> None:
     run(suite(GAME, n=5), "expert", tmp_path / "a")
     with pytest.raises(BadValue) as caught:
         run(suite(GAME, n=6, k=2), "random", tmp_path / "a")
@@ -137,7 +137,7 @@ def test_other_settings_are_refused_and_overwrite_starts_over(tmp_path: Path) ->
     assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 12
 
 
-def test_foreign_folders_are_refused(tmp_path: Path) -> None:
+def test_folders_of_other_programs_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"config": {}}))
     (tmp_path / "metrics.jsonl").write_text("")
     for overwrite in (False, True):
@@ -160,20 +160,20 @@ def test_failures_are_retried_and_counted_separately(flaky: str, tmp_path: Path)
     done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=2)
     row = done.summary["table"]["envs"][0]
     assert (row["episodes"], row["failed"], row["failed_by"], row["missing"]) == (5, 1, {"env": 1}, 0)
-    assert row["success"] == 1.0  # only episodes with a result count; a failure is not a loss
+    assert row["success"] == 1.0  # only episodes with a result are counted; a failed episode is not a lost one
     assert done.left == 1
     assert done.summary["running"]["retries"] == 4
     assert Flaky.tried[1] == 3
 
 
-def test_failures_are_played_again_by_the_same_command_and_nothing_else_is(flaky: str, tmp_path: Path) -> None:
+def test_the_same_command_plays_only_failed_episodes_again(flaky: str, tmp_path: Path) -> None:
     Flaky.failures = {2: 100, 3: 100}
     run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=0)
     Flaky.failures = {}
     done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=0)
     assert (done.played, done.left) == (2, 0)
     assert set(Flaky.played.values()) == {1}
-    assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 8  # the failures stay in the file
+    assert len(list(read(tmp_path / "a" / "episodes.jsonl"))) == 8  # the failed attempts remain in the file
     Flaky.forget()
     whole = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "b")
     assert whole.summary["table"] == done.summary["table"]
@@ -209,7 +209,7 @@ def test_tokens_and_cost_of_a_server_that_shows_no_ids(tmp_path: Path) -> None:
     assert min(call.usage) > 0
 
 
-def test_differences_name_the_place() -> None:
+def test_differences_contain_the_path() -> None:
     before = {"a": 1, "b": {"c": [1, 2]}, "envs": [{"id": "x", "k": 1}]}
     after = {"a": 1, "b": {"c": [1, 3]}, "envs": [{"id": "x", "k": 2}], "new": True}
     assert differences(before, after) == ["b.c[1]: 2 -> 3", "envs[x].k: 1 -> 2", "new: nothing -> true"]

@@ -45,7 +45,7 @@ def test_wilson_interval_of_known_cases() -> None:
 
 
 @given(TASKS)
-def test_attempts_at_one_task_weigh_no_more_than_independent_tasks(tasks: list[list[bool]]) -> None:
+def test_attempts_at_one_task_have_at_most_the_weight_of_independent_tasks(tasks: list[list[bool]]) -> None:
     apart = rate([[attempt] for task in tasks for attempt in task])
     together = rate(tasks)
     assert isclose(apart.value, together.value, abs_tol=1e-12)
@@ -55,10 +55,10 @@ def test_attempts_at_one_task_weigh_no_more_than_independent_tasks(tasks: list[l
     assert high >= edges(apart)[1] - 1e-9
 
 
-def test_identical_attempts_weigh_as_much_as_one() -> None:
+def test_identical_attempts_have_the_weight_of_one_attempt() -> None:
     outcomes = [i % 3 == 0 for i in range(60)]
     four, one = rate([[outcome] * 4 for outcome in outcomes]), rate([[outcome] for outcome in outcomes])
-    # Up to the difference between the normal and Student quantiles, and between n and n - 1.
+    # The estimates differ only by the normal instead of the Student quantile, and by n instead of n - 1.
     assert isclose(four.weight, one.weight, rel_tol=0.07)
 
 
@@ -95,7 +95,7 @@ def test_student_quantiles_equal_published_ones() -> None:
         student(0)
 
 
-def test_interval_of_normal_values_is_students() -> None:
+def test_interval_of_normal_values_is_students_t_interval() -> None:
     rng = Random(1)
     values = [rng.gauss(3, 2) for _ in range(400)]
     estimate = mean([[value] for value in values])
@@ -184,7 +184,7 @@ def test_pass_at_k_and_pass_all_are_unbiased(p: float) -> None:
 
 
 def test_k_above_the_number_of_attempts_raises() -> None:
-    with pytest.raises(BadValue, match="k <= attempts"):
+    with pytest.raises(BadValue, match="k must be from 1 to attempts"):
         pass_at(5, 4, 1)
 
 
@@ -237,7 +237,7 @@ def test_interval_of_equal_pairs_is_not_empty() -> None:
     assert high == 1.0
 
 
-def test_interval_of_paired_differences_is_students() -> None:
+def test_interval_of_paired_differences_is_students_t_interval() -> None:
     values = [1.0] * 12 + [0.0] * 80 + [-1.0] * 8
     spread = (20 - 100 * 0.04**2) / 99
     low, high = edges(difference(values))

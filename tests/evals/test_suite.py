@@ -36,7 +36,7 @@ def test_shipped_suites_need_no_download(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["code", "math", "qa", "reasoning", "worlds"])
-def test_the_expert_solves_a_task_of_everything(name: str, tmp_path: Path) -> None:
+def test_the_expert_solves_a_task_of_every_environment(name: str, tmp_path: Path) -> None:
     suite = with_overrides(load_suite(f"suite:{name}"), kwargs={}, n=1, k=None, seed=5, turns=None)
     done = asyncio.run(
         run_evaluation(suite, EvaluatedAgent("expert"), tmp_path, settings=EvalSettings(concurrency=4), command=[])
@@ -131,7 +131,7 @@ def test_command_line_overrides_the_suite() -> None:
         assert one.kwargs["max_turns"] == 4
 
 
-def test_chosen_seeds_are_cut_not_replaced() -> None:
+def test_explicit_seeds_are_truncated_not_replaced() -> None:
     suite = load_suite("suite:games")
     listed = suite_entry(GAME, seeds=[9, 4, 7])
     cut = with_overrides(type(suite)(name="x", entries=(listed,)), kwargs={}, n=2, k=None, seed=None, turns=None)
@@ -148,7 +148,7 @@ def test_json_and_back(seeds: list[int], k: int, turns: int | None) -> None:
     assert SuiteEntry.from_json(one.to_json()) == one
 
 
-def test_tasks_of_a_seed_share_it_and_nothing_else() -> None:
+def test_attempts_share_only_the_seed_of_their_task() -> None:
     tasks = suite_entry(GAME, n=3, k=2, seed=10, turns=5).tasks(4)
     assert [(t.seed, t.group, t.member) for t in tasks] == [
         (10, 0, 0), (10, 0, 1), (11, 1, 0), (11, 1, 1), (12, 2, 0), (12, 2, 1),

@@ -1,4 +1,4 @@
-"""Test tools as part of an environment: turns, budgets, rewards, copies, failures, and exact tokens."""
+"""Test the wrapper `Tools`: turns, budgets, rewards, copies, failures and exact tokens."""
 
 from __future__ import annotations
 
