@@ -1,6 +1,6 @@
-"""Load plug-ins: entry points of installed packages, and modules named with `--import`.
+"""Load plug-ins: entry points of installed packages, modules named with `--import`, and registries of named objects.
 
-A package adds environments, algorithms, tools, agents and engines through entry points in its pyproject.toml:
+A package adds environments, algorithms, tools, graders, agents and engines through entry points in its pyproject.toml:
 
     [project.entry-points."palestra.envs"]
     my_family = "my_package.envs"
@@ -13,10 +13,11 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from palestra.errors import BadValue, UsageError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUPS",
+    "PluginRegistry",
     "add_working_directory",
     "available",
     "entry_point_value",
@@ -36,11 +38,69 @@ __all__ = [
     "load_all",
 ]
 
-GROUPS = ("agents", "algorithms", "engines", "envs", "tools")  # the entry-point group of "envs" is palestra.envs
+GROUPS = (
+    "agents",
+    "algorithms",
+    "engines",
+    "envs",
+    "graders",
+    "tools",
+)  # the entry-point group of "envs" is palestra.envs
 
 _entry_points: dict[str, dict[str, EntryPoint]] = {}  # group -> name -> entry point
 _objects: dict[tuple[str, str], Any] = {}  # (group, name) -> the loaded object
 _imported: dict[str, None] = {}  # modules that the user named, in order
+
+T = TypeVar("T")
+
+
+class PluginRegistry(Generic[T]):
+    """Objects of one kind by name: registered in Python, built in, or installed as entry points, in this order.
+
+    `built_in` maps names to `module:attribute`, which is imported when the name is looked up.
+    """
+
+    def __init__(self, kind: str, *, group: str, built_in: Mapping[str, str], add_with: str) -> None:
+        self.kind = kind
+        self.group = group
+        self.built_in = built_in
+        self.add_with = add_with  # the function that users call to register an object, for error messages
+        self.registered: dict[str, T] = {}
+
+    def register(self, name: str, value: T, *, overwrite: bool = False) -> None:
+        """Make `value` available under `name`; repeating a registration has no effect."""
+        if not isinstance(name, str) or not name:
+            raise BadValue(f"the name of a registered {self.kind} must be a non-empty string, got {name!r}")
+        if not callable(value):
+            raise BadValue(f"the {self.kind} {name!r} must be callable, got {type(value).__name__}")
+        taken = name in self.built_in or not _same_object(self.registered.get(name, value), value)
+        if taken and not overwrite:
+            raise BadValue(f"the {self.kind} {name!r} already exists; choose another name or pass overwrite=True")
+        self.registered[name] = value
+
+    def get(self, name: str) -> T:
+        """Return the object called `name`; raise BadValue with the nearest name if there is none."""
+        if name in self.registered:
+            return self.registered[name]
+        value: T | None
+        if name in self.built_in:
+            module, _, attribute = self.built_in[name].partition(":")
+            value = getattr(importlib.import_module(module), attribute)
+        else:
+            value = load(self.group, name)
+        if value is None:
+            raise BadValue(self._unknown(name))
+        return value
+
+    def names(self) -> list[str]:
+        """Return all names: built-in objects in their order, then plug-ins."""
+        return list(dict.fromkeys([*self.built_in, *self.registered, *available(self.group)]))
+
+    def _unknown(self, name: str) -> str:
+        names = self.names()
+        close = get_close_matches(name.lower().replace("-", "_").replace("++", "_pp"), names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        return f"no {self.kind} named {name!r}.{hint} Available: {', '.join(names)}; add one with {self.add_with}"
 
 
 def available(group: str) -> list[str]:
@@ -130,6 +190,14 @@ def add_working_directory() -> None:
     folder = str(Path.cwd())
     if "" not in sys.path and folder not in sys.path:
         sys.path.append(folder)
+
+
+def _same_object(one: Any, other: Any) -> bool:
+    """Return whether two objects are one, or the same definition in a module that was imported again."""
+    if one is other:
+        return True
+    names = [(getattr(value, "__module__", None), getattr(value, "__qualname__", None)) for value in (one, other)]
+    return names[0] == names[1] and None not in names[0] and "<" not in str(names[0][1])
 
 
 def _read(group: str) -> dict[str, EntryPoint]:

@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any, TypeVar, overload
 
-from palestra import plugins
 from palestra.algorithms.base import Algorithm, AlgorithmConfig
 from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
+from palestra.plugins import PluginRegistry
 
-GROUP = "algorithms"  # entry point group palestra.algorithms, with entries name = "package.module:Class"
-
-_BUILT_IN = {
-    "reinforce": "palestra.algorithms.reinforce:Reinforce",
-    "rebn": "palestra.algorithms.rebn:ReBN",
-    "grpo": "palestra.algorithms.grpo:GRPO",
-    "rloo": "palestra.algorithms.rloo:RLOO",
-    "reinforce_pp": "palestra.algorithms.reinforce_pp:ReinforcePP",
-    "ppo": "palestra.algorithms.ppo:PPO",
-    "ppo_token": "palestra.algorithms.ppo:TokenPPO",
-    "agentevol": "palestra.algorithms.agentevol:AgentEvol",
-    "sft": "palestra.algorithms.sft:SFT",
-    "dpo": "palestra.algorithms.dpo:DPO",
-}
-_registered: dict[str, type[Algorithm[Any]]] = {}
+ALGORITHMS: PluginRegistry[type[Algorithm[Any]]] = PluginRegistry(
+    "algorithm",
+    group="algorithms",
+    built_in={
+        "reinforce": "palestra.algorithms.reinforce:Reinforce",
+        "rebn": "palestra.algorithms.rebn:ReBN",
+        "grpo": "palestra.algorithms.grpo:GRPO",
+        "rloo": "palestra.algorithms.rloo:RLOO",
+        "reinforce_pp": "palestra.algorithms.reinforce_pp:ReinforcePP",
+        "ppo": "palestra.algorithms.ppo:PPO",
+        "ppo_token": "palestra.algorithms.ppo:TokenPPO",
+        "agentevol": "palestra.algorithms.agentevol:AgentEvol",
+        "sft": "palestra.algorithms.sft:SFT",
+        "dpo": "palestra.algorithms.dpo:DPO",
+    },
+    add_with="the decorator palestra.algorithms.register",
+)
+get_algorithm = ALGORITHMS.get
+algorithm_names = ALGORITHMS.names
 
 A = TypeVar("A", bound=type[Algorithm[Any]])
 
@@ -45,39 +48,10 @@ def register(algorithm: A | None = None, *, overwrite: bool = False) -> A | Call
             raise BadValue(f"{algorithm.__name__} must have a class attribute `name`, a string")
         if not issubclass(getattr(algorithm, "config_class", object), AlgorithmConfig):
             raise BadValue(f"{algorithm.__name__}.config_class must be a subclass of AlgorithmConfig")
-        other = _registered.get(name)
-        same = other is not None and (other.__module__, other.__qualname__) == (
-            algorithm.__module__,
-            algorithm.__qualname__,
-        )
-        if not overwrite and (name in _BUILT_IN or (other is not None and not same)):
-            raise BadValue(f"an algorithm named {name!r} exists already; choose another name or pass overwrite=True")
-        _registered[name] = algorithm
+        ALGORITHMS.register(name, algorithm, overwrite=overwrite)
         return algorithm
 
     return add if algorithm is None else add(algorithm)
-
-
-def get_algorithm(name: str) -> type[Algorithm[Any]]:
-    """Return the algorithm class named `name`; registered classes take precedence over built-ins and entry points."""
-    if name in _registered:
-        return _registered[name]
-    if name in _BUILT_IN:
-        module, _, attribute = _BUILT_IN[name].partition(":")
-        built_in: type[Algorithm[Any]] = getattr(import_module(module), attribute)
-        return built_in
-    plug_in: type[Algorithm[Any]] | None = plugins.load(GROUP, name)
-    if plug_in is not None:
-        return plug_in
-    names = algorithm_names()
-    close = get_close_matches(name.lower().replace("-", "_").replace("++", "_pp"), names, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    raise BadValue(f"no algorithm named {name!r}.{hint} Available: {', '.join(names)}.")
-
-
-def algorithm_names() -> list[str]:
-    """Return the names of all algorithms: built-ins first, then plug-ins."""
-    return list(dict.fromkeys([*_BUILT_IN, *_registered, *plugins.available(GROUP)]))
 
 
 def options_of(algorithm: str | type[Algorithm[Any]]) -> list[str]:

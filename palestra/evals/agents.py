@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -21,6 +19,7 @@ from palestra.engines.base import Engine, Sampling
 from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
 from palestra.evals.suite import with_sampling
+from palestra.plugins import import_object
 from palestra.types import Action, Message, Observation, text_of
 
 PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": ExpertAgent, "random": RandomAgent}
@@ -141,19 +140,6 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
     if (Path(name) / "run.json").exists() and folder == name:
         raise BadValue(f"the run in {name} has not saved a model yet; continue training, or choose another folder")
     return LocalEngine(folder, **options)
-
-
-def import_object(name: str) -> Any:
-    """Import the object `module:name`, searching the working directory first."""
-    module, _, thing = name.partition(":")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # console scripts do not have the working directory on sys.path
-    try:
-        return getattr(importlib.import_module(module), thing)
-    except ModuleNotFoundError as err:
-        raise BadValue(f"{name}: no module named {err.name!r}; check the spelling or install it") from err
-    except AttributeError as err:
-        raise BadValue(f"{name}: {err}") from err
 
 
 def python_agent(name: str) -> Agent:

@@ -19,11 +19,11 @@ from typing import Any
 from palestra.agents import Agent, AgentSession
 from palestra.core import Env
 from palestra.errors import BadValue, ContextFull, EnvFailed
-from palestra.evals.agents import import_object
 from palestra.evals.folder import EvaluationRecord, locked, plan_of, prepare_folder, read_evaluation
 from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
 from palestra.evals.run import EvalSettings, Evaluation, horizons, write_summary
 from palestra.evals.suite import Suite, with_overrides
+from palestra.plugins import import_object
 from palestra.rollout import Trajectory, Writer, stream
 from palestra.rollout.codec import from_json, to_json
 from palestra.rollout.store import read_json

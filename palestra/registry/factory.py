@@ -38,8 +38,8 @@ def make(
     spec = get_spec(name)
     maker = _maker(spec)
     if "://" in name:
-        url, _, query = name.partition("?")
-        env = maker(url, **{**_query_kwargs(query), **kwargs})
+        url, query = split_query(name)
+        env = maker(url, **{**query, **kwargs})
     else:
         env = maker(**{**spec.kwargs, **kwargs})
         if not isinstance(env, Env):
@@ -50,18 +50,23 @@ def make(
     return _wrap(env, tools, max_tool_calls, wrappers)
 
 
-def _query_kwargs(query: str) -> dict[str, Any]:
-    """Parse the keyword arguments in the query of a URL, `max_turns=5&mode=fast`; values are JSON if possible."""
+def split_query(url: str) -> tuple[str, dict[str, Any]]:
+    """Split a URL into its part before `?` and the keyword arguments in its query; values are parsed as JSON if valid.
+
+    >>> split_query("http://host:8100/game:Wordle-v0?max_turns=5&mode=fast")
+    ('http://host:8100/game:Wordle-v0', {'max_turns': 5, 'mode': 'fast'})
+    """
     import json
     from urllib.parse import parse_qsl
 
+    base, _, query = url.partition("?")
     kwargs: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         try:
             kwargs[name] = json.loads(text)
         except json.JSONDecodeError:
             kwargs[name] = text
-    return kwargs
+    return base, kwargs
 
 
 def _wrap(env: Env, tools: Iterable[Any], max_tool_calls: int | None, wrappers: str | Iterable[Any]) -> Env:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
 from palestra.errors import BadValue
+from palestra.plugins import PluginRegistry
 from palestra.tools.base import FunctionTool, Toolset
-
-GROUP = "palestra.tools"  # entry-point group; an entry point is written as name = "package.module:factory"
 
 ToolFactory = Callable[..., Toolset]  # called without arguments for "name", and with "rest" for "name:rest"
 
-_BUILT_IN = {
-    "mcp": "palestra.tools.mcp:McpTools",
-    "python": "palestra.tools.python:PythonTool",
-    "search": "palestra.tools.search:SearchTool",
-}
-_registered: dict[str, ToolFactory] = {}
+TOOLS: PluginRegistry[ToolFactory] = PluginRegistry(
+    "tool",
+    group="tools",
+    built_in={
+        "mcp": "palestra.tools.mcp:McpTools",
+        "python": "palestra.tools.python:PythonTool",
+        "search": "palestra.tools.search:SearchTool",
+    },
+    add_with="register_tool()",
+)
+get_tool = TOOLS.get
+tool_names = TOOLS.names
 
 
 def register_tool(name: str, factory: ToolFactory, *, overwrite: bool = False) -> None:
@@ -27,36 +30,9 @@ def register_tool(name: str, factory: ToolFactory, *, overwrite: bool = False) -
 
     `factory` is a Tool or Toolset class, or a function that returns one. `tools=["name:rest"]` calls `factory("rest")`.
     """
-    if not callable(factory):
-        raise BadValue(f"the factory of tool {name!r} must be callable, got {type(factory).__name__}")
-    if not name or ":" in name:
-        raise BadValue(f"the name of a tool must not be empty or contain a colon, got {name!r}")
-    if not overwrite and (name in _BUILT_IN or _registered.get(name, factory) is not factory):
-        raise BadValue(f"a tool named {name!r} already exists; choose another name or pass overwrite=True")
-    _registered[name] = factory
-
-
-def get_tool(name: str) -> ToolFactory:
-    """Return the factory registered as `name`; registrations in Python take precedence over the other tools."""
-    if name in _registered:
-        return _registered[name]
-    if name in _BUILT_IN:
-        module, _, attribute = _BUILT_IN[name].partition(":")
-        built_in: ToolFactory = getattr(import_module(module), attribute)
-        return built_in
-    for entry in _entry_points():
-        if entry.name == name:
-            factory: ToolFactory = entry.load()
-            return factory
-    names = tool_names()
-    close = get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise BadValue(f"no tool named {name!r}.{hint} Available: {', '.join(names)}; add one with register_tool()")
-
-
-def tool_names() -> list[str]:
-    """Return the names of all tools, sorted."""
-    return sorted({*_registered, *_BUILT_IN, *(entry.name for entry in _entry_points())})
+    if ":" in name:
+        raise BadValue(f"the name of a tool must not contain a colon, got {name!r}")
+    TOOLS.register(name, factory, overwrite=overwrite)
 
 
 def make_toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None) -> Toolset:
@@ -80,9 +56,3 @@ def make_toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None
     if callable(item):
         return FunctionTool(item)
     raise BadValue(f"an element of `tools` must be a name, a Tool or a function, got {item!r}")
-
-
-def _entry_points() -> Any:
-    from importlib.metadata import entry_points  # slow to import, and only needed for unknown names
-
-    return entry_points(group=GROUP)

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import EnvFactory
+from palestra.registry.factory import split_query
 from palestra.seeding import check_seed, child_seed, fresh_seed
 from palestra.vector.backend import Backend, SyncBackend
 from palestra.vector.base import VectorEnv
@@ -95,9 +96,10 @@ def make_vec(
     if remote:
         from palestra.vector.remote import RemoteBackend
 
+        urls = [split_query(factory.name) for factory in factories]
         vector_backend = RemoteBackend(
-            [factory.name for factory in factories],
-            [factory.kwargs for factory in factories],
+            [url for url, _ in urls],
+            [{**query, **factory.kwargs} for (_, query), factory in zip(urls, factories, strict=True)],
             roots,
             autoreset,
             step_timeout=step_timeout,

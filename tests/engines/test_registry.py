@@ -13,7 +13,7 @@ from palestra.errors import BadValue
 
 @pytest.fixture(autouse=True)
 def _empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.ENGINES, "registered", {})
 
 
 def test_built_in_engines_have_names() -> None:
@@ -33,7 +33,7 @@ def test_registered_factory_is_used() -> None:
 
 
 def test_names_are_unique_unless_overwritten() -> None:
-    with pytest.raises(BadValue, match="'local' exists already"):
+    with pytest.raises(BadValue, match="'local' already exists"):
         register_engine("local", ScriptedEngine)
     register_engine("local", ScriptedEngine, overwrite=True)
     assert get_engine("local") is ScriptedEngine
@@ -46,7 +46,7 @@ def test_a_factory_must_be_callable() -> None:
 
 def test_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     entry_point = EntryPoint("installed", "palestra.engines.scripted:ScriptedEngine", "palestra.engines")
-    monkeypatch.setattr(plugins, "_entry_points", {registry.GROUP: {"installed": entry_point}})
+    monkeypatch.setattr(plugins, "_entry_points", {"engines": {"installed": entry_point}})
     monkeypatch.setattr(plugins, "_objects", {})
     assert get_engine("installed") is ScriptedEngine
     assert "installed" in engine_names()

@@ -30,7 +30,7 @@ def test_a_function_is_a_grader() -> None:
         assert not grade("length", "hello", 4).correct
         assert grade(grade_length, "hello", 4, margin=1).correct
     finally:
-        registry._registered.clear()
+        registry.GRADERS.registered.clear()
 
 
 def test_usage_errors_raise() -> None:

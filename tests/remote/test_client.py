@@ -188,6 +188,16 @@ def test_many_envs_in_one_event_loop(server: Server) -> None:
     assert asyncio.run(main()) == [1.0] * 40
 
 
+def test_keyword_arguments_in_the_url_of_a_vector(server: Server) -> None:
+    with (
+        palestra.make_vec(f"{server.url}/{GUESS}?max_turns=2", num_envs=2, seed=1) as remote,
+        palestra.make_vec(GUESS, num_envs=2, seed=1, max_turns=2) as local,
+    ):
+        assert remote.reset() == local.reset()
+        for _ in range(3):
+            assert remote.step(["\\boxed{1}"] * 2) == local.step(["\\boxed{1}"] * 2)
+
+
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
 def test_remote_vector_equals_local_vector(server: Server, autoreset: str) -> None:
     settings = {"num_envs": 6, "seed": 9, "autoreset": autoreset}

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palestra
+from palestra import plugins
 from palestra.errors import BadValue, EngineFailed, ToolFailed
 from palestra.tools import (
     BadCall,
@@ -234,7 +235,7 @@ def test_registered_tools_are_found_by_name() -> None:
             step = env.step('<tool_call>{"name": "dice", "arguments": {"sides": 8}}</tool_call>')
             assert step.observation == "4"
     finally:
-        registry._registered.clear()
+        registry.TOOLS.registered.clear()
 
 
 def test_registration_errors() -> None:
@@ -249,11 +250,11 @@ def test_registration_errors() -> None:
         with pytest.raises(BadValue, match="must return a Tool"):
             make_toolset("test-number")
     finally:
-        registry._registered.clear()
+        registry.TOOLS.registered.clear()
 
 
 def test_tools_from_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint(name="plugin-dice", value="tests.tools.test_base:Dice", group=registry.GROUP)
-    monkeypatch.setattr(registry, "_entry_points", lambda: [entry])
+    entry = EntryPoint(name="plugin-dice", value="tests.tools.test_base:Dice", group="palestra.tools")
+    monkeypatch.setattr(plugins, "_entry_points", {"tools": {entry.name: entry}})
     assert isinstance(make_toolset("plugin-dice"), Dice)
     assert "plugin-dice" in tool_names()

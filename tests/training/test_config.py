@@ -85,7 +85,7 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "data": "x"}, "it is an option of agentevol, sft, dpo"),
         ({}, "name at least one environment"),
         ({"algorithm": "sft"}, "sft learns from stored trajectories"),
-        ({"env": GAME, "algorithm": "grop"}, "no algorithm named 'grop'. Did you mean grpo"),
+        ({"env": GAME, "algorithm": "grop"}, "no algorithm named 'grop'. Did you mean 'grpo'"),
         ({"env": GAME, "steps": 0}, "steps must be at least 1"),
         ({"env": GAME, "steps": "5"}, "steps must be of type int"),
         ({"env": GAME, "steps": True}, "steps must be of type int"),
@@ -157,7 +157,7 @@ def test_unreadable_recipes_are_reported(tmp_path: Path) -> None:
 
 
 def test_an_algorithm_is_registered_once() -> None:
-    with pytest.raises(BadValue, match="exists already"):
+    with pytest.raises(BadValue, match="already exists"):
 
         @register
         class Other(GRPO):

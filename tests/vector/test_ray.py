@@ -15,7 +15,9 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
+from palestra.agents import ExpertAgent
 from palestra.errors import EnvFailed, UnknownKeyword
+from palestra.rollout import collect
 from palestra.vector import VectorEnv, make_vec
 from tests.vector.envs import Trouble
 from tests.vector.oracle import OneEnv, seen
@@ -95,6 +97,16 @@ def test_failures_stay_inside_their_actor(nodes: TwoNodes) -> None:
             assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
         found = {(failure.index, failure.cause) for failure in vec.failures}
         assert found == {(0, "died"), (2, "raised"), (3, "deadline"), (5, "died")}
+
+
+def test_rollouts_run_in_actors(nodes: TwoNodes) -> None:
+    def play(**options: Any) -> list[Any]:
+        game = "game:GuessTheNumber-v0-easy"
+        result = asyncio.run(collect(ExpertAgent(), game, episodes=6, concurrency=3, seed=2, **options))
+        assert result.failures == []
+        return [[turn.observation for turn in trajectory.turns] for trajectory in result.trajectories]
+
+    assert play(env_backend="ray", env_workers=2) == play()
 
 
 def test_usage_errors_reach_the_driver(nodes: TwoNodes) -> None:
