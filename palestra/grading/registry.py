@@ -6,7 +6,7 @@ from typing import Any
 
 from palestra.errors import BadValue
 from palestra.grading.base import Grade, Grader
-from palestra.plugins import PluginRegistry
+from palestra.plugins import PluginRegistry, import_object
 
 GRADERS: PluginRegistry[Grader] = PluginRegistry(
     "grader",
@@ -19,8 +19,13 @@ GRADERS: PluginRegistry[Grader] = PluginRegistry(
     add_with="register_grader()",
 )
 register_grader = GRADERS.register
-get_grader = GRADERS.get
 grader_names = GRADERS.names
+
+
+def get_grader(name: str) -> Grader:
+    """Return the grader registered as `name`, or the function that `module:function` refers to."""
+    grader: Grader = import_object(name) if ":" in name else GRADERS.get(name)
+    return grader
 
 
 def grade(grader: str | Grader, answer: str, gold: Any, **options: Any) -> Grade:

@@ -9,7 +9,7 @@ from palestra.envs.tasks.base import Item
 from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, cell_texts, get_cell
 from palestra.envs.tasks.images import insert_images, load_images
 from palestra.errors import BadValue
-from palestra.grading import Grade, grade_math
+from palestra.grading import Grade, Grader, get_grader, grade
 from palestra.parsing import last_boxed
 
 
@@ -17,14 +17,22 @@ class MathProblems(DataTask):
     r"""Math problems from the rows of a data set.
 
     The answer in a row is a value, a list of accepted values, or a solution that ends with `#### 42` (as in GSM8K) or
-    with `\boxed{42}`.
+    with `\boxed{42}`. `grader` is the name of a registered grader, `module:function`, or a function.
     """
 
     inline = False  # grading an answer that is not a plain number may take a while
 
-    def __init__(self, *, answer: str = "answer", images: str | None = None, **options: Unpack[DataOptions]) -> None:
+    def __init__(
+        self,
+        *,
+        answer: str = "answer",
+        images: str | None = None,
+        grader: str | Grader = "math",
+        **options: Unpack[DataOptions],
+    ) -> None:
         super().__init__(**options)
         self.answer = answer
+        self.grader = get_grader(grader) if isinstance(grader, str) else grader
         self.images = images
         self.rows.require_column(answer, "answer")
         if images is not None:
@@ -42,7 +50,7 @@ class MathProblems(DataTask):
         return [answer for text in cell_texts(get_cell(row, self.answer)) if (answer := final_answer(text))]
 
     def grade(self, answer: str) -> Grade:
-        return grade_math(answer, self.item.gold)
+        return grade(self.grader, answer, self.item.gold)
 
     def random_answer(self) -> str:
         answers = self._answers(self.random_row())

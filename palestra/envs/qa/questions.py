@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from palestra.envs.tasks.base import Item
 from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, cell_texts, get_cell
 from palestra.errors import BadValue
-from palestra.grading import Grade, grade_qa
+from palestra.grading import Grade, Grader, get_grader, grade
 from palestra.parsing import last_boxed, last_tagged
 
 
@@ -17,16 +17,24 @@ class Questions(DataTask):
 
     An answer is correct if it matches an accepted answer after the usual normalization, or if its F1 score with one is
     at least `threshold`. It is parsed from `\boxed{}`, or from `<answer></answer>`, which many search models use.
+    `grader` replaces this comparison: the name of a registered grader, `module:function`, or a function.
     """
 
     def __init__(
-        self, *, answer: str = "answer", threshold: float | None = None, **options: Unpack[DataOptions]
+        self,
+        *,
+        answer: str = "answer",
+        threshold: float | None = None,
+        grader: str | Grader = "qa",
+        **options: Unpack[DataOptions],
     ) -> None:
         super().__init__(**options)
         if threshold is not None and not 0 < threshold <= 1:
             raise BadValue(f"threshold must be an F1 score in (0, 1] or None, got {threshold!r}")
         self.answer = answer
         self.threshold = threshold
+        self.grader = get_grader(grader) if isinstance(grader, str) else grader
+        self.grader_options = {} if threshold is None else {"threshold": threshold}
         self.rows.require_column(answer, "answer")
 
     def make_item(self, row: Mapping[str, Any], key: str) -> Item:
@@ -40,7 +48,7 @@ class Questions(DataTask):
         return last_tagged(reply) if boxed is None else boxed
 
     def grade(self, answer: str) -> Grade:
-        return grade_qa(answer, self.item.gold, threshold=self.threshold)
+        return grade(self.grader, answer, self.item.gold, **self.grader_options)
 
     def random_answer(self) -> str:
         answers = cell_texts(get_cell(self.random_row(), self.answer))

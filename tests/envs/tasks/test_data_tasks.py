@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import palestra
 from palestra.errors import BadValue, UnknownKeyword
+from palestra.grading import Grade
 from palestra.parsing import fenced
 from palestra.types import text_of
 from tests.envs.tasks.data_files import geometry, math_rows, write_jsonl, write_parquet
@@ -213,6 +214,21 @@ def test_math_answers(answer: Any, reply: str, right: bool, tmp_path: Path) -> N
 )
 def test_qa_answers(answer: Any, reply: str, right: bool, tmp_path: Path) -> None:
     assert graded("qa", {"problem": "?", "answer": answer}, reply, tmp_path) is right
+
+
+def grade_contains(answer: str, gold: list[str]) -> Grade:
+    correct = any(text in answer for text in gold)
+    return Grade(correct=correct, score=float(correct), why="")
+
+
+@pytest.mark.parametrize("family", ["math", "qa"])
+@pytest.mark.parametrize("grader", [grade_contains, f"{__name__}:grade_contains"])
+def test_a_function_of_the_user_grades(family: str, grader: Any, tmp_path: Path) -> None:
+    row = {"problem": "?", "answer": "Paris"}
+    assert graded(family, row, r"\boxed{the great city of Paris}", tmp_path, grader=grader)
+    assert not graded(family, row, r"\boxed{London}", tmp_path, grader=grader)
+    with pytest.raises(BadValue, match="no grader named 'mathh'. Did you mean 'math'"):
+        palestra.make(f"{family}:File-v0", path=tmp_path / "one.jsonl", grader="mathh")
 
 
 def test_f1_threshold(tmp_path: Path) -> None:
