@@ -1,4 +1,4 @@
-"""Environments on a server: `palestra.make("http://host:8100/game:Wordle-v0-easy")` returns a `RemoteEnv`."""
+"""Use environments on a server: `palestra.make("http://host:8100/game:Wordle-v0-easy")` returns a `RemoteEnv`."""
 
 from __future__ import annotations
 

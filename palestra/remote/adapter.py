@@ -1,4 +1,4 @@
-"""Base class of environments on servers of other projects: episode state and truncation; forks are not supported."""
+"""Base class for environments on servers of other projects, which do not support forks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from palestra.types import Step
 
 
 class AdapterEnv(Env):
-    """Environment on the server of another project.
+    """Environment on a server of another project.
 
-    Failures of the server or the network raise EnvFailed and are never scored as a reward; the next `reset` starts a
+    Failures of the server or the network raise EnvFailed instead of returning a reward, and the next `reset` starts a
     new episode. Episodes are truncated after `max_turns` turns.
     """
 
@@ -22,15 +22,15 @@ class AdapterEnv(Env):
         if max_turns is not None and (isinstance(max_turns, bool) or max_turns < 1):
             raise BadValue(f"max_turns must be a positive integer or None, got {max_turns!r}")
         self.max_turns = max_turns
-        self._state = "reset"  # or "running", "over", "failed"
+        self._state = "reset"  # one of "reset", "running", "over" and "failed"
         self._turn = 0
         self._total = 0.0
 
     def _check_running(self, action: object) -> None:
         if self._state == "over":
-            raise EpisodeOver("this episode is over; call reset() for the next one")
+            raise EpisodeOver("the episode is over; call reset() to start the next one")
         if self._state != "running":
-            reason = "its server failed" if self._state == "failed" else "none was started"
+            reason = "the server failed" if self._state == "failed" else "none was started"
             raise ResetNeeded(f"there is no running episode: {reason}; call reset()")
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
@@ -43,7 +43,7 @@ class AdapterEnv(Env):
     def _step_result(
         self, text: Any, reward: float, done: bool, info: dict[str, Any], *, truncated: bool = False
     ) -> Step:
-        """Return the result of a step; `truncated` is True if the server reports that it truncated the episode."""
+        """Return the result of a step. `truncated` is True if the server reports that it truncated the episode."""
         self._turn += 1
         self._total += reward
         horizon = not done and self.max_turns is not None and self._turn >= self.max_turns
@@ -61,7 +61,7 @@ class AdapterEnv(Env):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _refuse_copy(self) -> NoReturn:
-        raise BadValue(f"{type(self).__name__} cannot be forked: its server does not copy episodes")
+        raise BadValue(f"{type(self).__name__} cannot be forked, because its server cannot copy episodes")
 
     def fork(self) -> Self:
         self._refuse_copy()

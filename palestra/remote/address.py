@@ -1,4 +1,4 @@
-"""Parse the URL of an environment on a Palestra server, such as `http://host:8100/game:Wordle-v0-hard`."""
+"""Parse URLs of environments on a Palestra server, such as `http://host:8100/game:Wordle-v0-hard`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SCHEMES = ("http", "https")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A server and the id of an environment on it."""
+    """URL of a server, and the id of an environment on this server."""
 
-    base: str  # for example "http://localhost:8100", including the server's path prefix if it has one
+    base: str  # for example "http://localhost:8100"; includes the path prefix of the server, if any
     env: str
 
     @property
@@ -25,7 +25,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Split the URL of an environment into its parts. Raise BadValue if it is not such a URL."""
+    """Split the URL of an environment into server and id. Raise BadValue if the URL is invalid."""
     try:
         parts = urlsplit(url)
         netloc, port = parts.netloc, parts.port
@@ -41,5 +41,5 @@ def parse(url: str) -> Address:
 
 
 def resolve_token(token: str | None) -> str | None:
-    """Return `token`, or the value of PALESTRA_TOKEN if it is None."""
+    """Return `token`, or the value of the environment variable PALESTRA_TOKEN if `token` is None."""
     return token or os.environ.get("PALESTRA_TOKEN") or None

@@ -1,4 +1,4 @@
-"""Environments on an AgentGym server, or on one with the same protocol: `agentgym+http://host:port`."""
+"""Use environments on servers with AgentGym's protocol, with URLs like `agentgym+http://host:port`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from palestra.remote.adapter import AdapterEnv
 from palestra.remote.json_http import ErrorResponse, JsonHttpClient, base_url
 from palestra.types import Step
 
-TASKS = {  # number of AgentGym's training tasks per family, from which the seed selects one
+TASKS = {  # number of AgentGym's training tasks per family
     "babyai": 810,
     "textcraft": 374,
     "sciworld": 2_120,
     "searchqa": 221_328,
     "webshop": 3_930,
 }
-BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families whose requests identify the environment by the field env_idx
-BY_SCORE = {"babyai": 1.0, "sciworld": 100.0}  # families that report a cumulative score -> maximum score
+BY_ENV_IDX = frozenset({"searchqa", "webshop"})  # families whose requests contain the environment number as env_idx
+BY_SCORE = {"babyai": 1.0, "sciworld": 100.0}  # family that reports a cumulative score -> maximum score
 _SPECIAL_CHARACTERS = re.compile(r"[^A-Za-z0-9, ]+")
 
 
 class AgentGymEnv(AdapterEnv):
-    """One environment of an AgentGym server. `family` defaults to the last part of the URL's path.
+    """Environment on an AgentGym server. `family` defaults to the last part of the URL's path.
 
-    The seed selects task `seed % data_len`; `reset(options={"data_idx": 7})` selects a task by number. Rewards are
-    those of AgentGym; for families that report a cumulative score, the reward is the change of the score, scaled so
-    that the maximum score is 1. As in AgentGym's clients, the action is the part of a model's reply after `Action:`.
+    The seed selects task `seed % data_len`, and `reset(options={"data_idx": 7})` selects a task by number. The server
+    determines the rewards. For families that report a cumulative score, the reward is the change of the score, scaled
+    so that the maximum score is 1. As in AgentGym's clients, the action is the part of a model's reply after `Action:`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class AgentGymEnv(AdapterEnv):
             raise BadValue(f"data_len must be a positive integer, got {data_len!r}")
         self.data_len = data_len or TASKS[self.family]
         self._http = JsonHttpClient(base, token, timeout)
-        self._number: int | None = None  # id of the environment on the server
+        self._number: int | None = None  # number of the environment on the server
         self._score = 0.0
         try:
             self._open()
@@ -66,7 +66,7 @@ class AgentGymEnv(AdapterEnv):
         left = dict(options or {})
         task = left.pop("data_idx", None)
         if left:
-            raise BadValue(f"AgentGym environments accept the option data_idx, got {', '.join(map(str, left))}")
+            raise BadValue(f"AgentGym environments accept only the option data_idx, got {', '.join(map(str, left))}")
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise BadValue(f"data_idx must be a non-negative integer, got {task!r}")
         if task is not None and seed is None:
@@ -106,12 +106,12 @@ class AgentGymEnv(AdapterEnv):
         number, self._number = self._number, None
         self._state = "reset"
         if number is not None:
-            with suppress(EnvFailed, BadValue):  # several AgentGym servers do not implement close
+            with suppress(EnvFailed, BadValue):  # some AgentGym servers do not implement `close`
                 self._http.request("POST", "close", {self._key: number}, timeout=min(5.0, self._http.timeout))
         self._http.close()
 
     def _action_of(self, reply: str) -> str:
-        """Return the action that AgentGym's client would send for a model's reply."""
+        """Return the action that AgentGym's client would extract from a model's reply."""
         if self.family == "searchqa":
             return reply
         action = (react_action(reply) or reply).strip()
@@ -128,13 +128,14 @@ class AgentGymEnv(AdapterEnv):
         response = self._http.request("POST", "create", body)
         number = response if self.family in BY_ENV_IDX else self._field(response, "id", int)
         if isinstance(number, bool) or not isinstance(number, int):
-            raise EnvFailed(f"{self._http.server}/create returned {str(response)[:200]!r} instead of a number")
+            raise EnvFailed(f"{self._http.server}/create returned {str(response)[:200]!r} instead of an id")
         self._number = number
 
     def _request(self, path: str, body: dict[str, Any]) -> Any:
         try:
             response = self._http.request("POST", path, {**body, self._key: self._number})
-            if isinstance(response, dict) and "error" in response:  # AgentGym servers return errors with status 200
+            # AgentGym servers return errors with HTTP status 200.
+            if isinstance(response, dict) and "error" in response:
                 raise ErrorResponse(f"{self._http.server}/{path} returned an error: {str(response['error'])[:300]}")
         except BaseException as err:
             self._abandon(responsive=isinstance(err, ErrorResponse))
@@ -149,7 +150,7 @@ class AgentGymEnv(AdapterEnv):
             raise
 
     def _abandon(self, *, responsive: bool) -> None:
-        """Forget the environment on the server; if the server is responsive, close it. `reset` creates a new one."""
+        """Stop using the environment, and close it if the server still responds. The next `reset` creates a new one."""
         if responsive:
             self.close()
         self._http.close()
@@ -160,7 +161,7 @@ class AgentGymEnv(AdapterEnv):
         value = response.get(name) if isinstance(response, dict) else None
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             self._abandon(responsive=False)
-            raise EnvFailed(f"{self._http.server} returned no valid {name!r}: {str(response)[:200]}")
+            raise EnvFailed(f"{self._http.server} returned a response without a valid {name!r}: {str(response)[:200]}")
         return value
 
     def _text_of(self, response: Any) -> str:

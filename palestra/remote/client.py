@@ -1,4 +1,4 @@
-"""RemoteEnv: an Env that runs on a Palestra server."""
+"""Env that runs on a Palestra server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from palestra.spec import EnvSpec
 from palestra.types import Step
 from palestra.workers.env_runner import PlayerRngProxy
 
-# Causes of a lost session other than its own calls.
+# Causes of a lost session that can be recovered, because the failure was not caused by one of its own calls.
 RECOVERABLE = frozenset({"worker", "expired", "stopped", "unknown"})
 T = TypeVar("T")
-Exchange: TypeAlias = Generator[SingleRequest, dict[str, Any], T]  # yields requests, receives results, returns a T
+# Generator that yields requests, receives their results, and returns a T.
+Exchange: TypeAlias = Generator[SingleRequest, dict[str, Any], T]
 
 
 class Transport(Protocol):
-    """Connection to a server."""
+    """Connection to a server, over a WebSocket or HTTP."""
 
     server: str
 
@@ -40,11 +41,11 @@ class Transport(Protocol):
 
 
 class RemoteEnv(Env):
-    """The environment at a URL, in a separate session on its server.
+    """Environment on a Palestra server, with its own session.
 
-    With `recover="replay"`, a session that was lost because its worker or server died or its lease expired is replaced
-    by a new session in which the episode is replayed from its seed and actions; if the replay returns a different
-    observation, SessionLost is raised. `recovered` counts the replaced sessions.
+    A session can be lost because its worker or server dies or its lease expires. With `recover="replay"`, a lost
+    session is replaced by a new one in which the seed and the actions of the episode are replayed. If this leads to a
+    different observation, SessionLost is raised. `recovered` is the number of replaced sessions.
     """
 
     shared = Env.shared | {"_transport", "_address", "_finalizer"}
@@ -64,14 +65,14 @@ class RemoteEnv(Env):
         """Open a session on the server.
 
         Args:
-            url: `http://HOST:PORT/FAMILY:NAME`.
+            url: URL of the environment, `http://HOST:PORT/FAMILY:NAME`.
             kwargs: Keyword arguments of the environment.
             token: Authentication token of the server (default: the environment variable PALESTRA_TOKEN).
-            recover: "replay" replaces lost sessions (see the class docstring).
-            timeout: Maximum seconds per call.
-            patience: Maximum seconds to retry while the server does not respond or is at capacity.
+            recover: "replay" to replace lost sessions (see the class docstring), or None to raise SessionLost.
+            timeout: Maximum duration of a call in seconds.
+            patience: Seconds for which to retry while the server does not respond or is at capacity.
             lease: Seconds of inactivity after which the server closes the session (default: set by the server).
-            transport: "socket" shares one WebSocket per server; "http" is for networks that block WebSockets.
+            transport: "socket" to share one WebSocket per server, or "http" for networks that block WebSockets.
         """
         if recover not in (None, "replay"):
             raise BadValue(f"recover must be 'replay' or None, got {recover!r}")
@@ -85,15 +86,15 @@ class RemoteEnv(Env):
         self._transport = open_transport(self._address, token, patience, transport)
         self._session = ""
         self._seq = 0
-        self._start: tuple[int | None, dict[str, Any] | None] | None = None  # seed and options of the episode
+        self._start: tuple[int | None, dict[str, Any] | None] | None = None  # seed and options of the running episode
         self._actions: list[str] = []
-        self._last: Any = None  # the observation after the last action
+        self._last: Any = None  # latest observation
         self._closed = False
         self.recovered = 0
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._run(self._open())
 
-    # Exchanges with the server are generators, so that sync and async callers share the code.
+    # Exchanges with the server are generators, so that synchronous and asynchronous callers can share the code.
 
     def _run(self, exchange: Exchange[T]) -> T:
         try:
@@ -141,7 +142,7 @@ class RemoteEnv(Env):
             self.spec = EnvSpec(**{**result["spec"], "reward_range": bounds})
 
     def _numbered(self, request: protocol.Reset | protocol.Step | protocol.Fork) -> Exchange[dict[str, Any]]:
-        """Send a request with the next sequence number, and set the following one from the response."""
+        """Send a request with the next sequence number, and update the number from the response."""
         request.session, request.seq = self._session, self._seq
         try:
             result: dict[str, Any] = yield request
@@ -156,7 +157,7 @@ class RemoteEnv(Env):
         if result.get("seq") != request.seq:
             self._abandon_session()
             raise NoResponse(
-                f"call {request.seq} got the response of call {result.get('seq')}: a proxy mixes up responses"
+                f"call {request.seq} received the response to call {result.get('seq')}; a proxy may mix up responses"
             )
         self._seq = result["seq"] + 1
         return result
@@ -168,7 +169,7 @@ class RemoteEnv(Env):
             self._finalizer = None
 
     def _on_lost(self, lost: SessionLost) -> None:
-        """Abandon the session, and raise `lost` unless `recover` allows a new session to replace it."""
+        """Abandon the session, and raise `lost` unless the session can be recovered."""
         self._abandon_session()
         if self._recover is None or lost.cause not in RECOVERABLE:
             raise lost
@@ -217,7 +218,7 @@ class RemoteEnv(Env):
             action = action.encode("utf-8", "replace").decode()  # replaces unpaired surrogates, which cannot be encoded
         try:
             if not self._session:
-                raise SessionLost("the session is lost; call reset() to open another")
+                raise SessionLost("the session was lost; call reset() to open a new one")
             result = yield from self._numbered(protocol.Step(action=action))
         except SessionLost as lost:
             self._on_lost(lost)
@@ -229,17 +230,17 @@ class RemoteEnv(Env):
         return Step(result["observation"], result["reward"], result["terminated"], result["truncated"], result["info"])
 
     def _replay(self) -> Exchange[None]:
-        """Replay the running episode up to its last action in a new session."""
+        """Replay the running episode up to its last action in the new session."""
         seed, options = self._start or (None, None)
         if seed is None:
             raise SessionLost("the session was lost before an episode was started")
         result = yield from self._numbered(protocol.Reset(seed=seed, options=options, actions=list(self._actions)))
         if result["observation"] != self._last:
-            raise SessionLost("the session was lost, and replaying its seed and actions gave another observation")
+            raise SessionLost("the session was lost, and replaying its seed and actions led to a different observation")
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EnvFailed("this environment is closed; create another with palestra.make")
+            raise EnvFailed("this environment is closed; create a new one with palestra.make")
 
     def fork(self) -> Self:
         self._check_open()
@@ -253,7 +254,7 @@ class RemoteEnv(Env):
         return {"call": self._call, "start": self._start, "actions": self._actions, "last": self._last}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open a new session and replay the episode in it."""
+        """Open a new session and replay the unpickled episode in it."""
         args, kwargs = self._call = state["call"]
         self.__init__(*args, **kwargs)  # type: ignore[misc]
         self._start, self._actions, self._last = state["start"], state["actions"], state["last"]
@@ -299,19 +300,19 @@ class RemoteEnv(Env):
                 self._finalizer()
 
     async def aclose(self) -> None:
-        self.close()  # does not block if the transport is a socket
+        self.close()  # does not block with the transport "socket"
 
     def __repr__(self) -> str:
         return f"<RemoteEnv {self._address.env} at {self._address.base}>"
 
 
 def open_transport(address: Address, token: str | None, patience: float, transport: str) -> Transport:
-    """Return the shared WebSocket transport of a server, or an HTTP transport."""
+    """Return a transport of the given kind for the server at `address`."""
     if transport == "http":
         return HttpTransport(address.base, resolve_token(token), patience)
     return shared_socket(address.socket, address.base, resolve_token(token), patience)
 
 
 def _close_session(transport: Transport, session: str) -> None:
-    with suppress(Exception):  # otherwise the server closes the session when its lease expires
+    with suppress(Exception):  # after a failure, the server closes the session when its lease expires
         transport.close_session(session)

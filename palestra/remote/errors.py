@@ -15,19 +15,19 @@ from palestra.errors import (
 )
 from palestra.remote.protocol import Fault
 
-# Error codes after which to retry later.
+# Error codes after which the client retries.
 BUSY = frozenset({"rate_limited", "quota", "capacity", "unavailable", "session_busy"})
 LOST = frozenset({"session_gone", "unknown_session"})
 
 
 class NoResponse(EnvFailed):
-    """A request got no response, so it is unknown whether the server executed it."""
+    """Raised if a request received no response, so that it is unknown whether the server executed it."""
 
 
 def error_from(fault: Fault, server: str) -> PalestraError:
-    """Return the exception that a local environment would have raised; its message names `server`.
+    """Return the exception that a local environment would have raised.
 
-    If the server assigned a sequence number to the call, the exception has it as `seq`.
+    If the server assigned a sequence number to the call, it is the attribute `seq` of the exception.
     """
     error = _error_from(fault, server)
     if isinstance(fault.seq, int):
@@ -48,7 +48,7 @@ def _error_from(fault: Fault, server: str) -> PalestraError:
         is_usage_error = isinstance(kind, type) and issubclass(kind, UsageError)
         return kind(message) if is_usage_error else BadValue(message)
     if fault.code in ("unauthorized", "wrong_host"):
-        return BadValue(f"{message}: pass the server's token as token=..., or set PALESTRA_TOKEN")
+        return BadValue(f"{message}; pass the server's token as token=..., or set PALESTRA_TOKEN")
     if fault.code in LOST:
         lost = SessionLost(message)
         lost.cause = fault.cause or "unknown"

@@ -1,4 +1,4 @@
-"""Requests over plain HTTP, for networks that block WebSockets."""
+"""Send requests over plain HTTP, for networks that block WebSockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _close_all(connections: list[http.client.HTTPConnection]) -> None:
 
 
 class HttpTransport:
-    """One HTTP connection per calling thread. A request without a response is sent again with the same id."""
+    """Transport with one HTTP connection per thread. Requests without a response are sent again with the same id."""
 
     def __init__(self, base: str, token: str | None, patience: float) -> None:
         parts = urlsplit(base)
@@ -82,7 +82,7 @@ class HttpTransport:
         return await asyncio.to_thread(self.call, request, timeout)
 
     def close_session(self, session: str) -> None:
-        """Close a session; if that fails, the server closes it when its lease expires."""
+        """Close a session. If this fails, the server closes the session when its lease expires."""
         self.call(protocol.Close(session=session), 2.0)
 
     def _exchange(self, path: str, body: bytes, headers: dict[str, str], end: float) -> tuple[int, bytes]:
@@ -99,16 +99,16 @@ class HttpTransport:
             response = connection.getresponse()
             data = response.read()
             if response.headers.get("X-Request-Id", headers["X-Request-Id"]) != headers["X-Request-Id"]:
-                raise http.client.BadStatusLine("response to another request")
+                raise http.client.BadStatusLine("received the response to another request")
             return response.status, data
         except BaseException:
             with suppress(Exception):
-                connection.close()  # otherwise a late response could be mistaken for that of the next request
+                connection.close()  # otherwise, a late response could be mistaken for the response to the next request
             raise
 
     def _fault(self, status: int, data: bytes) -> Fault:
         try:
             return msgspec.msgpack.decode(data, type=dict[str, Fault])["error"]
         except (msgspec.DecodeError, KeyError):
-            message = f"{self.server} returned status {status} without an error record: not a Palestra server"
+            message = f"{self.server} returned status {status} without an error; it may not be a Palestra server"
             return Fault(code="unavailable" if status in (502, 503, 504) else "not_found", message=message)

@@ -1,4 +1,4 @@
-"""JSON requests over HTTP to servers whose protocol has no request ids."""
+"""Send JSON requests over HTTP to servers whose protocol has no request ids."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from urllib.parse import urlsplit
 
 from palestra.errors import BadValue, EnvFailed
 
-MAX_ERROR_TEXT = 300  # maximum number of characters of a server's error in messages
+MAX_ERROR_TEXT = 300  # maximum length of a server's error message
 
 
 class ErrorResponse(EnvFailed):
-    """The server responded with an error; `status` is its HTTP status."""
+    """Raised if the server returns an error. `status` is the HTTP status."""
 
     status = 0
 
 
 def base_url(url: str, scheme: str) -> str:
-    """Return `http://host:port/path` for a URL like `agentgym+http://host:port/path` with scheme "agentgym"."""
+    """Remove the prefix `scheme+` from a URL such as `agentgym+http://host:port/path`."""
     plain = url.removeprefix(f"{scheme}+")
     try:
         parts = urlsplit(plain)
@@ -36,7 +36,7 @@ def base_url(url: str, scheme: str) -> str:
 
 
 class JsonHttpClient:
-    """Client with one connection, which is closed after an incomplete response, so that late data is never read."""
+    """HTTP client with one connection. After a timeout or error, it is closed, so that late data is never read."""
 
     def __init__(self, base: str, token: str | None, timeout: float) -> None:
         parts = urlsplit(base)
@@ -48,10 +48,10 @@ class JsonHttpClient:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float | None = None) -> Any:
-        """Return the decoded response. Raise EnvFailed if there is none, ErrorResponse if it is an error."""
+        """Return the decoded response. Raise EnvFailed if there is no response, or ErrorResponse if it is an error."""
         connection = self._connection
         if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
-            connection.close()  # the server has closed the connection or sent unexpected data
+            connection.close()  # the server has closed the connection or has sent unexpected data
         limit = timeout or self.timeout
         connection.timeout = limit
         if connection.sock is not None:
@@ -86,7 +86,7 @@ class JsonHttpClient:
         fields = content if isinstance(content, dict) else {}
         message = str(fields.get("error") or fields.get("detail") or text.decode("utf-8", "replace"))[:MAX_ERROR_TEXT]
         if status in (401, 403, 421):
-            return BadValue(f"{self.server} denies access ({status}: {message}); pass its token as token=...")
+            return BadValue(f"{self.server} denied access ({status}: {message}); pass its token as token=...")
         error = ErrorResponse(f"{self.server}/{path} returned status {status}: {message}")
         error.status = status
         return error

@@ -16,10 +16,9 @@ _OPTIONS = frozenset(inspect.signature(RemoteEnv.__init__).parameters) - {"self"
 def make_remote(url: str, /, **kwargs: Any) -> Env:
     """Return the environment at `url`.
 
-    Keyword arguments of RemoteEnv (token, recover, timeout ...) configure the client; all others are passed to the
-    environment on the server. If the environment has an argument with one of these names, pass it in `kwargs={...}`.
-    `agentgym+http://...` and `openenv+http://...` are URLs of AgentGym and OpenEnv servers, see `AgentGymEnv` and
-    `OpenEnvEnv`.
+    Keyword arguments of RemoteEnv (such as token, recover and timeout) configure the client. All others are passed to
+    the environment on the server. If an argument of the environment has the same name as an argument of RemoteEnv, pass
+    it in `kwargs={...}`. A URL that starts with `agentgym+` or `openenv+` returns an `AgentGymEnv` or `OpenEnvEnv`.
     """
     if url.startswith("agentgym+"):
         return AgentGymEnv(url, **kwargs)

@@ -1,4 +1,4 @@
-"""Environments on an OpenEnv server, or on one with the same protocol: `openenv+http://host:port`."""
+"""Use environments on servers with OpenEnv's protocol, with URLs like `openenv+http://host:port`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from palestra.remote.adapter import AdapterEnv
 from palestra.remote.json_http import JsonHttpClient, base_url
 from palestra.types import Step
 
-MAX_MESSAGE = 100 << 20  # bytes, as in OpenEnv's client
+MAX_MESSAGE = 100 << 20  # maximum bytes per message, as in OpenEnv's client
 ACTION_KEYS = ("action", "text", "message", "code", "command", "content", "query")
 TEXT_KEYS = ("text", "message", "content", "output", "prompt", "observation", "echoed_message", "result")
 
 
 class OpenEnvEnv(AdapterEnv):
-    """The environment of an OpenEnv server, in a separate session over its WebSocket.
+    """Environment on an OpenEnv server, with its own WebSocket connection.
 
-    The action text is sent in the field `action_key`. By default that is the only text field of the server's action
-    schema, or the first of ACTION_KEYS in the schema; if there is none, actions must be JSON objects. The observation
-    text is the field `text_key`, by default the first of TEXT_KEYS, or else the whole observation as JSON, which is
-    also in `info["observation"]`. If an action does not match the schema, the observation reports the error. Options of
-    `reset` are passed to the server.
+    `action_key` is the field in which the text of an action is sent. The default is the only string field of the
+    server's action schema, or the first of ACTION_KEYS that is in the schema. If there is no such field, actions must
+    be JSON objects. `text_key` is the field that contains the text of an observation. The default is the first of
+    TEXT_KEYS in the observation. If there is no such field, the text is the whole observation as JSON.
+    `info["observation"]` always contains the whole observation. If an action does not match the schema, the observation
+    is an error message. Options of `reset` are passed to the server.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class OpenEnvEnv(AdapterEnv):
         self._timeout = timeout
         self._text_key = text_key
         self._socket: Any = None
-        self._resources = ExitStack()  # closes the socket
+        self._resources = ExitStack()  # contains the open socket
         self._action_key = action_key or self._read_schema()
         self._connect()
 
@@ -60,8 +61,8 @@ class OpenEnvEnv(AdapterEnv):
             code = reply["data"].get("code")
             self._abandon()
             if code == "VALIDATION_ERROR":
-                raise BadValue(f"{self._base} rejects the reset: {message}")
-            raise EnvFailed(f"{self._base} cannot start an episode ({code}): {message}")
+                raise BadValue(f"{self._base} rejected the reset: {message}")
+            raise EnvFailed(f"{self._base} could not start an episode ({code}): {message}")
         observation = self._observation(reply)
         self._started()
         return self._text(observation), {"seed": seed, "observation": observation}
@@ -78,7 +79,7 @@ class OpenEnvEnv(AdapterEnv):
             if code == "VALIDATION_ERROR":
                 return self._step_result(f"Invalid action: {message}", 0.0, False, {"invalid": "format"})
             self._abandon()
-            raise EnvFailed(f"{self._base} failed in a step ({code}): {message}")
+            raise EnvFailed(f"{self._base} failed during a step ({code}): {message}")
         observation = self._observation(reply)
         reward, done = reply["data"].get("reward"), reply["data"].get("done")
         if isinstance(reward, bool) or not isinstance(reward, int | float | None) or not isinstance(done, bool):
@@ -118,7 +119,7 @@ class OpenEnvEnv(AdapterEnv):
     # Requests to the server.
 
     def _read_schema(self) -> str:
-        """Return the name of the field for the action text, or "" if the schema has none."""
+        """Return the name of the field for the text of an action, or "" if the schema has no such field."""
         http = JsonHttpClient(self._base, self._token, self._timeout)
         try:
             schema = http.request("GET", "schema")
@@ -146,14 +147,15 @@ class OpenEnvEnv(AdapterEnv):
                 proxy=None,
             )
             self._socket = self._resources.enter_context(opening)
-        except Exception as err:  # the library raises different exceptions for an error status, a timeout or no server
+        # The websockets library raises different exceptions for an error status, a timeout and a missing server.
+        except Exception as err:
             status = getattr(getattr(err, "response", None), "status_code", None)
             if status in (401, 403, 421):
-                raise BadValue(f"{self._base} denies access ({status}); pass its token as token=...") from err
+                raise BadValue(f"{self._base} denied access ({status}); pass its token as token=...") from err
             raise EnvFailed(f"{address} cannot be reached: {type(err).__name__}: {err}") from err
 
     def _request(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return the reply. After a failure, close the socket so that a late reply is dropped."""
+        """Send a message and return the reply. After a failure, close the socket, so that a late reply is dropped."""
         if self._socket is None:
             self._connect()
         try:
@@ -165,7 +167,7 @@ class OpenEnvEnv(AdapterEnv):
         except Exception as err:
             self._abandon()
             raise EnvFailed(
-                f"{self._base} broke the connection in a {message['type']}: {type(err).__name__}: {err}"
+                f"the connection to {self._base} failed during a {message['type']}: {type(err).__name__}: {err}"
             ) from err
         except BaseException:
             self._abandon()

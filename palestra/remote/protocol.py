@@ -1,7 +1,7 @@
-"""Wire protocol of the environment server, version 1: requests, responses and error codes.
+"""Requests, responses and error codes of the environment server's protocol, version 1.
 
 HTTP requests, WebSocket messages and batches use the same types. msgspec encodes them as JSON or MessagePack, validates
-them during decoding, and derives their schema. This module does not depend on the server.
+them during decoding, and generates their schema. This module does not import the server.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ PREFIX: Final = f"/v{VERSION}"
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
-Id: TypeAlias = Annotated[str, Meta(max_length=128, description="Chosen by the client, unique per request.")]
+Id: TypeAlias = Annotated[str, Meta(max_length=128, description="Unique id of the request, chosen by the client.")]
 Session: TypeAlias = Annotated[str, Meta(max_length=128)]
 Seed: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
 Seq: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 _SEQ = Meta(
-    description="Sequence number of this call in its session, from 0; resets, steps and forks are counted. A request "
-    "with the number and id of an earlier one is a retry and gets the earlier response. Any number other than the next "
-    "is refused."
+    description="Sequence number of this call in its session, starting from 0. Resets, steps and forks are counted. A "
+    "request with the number and id of the previous call is a retry and receives the same response. Otherwise, "
+    "only the next number is accepted."
 )
 _TIMEOUT = Meta(
-    description="Seconds the client waits. After that the response is `not_yet`; a retry returns the result once done."
+    description="Seconds after which an unfinished call returns the error `not_yet`. A retry later returns its result."
 )
 
 
@@ -44,18 +44,16 @@ class Create(BaseRequest, kw_only=True, tag="create"):
 
     env: Annotated[str, Meta(min_length=1, max_length=256)]
     kwargs: dict[str, Any] = {}
-    lease: Annotated[Seconds, Meta(description="The session is closed after this many seconds without use.")] | None = (
-        None
-    )
+    lease: Annotated[Seconds, Meta(description="Seconds after which an unused session ends.")] | None = None
     autoreset: Annotated[str, Meta(pattern="^(same_step|next_step|disabled)$")] | None = None
-    root: Annotated[Seed, Meta(description="With `autoreset`: seed from which all episodes are derived.")] | None = None
+    root: Annotated[Seed, Meta(description="Seed from which all episodes are derived, for `autoreset`.")] | None = None
     episode: Annotated[
-        int, Meta(ge=-1, le=1 << 53, description="With `autoreset`: number of the last episode that was started.")
+        int, Meta(ge=-1, le=1 << 53, description="Number of the last episode that was started, for `autoreset`.")
     ] = -1
 
 
 class SessionRequest(BaseRequest, kw_only=True):
-    """Request that concerns one session. Over HTTP, the path contains the session."""
+    """Request to one session. Over HTTP, the path contains the name of the session."""
 
     session: Session = ""
 
@@ -77,10 +75,10 @@ class Step(SessionRequest, kw_only=True, tag="step"):
 
 
 class Steps(BaseRequest, kw_only=True, tag="steps"):
-    """Take one action in each of many sessions, for the step of a whole vector.
+    """Take one action in each of several sessions.
 
-    Each step is numbered and retried like a single step. The response contains the results of the steps that finish
-    within `timeout` and the error `not_yet` for the others.
+    Each step has a sequence number and can be retried like a single step. The response contains the results of the
+    steps that finish within `timeout`, and the error `not_yet` for the others.
     """
 
     steps: Annotated[
@@ -90,19 +88,19 @@ class Steps(BaseRequest, kw_only=True, tag="steps"):
 
 
 class Fork(SessionRequest, kw_only=True, tag="fork"):
-    """Open another session with an independent copy of the running episode."""
+    """Open a new session with an independent copy of the running episode."""
 
     seq: Annotated[Seq, _SEQ] | None = None
 
 
 class Render(SessionRequest, kw_only=True, tag="render"):
-    """Return a human-readable view of the state."""
+    """Render the state of the environment for humans."""
 
     mode: Annotated[str, Meta(pattern="^(text|image)$")] = "text"
 
 
 class SuggestAction(SessionRequest, kw_only=True, tag="suggest_action"):
-    """Return an action of one of the environment's players. With `seed`, only seed the random player."""
+    """Return an action of one of the environment's built-in players. With `seed`, only seed the random player."""
 
     player: Annotated[str, Meta(pattern="^(random|expert|example)$")]
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
@@ -121,32 +119,32 @@ Request: TypeAlias = SingleRequest | Steps
 
 
 class Batch(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Several requests in one message; the responses come in the same order."""
+    """Send several requests in one message. The responses are in the same order."""
 
     requests: Annotated[list[SingleRequest], Meta(min_length=1, max_length=4_096)]
     timeout: Annotated[Seconds, _TIMEOUT] | None = None
 
 
 class Fault(Struct, kw_only=True, omit_defaults=True):
-    """Error of a request."""
+    """Error that a request returns."""
 
     code: str
     message: str
-    boundary: str = ""  # component in which an infrastructure failure happened: "env", "tool" ...
-    cause: str = ""  # why a session was lost: "raised", "deadline", "memory", "crashed", "worker", "expired", "closed"
+    boundary: str = ""  # component that failed, such as "env" or "tool"
+    cause: str = ""  # reason for the failure or for the end of the session, such as "raised", "deadline" or "expired"
     kind: str = ""  # class name of the exception
     retry_after: float | UnsetType = UNSET  # seconds
-    expected: int | UnsetType = UNSET  # the sequence number that the server expects next
-    seq: int | UnsetType = UNSET  # sequence number of the call, if it was assigned: a retry then returns the same error
+    expected: int | UnsetType = UNSET  # next sequence number that the server accepts
+    seq: int | UnsetType = UNSET  # sequence number of the failed call; a retry with this number returns the same error
     trace: str = ""
 
 
-# Fields of a step's result. A row in the response to `Steps` holds the index of the step, then these fields in order.
+# Fields of the result of a step. A row in the response to `Steps` contains the index of the step and then these fields.
 OUTCOME: Final = ("observation", "reward", "terminated", "truncated", "info", "episode")
 
 
 class Response(Struct, kw_only=True, omit_defaults=True):
-    """One response on the WebSocket or in a batch: a result or an error."""
+    """Response on the WebSocket or in a batch, which contains either a result or an error."""
 
     id: str = ""
     status: int = 200
@@ -154,28 +152,28 @@ class Response(Struct, kw_only=True, omit_defaults=True):
     error: Fault | UnsetType = UNSET
 
 
-# Every error code with its HTTP status and meaning.
+# Error code -> (HTTP status, meaning).
 CODES: Final[dict[str, tuple[int, str]]] = {
     "bad_request": (400, "the request is malformed, or a field has an invalid value"),
-    "bad_value": (422, "the environment rejects a keyword, an option or a value"),
+    "bad_value": (422, "the environment does not accept a keyword argument, an option or a value"),
     "unauthorized": (401, "a token is required: Authorization: Bearer ..."),
-    "not_found": (404, "there is no resource at this path"),
-    "unknown_env": (404, "this server does not provide that environment"),
+    "not_found": (404, "there is no such path"),
+    "unknown_env": (404, "the server does not provide this environment"),
     "unknown_session": (404, "there is no such session"),
     "not_allowed": (405, "the path does not support this HTTP method"),
-    "too_slow": (408, "the request did not arrive in time"),
-    "out_of_order": (409, "the sequence number is not the next one, which is `expected`"),
-    "id_reused": (409, "a different call had this id; ids are unique, and a retry repeats the call unchanged"),
-    "session_busy": (409, "another call of this session is in progress"),
+    "too_slow": (408, "the client took too long to send the request"),
+    "out_of_order": (409, "the sequence number is wrong; `expected` contains the next sequence number"),
+    "id_reused": (409, "another call with different content had the same id; use a new id for every call"),
+    "session_busy": (409, "another call of this session is running"),
     "reset_needed": (409, "no episode has been started; call reset"),
     "episode_over": (409, "the episode is over; call reset to start the next one"),
-    "session_gone": (410, "the session has ended; `cause` gives the reason"),
-    "too_large": (413, "the request is larger than this server accepts"),
+    "session_gone": (410, "the session has ended; `cause` contains the reason"),
+    "too_large": (413, "the request is too large"),
     "unsupported_media": (415, "the body must be application/json or application/msgpack"),
-    "wrong_host": (421, "this server does not accept that host name"),
+    "wrong_host": (421, "the server does not accept this host name"),
     "rate_limited": (429, "too many requests; wait `retry_after` seconds"),
     "quota": (429, "this client has reached its maximum number of sessions; close one, or wait"),
-    "env_failed": (502, "the environment failed; see `boundary` and `kind`. Reset starts a new episode"),
+    "env_failed": (502, "the environment failed, see `boundary` and `kind`; call reset to start a new episode"),
     "capacity": (503, "the server is at capacity; wait `retry_after` seconds"),
     "draining": (503, "the server is shutting down and accepts no new sessions"),
     "unavailable": (503, "no worker is available; wait `retry_after` seconds"),
@@ -192,12 +190,12 @@ def encoder(media_type: str) -> Any:
 
 
 def decoder(media_type: str, target: Any) -> Any:
-    """Return a function that decodes bytes of `media_type` into the type `target`."""
+    """Return a function that decodes `media_type` into objects of the type `target`."""
     return (msgspec.msgpack if media_type == MSGPACK else msgspec.json).Decoder(target).decode
 
 
 def fingerprint(request: Create | Reset | Step | Fork) -> int:
-    """Return a hash of the content of a request, to distinguish a retry from another request with the same id."""
+    """Return a hash of the content of a request, to distinguish a retry from a different request with the same id."""
     match request:
         case Step():
             return hash(request.action)

@@ -1,7 +1,8 @@
-"""Requests over one WebSocket per server, shared by all sessions of this process and driven by a background thread.
+"""Send requests over one WebSocket per server, shared by all sessions of this process and run by a background thread.
 
-Requests that are made while a message is being sent are combined into the next message. When the socket breaks, it is
-reopened and requests without a response are sent again with the same id, so that the server executes each only once.
+Requests that are submitted while a message is being sent are combined into the next message. If the connection breaks,
+it is reopened, and requests without a response are sent again with the same id, so that the server executes each only
+once.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from palestra.remote import protocol
 from palestra.remote.errors import BUSY, NoResponse, error_from
 from palestra.remote.protocol import MSGPACK, Fault, Request, encoder
 
-Callback: TypeAlias = Callable[[dict[str, Any] | PalestraError], None]  # receives the result or the error
-MAX_MESSAGE = 1 << 30  # bytes
-MAX_BATCH = 1_024  # requests per message
+Callback: TypeAlias = Callable[[dict[str, Any] | PalestraError], None]  # called with the result or the error
+MAX_MESSAGE = 1 << 30  # maximum bytes per message
+MAX_BATCH = 1_024  # maximum number of requests per message
 CHECK_INTERVAL = 0.25  # seconds between checks of deadlines
 
 
 class IncomingResponse(Struct, kw_only=True):
-    """A decoded response."""
+    """Response received from the server."""
 
     id: str = ""
     status: int = 200
@@ -46,7 +47,7 @@ _encode = encoder(MSGPACK)
 
 
 class PendingRequest:
-    """A request that has not received a response yet."""
+    """Request that has not received a response yet."""
 
     __slots__ = ("callback", "deadline", "request", "retry_until")
 
@@ -54,11 +55,11 @@ class PendingRequest:
         self.request = request
         self.callback = callback
         self.deadline = monotonic() + timeout
-        self.retry_until = monotonic() + min(timeout, patience)  # end of retries while the server is busy
+        self.retry_until = monotonic() + min(timeout, patience)  # time until which to retry while the server is busy
 
 
 class SocketThread:
-    """Background thread whose event loop owns the socket. All methods except `send` and `stop` run in that loop."""
+    """Background thread with an event loop for the socket. All methods except `send` and `stop` run in this loop."""
 
     def __init__(self, address: str, server: str, token: str | None, patience: float) -> None:
         self._address = address
@@ -79,7 +80,7 @@ class SocketThread:
         self._thread.start()
 
     def send(self, request: Request, callback: Callback, timeout: float) -> None:
-        """Send a request from any thread; `callback` is called in the background thread."""
+        """Send a request from any thread. `callback` is called in the background thread."""
         pending = PendingRequest(request, callback, timeout, self._patience)
         with self._lock:
             if self._stopped:
@@ -149,7 +150,7 @@ class SocketThread:
                 for pending in batch:
                     self._pending[pending.request.id] = pending
                 await socket.send(_encode([pending.request for pending in batch]))
-        except Exception:  # noqa: BLE001  # the reader also notices the broken socket and reopens it
+        except Exception:  # noqa: BLE001  # `_read_all` fails too and reopens the socket
             return
         finally:
             self._sending = False
@@ -159,7 +160,7 @@ class SocketThread:
             self._connecting = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Open the socket, retrying for `patience` seconds, and send pending requests again."""
+        """Open the socket, with retries for `patience` seconds, and send all pending requests again."""
         client = require("websockets.asyncio.client", extra="serve")
         exceptions = require("websockets.exceptions", extra="serve")
         end = monotonic() + self._patience
@@ -230,12 +231,12 @@ class SocketThread:
             self._flush()
 
     def _fail_late(self) -> None:
-        """Fail the requests that have exceeded their deadline. Called periodically."""
+        """Fail all requests that have exceeded their deadline. Called periodically."""
         now = monotonic()
         late = [request_id for request_id, pending in self._pending.items() if pending.deadline < now]
         for request_id in late:
             pending = self._pending.pop(request_id)
-            pending.callback(NoResponse(f"no response from {self._server} in time; a late one is dropped"))
+            pending.callback(NoResponse(f"no response from {self._server} in time; a late response will be dropped"))
         self._loop.call_later(CHECK_INTERVAL, self._fail_late)
 
     def _fail_all(self, error: PalestraError) -> None:
@@ -249,7 +250,7 @@ class SocketThread:
 
 
 def _refusal(response: Any, server: str) -> PalestraError | None:
-    """Return the error of a server that rejected the WebSocket handshake; None if a later attempt may succeed."""
+    """Return the error with which a server rejected the handshake, or None if a later attempt may succeed."""
     try:
         fault = msgspec.json.decode(response.body or b"", type=dict[str, Fault])["error"]
     except (msgspec.DecodeError, KeyError):
@@ -260,7 +261,7 @@ def _refusal(response: Any, server: str) -> PalestraError | None:
 
 
 class SocketTransport:
-    """Handle of a shared socket. The socket is closed when its last handle is closed."""
+    """Transport over a WebSocket, which is closed when the transport is garbage-collected."""
 
     def __init__(self, address: str, server: str, token: str | None, patience: float) -> None:
         self.server = server
@@ -268,7 +269,7 @@ class SocketTransport:
         self._finalizer = weakref.finalize(self, self._thread.stop)
 
     def send(self, request: Request, callback: Callback, timeout: float) -> None:
-        """Send a request without waiting; `callback` receives its result or error in the background thread."""
+        """Send a request without waiting. `callback` is called in the background thread with the result or error."""
         self._thread.send(request, callback, timeout)
 
     def call(self, request: Request, timeout: float) -> dict[str, Any]:
@@ -280,7 +281,7 @@ class SocketTransport:
         return await asyncio.wrap_future(self._future(request, timeout))
 
     def close_session(self, session: str) -> None:
-        """Close a session without waiting; if that fails, the server closes it when its lease expires."""
+        """Close a session without waiting. If this fails, the server closes the session when its lease expires."""
         self.send(protocol.Close(session=session), lambda _: None, 10.0)
 
     def _future(self, request: Request, timeout: float) -> Future[dict[str, Any]]:
@@ -303,7 +304,7 @@ _transports_lock = threading.Lock()
 
 
 def shared_socket(address: str, server: str, token: str | None, patience: float) -> SocketTransport:
-    """Return a handle of the socket that all callers with the same server and token share."""
+    """Return the transport that all callers with the same arguments in this process share."""
     # A forked process does not inherit the thread, so it opens its own socket.
     key = (os.getpid(), address, token, patience)
     with _transports_lock:
