@@ -1,1 +1,1 @@
-"""WebShop: search a shop, choose options, and buy the product that an instruction describes."""
+"""WebShop environments, in which the agent searches a shop and buys the product that an instruction describes."""

@@ -1,4 +1,4 @@
-"""WebShop: search a shop for the product that an instruction describes, and buy it; the reward scores the purchase."""
+"""Environment WebShop, in which the agent searches a shop for the product that an instruction describes and buys it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palestra.envs.webshop.shop import Shop, Source, shop_of
 from palestra.errors import BadValue
 from palestra.parsing import clip
 
-MAX_REPLY_CHARS = 8_000  # an action is parsed from this many characters at the end of a reply
+MAX_REPLY_CHARS = 8_000  # only this many characters at the end of a reply are searched for an action
 MAX_LISTED = 30  # maximum number of clickable values listed in the feedback for an invalid click
 MAX_KEYWORD_CHARS = 1_000  # longer search terms are truncated
 _BRACKET = re.compile(r"\b(search|click)[ \t]?\[|[\[\]]", re.I)
@@ -28,17 +28,18 @@ Plan = tuple[str, int, str, tuple[tuple[str, str], ...]]  # keywords, index in t
 class WebShop(MultiTurnEnv):
     """Buy the product that the instruction describes.
 
-    The shop is generated (`products` products from `catalogue_seed`) or, if `folder` contains WebShop's files, read
-    from them (`products=None` for all products, `human=False` for generated goals). `split` selects the "train", "dev",
-    "test" or "all" goals; a seed is a position in the shuffled list of these goals, and `reset(options={"goal": 7})`
-    selects goal 7. `mode` is the page format: "text", "text_rich" or "html". `show_attributes` adds a page of
-    attributes to each product. The purchase earns WebShop's reward, from 0 to 1 (`palestra/envs/webshop/reward.py`); an
-    episode succeeds if the reward is 1. `nouns` replaces the function that finds the nouns of a title.
+    By default, the shop is generated, with `products` products from `catalogue_seed`. With `folder`, it is read from
+    WebShop's files (`products=None` for all products, `human=False` for generated goals). `split` selects the "train",
+    "dev", "test" or "all" goals. A seed is a position in the shuffled list of these goals, and
+    `reset(options={"goal": 7})` selects goal 7. `mode` is the page format: "text", "text_rich" or "html".
+    `show_attributes` adds a page of attributes to each product. The purchase earns WebShop's reward, from 0 to 1
+    (`palestra/envs/webshop/reward.py`), and an episode succeeds if the reward is 1. `nouns` replaces the function that
+    finds the nouns of a title.
 
     Differences from WebShop: the same seed always produces the same episode, the feedback for an invalid action lists
-    the valid ones, and no search term has a special meaning. Unlike GEM, it requires neither a server nor a download.
-    The expert knows the catalog: it searches for the instruction's terms, or for a matching title, and buys the first
-    result that meets all requirements of the goal.
+    the valid ones, and no search term has a special meaning. Unlike GEM's version, this environment requires neither a
+    server nor a download. The expert has access to the catalog. It searches for the terms of the goal, or for the title
+    of the goal's product, and buys the first result that meets all requirements.
     """
 
     shared = MultiTurnEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_results"}
@@ -77,7 +78,7 @@ class WebShop(MultiTurnEnv):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "goal" in options:
             index = self._checked(options["goal"]) - self._goals.start
-            # Use the goal's position as the seed, so that info["seed"] is enough to repeat the episode.
+            # Use the goal's position as the seed, so that the episode can be repeated with info["seed"] alone.
             seed = position_of(index, len(self._goals), seed=0, epoch=0)
         return super().reset(seed, options)
 
@@ -113,10 +114,10 @@ class WebShop(MultiTurnEnv):
 
     def prompt(self) -> str:
         return (
-            "You are shopping online. Find and buy a product that matches the instruction in its kind, attributes, "
-            "options and price.\nActions:\n"
-            "- search[keywords]: search the shop; possible on every page\n"
-            "- click[value]: click an element of the current page: a product's number, an option's value, "
+            "You are shopping online. Find and buy a product of the type described in the instruction, with the "
+            "requested attributes, options and price.\nActions:\n"
+            "- search[keywords]: search the shop; this action is available on every page\n"
+            "- click[value]: click an element of the current page: a product ID, an option, "
             f"{BACK}, {NEXT}, {PREV}, {', '.join(self._sub_pages())} or {BUY}\n"
             f"Choose the options before click[{BUY}], which ends the episode. Your score, from 0 to 1, is the fraction "
             "of the requirements that the purchase meets.\n"
@@ -128,7 +129,7 @@ class WebShop(MultiTurnEnv):
         parsed = read_action(action)
         if parsed is None:
             cost = "ends the episode" if self.stop_when_error else "uses a turn"
-            text = f"No action found, which {cost}. Write search[keywords] or click[value], for example {_EXAMPLE}."
+            text = f"No action found; this {cost}. Write search[keywords] or click[value], for example {_EXAMPLE}."
             return self._outcome(f"{text}\n{self._page_text()}", invalid="format")
         verb, value = parsed
         if verb == "search":
@@ -167,7 +168,7 @@ class WebShop(MultiTurnEnv):
             self.chosen = {}
             self._seen.add(element.text)
         elif element.kind == "option":
-            # Two options may have a value in common; a second click on it then selects it for the next option.
+            # Two options may have a value in common. Clicking this value again selects it for the next option.
             unselected = [other for other in matches if self.chosen.get(other.name) != other.text]
             chosen = (unselected or matches)[0]
             self.chosen[chosen.name] = chosen.text
@@ -263,7 +264,7 @@ class WebShop(MultiTurnEnv):
         return f"search[{keywords}]"
 
     def _make_plan(self) -> Plan:
-        """Plan to buy the first search result that earns the full reward, or else the best one."""
+        """Plan to buy the first search result that earns the full reward, or the best result if there is none."""
         goal = self.goal
         best: tuple[float, Plan] | None = None
         terms = " ".join((*goal.attributes, goal.query, *goal.options)).replace("[", " ").replace("]", " ")
@@ -281,9 +282,9 @@ class WebShop(MultiTurnEnv):
 
 
 def read_action(reply: str) -> tuple[str, str] | None:
-    r"""Return the verb and the value of the last `search[...]` or `click[...]` in a reply, with or without \boxed{}.
+    r"""Return the verb and the value of the last `search[...]` or `click[...]` in a reply.
 
-    Brackets may be nested.
+    The value may contain brackets, and the action may be enclosed in \boxed{}.
     """
     text = reply[-MAX_REPLY_CHARS:]
     last: tuple[str, int, int] | None = None
@@ -299,7 +300,7 @@ def read_action(reply: str) -> tuple[str, str] | None:
 
 
 def _matching_options(product: Product, goal: Goal) -> tuple[tuple[str, str], ...]:
-    """Return, for each option of the goal, a matching value of the product, preferring exact matches."""
+    """Return a matching option of the product for each option of the goal, preferring exact matches."""
     chosen: dict[str, str] = {}
     for wanted in goal.options:
         candidates = [

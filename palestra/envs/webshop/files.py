@@ -5,8 +5,8 @@
     items_human_ins.json    instructions written by people, by asin
     reviews.json            ratings and reviews         (optional; not part of WebShop's download)
 
-WebShop samples prices from price ranges, and price limits for instructions, anew in every process; here both are
-derived from the product's asin.
+WebShop samples a price from each price range and a price limit for each instruction, with different results in every
+process. This module derives both from the product's asin, so that they are reproducible.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _read(folder: Path, names: Sequence[str], kind: type, *, required: bool = Tr
     if path is None:
         if not required:
             return None
-        raise DataMissing(f"no {' or '.join(names)} in {folder}; WebShop's setup.sh downloads it")
+        raise DataMissing(f"{folder} does not contain {' or '.join(names)}, which WebShop's setup.sh downloads")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as err:

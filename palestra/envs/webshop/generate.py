@@ -13,7 +13,7 @@ from palestra.envs.webshop.goods import BRAND_ENDS, BRAND_STARTS, KINDS, Kind
 from palestra.envs.webshop.product import NO_LIMIT, Goal, Product, Review
 from palestra.seeding import child_seed
 
-GOALS_PER_PRODUCT = 3  # upper bound, because duplicate instructions are dropped
+GOALS_PER_PRODUCT = 3  # maximum number of goals per product; duplicate instructions are dropped
 _CENTS = (0, 49, 75, 95, 99, 99)
 _ASINS = 36**8
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -66,7 +66,7 @@ def _product(seed: int, number: int) -> Product:
     brand = rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)
     noun = rng.choice(kind.nouns)
     use = rng.choice(kind.uses)
-    model = f"{rng.choice(_LETTERS)}{rng.choice(_LETTERS)}{number + 100}"  # unique
+    model = f"{rng.choice(_LETTERS)}{rng.choice(_LETTERS)}{number + 100}"  # unique within a catalog
     attributes = rng.sample(kind.attributes, rng.randint(3, min(6, len(kind.attributes))))
     shown = {"brand": brand, "noun": noun.lower(), "plural": _plural(kind.query), "use": use, "model": model}
     price = rng.randint(*kind.prices) + rng.choice(_CENTS) / 100
@@ -127,7 +127,7 @@ def _reviews(rng: Random, attributes: Sequence[str], shown: dict[str, str]) -> t
 
 
 def _asin(seed: int, number: int) -> str:
-    """Return an identifier of ten letters and digits, which is unique because the factor is coprime to 36."""
+    """Return an identifier of ten letters and digits. It is unique because the factor is coprime to 36."""
     code = (number * 2_425_967_623_051 + child_seed(seed, "asin")) % _ASINS
     text = ""
     for _ in range(8):
@@ -171,7 +171,7 @@ def _goals(rng: Random, product: Product) -> Iterator[Goal]:
 
 
 def price_limit(rng: Random, price: float) -> float:
-    """Return a random price limit by WebShop's rule.
+    """Return a random price limit, sampled by the same rule as in WebShop.
 
     The limit is the larger of two values sampled from the next four multiples of ten above the price.
     """

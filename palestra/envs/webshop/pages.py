@@ -1,7 +1,8 @@
 """Build the shop's pages from elements in reading order, and format them as text, rich text or HTML.
 
-The three formats are WebShop's: "text" joins the visible elements with [SEP]; "text_rich" marks clickable elements as
-[button] ... [button_] and clicked ones as [clicked button]; "html" is the page, with WebShop's ids and classes.
+The three formats are the same as in WebShop. "text" joins the visible elements with [SEP]. "text_rich" marks clickable
+elements as [button] ... [button_] and clicked elements as [clicked button]. "html" is an HTML page with WebShop's ids
+and classes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def search_page(instruction: str) -> list[Element]:
 def results_page(
     instruction: str, products: Sequence[Product], page: int, total: int, seen: Iterable[str]
 ) -> list[Element]:
-    """Build one page of search results: `products` out of `total`, with the asins in `seen` marked as clicked."""
+    """Build a page of search results that lists `products`, and mark the asins in `seen` as clicked.
+
+    `total` is the number of results on all pages.
+    """
     opened = set(seen)
     elements = [*_head(instruction), Element("button", BACK)]
     elements.append(Element("text", f"Page {page} (Total results: {total})"))

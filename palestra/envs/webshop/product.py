@@ -1,4 +1,4 @@
-"""Data classes for products, reviews and goals (the requirements of a customer)."""
+"""Data classes for products, their reviews, and goals, which contain the requirements of a customer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Review:
 class Product:
     """A product of the catalog, with the fields of WebShop's files under simpler names."""
 
-    asin: str  # ten letters and digits; clicking it opens the product
+    asin: str  # product ID of ten letters and digits; clicking it opens the product
     name: str  # the title
     category: str  # beauty, electronics, fashion, garden or grocery
     query: str  # search term for this kind of product
@@ -37,7 +37,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The customer's requirements, and the product they were derived from."""
+    """The customer's requirements and the product from which they were derived."""
 
     asin: str
     query: str

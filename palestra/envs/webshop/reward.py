@@ -1,19 +1,19 @@
-"""Compute WebShop's published reward of a purchase, from 0 to 1 (Yao et al. 2022, section 3 and the published code).
+"""Compute the reward of a purchase, from 0 to 1, as published by WebShop (Yao et al. 2022, section 3, and its code).
 
     r = r_type * (attributes matched + options matched + [price <= limit]) / (attributes + options + 1)
 
 - Attributes: a goal attribute matches if a product attribute is similar (token set ratio above 85), or if it occurs in
   the title, the features or the description.
-- Options: a goal option matches if a chosen one is similar (above 85), after both are reduced to the first color word
-  they contain, if any.
+- Options: a goal option matches if a chosen option is similar (above 85). Options that contain a color word are reduced
+  to the first color word before they are compared.
 - r_type is 1 if the goal's search term equals the product's, or two steps of the category path are shared, or more than
   a fifth of the nouns in the goal's title occur in the title of the purchased product; otherwise it is 0.5. It is 0.1
   if less than a tenth of the nouns occur, and 0 if none of them occurs.
 
-Only the detection of nouns differs: WebShop uses a spaCy model to find common and proper nouns. That model tags nearly
-every word of a title as a noun, so here a word counts as a noun if it consists of letters, is not a function word, and
-does not end like a participle. On the four pairs of titles in WebShop's tests, both methods return the same fractions.
-The environment's argument `nouns` replaces this function, for example by one that calls spaCy.
+Only the detection of nouns differs. WebShop uses a spaCy model to find common and proper nouns, which tags nearly every
+word of a title as a noun. In this module, a word counts as a noun if it contains no digits, is not a function word, and
+does not end in "ed" like a participle. On the four pairs of titles in WebShop's tests, both methods return the same
+fractions. The environment's argument `nouns` replaces this method, for example with a function that calls spaCy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Nouns = Callable[[str], list[str]]
 
 SIMILAR = 85  # texts with a higher token set ratio match
 MAX_COMPARED_CHARS = 2_000
-# The order matters: an option is reduced to the first of these colors that occurs anywhere in it.
+# The order matters, because an option is reduced to the first color in this list that occurs in it.
 _COLOR_TEXT = (
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "
     "camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry "
@@ -53,7 +53,7 @@ _WORD = re.compile(r"[^\W_]+(?:[.'&][^\W_]+)*\.?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The reward and its components, under WebShop's names."""
+    """The reward and its components, with the same names as in WebShop."""
 
     reward: float
     r_type: float
@@ -70,7 +70,7 @@ class Score:
 
 @lru_cache(maxsize=65_536)
 def token_set_ratio(text: str, other: str) -> int:
-    """Return the similarity of two texts as sets of words, from 0 to 100, equal to that of the package thefuzz."""
+    """Return the similarity of two texts as sets of words, from 0 to 100, as computed by the package thefuzz."""
     fuzz: Any = require("rapidfuzz.fuzz", extra="webshop")
     utils: Any = require("rapidfuzz.utils", extra="webshop")
     ascii_texts = (one[:MAX_COMPARED_CHARS].encode("ascii", "ignore").decode() for one in (text, other))
@@ -103,7 +103,7 @@ def score(product: Product, goal: Goal, chosen: Collection[str], nouns: Nouns | 
 def _type(product: Product, goal: Goal, nouns: Nouns) -> tuple[float, bool, bool, float]:
     query = product.query == goal.query
     category = len(_steps(product.product_category) & _steps(goal.product_category)) >= 2
-    wanted = nouns(goal.name)  # repeated words are kept and lower the fraction, like in WebShop
+    wanted = nouns(goal.name)  # repeated words lower the fraction, as in WebShop
     title = len(set(nouns(product.name)) & set(wanted)) / len(wanted) if wanted else 0.2
     if title == 0:
         return 0.0, query, category, title
@@ -131,12 +131,12 @@ def color_of(option: str) -> str:
 
 
 def title_words(title: str) -> list[str]:
-    """Return the words of a title that count as nouns, in lower case."""
+    """Return the words of a title that count as nouns, in lowercase."""
     words = (word.lower() for word in _WORD.findall(title))
-    return [word for word in words if not any(c.isdigit() for c in word) and not _is_no_noun(word)]
+    return [word for word in words if not any(c.isdigit() for c in word) and not _is_not_noun(word)]
 
 
-def _is_no_noun(word: str) -> bool:
+def _is_not_noun(word: str) -> bool:
     if len(word) == 1 or word in _FUNCTION_WORDS:
         return True
-    return len(word) > 5 and word.endswith("ed") and not word.endswith("eed")  # "listed", but neither "red" nor "speed"
+    return len(word) > 5 and word.endswith("ed") and not word.endswith("eed")  # "listed", but not "red" or "speed"

@@ -1,6 +1,7 @@
-"""The shop: its products, its goals by split, and its search.
+"""Build a shop with products, goals in splits, and a search index.
 
-A shop is built once per process and shared by all envs with the same source. A pickle contains only the source.
+A shop is built once per process and shared by all environments with the same source. A pickled shop contains only its
+source.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Shop:
         return self
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the indexed text of each product: title, description, first feature and options, like in WebShop."""
+        """Yield the id, title and indexed text (description, first feature, options) of each product, as in WebShop."""
         for product in self.products:
             options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options)
             yield product.asin, product.name, " ".join((product.description, *product.bullet_points[:1], options))
@@ -69,7 +70,10 @@ class Shop:
         return tuple(number for number, _ in self._index.rank(keywords.lower(), MAX_RESULTS))
 
     def split(self, name: str) -> range:
-        """Return the goal numbers of a split. Of WebShop's 12,087 goals, 500 are test, 1,000 dev and the rest train."""
+        """Return the goal numbers of a split.
+
+        As in WebShop, a large shop has 500 test goals and 1,000 dev goals, and the remaining goals are for training.
+        """
         if name not in SPLITS:
             raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
         total = len(self.goals)
@@ -82,7 +86,7 @@ class Shop:
 
 
 def _key(products: list[Product]) -> str:
-    """Return a fingerprint of the indexed texts, so that a cached index is used only for the same texts."""
+    """Return a fingerprint of the indexed texts, so that a cached index is reused only for the same texts."""
     digest = blake2b(digest_size=8)
     for product in products:
         digest.update(repr((product.asin, product.name, product.description)).encode("utf-8", "replace"))
@@ -97,7 +101,7 @@ _lock = threading.Lock()  # only one thread builds a shop; the others wait and u
 def shop_of(source: Source) -> Shop:
     """Return the shop of `source`, building it if this process has not built it yet."""
     if source.folder is None and (not isinstance(source.products, int) or source.products < 1):
-        raise BadValue(f"a generated shop needs at least one product, got products={source.products!r}")
+        raise BadValue(f"a generated shop must have at least one product, got products={source.products!r}")
     if source.products is not None and source.products < 1:
         raise BadValue(f"`products` must be at least 1, or None for all; got {source.products!r}")
     with _lock:
@@ -109,7 +113,7 @@ def shop_of(source: Source) -> Shop:
 
 
 def _stamp(folder: str | None) -> Any:
-    """Return the files' modification times, so that edited files are read again."""
+    """Return the modification times of the files, so that edited files are read again."""
     if folder is None:
         return None
     return tuple(sorted((path.name, path.stat().st_mtime_ns) for path in Path(folder).glob("*.json")))

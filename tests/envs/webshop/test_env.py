@@ -1,4 +1,4 @@
-"""Test WebShop: pages, clicks, options, purchases, and every kind of invalid action."""
+"""Test the pages, clicks, options, purchases and invalid actions of WebShop."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_the_three_modes_show_the_same_page() -> None:
 
 
 def test_the_expert_succeeds_from_any_page() -> None:
-    """The expert buys the right product even after random actions."""
+    """The expert buys a correct product even after random actions."""
     for seed in range(30):
         env = make_env(max_turns=60)
         env.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""Test the reading of WebShop's files, with small files in the format of its download."""
+"""Test that WebShop's files are read correctly, using small files in the same format."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_products_are_read_as_webshop_reads_them(folder: Path) -> None:
     assert 1019.99 <= lamp.price <= 1200
     assert lamp.bullet_points == ("Glass shade",)
     assert (box.price, box.price_tag, box.attributes, box.rating) == (100.0, "$100.0", (), "N.A.")
-    assert read_products(folder, None)[1].price == lamp.price  # the price is sampled from the range, but reproducibly
+    assert read_products(folder, None)[1].price == lamp.price  # the price sampled from the range is reproducible
 
 
 def test_human_and_generated_goals(folder: Path) -> None:
@@ -147,7 +147,7 @@ def test_human_and_generated_goals(folder: Path) -> None:
     assert [goal.attributes for goal in human] == [("sulfate free",), ("tea tree",), ("glass shade",)]
     assert human[0].instruction.startswith("i want a sulfate free shampoo that smells of mint, and price lower than ")
     assert human[0].price_upper in (30.0, 40.0, 50.0)
-    assert human[2].instruction == "i want a lamp"  # no limit above 990 dollars
+    assert human[2].instruction == "i want a lamp"  # a price above 990 dollars has no limit
     generated = read_goals(folder, catalogue, human=False)
     assert len(generated) == 4  # one for each combination of size and scent
     assert {goal.options for goal in generated} == {

@@ -12,7 +12,7 @@ from palestra.envs.webshop.generate import goals, products
 from palestra.envs.webshop.product import Goal, Product
 from palestra.envs.webshop.reward import color_of, score, title_words, token_set_ratio
 
-RATIOS = [  # values of thefuzz 0.22
+RATIOS = [  # computed with thefuzz 0.22
     ("profile bottle fade button", "profile bottle fade merino natural", 84),
     ("rod drawstring sulfate", "rod drazstring sulfate support", 81),
     ("quiet brightness", "quiet brightnessbgrip", 86),
@@ -106,7 +106,7 @@ def goal(**changes: object) -> Goal:
     return Goal(**{**plain, **changes})  # type: ignore[arg-type]
 
 
-# Product names and noun fractions from WebShop's tests, where its spaCy model computed them.
+# Product names and noun fractions from WebShop's tests. The fractions were computed with its spaCy model.
 CORD = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar"
 OTHER_CORD = (
     "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater System"
@@ -186,7 +186,10 @@ def test_options_are_reduced_to_their_colour(option: str, color: str) -> None:
 
 
 def test_rewards_equal_the_originals() -> None:
-    """Check values of WebShop's last test, which passes one string as features, so that each letter is a feature."""
+    """Check values from WebShop's last test.
+
+    It passes the features as one string, so that each character counts as a feature.
+    """
     name = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
     bought = item(name=name, attributes=("tea tree", "essential oil", "natural ingredients"))
     wanted = goal(name=name, options=("grey", "XL"))
@@ -221,7 +224,7 @@ def test_a_custom_noun_function() -> None:
 
 @given(st.integers(0, len(CATALOGUE) - 1), st.integers(0, len(GOALS) - 1), st.randoms(use_true_random=False))
 def test_the_formula(number: int, wanted: int, rng: object) -> None:
-    """The reward of any purchase is r_type times the fraction of requirements that are matched."""
+    """The reward of any purchase is r_type times the fraction of requirements that it meets."""
     product, want = CATALOGUE[number], GOALS[wanted]
     chosen = [rng.choice(values) for _, values in product.options]  # type: ignore[attr-defined]
     result = score(product, want, chosen)
