@@ -19,7 +19,7 @@ NAME = "default"  # peft's default adapter name
 def add_lora(model: Any, *, rank: int, alpha: float, targets: str, seed: int) -> None:
     """Add LoRA to all linear layers, or to those named in `targets`: W x becomes W x + (alpha / rank) B A x.
 
-    W is frozen. B starts at zero, so the model's outputs do not change at first.
+    W is frozen. B is initialized to zero, so adding LoRA does not change the model's outputs.
     """
     peft = require("peft", extra="train")
     names = [name.strip() for name in targets.split(",") if name.strip()]
@@ -43,7 +43,8 @@ def load_lora(model: Any, folder: Path) -> None:
     outcome = peft.set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"), NAME)
     if outcome.unexpected_keys:
         raise BadValue(
-            f"the adapter in {folder} has other layers ({outcome.unexpected_keys[0]}); use the same lora_* options"
+            f"the adapter in {folder} has a layer that this model's adapter lacks ({outcome.unexpected_keys[0]}); "
+            "use the lora_* options with which it was trained"
         )
 
 

@@ -53,7 +53,7 @@ def train(
     """
     if config is not None:
         if env is not None or algorithm is not None or settings:
-            raise BadValue("give train() either a config or settings, not both")
+            raise BadValue("pass either a config or individual settings to train(), not both")
     else:
         if env is not None:
             settings |= _env_settings(env, settings)

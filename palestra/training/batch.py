@@ -14,7 +14,7 @@ from palestra.errors import BadValue
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 
-MIN_SAVED_TOKENS = 256  # minimum number of tokens saved that makes a separate pass over a shared prefix worthwhile
+MIN_SAVED_TOKENS = 256  # a shared prefix is computed separately only if that saves at least this many tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class MicroBatch:
         return lists
 
     def from_turns(self, per_turn: Sequence[Sequence[float]], other: float = 0.0) -> Tensor:
-        """Return [B, T] with the number of a turn at each token sampled in that turn, and `other` elsewhere."""
+        """Return a tensor [B, T] with the value of its turn at each sampled token, and `other` elsewhere."""
         return self.fill(
             [
                 [per_turn[sample.episode][turn] if turn >= 0 else other for turn in sample.turn_index]
@@ -96,7 +96,10 @@ class MicroBatch:
 
 
 def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[int, int, int]:
-    """Return the sum, count and maximum of the sampled tokens' ages, in weight versions before `version`."""
+    """Return the sum, count and maximum of the sampled tokens' ages.
+
+    The age of a token is the number of weight versions between the one that sampled it and `version`.
+    """
     total = count = oldest = 0
     for trajectory in trajectories:
         for turn in trajectory.turns:
@@ -116,7 +119,7 @@ def with_observations(samples: Sequence[TrainingSample]) -> list[TrainingSample]
 
 def shared_prefix(samples: Sequence[TrainingSample]) -> int:
     """Return the length of the longest prefix that all samples share."""
-    # The common prefix of the lexicographically smallest and largest list is common to all.
+    # All lists share the common prefix of the lexicographically smallest and the largest list.
     first, last = min(sample.ids for sample in samples), max(sample.ids for sample in samples)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 

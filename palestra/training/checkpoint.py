@@ -19,8 +19,9 @@ STATE = "trainer.pt"
 
 
 def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint to a temporary folder, then replace `folder`, so that a kill or full disk leaves one intact.
+    """Write a checkpoint to a temporary folder, then replace `folder` with it.
 
+    One complete checkpoint therefore remains if the process is killed or the disk is full.
     With several processes, all must call this function to gather the weights; only the main process writes.
     """
     critic = learner.policy.critic

@@ -98,7 +98,7 @@ class EnvConfig(Section):
         HorizonSchedule.parse(self.horizon)
         _ = self.weights
         if self.max_tool_calls and not self.tools:
-            raise BadValue("max_tool_calls needs tools: --tools python --max-tool-calls 5")
+            raise BadValue("max_tool_calls requires tools, for example --tools python --max-tool-calls 5")
 
     @property
     def weights(self) -> dict[str, float]:
@@ -153,7 +153,7 @@ class ModelConfig(Section):
 
     @property
     def trained(self) -> bool:
-        """True if the model is already trained, which is assumed of every model except default:SIZE."""
+        """False for the untrained models default:SIZE; all other models are assumed to be pretrained."""
         return not self.name.startswith("default:")
 
 
@@ -315,7 +315,7 @@ class EvalConfig(Section):
         object.__setattr__(self, "kwargs", self.kwargs or {})
         super().__post_init__()
         if self.kwargs and not self.env:
-            raise BadValue("eval_env_kwargs needs eval_env: --eval-env ID --eval-env-kwargs JSON")
+            raise BadValue("eval_env_kwargs requires eval_env; use --eval-env ID --eval-env-kwargs JSON")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +326,7 @@ class RunConfig(Section):
     seed: int = option(0, "Random seed of the tasks, the sampling, the minibatches and the initial weights.")
     steps: int = option(
         80,
-        "Number of training steps, or of updates for sft and dpo; there, 0 means --epochs passes over the data.",
+        "Number of training steps; for sft and dpo, number of updates, where 0 means --epochs passes over the data.",
         at_least=0,
     )
     save_every: int = option(10, "Number of training steps between checkpoints.", at_least=1)
@@ -379,17 +379,19 @@ class TrainConfig:
         if algorithm.needs_env and not self.env.name:
             raise BadValue("name at least one environment: --env game:GuessTheNumber-v0-easy")
         if algorithm.needs_data and not algorithm.config.data:
-            raise BadValue(f"{algorithm.name} learns from stored trajectories: --data runs/a/trajectories")
+            raise BadValue(
+                f"{algorithm.name} trains on stored trajectories; set --data, for example to runs/a/trajectories"
+            )
         if algorithm.needs_env and self.run.steps < 1:
             raise BadValue(f"steps must be at least 1, got {self.run.steps}")
         if sampling.episodes % sampling.group_size:
             raise BadValue(f"episodes ({sampling.episodes}) must be a multiple of group_size ({sampling.group_size})")
         if algorithm.needs_groups and sampling.group_size < 2:
-            raise BadValue(f"{algorithm.name} compares the episodes of a group: group_size must be at least 2")
+            raise BadValue(f"{algorithm.name} compares the episodes of a group, so group_size must be at least 2")
         if sampling.asynchronous and algorithm.trainer != "online":
-            raise BadValue(f"{algorithm.name} has no asynchronous trainer; leave out --asynchronous")
+            raise BadValue(f"{algorithm.name} has no asynchronous trainer; remove --asynchronous")
         if algorithm.trainer == "evolution" and algorithm.config.rounds != 1 and not self.run.store:
-            raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds: leave --store on")
+            raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds; remove --no-store")
 
     def _resolve_defaults(self) -> None:
         """Set the options whose default depends on the algorithm and on whether the model is trained."""

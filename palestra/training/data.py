@@ -73,7 +73,7 @@ def load(places: Iterable[str]) -> StoredTrajectories:
 
 
 def with_planned_steps(config: TrainConfig, count: int) -> TrainConfig:
-    """Return the config; if an offline run does not set `steps`, compute it from the number of examples."""
+    """Return the config; if an offline run does not set `steps`, `steps` is computed from the number of examples."""
     if config.algorithm.needs_env or config.run.steps:
         return config
     return config.with_steps(config.optimizer.epochs * updates_per_pass(count, config.algorithm.config.batch))

@@ -1,7 +1,7 @@
 """Distributed training with torchrun: communication between processes and FSDP2 sharding of the weights.
 
-Only numbers (rewards, values, counts) are gathered, never tokens. Every process knows the advantages of every episode
-and the denominators of the whole batch, and computes the gradient of its own samples.
+Only numbers (rewards, values, counts) are gathered, never tokens. Every process computes the advantages of all episodes
+and the denominators of the whole batch, but only the gradient of its own samples.
 """
 
 from __future__ import annotations

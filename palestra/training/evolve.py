@@ -109,7 +109,7 @@ class EvolutionTrainer(Trainer):
             self._start = torch.load(self.folder / START, map_location="cpu", weights_only=True)
 
     def _earlier_successes(self, step: int) -> list[Trajectory]:
-        """Load the successful episodes of earlier rounds that are used again, from the files of all processes."""
+        """Load the successful episodes of the earlier rounds to reuse, from the files of all processes."""
         rounds = self.algorithm.config.rounds
         first = max(0, step + 1 - rounds) if rounds else 0
         folder = self.folder / "trajectories"

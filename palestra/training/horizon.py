@@ -1,7 +1,7 @@
 """ScalingInter: the maximum number of turns per episode as a function of the training step.
 
-A schedule is written as `20` (constant), `5,10,15@100` (stages of 100 steps, the last of which has no end) or `none`.
-It depends on the step alone, so a resumed run follows the same schedule as an uninterrupted one.
+A schedule is written as `20` (constant), `5,10,15@100` (stages of 100 steps; the last value applies until the end of
+the run) or `none`. It depends only on the step, so a resumed run follows the same schedule as an uninterrupted one.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class Learner:
     def micro_batches(self, samples: Sequence[TrainingSample], columns: Iterable[str] = ()) -> list[MicroBatch]:
         """Split samples into the same number of micro-batches in every process; `columns` names the filled columns."""
         options, device = self.config.optimizer, self.policy.device
-        # Not with FSDP: it frees the weights of a layer after the forward pass, but keys and values of a shared prefix
-        # are used later.
+        # Prefixes are not shared with FSDP: it frees the weights of a layer after the forward pass, but the keys and
+        # values of a shared prefix are used later.
         share = self.policy.separate is None and self.distributed.size == 1
         batches = micro_batches(samples, options.token_budget, device, share_prefix=share, pack=options.packing)
         return batches + [blank(device, columns)] * (self.distributed.max(len(batches)) - len(batches))

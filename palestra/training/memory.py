@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-CPU_LIMIT = 2 << 30  # bytes of activations per pass; a constant, so that runs are reproducible across machines
-GPU_FRACTION = 0.3  # limit for activations as a fraction of the GPU's memory
+CPU_LIMIT = 2 << 30  # maximum bytes of activations per pass; constant, so that runs are reproducible across machines
+GPU_FRACTION = 0.3  # maximum size of the activations, as a fraction of the GPU's memory
 
 _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
 
@@ -30,7 +30,7 @@ def enable_recompute(model: Any) -> None:
     not allow a KV cache.
     """
     for layer in transformer_layers(model):
-        layer.forward = MethodType(_forward, layer)  # bound, so that a deep copy of the model calls the copied layer
+        layer.forward = MethodType(_forward, layer)  # a bound method, so that a deep copy calls the copied layer
 
 
 def _forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -28,7 +28,7 @@ class OfflineTrainer(Trainer, Generic[E]):
     """Trainer that makes passes over stored examples in an order determined by the seed."""
 
     distributed_support = True
-    unit: ClassVar[str] = "trajectories"  # name of the examples in log lines
+    unit: ClassVar[str] = "trajectories"  # name of the examples in log messages
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         # Load the data first, so that unusable data is reported before the model is loaded.
@@ -48,10 +48,12 @@ class OfflineTrainer(Trainer, Generic[E]):
     async def run(self) -> TrainingRun:
         score_at_temperature_one(self.learner)
         skipped = f"; skipped: {self.stored.skipped}" if self.stored.skipped else ""
-        self.log(f"{len(self.examples)} {self.unit} to learn from{skipped}")
+        self.log(f"training on {len(self.examples)} {self.unit}{skipped}")
         self.examples = await self.tokenize()
         if not self.examples:
-            raise BadValue("no stored trajectory fits into the model's context window; train a model with a longer one")
+            raise BadValue(
+                "no stored trajectory fits into the model's context window; use a model with a longer context window"
+            )
         data.check_unchanged(self._saved_digest, self.examples, self.config)
         return await super().run()
 
@@ -112,16 +114,16 @@ class PreferenceTrainer(OfflineTrainer[Pair]):
 
 
 async def tokenize(trainer: Trainer, trajectories: Sequence[Trajectory]) -> list[Trajectory | None]:
-    """Tokenize trajectories with the model's tokenizer, with None for those that are too long; log a summary."""
+    """Tokenize trajectories with the model's tokenizer and log a summary. Those that are too long become None."""
     policy = trainer.learner.policy
     window = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     transcriber = Transcriber(policy.tokenizer, system=trainer.config.sampling.system or None, window=window)
     tokenized = await transcriber.tokenize(trajectories)
     if tokenized.rendered:
         trainer.log(
-            f"{tokenized.rendered} of {len(trajectories)} trajectories have no tokens of this model; "
-            "their texts were rendered through its chat template"
+            f"{tokenized.rendered} of {len(trajectories)} trajectories have no token ids of this model's tokenizer; "
+            "their texts were rendered with the chat template"
         )
     if tokenized.too_long:
-        trainer.log(f"left out {tokenized.too_long} trajectories longer than the context window of {window} tokens")
+        trainer.log(f"skipped {tokenized.too_long} trajectories longer than the context window of {window} tokens")
     return tokenized.trajectories

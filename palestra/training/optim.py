@@ -1,7 +1,7 @@
 """Optimizers: AdamW, or Muon for weight matrices and AdamW for all other parameters.
 
-Muon replaces the momentum of a weight matrix by an approximately orthogonal matrix (all singular values close to 1), so
-that rare directions are updated as much as common ones. It trains small models from scratch faster than AdamW
+Muon replaces the momentum of a weight matrix with an approximately orthogonal matrix (all singular values close to 1),
+so that rare directions are updated as much as common ones. It trains small models from scratch faster than AdamW
 (docs/experiments.md).
 """
 

@@ -32,7 +32,7 @@ ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
 
 
 class Scores(NamedTuple):
-    """Scores of a micro-batch, each [B, T] and 0 outside of the masks."""
+    """Scores of a micro-batch. All tensors have the shape [B, T] and are 0 outside their masks."""
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -110,7 +110,7 @@ class Policy(nn.Module):
     def forward(
         self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:
-        """Implement `score`. It calls the module rather than this method, so that FSDP gathers the weights."""
+        """Implement `score`, which calls the module rather than this method so that FSDP gathers the weights."""
         with memory.recompute(self._recomputes(batch)):
             hidden = self._hidden(batch)
         row, column = batch.mask.nonzero(as_tuple=True)
@@ -175,7 +175,7 @@ class Policy(nn.Module):
         cache = None
         if batch.shared:
             recorder = PrefixRecorder()
-            with memory.recompute(False):  # not worthwhile: keys and values of the prefix are stored anyway
+            with memory.recompute(False):  # would save little: keys and values of the prefix are stored anyway
                 body(input_ids=batch.prefix, past_key_values=recorder, use_cache=True)
             cache = PrefixCache(recorder, batch.shared)
         windows = loading.layer_windows(self.model) or {}

@@ -1,4 +1,4 @@
-"""Compute the sample columns that a loss needs and that must be known before the first update of a step."""
+"""Fill the sample columns that the loss needs and that must be computed before the first update of a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bool) -> frozenset[str]:
     """Fill the old, proximal and reference log-probs and the critic values that are needed; return the filled columns.
 
-    The engine reports log-probs at temperature 1, so they are recomputed if the policy samples differently.
+    The engine reports log-probs at temperature 1 and top-p 1; with other sampling settings, they are recomputed.
     """
     sampling = learner.config.sampling
     rescore = sampling.temperature != 1.0 or sampling.top_p != 1.0
@@ -88,7 +88,7 @@ def to_episodes(
 
 
 def assign_advantages(samples: Sequence[TrainingSample], advantages: Advantages, first: int, level: Level) -> None:
-    """Fill the columns `advantages` and `returns`. The episode of a sample is row `first + episode` of `advantages`."""
+    """Fill the columns `advantages` and `returns` from the rows of `advantages`, where episode 0 is row `first`."""
     for sample in samples:
         row = first + sample.episode
         sample.advantages = _per_token(advantages.advantages[row], sample, level)

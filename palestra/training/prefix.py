@@ -57,7 +57,7 @@ class PrefixCache(Cache):
 
 
 def attention_mask(batch: MicroBatch, window: int | None) -> Tensor:
-    """Return a boolean mask [B, 1, T, S + T]: each token attends to the prefix and to its own sample up to itself."""
+    """Return a mask [B, 1, T, S + T]: each token attends to the prefix and to its own sample up to its own position."""
     prefix = torch.arange(batch.shared, device=batch.ids.device).expand(len(batch.ids), -1)
     key_positions = torch.cat((prefix, batch.positions), 1)[:, None, :]
     query_positions = batch.positions[:, :, None]

@@ -1,8 +1,8 @@
 """Build a training config from keyword arguments, flags or a TOML recipe. Does not import torch.
 
 A recipe overrides the defaults; flags and keyword arguments override the recipe. Settings may be nested in section
-tables (`{"sampling": {"episodes": 64}}`) or flat by flag name (`{"episodes": 64}`). An unknown key raises BadValue,
-which suggests the most similar known key.
+tables (`{"sampling": {"episodes": 64}}`) or flat by flag name (`{"episodes": 64}`). An unknown key raises BadValue with
+a suggestion of the most similar known key.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     if flat:
         known = [*SECTIONS, "algorithm"]
         key = next(iter(flat))
-        place = f"[{FLAT[key][0]}] {FLAT[key][1]}" if key in FLAT else f"a table: {', '.join(known)}"
-        raise BadValue(f"{path}: {key!r} is outside of a table; write it as {place}")
+        place = f"as [{FLAT[key][0]}] {FLAT[key][1]}" if key in FLAT else f"into a table ({', '.join(known)})"
+        raise BadValue(f"{path}: {key!r} is outside of a table; write it {place}")
     return {name: dict(table) for name, table in tables.items()}
 
 

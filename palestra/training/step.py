@@ -59,7 +59,7 @@ def reinforcement_step(
         updates.append(policy_update(learner, minibatch, columns, stale=stale))
         if before is not None and _backtracked(learner, before, minibatch, columns):
             metrics["backtracked"] = 1.0
-            break  # the update was scaled back: sample again before the next one
+            break  # new episodes are sampled before the next update
         if updates[-1]["step_kl"] > algorithm.config.target_kl > 0:
             break  # the remaining minibatches would be off-policy
 
@@ -67,7 +67,7 @@ def reinforcement_step(
     metrics |= {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
     if metrics["approx_kl"] > algorithm.config.max_kl > 0:
         raise TrainingDiverged(
-            f"the KL from the policy that sampled is {metrics['approx_kl']:.3g}, above max_kl="
+            f"the KL from the policy that sampled the episodes is {metrics['approx_kl']:.3g}, above max_kl="
             f"{algorithm.config.max_kl:g}. Lower --lr or raise --minibatches; the last checkpoint is intact"
         )
     return metrics
@@ -157,7 +157,7 @@ def preference_step(
     tokens, so that the trajectories of a pair need not fit into one micro-batch.
     """
     if learner.reference is None:
-        raise BadValue("a preference loss needs a reference model: Learner(policy, config, reference)")
+        raise BadValue("a preference loss requires a reference model; create Learner(policy, config, reference)")
     trajectories = [t for pair in pairs for t in (pair.chosen, pair.rejected)]
     batches = learner.micro_batches(learner.distributed.shard(to_batch(trajectories)))
     logprobs = _trajectory_logprobs(learner, learner.policy, batches, trajectories).requires_grad_()
@@ -196,7 +196,7 @@ def _staleness_metrics(learner: Learner, trajectories: Sequence[Trajectory], ver
     oldest = max(age for _, _, age in ages)
     sampling = learner.config.sampling
     if oldest and (sampling.temperature != 1.0 or sampling.top_p != 1.0):
-        raise BadValue("samples of older weights can be corrected only with temperature 1 and top_p 1")
+        raise BadValue("training on samples of older weights requires temperature 1 and top_p 1")
     return {"staleness_mean": mean, "staleness_max": oldest}
 
 

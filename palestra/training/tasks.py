@@ -38,7 +38,7 @@ class Curriculum:
         names = tuple(config.env.weights)
         threshold = config.env.curriculum
         if threshold and len(names) < 2:
-            raise BadValue("a curriculum needs several levels: give --env several times, the easiest first")
+            raise BadValue("a curriculum requires several environments; pass --env several times, easiest first")
         return cls(levels=names, threshold=threshold, open=1 if threshold else len(names))
 
     def after(self, trajectories: Sequence[Trajectory]) -> Curriculum:

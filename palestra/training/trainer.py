@@ -139,7 +139,7 @@ class Trainer(ABC):
                         self._save(self.step)
         finally:
             self.metrics.close()
-        self.distributed.gather(None)  # barrier: no process exits while another one still needs it
+        self.distributed.gather(None)  # barrier, so that no process exits while another one still communicates with it
         return TrainingRun(folder=self.folder, rows=self.metrics.rows, config=self.config)
 
     # Sampling
@@ -295,7 +295,7 @@ class Trainer(ABC):
             changed = [f"{section}.{key}" for section, key in _differences(saved, tables)]
             if changed:
                 raise BadValue(
-                    f"{self.folder} holds a run with other settings ({', '.join(changed)}). "
+                    f"{self.folder} contains a run with different settings ({', '.join(changed)}). "
                     "Choose another --out, or start over with --overwrite"
                 )
             return complete[-1]
@@ -360,7 +360,7 @@ def metrics_by_env(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def _differences(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the section and key of every setting that differs although it must not change when a run is resumed."""
+    """Return the section and key of every changed setting that must not change when a run is resumed."""
     keys = {(section, key) for section, table in tables.items() for key in {**table, **saved.get(section, {})}}
     return sorted(
         (section, key)

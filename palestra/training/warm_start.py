@@ -80,7 +80,7 @@ async def warm_start(
         failure = next((t.failure for t in result.failures if t.failure is not None), None)
         cause = "" if failure is None else f" ({failure.kind}: {failure.message})"
         raise BadValue(
-            f"the {options.player} player finished no episode, so there is nothing to clone{cause}. Implement "
+            f"the {options.player} player finished no episode, so there is nothing to train on{cause}. Implement "
             f"{'expert_action' if options.player == 'expert' else 'sample_random_action'} of the environment, or use "
             "--warm-start 0"
         )

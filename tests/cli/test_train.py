@@ -69,8 +69,8 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         (["misspelt.toml"], "[sampling] has no setting 'epissodes'. Did you mean episodes?"),
         (["--env", GAME, "--resume"], "no run to resume in runs/GuessTheNumber-v0-easy-rebn-0"),
         (["--resume"], "pass --out FOLDER to select the run"),
-        (["--resume", "--out", "nothing"], "nothing holds no run"),
-        (["--report", "--out", "nothing"], "nothing holds no run"),
+        (["--resume", "--out", "nothing"], "nothing contains no run"),
+        (["--report", "--out", "nothing"], "nothing contains no run"),
         (["--env", GAME, "--out", "letters", "--overwrite"], "letters does not hold a run"),
     ],
 )
@@ -173,7 +173,7 @@ def test_an_unavailable_model_prints_one_line_and_does_not_block_the_folder(
 ) -> None:
     for model, words in (
         ("Qwen/Qwen3-1.7B", "`palestra init-model` creates a model that needs no download"),
-        ("./nowhere", "no folder './nowhere'"),
+        ("./nowhere", "there is no folder './nowhere'"),
         ("default:7M", "got '7M'"),
     ):
         assert main(["train", *TINY, "--out", "run", "--model", model]) == 2

@@ -28,7 +28,7 @@ def _model() -> tuple[Any, Any]:
 
 
 def config_of(**values: Any) -> TrainConfig:
-    """Return a config with one plain update per step. Options that its algorithm does not have are left out."""
+    """Return a config with one plain update per step. Options that its algorithm does not have are ignored."""
     settings = {
         "env": "game:A-v0",
         "device": "cpu",
@@ -126,7 +126,7 @@ def trajectory(
 
 
 def batch(seed: int, count: int = 6, *, prompt: int = 0, **options: Any) -> list[Trajectory]:
-    """Return episodes of different lengths, two per task; with `prompt`, all share that many first tokens."""
+    """Return episodes of different lengths, two per task; with `prompt`, all start with the same `prompt` tokens."""
     rng = Random(seed)
     start = _ids(rng, prompt, prompt) if prompt else ()
     return [trajectory(rng, turns=rng.randint(1, 4), prompt=start, group=i // 2, **options) for i in range(count)]

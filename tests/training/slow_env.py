@@ -1,4 +1,4 @@
-"""Environment with slow steps, some of which are much slower than others."""
+"""Environment whose steps are much slower in some episodes than in others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra.types import Step
 
 
 class SlowGuess(GuessTheNumber):
-    """Every fourth episode takes much longer; the episode with seed `late` waits until the file `until` exists."""
+    """Number-guessing game with slow steps if the number is divisible by 4; seed `late` waits for the file `until`."""
 
     def __init__(self, *, late: int = -1, until: str = "", **options: Any) -> None:
         super().__init__(min_number=1, max_number=10, max_turns=4, **options)

@@ -51,12 +51,12 @@ def test_a_run_inside_an_event_loop_with_a_custom_reward_and_algorithm(tmp_path:
     assert [row["step"] for row in run.rows] == [-1, 0]
     assert run.model_dir.name in ("best", "last")
     stored = list(read(run.folder / "trajectories" / "step-000000.jsonl.gz"))
-    assert all(turn.reward >= 0.5 for t in stored for turn in t.turns), "the wrapper changes the reward"
+    assert all(turn.reward >= 0.5 for t in stored for turn in t.turns), "the wrapper must change the reward"
     assert "plain-test" in run._repr_html_()
     assert "<svg" in run._repr_html_()
     assert run.evaluate(episodes=2).metrics["episodes"] == 2
     again = palestra.train(run.config, progress=False)
-    assert again.rows == run.rows, "a finished run is not repeated"
+    assert again.rows == run.rows, "a finished run must not be repeated"
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
@@ -87,7 +87,7 @@ def test_environments_by_class_function_and_factory(tmp_path: Path) -> None:
     assert _env_settings([build, GAME], {}) == {"env": ("custom:build-v0", GAME)}
     assert palestra.make("custom:build-v0").reset(seed=1)
     palestra.unregister("custom:build-v0")
-    with pytest.raises(BadValue, match="either a config or settings"):
+    with pytest.raises(BadValue, match="either a config or individual settings"):
         palestra.train(palestra.training.from_mapping({"env": GAME}), steps=3)
     with pytest.raises(BadValue, match="must be a PolicyEngine"):
         palestra.train(env=GAME, engine="openai", out=str(tmp_path), warm_start=0, progress=False)

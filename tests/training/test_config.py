@@ -84,7 +84,7 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "lam": 0.9}, "rebn has no option 'lam'; it is an option of ppo, ppo_token"),
         ({"env": GAME, "data": "x"}, "it is an option of agentevol, sft, dpo"),
         ({}, "name at least one environment"),
-        ({"algorithm": "sft"}, "sft learns from stored trajectories"),
+        ({"algorithm": "sft"}, "sft trains on stored trajectories"),
         ({"env": GAME, "algorithm": "grop"}, "no algorithm named 'grop'. Did you mean 'grpo'"),
         ({"env": GAME, "steps": 0}, "steps must be at least 1"),
         ({"env": GAME, "steps": "5"}, "steps must be of type int"),
@@ -95,7 +95,7 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "horizon": "5,10"}, "needs the number of steps per stage"),
         ({"env": GAME, "env_backend": "threads"}, "env_backend must be one of inline, thread, process, ray"),
         ({"env": GAME, "env_kwargs": "[1]"}, "env_kwargs must be a JSON object|kwargs must be a JSON object"),
-        ({"env": GAME, "max_tool_calls": 3}, "max_tool_calls needs tools"),
+        ({"env": GAME, "max_tool_calls": 3}, "max_tool_calls requires tools"),
         ({"env": GAME, "algorithm": "agentevol", "asynchronous": True}, "no asynchronous trainer"),
     ],
 )
@@ -140,7 +140,7 @@ def test_every_option_has_a_help_sentence_and_one_meaning() -> None:
             assert text[0].isupper(), text
             assert text.endswith("."), text
             assert len(text.split()) > 2, text
-            assert helps.setdefault(flat_name(item), text) == text, f"{flat_name(item)} has two meanings"
+            assert helps.setdefault(flat_name(item), text) == text, f"{flat_name(item)} has two different help texts"
     assert len(FLAT) == sum(len(fields(kind)) for kind in SECTIONS.values())
 
 

@@ -89,7 +89,7 @@ def test_two_processes_train_the_same_weights_as_one(two: dict[str, dict[str, An
         one = train(from_mapping({**two[name], "out": str(tmp_path / name)}))
         alone, together = rows_of(one.folder), rows_of(folder)
         assert len(alone) == len(together) == 4
-        assert any(row.get("signal") for row in alone), "there must be something to compare"
+        assert any(row.get("signal") for row in alone), "at least one step must have a learning signal"
         for row, other in zip(alone, together, strict=True):
             assert row == pytest.approx(other, rel=2e-3, abs=1e-4), name
         mine, theirs = (AutoModelForCausalLM.from_pretrained(f / "last").state_dict() for f in (one.folder, folder))

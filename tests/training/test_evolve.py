@@ -71,7 +71,7 @@ def test_only_successes_are_cloned_into_the_configured_model(
     cloned = Cloned(monkeypatch)
     run = train(tiny(tmp_path / "run", model=taught, evolve_from=source, batch=1000, steps=2))
     rows = [row for row in run.rows if row["step"] >= 0]
-    assert len(cloned.seen) == 2, "one batch, one pass, two rounds"
+    assert len(cloned.seen) == 2, "each of the two rounds must make one pass with one batch"
     for step, (trajectories, weights, _) in enumerate(cloned.seen):
         explored = list(read(run.folder / "trajectories" / f"step-{step:06d}.jsonl.gz"))
         assert len(explored) == 32
@@ -91,7 +91,7 @@ def test_successes_of_earlier_rounds_can_be_included(
     cloned = Cloned(monkeypatch)
     run = train(tiny(tmp_path / "run", model=taught, evolve_rounds=0, evolve_weight="equal", batch=1000))
     successes = [row["successes"] for row in run.rows if row["step"] >= 0]
-    assert successes == sorted(set(successes)), "the set grows"
+    assert successes == sorted(set(successes)), "the training set must grow"
     assert [len(trajectories) for trajectories, _, _ in cloned.seen] == successes
     assert all(set(w) == {1.0} for _, weights, _ in cloned.seen for w in weights)
 
@@ -152,7 +152,7 @@ def test_a_round_without_success_changes_nothing_and_is_reported(tmp_path: Path)
         ({"env": ()}, "name at least one environment"),
         ({"evolve_from": "end"}, "evolve_from must be one of start, current"),
         ({"evolve_base": -1.0}, "evolve_base must be at least 0"),
-        ({"evolve_rounds": 0, "store": False}, "leave --store on"),
+        ({"evolve_rounds": 0, "store": False}, "remove --no-store"),
     ],
 )
 def test_invalid_settings_are_rejected(values: dict[str, Any], words: str) -> None:

@@ -28,7 +28,7 @@ def test_a_run_stops_when_the_kl_exceeds_its_limit(tmp_path: Path) -> None:
     with pytest.raises(TrainingDiverged, match="above max_kl=0.5. Lower --lr"):
         train(_config(tmp_path, warm_start=256, warm_epochs=4, lr=5.0, lr_warmup=0, target_kl=0.0, max_kl=0.5))
     good = checkpoints(tmp_path)
-    assert good, "the start was saved before the first step"
+    assert good, "a checkpoint must be saved before the first step"
     weights = torch.load(good[-1] / "trainer.pt", weights_only=True)
     assert weights["step"] == int(good[-1].name.removeprefix("step-"))
 

@@ -130,7 +130,9 @@ def test_wandb_offline_gets_each_step_once_over_two_processes(tmp_path: Path) ->
     rows = wandb_history(folder)
     assert [row["steps"] for row in rows] == list(range(9))
     assert all(row["success"] == 0.5 for row in rows)
-    assert len({path.stem for path in folder.glob("wandb/offline-run-*/*.wandb")}) == 1, "one run, in two pieces"
+    assert len({path.stem for path in folder.glob("wandb/offline-run-*/*.wandb")}) == 1, (
+        "both processes must log to the same run"
+    )
 
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +170,6 @@ def test_every_key_is_documented(taught: str, tmp_path: Path) -> None:
     other = {"algorithm": "grpo", "out": str(tmp_path / "grpo")}
     second = train(from_mapping({**settings, **other, "env": games}))
     keys = {key for row in [*first.rows, *second.rows] for key in row}
-    assert {"grad_norm", "kl", "value_loss", "singleton", "eval_success"} <= keys, "both learned something"
+    assert {"grad_norm", "kl", "value_loss", "singleton", "eval_success"} <= keys, "both runs must update the weights"
     for key in keys:
-        assert any(fnmatchcase(key, name) for name in names), f"docs/training.md does not explain {key}"
+        assert any(fnmatchcase(key, name) for name in names), f"docs/training.md does not describe {key}"

@@ -94,18 +94,20 @@ def test_data_can_be_files_folders_runs_and_globs(stores: Path, tmp_path: Path) 
     both = data.find([str(stores)])
     assert [path.name for path in both] == ["expert.jsonl.gz", "random_play.jsonl"]
     assert data.find([str(stores / "*.jsonl*")]) == both
-    assert data.find([str(stores / "random_play.jsonl"), str(stores)]) == [both[1], both[0]], "each once"
+    assert data.find([str(stores / "random_play.jsonl"), str(stores)]) == [both[1], both[0]], (
+        "each file must be listed once"
+    )
     run = tmp_path / "run"
     (run / "trajectories").mkdir(parents=True)
     (run / "run.json").touch()
     (run / "metrics.jsonl").write_text("{}\n")
     write(run / "trajectories" / "step-000000.jsonl.gz", [])
-    assert [path.name for path in data.find([str(run)])] == ["step-000000.jsonl.gz"], "not the metrics"
+    assert [path.name for path in data.find([str(run)])] == ["step-000000.jsonl.gz"], "metrics.jsonl must be ignored"
     with pytest.raises(BadValue, match="no trajectories found"):
         data.find([str(tmp_path / "nothing")])
 
 
-def test_failures_are_left_out_and_counted(tmp_path: Path, expert: list[Trajectory]) -> None:
+def test_failures_are_skipped_and_counted(tmp_path: Path, expert: list[Trajectory]) -> None:
     broken = replace(expert[0], failure=Failure(boundary="env", kind="EnvFailed", message="gone"))
     unplayed = replace(expert[0], turns=())
     stored = data.load([write(tmp_path / "a.jsonl", [broken, unplayed, *expert[:3]])])
@@ -116,11 +118,11 @@ def test_failures_are_left_out_and_counted(tmp_path: Path, expert: list[Trajecto
 def test_unusable_data_raises_with_a_fix(random_play: list[Trajectory], tmp_path: Path) -> None:
     lost = [t for t in random_play if not t.success]
     path = write(tmp_path / "lost.jsonl", lost)
-    with pytest.raises(BadValue, match="is a success.*--data-keep all"):
+    with pytest.raises(BadValue, match="is successful.*--data-keep all"):
         train(tiny(tmp_path / "run", algorithm="sft", data=path))
     with pytest.raises(BadValue, match="no preference pairs.*--group-size 2 or more"):
         train(tiny(tmp_path / "run", algorithm="dpo", data=path))
-    assert not (tmp_path / "run").exists(), "nothing is made for data that will not do"
+    assert not (tmp_path / "run").exists(), "unusable data must be reported before the run folder is created"
 
 
 @settings(deadline=None)
@@ -133,7 +135,7 @@ def test_an_epoch_visits_every_example_once(count: int, batch: int, passes: int,
         assert sorted(seen) == list(range(count))
     if count > 12:
         one, other = (data.batch_at(start, count=count, batch=count, seed=seed) for start in (0, 1))
-        assert one != other, "passes differ"
+        assert one != other, "the order must differ between passes"
 
 
 # Tokens in the loss
@@ -159,12 +161,12 @@ def test_stored_tokens_are_used_only_if_the_vocabulary_matches() -> None:
     assert readied.rendered == 1
     first, second, third = readied.trajectories
     assert first == own
-    assert second == own, "its words are the same"
+    assert second == own, "the texts are equal, so the token ids must be equal"
     assert third is not None
     assert [call.ids for turn in third.turns for call in turn.action.calls] == [
         call.ids for turn in own.turns for call in turn.action.calls
     ]
-    assert to_samples(third), "a log-probability that no server gave is not needed"
+    assert to_samples(third), "missing log-probabilities must not prevent training"
 
 
 def _shifted(trajectory: Trajectory) -> Trajectory:
@@ -255,7 +257,7 @@ def test_turns_of_weight_zero_are_not_learned() -> None:
     cloning_step(it, [replace(shown, turns=shown.turns[:1])], [[1.0]], 0.0)
     assert any(g.abs().max() > 1e-3 for g in only_first)
     for one, other in zip(only_first, gradients(it.policy), strict=True):
-        assert torch.allclose(one, other, atol=1e-6), "what follows changes nothing"
+        assert torch.allclose(one, other, atol=1e-6), "later turns with weight 0 must not change the gradient"
 
 
 @pytest.mark.parametrize("token_budget", [2048, 300], ids=["together", "apart"])
@@ -302,12 +304,12 @@ def test_sft_learns_and_writes_a_run(stores: Path, tmp_path: Path) -> None:
     expert = str(stores / "expert.jsonl.gz")
     config = tiny(tmp_path / "run", algorithm="sft", data=expert, env=GAME, epochs=4, lr=1e-2, **rare)
     run = train(config, log=messages.append)
-    assert [row["step"] for row in run.rows] == list(range(-1, 12)), "24 trajectories, 8 an update, 4 passes"
+    assert [row["step"] for row in run.rows] == list(range(-1, 12)), "4 passes of 24 trajectories, 8 per update"
     assert run.rows[-1]["epoch"] == 4.0
     assert run.rows[-1]["loss"] < 0.7 * run.rows[1]["loss"]
     assert "eval_success" in run.rows[0]
     assert "eval_success" in run.rows[-1]
-    assert any("24 of 24 trajectories have no tokens" in line for line in messages)
+    assert any("24 of 24 trajectories have no token ids" in line for line in messages)
     AutoModelForCausalLM.from_pretrained(run.folder / "last")
     assert data.with_planned_steps(config, 24).run.steps == 12
 
@@ -328,7 +330,7 @@ def test_a_killed_run_resumes_exactly(algorithm: str, stores: Path, tmp_path: Pa
     assert curve(resumed.rows) == curve(whole.rows)
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert whole.first_success is None, "nothing is played without an environment"
+    assert whole.first_success is None, "without an environment there must be no evaluation"
 
 
 def test_a_run_does_not_resume_with_other_data(tmp_path: Path, expert: list[Trajectory]) -> None:
@@ -345,18 +347,18 @@ def test_pairs_are_episodes_of_the_same_seed(stores: Path, tmp_path: Path, rando
     pairs = DPO().select(data.load([str(stores)]).trajectories)
     assert len(pairs) == sum(t.total_reward < 1 for t in random_play)
     assert all(isinstance(pair, Pair) and pair.chosen.success and not pair.rejected.success for pair in pairs)
-    assert messages[0] == f"{len(pairs)} pairs to learn from"
+    assert messages[0] == f"training on {len(pairs)} pairs"
     assert run.rows[0]["step"] == -1
     assert run.rows[1]["loss"] == pytest.approx(math.log(2))
     assert run.rows[-1]["reward_margin"] > 0
-    assert (run.folder / "start" / "config.json").exists(), "what preferences are measured against"
+    assert (run.folder / "start" / "config.json").exists(), "the reference model must be saved"
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"algorithm": "sft"}, "sft learns from stored trajectories: --data"),
-        ({"algorithm": "dpo"}, "dpo learns from stored trajectories: --data"),
+        ({"algorithm": "sft"}, "sft trains on stored trajectories; set --data"),
+        ({"algorithm": "dpo"}, "dpo trains on stored trajectories; set --data"),
         ({"env": GAME, "data": "x"}, "rebn has no option 'data'; it is an option of agentevol, sft, dpo"),
         ({"algorithm": "dpo", "data": "x", "dpo_beta": 0.0}, "dpo_beta must be greater than 0"),
         ({"algorithm": "dpo", "data": "x", "dpo_smoothing": 0.5}, "dpo_smoothing must be less than 0.5"),

@@ -137,12 +137,12 @@ def test_the_page_is_self_contained_and_describes_the_run(tmp_path: Path) -> Non
     assert seen.outside == []
     assert "url(" not in text
     assert "@import" not in text
-    assert "<script" not in text, "what an agent wrote is text"
+    assert "<script" not in text, "the text of an agent must be escaped"
     assert "<script>alert(1)</script>" in seen.text
     assert "Guess <a> number & win." in seen.text
     for words in ("12 of 12 steps, finished", "before training", "30.0%", "after 12 steps", "85.0%", "80.0% to 90.0%"):
         assert words in seen.text
-    assert "1 steps" in seen.text, "without learning signal"
+    assert "1 steps" in seen.text, "the number of steps without learning signal must be displayed"
     assert "5 turns" in seen.text
     assert "palestra train --system 'a <b> & c'" in seen.text
     assert text.count('class="changed"') == 4  # env, steps, horizon, lr
@@ -232,11 +232,11 @@ def test_the_plot_shows_the_data(tmp_path: Path) -> None:
     blue = np.all(abs(pixels - [0x1F / 255, 0x6F / 255, 0xEB / 255]) < 0.02, axis=-1)
     assert blue.sum() > 1000
     columns = [int(blue[:, x].nonzero()[0].mean()) for x in range(0, 1200, 50) if blue[:, x].any()]
-    assert columns[0] > columns[-1] + 100, "success rises, so the line does"
+    assert columns[0] > columns[-1] + 100, "the line must rise, because success does"
 
 
 def test_a_folder_without_a_run_is_named_in_the_error(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match=r"holds no run \(run\.json is missing\)"):
+    with pytest.raises(BadValue, match=r"contains no run \(run\.json is missing\)"):
         write_page(tmp_path)
     for text in ("", "[]", '{"config": {}}'):
         (tmp_path / "run.json").write_text(text)
@@ -303,7 +303,7 @@ def test_a_chart_is_valid_svg_within_its_bounds(points: list[tuple[float, float]
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=200), st.integers(1, 50))
-def test_downsampling_averages_neighbours(values: list[float], most: int) -> None:
+def test_downsampling_averages_neighbors(values: list[float], most: int) -> None:
     points = [Point(x=i, y=y, low=y, high=y) for i, y in enumerate(values)]
     found = thinned(points, most)
     assert len(found) == min(most, len(points))

@@ -91,7 +91,7 @@ def test_a_killed_run_resumes_exactly(options: dict[str, Any], taught: str, tmp_
 
 def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path) -> None:
     train(tiny(tmp_path / "run", steps=1, model=taught))
-    with pytest.raises(BadValue, match=r"other settings \(optimizer.lr\)"):
+    with pytest.raises(BadValue, match=r"different settings \(optimizer.lr\)"):
         train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught))
     assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), resume=False).rows
 

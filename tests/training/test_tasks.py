@@ -66,7 +66,7 @@ def test_evaluation_can_use_other_environments() -> None:
         mine = [task.seed for task in tasks if task.env_id == env_id]
         assert mine == list(range(mine[0], mine[0] + 128))
     assert {task.env_id for task in training_tasks(config, 0, Curriculum.of(config))} == {EASY}
-    with pytest.raises(BadValue, match="eval_env_kwargs needs eval_env"):
+    with pytest.raises(BadValue, match="eval_env_kwargs requires eval_env"):
         _config(eval_env_kwargs='{"max_turns": 5}')
     with pytest.raises(BadValue, match="must be a JSON object"):
         _config(eval_env=[HARD], eval_env_kwargs="[1]")
@@ -100,5 +100,5 @@ def test_a_level_is_added_when_the_previous_one_is_mastered() -> None:
 
 
 def test_a_curriculum_needs_levels() -> None:
-    with pytest.raises(BadValue, match="give --env several times"):
+    with pytest.raises(BadValue, match="pass --env several times"):
         Curriculum.of(from_mapping({"env": EASY, "curriculum": 0.5}))

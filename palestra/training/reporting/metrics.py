@@ -124,7 +124,7 @@ class WandB:
                 settings=wandb.Settings(silent=True, console="off", disable_git=True),
             )
         except wandb.errors.Error as err:
-            raise BadValue(f"cannot start Weights & Biases: {err}. WANDB_MODE=offline needs no network") from err
+            raise BadValue(f"cannot start Weights & Biases: {err}. Set WANDB_MODE=offline to log locally") from err
         self._run.define_metric("steps")
         self._run.define_metric("*", step_metric="steps")
         for row in rows:

@@ -102,7 +102,7 @@ def read_run(folder: str | Path) -> RunRecord:
         )
         _ = record.planned, record.title, record.algorithm, record.model
     except (FileNotFoundError, NotADirectoryError) as err:
-        raise BadValue(f"{folder} holds no run ({SETTINGS} is missing)") from err
+        raise BadValue(f"{folder} contains no run ({SETTINGS} is missing)") from err
     except (ValueError, KeyError, TypeError) as err:
         raise BadValue(f"{folder / SETTINGS} is not a valid run file: {err!r}") from err
     return record
