@@ -63,8 +63,8 @@ class AgentEvol(Algorithm[AgentEvolConfig]):
     name: ClassVar[str] = "agentevol"
     config_class: ClassVar[type[AlgorithmConfig]] = AgentEvolConfig
     trainer: ClassVar[TrainerKind] = "evolution"
-    # One episode per task: since duplicates are removed, several episodes would favor lucky successes over reliable
-    # ones.
+    # The default group_size is 1: since duplicates are removed, several episodes per task would favor lucky successes
+    # over reliable ones.
     defaults: ClassVar[Mapping[str, Any]] = {
         "steps": 5,
         "epochs": 2,
@@ -85,7 +85,7 @@ class AgentEvol(Algorithm[AgentEvolConfig]):
 
 
 def successes(trajectories: Sequence[Trajectory], *, per_task: int | None = None) -> list[Trajectory]:
-    """Return the successful trajectories, without those that repeat the actions of an earlier one in the same task.
+    """Return the successful trajectories; drop those that repeat the actions of an earlier one in the same task.
 
     `per_task` limits the number per task, so that easy tasks do not dominate.
     """

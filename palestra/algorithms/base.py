@@ -45,16 +45,16 @@ class Algorithm(ABC, Generic[C]):
     name: ClassVar[str]
     config_class: ClassVar[type[AlgorithmConfig]]
     trainer: ClassVar[TrainerKind] = "online"  # trainer in `palestra.training` that runs the algorithm
-    needs_env: ClassVar[bool] = True  # whether it plays episodes
-    needs_data: ClassVar[bool] = False  # whether it trains on stored trajectories (option `data`)
-    needs_groups: ClassVar[bool] = False  # whether it compares several episodes of the same task
+    needs_env: ClassVar[bool] = True  # whether the algorithm plays episodes
+    needs_data: ClassVar[bool] = False  # whether the algorithm trains on stored trajectories (option `data`)
+    needs_groups: ClassVar[bool] = False  # whether the algorithm compares several episodes of the same task
     needs_critic: ClassVar[bool] = False
     # Overrides of the general defaults by flag name. A pair contains the values for an untrained and a trained model.
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config: C | None = None, **options: Any) -> None:
         if config is not None and options:
-            raise BadValue(f"give {type(self).__name__} either a config or options, not both")
+            raise BadValue(f"pass either a config or options to {type(self).__name__}, not both")
         if config is not None and not isinstance(config, self.config_class):
             raise BadValue(f"{self.name} takes a {self.config_class.__name__}, got {type(config).__name__}")
         self.config: C = self.config_class(**options) if config is None else config  # type: ignore[assignment]

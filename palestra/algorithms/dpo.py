@@ -120,14 +120,14 @@ def make_pairs(
     score: Callable[[Trajectory], float] = total_reward,
     usable: Callable[[Trajectory], bool] = has_tokens,
 ) -> list[Pair]:
-    """Return pairs whose scores differ by at least `margin`, at most `per_task` per task, with the largest margins.
+    """Return up to `per_task` pairs per task with the largest differences in score, which are at least `margin`.
 
     A task is an environment with its keyword arguments and a seed. Failed episodes and those that are not `usable` (by
     default, those without a sampled token) are excluded. The result is deterministic: tasks are in order of first
     appearance, the pairs of a task by decreasing margin, and ties in the order of (group, member).
     """
     if not margin > 0:
-        raise BadValue(f"margin must be greater than 0, got {margin}: equal scores express no preference")
+        raise BadValue(f"margin must be greater than 0, because equal scores express no preference; got {margin}")
     if per_task is not None and per_task < 1:
         raise BadValue(f"per_task must be at least 1, or None for every pair, got {per_task}")
     tasks: dict[Hashable, list[tuple[float, Trajectory]]] = {}

@@ -19,7 +19,7 @@ class Episode:
     group: int = 0
     env_id: str = ""
     seed: int | None = None
-    truncated: bool = False  # stopped by the horizon or context window, so the last state has a nonzero value
+    truncated: bool = False  # stopped by the horizon or context window, so the value of the last state is not 0
     values: Sequence[float] | None = None  # critic value at the end of the observation of each turn
     last_value: float = 0.0  # critic value of the state after the last turn; used only if truncated
     kl: Sequence[float] | None = None  # KL to the reference model, summed over the sampled tokens of each turn
@@ -29,7 +29,7 @@ class Episode:
     def __post_init__(self) -> None:
         turns = len(self.rewards)
         if turns == 0:
-            raise BadValue(f"{self.label} has no turns, so it has no advantages; leave it out of the batch")
+            raise BadValue(f"{self.label} has no turns, so it has no advantages; exclude it from the batch")
         _check(self.label, "rewards", self.rewards, turns)
         _check(self.label, "values", self.values, turns)
         _check(self.label, "kl", self.kl, turns)
@@ -55,7 +55,7 @@ class Episode:
         if trajectory.failure is not None:
             raise BadValue(
                 f"the episode of {trajectory.env_id} with seed {trajectory.seed} failed at the "
-                f"{trajectory.failure.boundary} boundary ({trajectory.failure.kind}); leave failed trajectories out"
+                f"{trajectory.failure.boundary} boundary ({trajectory.failure.kind}); exclude failed trajectories"
             )
         token_turns = None
         if token_values is not None:
@@ -134,13 +134,13 @@ def turn_returns(episodes: Sequence[Episode], *, gamma: float, kl_coef: float = 
 
 
 def to_tokens(per_turn: Sequence[float], turn_index: Sequence[int]) -> list[float]:
-    """Return for each token the number of its turn, and 0 for tokens that the policy did not sample (index below 0)."""
+    """Expand one value per turn to one per token, with 0 for tokens that the policy did not sample (index below 0)."""
     _check_turns(turn_index, len(per_turn))
     return [per_turn[turn] if turn >= 0 else 0.0 for turn in turn_index]
 
 
 def to_turns(per_token: Sequence[float], turn_index: Sequence[int], turns: int) -> list[float]:
-    """Sum the numbers over the tokens of each turn; ignore tokens that the policy did not sample (index below 0)."""
+    """Sum the values of the tokens of each turn; ignore tokens that the policy did not sample (index below 0)."""
     _check_turns(turn_index, turns)
     sums = [0.0] * turns
     for number, turn in zip(per_token, turn_index, strict=True):

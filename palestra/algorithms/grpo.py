@@ -60,8 +60,8 @@ def singleton_fraction(sizes: Counter[Hashable]) -> dict[str, float]:
 class GRPO(PolicyGradient[GRPOConfig]):
     """A_t = (R - mean_group(R)) / std_group(R) for every turn; R = sum_k gamma^k (r_k - kl KL_k).
 
-    `normalize="none"` omits the division (Dr. GRPO; combine it with `aggregate="constant"`). The standard
-    deviation is that of the sample (n - 1).
+    `normalize="none"` omits the division (Dr. GRPO; combine it with `aggregate="constant"`). `std` is the sample
+    standard deviation (n - 1).
     """
 
     name: ClassVar[str] = "grpo"

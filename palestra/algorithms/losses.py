@@ -36,7 +36,7 @@ class Denominators:
     def of(
         cls, mask: Tensor, *, lengths: Tensor | None = None, weights: Tensor | None = None, length: float = 1.0
     ) -> Self:
-        """Count the tokens and sequences of one micro-batch. For `lengths` see LossInputs, for `weights` `sft_loss`."""
+        """Count the tokens and sequences of one micro-batch; see LossInputs (`lengths`) and `sft_loss` (`weights`)."""
         valid = mask.bool()
         one = torch.ones_like(valid, dtype=torch.float32) if weights is None else weights
         share = one.masked_fill(~valid, 0.0).cpu().double()  # on the CPU, since not every device supports float64
@@ -194,14 +194,15 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
             loss = loss + options.kl_coef * total(kl)
     elif options.kl_coef:
         raise BadValue(
-            "kl_coef needs ref_logprobs, the log-probs of the sampled tokens under the reference model; or set it to 0"
+            "kl_coef needs ref_logprobs, the log-probs of the sampled tokens under the reference model; pass them or "
+            "set kl_coef to 0"
         )
     if inputs.entropy is not None:
         metrics["entropy"] = share(inputs.entropy)
         if options.entropy_coef:
             loss = loss - options.entropy_coef * total(inputs.entropy)
     elif options.entropy_coef:
-        raise BadValue("entropy_coef needs the entropy at each token; or set it to 0")
+        raise BadValue("entropy_coef needs the entropy at each token; pass it or set entropy_coef to 0")
     return LossOutput(loss=loss, metrics=metrics | {"loss": loss.detach()})
 
 
@@ -275,7 +276,9 @@ def value_loss(
     clipped_error = error
     if clip is not None:
         if old_values is None:
-            raise BadValue("value clipping needs old_values, the values before the update; or set clip to None")
+            raise BadValue(
+                "value clipping needs old_values, the values before the update; pass them or set clip to None"
+            )
         old = old_values.masked_fill(~valid, 0.0)
         clipped_error = (old + (values - old).clamp(-clip, clip) - returns).square()
     loss = torch.maximum(error, clipped_error).masked_fill(~valid, 0.0).sum() / 2 / denominator

@@ -7,7 +7,7 @@ from math import fsum, sqrt
 
 from palestra.algorithms.episode import Episode
 
-# A standard deviation below these bounds is rounding error; dividing by it would amplify noise.
+# A standard deviation below these bounds is only rounding error; dividing by it would amplify noise.
 ABSOLUTE, RELATIVE = 1e-8, 1e-9
 
 

@@ -120,7 +120,7 @@ class PPO(PolicyGradient[PPOConfig]):
     def values(self, episode: Episode) -> Sequence[float]:
         """Return the critic's values, one per advantage."""
         if episode.values is None:
-            raise BadValue(f"{episode.label}: PPO needs `values`, the critic's at the end of each turn's observation")
+            raise BadValue(f"{episode.label}: PPO needs `values`, the critic values at the end of each observation")
         return episode.values
 
     def gae(self, episode: Episode) -> list[float]:
@@ -165,7 +165,7 @@ class TokenPPO(PPO):
 
     def values(self, episode: Episode) -> Sequence[float]:
         if episode.token_turns is None or episode.token_values is None:
-            raise BadValue(f"{episode.label}: ppo_token needs `token_values`, the critic's before each sampled token")
+            raise BadValue(f"{episode.label}: ppo_token needs `token_values`, the critic values of all sampled tokens")
         return episode.token_values
 
     def gae(self, episode: Episode) -> list[float]:

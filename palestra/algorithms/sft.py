@@ -45,8 +45,8 @@ class CloningConfig(DataConfig):
         chosen = [t for t in trajectories if self.keep == "all" or t.success]
         if not chosen:
             raise BadValue(
-                f"nothing to clone: none of the {len(trajectories)} stored trajectories is a success. Clone all of "
-                "them with --data-keep all, or collect trajectories with a better agent"
+                f"none of the {len(trajectories)} stored trajectories is successful, so there is nothing to train on. "
+                "Train on all of them with --data-keep all, or collect trajectories with a better agent"
             )
         return chosen
 
@@ -99,7 +99,7 @@ def sft_weights(
 def turn_weights(
     trajectories: Sequence[Trajectory], weights: Sequence[float], *, skip_invalid: bool = False
 ) -> list[list[float]]:
-    """Return the weight of its trajectory for each turn; with `skip_invalid`, rejected actions have weight 0."""
+    """Return the weights of turns, given one weight per trajectory; `skip_invalid` sets rejected actions to 0."""
     return [
         [0.0 if skip_invalid and "invalid" in turn.info else weight for turn in trajectory.turns]
         for trajectory, weight in zip(trajectories, weights, strict=True)

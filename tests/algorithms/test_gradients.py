@@ -189,9 +189,8 @@ def test_every_algorithm_from_rewards_to_weights(name: str, batch: list[Episode]
     rng = torch.Generator().manual_seed(seed)
     model = TwoLayers.of(seed)
     ids = torch.randint(0, 5, (len(rows), width + 1), generator=rng)
-    index = [
-        [turn if i % 2 else -1 for turn in row for i in (0, 1)] for row in rows
-    ]  # an observation token precedes each
+    # An observation token precedes each sampled token.
+    index = [[turn if i % 2 else -1 for turn in row for i in (0, 1)] for row in rows]
     advantages, mask = torch.zeros(len(rows), width, dtype=torch.float64), torch.zeros(len(rows), width)
     for b, (row, turns) in enumerate(zip(advantages_of.advantages, index, strict=True)):
         if algorithm.level == "token":

@@ -109,7 +109,9 @@ def test_next_set() -> None:
     assert [(w.trajectory.member, w.weight) for w in computed] == [(1, 2.0), (0, 2.0), (4, 0.75), (5, 0.5), (0, 1.0)]
     assert [w.weight for w in next_set([], explored, weighting="equal")] == [1.0, 1.0, 1.0]
     assert [w.weight for w in next_set([], explored, weighting="task")] == [0.5, 0.5, 1.0]
-    assert [w.weight for w in next_set([], [trajectory([-1.0])])] == [0.0], "never unlearn a success"
+    assert [w.weight for w in next_set([], [trajectory([-1.0])])] == [0.0], (
+        "the weight of a success must not be negative"
+    )
     for options, message in (
         ({"weighting": "sum"}, "weighting must be one of"),
         ({"base_weight": -1.0}, "base_weight"),

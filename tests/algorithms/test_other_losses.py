@@ -64,7 +64,7 @@ def test_sft_loss_is_a_weighted_mean(seed: int) -> None:
     assert by_row.loss.item() == pytest.approx(sequences[0] / sequences[1], abs=1e-10)
     (gradient,) = torch.autograd.grad(result.loss, logprobs)
     assert (gradient[~inputs.mask] == 0).all()
-    assert (gradient[1] == 0).all(), "a trajectory that weighs nothing teaches nothing"
+    assert (gradient[1] == 0).all(), "a trajectory with weight 0 must have no gradient"
 
 
 @settings(max_examples=25)
