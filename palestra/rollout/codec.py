@@ -1,6 +1,6 @@
 """Convert trajectories to JSON data and back.
 
-A prompt that extends the tokens of the previous call is stored as the number of shared tokens and the list of new ones.
+A prompt that extends the tokens of the previous call is stored as the number of shared tokens and the new tokens.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Trajectory:
-    """Return the trajectory in `data`; raise ParsingFailed if it is invalid or has another schema version."""
+    """Return the trajectory in `data`; raise ParsingFailed if it is invalid or has a different schema version."""
     try:
         if data["schema"] != SCHEMA:
             raise ParsingFailed(f"unsupported trajectory schema {data['schema']!r}; this version reads schema {SCHEMA}")

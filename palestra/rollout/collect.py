@@ -22,7 +22,7 @@ class RolloutResult:
     # Episodes that ended with a `failure`; excluded from all statistics.
     failures: list[Trajectory] = field(default_factory=list, repr=False)
     unstarted: int = 0
-    stopped: str | None = None  # why some episodes were not started: a budget, or too many consecutive failures
+    stopped: str | None = None  # reason why some episodes were not started (a budget or too many consecutive failures)
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
@@ -36,8 +36,8 @@ async def collect(
 ) -> RolloutResult:
     """Run `episodes` of `env` (a name, a function that returns an env, or a list of tasks), `concurrency` at a time.
 
-    Episodes of a group (`group_size`) share a seed; all seeds derive from `seed`. A failed episode is retried in a new
-    env up to `retries` times; after `give_up_after` consecutive failures no more episodes start. `on_trajectory` is
+    Episodes of a group (`group_size`) share a seed; all seeds are derived from `seed`. A failed episode is retried in a
+    new env up to `retries` times; after `give_up_after` consecutive failures no more episodes start. `on_trajectory` is
     called with every episode as soon as it ends, including failed ones; pass `Writer.write` to store them.
 
     `env_backend="process"` runs the envs in `env_workers` worker processes: CPU-bound envs do not block this process,

@@ -47,7 +47,7 @@ class EnvProvider(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close every environment and end every worker. May be called twice."""
+        """Close all environments and stop all workers. Idempotent."""
 
     def idle_env(self, factory: EnvFactory) -> Env | None:  # noqa: ARG002  # used by subclasses
         """Return an idle environment of this process that can prepare a later episode, or None."""
@@ -204,7 +204,7 @@ class _TaskHost(Env):
     """
 
     def __init__(self) -> None:
-        self._envs: OrderedDict[str, Env] = OrderedDict()  # the last one runs the current episode
+        self._envs: OrderedDict[str, Env] = OrderedDict()  # least recently used first
         self._env: Env | None = None
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -284,7 +284,7 @@ def create_env_provider(
         raise BadValue(f"env_workers must be at least 1, got {workers!r}")
     for name, value in (("step_timeout", step_timeout), ("reset_timeout", reset_timeout)):
         if value is not None and not value > 0:
-            raise BadValue(f"{name} must be above 0, or None for no limit; got {value!r}")
+            raise BadValue(f"{name} must be greater than 0, or None for no limit; got {value!r}")
     if backend == "inline":
         return InlineProvider(step_timeout=step_timeout, reset_timeout=reset_timeout)
     return VectorProvider(

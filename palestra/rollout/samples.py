@@ -14,8 +14,8 @@ from palestra.types import Call
 class TrainingSample:
     """Tokens in the order in which the model read and sampled them, and lists with one number per token.
 
-    The first lists come from the trajectory. `training/precompute.py` and `training/step.py` fill in the others before
-    the first update of a step.
+    `ids`, `mask`, `logprobs` and `turn_index` come from the trajectory. `training/precompute.py` and `training/step.py`
+    fill in the other lists before the first update of a step.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -41,19 +41,21 @@ class TrainingSample:
 
     @classmethod
     def of_prompt(cls, ids: Sequence[int], episode: int = 0) -> TrainingSample:
-        """Return a sample with a prompt only. The critic evaluates it at a placeholder token after the prompt."""
+        """Return a sample that contains only a prompt and a placeholder token, before which the critic evaluates it."""
         size = len(ids) + 1
         return cls(ids=[*ids, 0], mask=[0] * size, logprobs=[0.0] * size, turn_index=[-1] * size, episode=episode)
 
 
 def to_samples(trajectory: Trajectory, episode: int = 0) -> list[TrainingSample]:
-    """Return the samples of a trajectory: a single one if every prompt extends the tokens before it.
+    """Convert a trajectory to samples: only one if every prompt extends the tokens of the previous call.
 
-    If a prompt does not extend them (the chat template or the context policy rewrote it), it starts a new sample.
+    A prompt that does not extend them, because the chat template or the context policy changed it, starts a new sample.
     Raises BadValue for a failed trajectory and for one without token ids.
     """
     if trajectory.failure is not None:
-        raise BadValue(f"{_label(trajectory)} failed ({trajectory.failure.kind}); leave failures out of training")
+        raise BadValue(
+            f"{_label(trajectory)} failed ({trajectory.failure.kind}); exclude failed episodes from training"
+        )
     samples: list[TrainingSample] = []
     offset = 0
     for index, turn in enumerate(trajectory.turns):
@@ -90,7 +92,9 @@ def _check(call: Call, label: str) -> None:
             "server that returns token ids"
         )
     if len(call.logprobs) != len(call.ids):
-        raise BadValue(f"{label}: {len(call.ids)} tokens came with {len(call.logprobs)} log-probabilities")
+        raise BadValue(
+            f"{label}: the engine returned {len(call.ids)} tokens but {len(call.logprobs)} log-probabilities"
+        )
 
 
 def _label(trajectory: Trajectory) -> str:

@@ -33,7 +33,7 @@ class Writer:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as err:
             os.close(self._handle)
-            raise BadValue(f"{self.path} is open in another writer; close that one or choose another file") from err
+            raise BadValue(f"{self.path} is open in another writer; close that writer or choose another file") from err
         end = _end_of_complete_lines(self.path)
         if end < os.fstat(self._handle).st_size:
             os.ftruncate(self._handle, end)  # remove the incomplete last line of a crashed writer

@@ -71,7 +71,7 @@ class Stream:
         self.retries = options.get("retries", 2)
         self.give_up_after = options.get("give_up_after", 64)
         self.call_timeout = options.get("call_timeout")
-        self.stopped: str | None = None  # why some tasks were not started
+        self.stopped: str | None = None  # reason why some tasks were not started
         self._factories = TaskFactories(env if callable(env) else None, options.get("wrappers", ()))
         self._source_lock = asyncio.Lock()  # asynchronous iterators support only one `anext` at a time
         self._pending: Iterator[Task] = iter(self.tasks)
@@ -126,7 +126,7 @@ class Stream:
         return self.concurrency if self._task_source is not None else min(self.concurrency, len(self.tasks))
 
     async def _work(self, done: asyncio.Queue[Trajectory | BaseException | None]) -> None:
-        """Run tasks and put their trajectories into `done`, then None, or the exception that ended the loop."""
+        """Run tasks and put their trajectories into `done`, followed by None or the exception that ended the loop."""
         try:
             while (task := await self._next_task()) is not None:
                 done.put_nowait(await self._run_task(task))
@@ -253,7 +253,7 @@ def _create_provider(options: RolloutOptions, capacity: int) -> EnvProvider:
     backend = options.get("env_backend", "inline")
     step_timeout = options.get("step_timeout")
     if step_timeout is None and backend != "inline":
-        step_timeout = options.get("call_timeout")  # so that workers enforce it and are replaced if an env hangs
+        step_timeout = options.get("call_timeout")  # enforced by the workers, which are replaced if an env hangs
     return create_env_provider(
         backend,
         capacity=max(1, capacity),

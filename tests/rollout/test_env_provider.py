@@ -224,7 +224,7 @@ def test_usage_errors_are_raised(backend: dict[str, Any]) -> None:
     for options, message in [
         ({"env_backend": "processes"}, "env_backend must be one of"),
         ({**backend, "env_workers": 0}, "env_workers must be at least 1"),
-        ({**backend, "step_timeout": 0.0}, "step_timeout must be above 0"),
+        ({**backend, "step_timeout": 0.0}, "step_timeout must be greater than 0"),
     ]:
         with pytest.raises(BadValue, match=message):
             run(RandomAgent(), GUESS, episodes=1, **options)

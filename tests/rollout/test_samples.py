@@ -80,13 +80,13 @@ def test_prompt_shorter_than_the_previous_tokens_starts_a_new_sample() -> None:
         (trajectory(turn(1.0)), "turn 0 has no model call"),
         (trajectory(turn(1.0, call([], []))), "no token ids"),
         (trajectory(turn(0.0, call([1], [2])), turn(1.0, call([1, 2], []))), "turn 1.*no token ids"),
-        (trajectory(turn(1.0, replace(call([1], [2, 3]), logprobs=[0.0]))), "2 tokens came with 1 log-prob"),
+        (trajectory(turn(1.0, replace(call([1], [2, 3]), logprobs=[0.0]))), "2 tokens but 1 log-prob"),
         (
             replace(
                 trajectory(turn(1.0, call([1], [2]))),
                 failure=Failure(boundary="env", kind="EnvFailed", message="broke"),
             ),
-            "failed .EnvFailed.; leave failures out",
+            "failed .EnvFailed.; exclude failed episodes",
         ),
     ],
 )
